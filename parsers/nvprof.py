@@ -8,9 +8,10 @@ process. Written from layouts of CUDA 5 to 12 that are printed in public.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter as Tally
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from perfctl.parsers.common.doubts import joined, not_understood, repeated, several
 from perfctl.parsers.common.lines import ToolText, head_lines
@@ -27,6 +28,8 @@ _KINDS = {
     METRICS: {"Invocations", "Avg"},
 }
 """Kind of table -> columns that only it has together."""
+_FORMS = {"": "text", '"': "CSV", ",": "CSV with units in its cells"}
+_NAMES = ("Metric Name", "Event Name", "Name", "Kernel")
 _FIGURES = {
     "Time(%)": "%",
     "Time": "ns",
@@ -35,24 +38,17 @@ _FIGURES = {
     **dict.fromkeys(("Avg", "Min", "Max"), "ns"),
 }
 """Columns of sums -> their unit; metrics have units of their own."""
-_LAUNCH = (
-    *(Column(f"Grid {axis.upper()}", field=f"grid_{axis}") for axis in "xyz"),
-    *(Column(f"Block {axis.upper()}", field=f"block_{axis}") for axis in "xyz"),
-    Column("Registers Per Thread", field="registers", also=("Regs*",)),
-    Column("Stream", field="stream"),
-)
-_SHARED_MEMORY = (
-    ("static_shared_bytes", "SSMem*", "Static SMem"),
-    ("dynamic_shared_bytes", "DSMem*", "Dynamic SMem"),
-)
-"""Fields of a kernel, and their columns in text and CSV."""
-_INSIDE_LINE = re.compile(
+_SHARED_MEMORY = {
+    "static_shared_bytes": ("SSMem*", "Static SMem"),
+    "dynamic_shared_bytes": ("DSMem*", "Dynamic SMem"),
+}
+"""Fields of a kernel -> their columns in text and CSV."""
+_TOOL_LINE = re.compile(r"(?:={8}|==(?P<process>\d+)==) (?P<text>.*)")
+"""It may follow a program's last line without a line end ("Success!==9319== ...")."""
+_SURE_LINE = re.compile(
     r"(?:={8}|==\d+==) (?:NVPROF is|Profiling (?:application|result)|(?:Metric|Event) result)"
 )
-"""nvprof's line may follow a program's last line without a line end ("Success!==9319== ...")."""
-_TOOL_LINE = re.compile(r"(?:={8}|==(?P<process>\d+)==) (?P<text>.*)")
 _MESSAGE = re.compile(r"(?:Internal )?(Warning|Error)\s*:\s*(.*)", re.IGNORECASE)
-_NOTES = ("Regs:", "SSMem:", "DSMem:", "SrcMemType:", "DstMemType:", "Total CPU Page faults")
 _SUMMARY_ROW = re.compile(
     r"(?:(?P<Type>[A-Z][\w ()]{1,40}):)?\s*([\d.]+%)\s+(\S+)\s+(\d{1,18})\s+(\S+)\s+(\S+)\s+(\S+)"
     r"\s\s?(\S.*)"
@@ -62,108 +58,112 @@ _DEVICE = re.compile(r"(?P<name>.*?\S)(?:\s*\((?P<index>\d{1,4})\))?\Z")
 _OPERATION = re.compile(r"\[(?:CUDA|Unified Memory) (?:[Mm]emcpy (?P<kind>\w+)|[Mm]emset)\]")
 _CORRELATION = re.compile(r" \[\d{1,12}\]\Z")
 _PREFIX = re.compile(r"([KMGT])B")
-_PREFIXES = ["", "K", "M", "G", "T"]
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<prefix>[KMGT]?)B(?:/s)?\Z")
-_TOLERANCE = 5
-"""How far 1000 and 1024 may be off when they are worked out from numbers of five digits."""
-_LINE_LIMIT, _MESSAGES_KEPT = 1 << 20, 100
+_MESSAGES_KEPT = 100
 
 
-class Row(NamedTuple):
-    """One row of one table: its group ("GPU activities", "API calls", the kernel of a metric), its
-    cells and the units below the header by column; cells of text have their units."""
+def read_time(cell: object) -> int | None:
+    """Return a time in ns; None if the cell is no time with its unit."""
+    number, unit = read_quantity(str(cell), "")
+    return round(number) if number is not None and unit == "ns" else None
+
+
+_EVENT = (
+    Column("Start", field="start_ns", read=read_time),
+    Column("Duration", field="duration_ns", read=read_time),
+    Column("Stream", field="stream"),
+)
+_LAUNCH = (
+    *(Column(f"Grid {axis.upper()}", field=f"grid_{axis}") for axis in "xyz"),
+    *(Column(f"Block {axis.upper()}", field=f"block_{axis}") for axis in "xyz"),
+    Column("Registers Per Thread", field="registers", also=("Regs*",)),
+)
+
+
+class Table(NamedTuple):
+    """The header of a table."""
 
     kind: str
-    group: str
-    cells: dict[str, str]
-    units: dict[str, str]
+    names: list[str]
+    quote: str
+    """"" for text, '"' for CSV, "," for CSV that another program saved without quotes."""
+    line: int
 
-    def print_cell(self, name: str) -> str:
-        """Return the cell with its unit: "10.000MB"; "" if it is not filled."""
-        cell = self.cells.get(name, "").strip(" -")
-        return cell and f"{cell}{self.units.get(name, '')}"
-
-    def read(self, name: str, kilo: int | None) -> tuple[int | float | None, str | None]:
-        """Return (number, base unit) of a column. ``kilo``: how many bytes a KB is, 1000 or 1024;
-        if it is None, a size with a prefix has the base unit alone."""
-        cell, unit = self.cells.get(name, ""), self.units.get(name, "")
-        if kilo == 1024:
-            cell, unit = _PREFIX.sub(r"\1iB", cell), _PREFIX.sub(r"\1iB", unit)
-        number, base = read_quantity(cell, unit)
-        is_unknown = kilo is None and _PREFIX.search(cell + unit) is not None
-        return (None if is_unknown and number else number), base
-
-    def read_time(self, name: str) -> int | None:
-        """Return a time in ns."""
-        number, base = self.read(name, None)
-        return round(number) if number is not None and base == "ns" else None
+    def split_row(self, line: str) -> list[str]:
+        """Return one cell per column; [] for a line that is no row."""
+        width = len(self.names)
+        if self.quote:
+            # without quotes, the name at the end may hold commas
+            cells = line.split(",", width - 1) if self.quote == "," else split_csv(line)
+        elif self.kind == "summary":
+            match = _SUMMARY_ROW.match(line)
+            cells = [cell or "" for cell in match.groups()][-width:] if match else []
+        elif self.kind == METRICS:
+            cells = _BLANKS.split(line)
+            # a description has single blanks, but may be cut into the next column
+            cells = cells[:3] + cells[-3:] if len(cells) > 5 else []
+        else:
+            cells = _BLANKS.split(line, maxsplit=width - 1)
+        return [cell.strip() for cell in cells] if len(cells) == width else []
 
 
-def find_kilo(rows: Iterable[Row]) -> int | None:
-    """Return how many bytes a KB is in these rows: 1000, 1024, or None if they do not show it.
-
-    A copy of 10 MB in 2 ms at 4.8828 GB/s shows that it is 1024; so do columns of CUDA 8 and later.
-    """
-    is_recent = False
-    for row in rows:
-        is_recent = is_recent or "SrcMemType" in row.cells
-        size, rate = (_SIZE.match(row.print_cell(name)) for name in ("Size", "Throughput"))
-        duration_ns = row.read_time("Duration")
-        if not size or not rate or not duration_ns:
-            continue
-        steps = _PREFIXES.index(rate["prefix"]) - _PREFIXES.index(size["prefix"])
-        speed = float(size["number"]) * 1e9 / duration_ns
-        if steps > 0 and speed and float(rate["number"]):
-            kilo = (speed / float(rate["number"])) ** (1 / steps)
-            for known in (1000, 1024):
-                if abs(kilo - known) < _TOLERANCE:
-                    return known
-    return 1024 if is_recent else None
+def read_table_header(line: str, number: int = 0) -> Table | None:
+    """Return the table of which the line is the header; None for other lines."""
+    quote = "" if line[:1] == " " or "," not in line else '"' if line[0] == '"' else ","
+    names = split_csv(line) if quote else _BLANKS.split(line.strip())
+    kind = next((kind for kind, marks in _KINDS.items() if marks.issubset(names)), "")
+    is_table = kind == "summary" or (kind and quote != ",")
+    return Table(kind, names, quote, number) if is_table else None
 
 
 class Output:
-    """The rows of a file, and what nvprof printed around them: its messages, the lines at which it
-    began again after its tables, and the line of the first table that repeats another one."""
+    """The records of a file, and what nvprof printed around them."""
 
     def __init__(self, path: Path) -> None:
-        self.rows: list[Row] = []
-        self.tables: list[str] = []
-        self.unread = 0
-        self.has_unified_memory = False
-        self.starts: list[int] = []
-        self.again = 0
+        self.kernels: list[Kernel] = []
+        self.counters: list[Counter] = []
+        self.copies: list[Copy] = []
+        self.summaries: list[Summary] = []
+        self.devices: dict[str, int | None] = {}
+        self.tables: list[Table] = []
+        self.messages: dict[tuple[str, str], None] = {}
+        self.starts: list[int] = []  # lines at which nvprof began again after its tables
+        self.again = 0  # line of the first table that repeats another one
         self.processes: dict[str, int] = {}  # the line of its first table
         self.unknown: list[str] = []  # headers below an announced table
-        self.messages: dict[tuple[str, str], None] = {}
+        self.ambiguous: Tally[str] = Tally()  # quantity -> values that depend on what a KB is
+        self.others = 0  # rows of a trace that are neither kernel nor copy
+        self.unread = 0
+        self.has_unified_memory = False
         self.text = ToolText(path, TOOL)
-        self._kind = self._group = self._device = self._process = self._quote = ""
-        self._names: list[str] = []
-        self._units: dict[str, str] | None = {}  # None until the row below a CSV header was checked
-        self._opened = 0
+        self._table: Table | None = None
+        self._units: dict[str, str] = {}
+        self._group = self._process = ""
         self._is_announced = False
         self._waiting: set[str] = set()  # processes that nvprof has printed nothing of
         self._first: dict[tuple[str, ...], int] = {}
-        line, count = "", 0
+        self._row_count = count = 0
         for line in self.text:
-            count = len(self.rows)
+            count = self._row_count
             self._read_line(line)
-        is_cut = len(self.rows) == count or not line.endswith((")", "]", '"'))
-        if is_cut and not self.text.ends_whole:
-            del self.rows[count:]  # the name at the end of the last row may be cut off
-            self.unread += 1
+        self.unread += not self.text.ends_whole and self._row_count == count
 
     def _read_line(self, line: str) -> None:
-        glued = _INSIDE_LINE.search(line[:_LINE_LIMIT])
-        if match := _TOOL_LINE.match(line[glued.start() :] if glued else line):
+        is_cut = not self.text.ends_whole and not line.endswith((")", "]", '"'))
+        if match := _TOOL_LINE.search(line):
             self._process = match["process"] or ""
             self._read_tool_line(match["text"])
-        elif len(line) > _LINE_LIMIT:
-            self.unread += bool(self._kind)
-        elif self._quote != '"' and line.lstrip().startswith('Device "'):
-            self._group = self._device = line.strip()[len('Device "') : -1]
-        elif not self._open_table(line) and self._kind:
-            self._read_row(line.strip())
-        elif self._is_announced and not self._kind and line.strip():
+        elif line.lstrip().startswith('Device "'):
+            self._group = line.strip()[len('Device "') : -1]
+        elif table := read_table_header(line, self.text.line):
+            self._table, self._units, self._is_announced = table, {}, False
+            self.tables.append(table)
+            self.processes.setdefault(self._process, table.line)
+            if table.kind == TRACE:
+                self._check_repeated(table)
+        elif self._table:
+            if not is_cut:  # the name at the end of the row
+                self._read_row(line.strip(), self._table)
+        elif self._is_announced and line.strip():
             self._is_announced = False
             if '","' in line or len(_BLANKS.split(line.strip())) > 2:
                 self.unknown.append(line.strip()[:60])
@@ -177,166 +177,104 @@ class Output:
             self._waiting.add(self._process)
         elif message or is_result or text.startswith(("Profiling application", "Generated result")):
             self._waiting.discard(self._process)
-        if message and len(self.messages) < _MESSAGES_KEPT:
-            self.messages[message[1].lower(), message[2].strip()[:1000]] = None
         self.has_unified_memory |= text.startswith("Unified Memory profiling result")
         if not message:
-            self._kind = self._device = ""
+            self._table = None
             self._is_announced = is_result and not self.has_unified_memory
             self._group = "API calls" if text.startswith("API calls") else ""
+        elif len(self.messages) < _MESSAGES_KEPT:
+            self.messages[message[1].lower(), message[2].strip()[:1000]] = None
 
-    def _open_table(self, line: str) -> bool:
-        """Begin a table if the line is its header."""
-        kind, names, quote = read_table_header(line)
-        if kind:
-            self._kind, self._names, self._quote, self._is_announced = kind, names, quote, False
-            self.processes.setdefault(self._process, self.text.line)
-            self._units, self._opened = None if quote and kind != METRICS else {}, self.text.line
-            form = {"": "text", '"': "CSV", ",": "CSV with units in its cells"}[quote]
-            self.tables.append(f"{kind}, {form}")
-            if kind == TRACE:
-                self._check_repeated(kind)
-        return bool(kind)
+    def _check_repeated(self, table: Table, *row: str) -> None:
+        """Note the line if an earlier table of the process is the same trace or has the row."""
+        key = (self._process, table.kind, *row)
+        if self._first.setdefault(key, table.line) != table.line and not self.again:
+            self.again = table.line
 
-    def _check_repeated(self, *key: str) -> None:
-        """Note the line if an earlier table of the process has the same trace or row."""
-        opened = self._first.setdefault((self._process, self._device, *key), self._opened)
-        if opened != self._opened and not self.again:
-            self.again = self._opened
-
-    def _read_row(self, line: str) -> None:
+    def _read_row(self, line: str, table: Table) -> None:
+        is_metrics = table.kind == METRICS
         if not line:
-            self._kind = METRICS if self._kind == METRICS and not self._quote else ""
-        elif line.startswith("Kernel: ") and not self._quote:
+            self._table = table if is_metrics and not table.quote else None
+        elif line.startswith("Kernel: ") and not table.quote:
             self._group = line.removeprefix("Kernel: ")
-        elif cells := self._split_row(line):
-            named = dict(zip(self._names, cells, strict=True))
-            if self._units is None and not re.search(r"\d", line):
-                self._units = named
-                return
-            self._units = self._units or {}
-            self._group = named.pop("Type", "") or self._group
-            group = named.get("Kernel" if self._kind == METRICS else "Device") or self._group
-            row = Row(self._kind, group or "GPU activities", named, self._units)
-            self.rows.append(row)
-            if row.kind != TRACE:
-                self._check_repeated(row.kind, row.group, named.get("Device", ""), _name_of(row))
-        else:
-            self.unread += not line.startswith(_NOTES)
+        elif not (cells := table.split_row(line)):
+            self.unread += 1
             self.text.stray(line)
-
-    def _split_row(self, line: str) -> list[str]:
-        """Return one cell per column; [] for a line that is no row."""
-        width = len(self._names)
-        if self._quote:
-            cells = line.split(",", width - 1) if self._quote == "," else split_csv(line)
-        elif self._kind == "summary":
-            match = _SUMMARY_ROW.match(line)
-            cells = [cell or "" for cell in match.groups()][-width:] if match else []
-        elif self._kind == METRICS:
-            cells = _BLANKS.split(line)
-            # a description has single blanks, but may be cut into the next column
-            cells = [*cells[:2], " ".join(cells[2:-3]), *cells[-3:]] if len(cells) > 5 else []
+        elif table.quote and not re.search(r"\d", line):
+            self._units = dict(zip(table.names, cells, strict=True))
         else:
-            cells = _BLANKS.split(line, maxsplit=width - 1)
-        return cells if len(cells) == width else []
-
-
-def read_table_header(line: str) -> tuple[str, list[str], str]:
-    """Return (kind, names of columns, quote): the kind is "" for other lines; the quote is "" for
-    text, '"' for CSV, "," for CSV that another program saved without quotes, in which names hold
-    commas."""
-    quote = "" if line[:1] == " " or "," not in line else '"' if line[0] == '"' else ","
-    names = split_csv(line) if quote else _BLANKS.split(line.strip())
-    kind = next((kind for kind, marks in _KINDS.items() if marks.issubset(names)), "")
-    return "" if quote == "," and kind != "summary" else kind, names, quote
-
-
-def _name_of(row: Row) -> str:
-    keys = ("Metric Name", "Event Name", "Name", "Kernel")
-    return next((row.cells[key].strip() for key in keys if row.cells.get(key)), "")
-
-
-class Records:
-    """The records of the rows, in order."""
-
-    def __init__(self, rows: list[Row]) -> None:
-        self.kernels: list[Kernel] = []
-        self.counters: list[Counter] = []
-        self.copies: list[Copy] = []
-        self.summaries: list[Summary] = []
-        self.devices: dict[str, int | None] = {}
-        self.others = 0  # rows of a trace that are neither kernel nor copy
-        self.kilo = find_kilo(row for row in rows if row.kind == TRACE)
-        self.ambiguous: dict[str, int] = {}  # quantity -> values that depend on an unknown kilo
-        for row in rows:
-            if row.kind == TRACE:
-                self._add_event(row)
+            named = {
+                column: cell + self._units.get(column, "") if cell[-1:].isdigit() else cell
+                for column, cell in zip(table.names, cells, strict=True)
+            }
+            self._group = named.pop("Type", "") or self._group
+            name = next((named[column] for column in _NAMES if named.get(column)), "")
+            self._row_count += 1
+            if table.kind == TRACE:
+                self._add_event(table, name, named)
             else:
-                self._add_figures(row)
+                group = named.get("Kernel" if is_metrics else "Device") or self._group
+                self._check_repeated(table, group, named.get("Device", ""), name)
+                self._add_figures(table, f"{group or 'GPU activities'}: {name}", named)
 
-    def _add_event(self, row: Row) -> None:
+    def _add_event(self, table: Table, name: str, cells: dict[str, str]) -> None:
         """Add a row of a trace: a kernel has a grid, a copy a bracketed name."""
-        cells, name = dict(row.cells), _name_of(row)
-        for what in ("Grid", "Block"):  # "(39063 1 1)" in text, three columns in CSV
-            sizes = cells.get(f"{what} Size", "").strip(" ()").split()
-            cells |= {f"{what} {axis}": size for axis, size in zip("XYZ", sizes, strict=False)}
-        fields = read_object(_LAUNCH, cells)
-        times: dict[str, Any] = {
-            "start_ns": row.read_time("Start"),
-            "duration_ns": row.read_time("Duration"),
-        }
-        match = _DEVICE.match(cells.get("Device", "").strip(" -"))
-        device = int(match["index"]) if match and match["index"] else None
-        if match:
-            self.devices[match["name"]] = device
+        for part in ("Grid", "Block"):  # "(39063 1 1)" in text, three columns in CSV
+            sizes = cells.pop(f"{part} Size", "").strip("()").split()
+            cells |= {f"{part} {axis}": size for axis, size in zip("XYZ", sizes, strict=False)}
+        event, launch = read_object(_EVENT, cells), read_object(_LAUNCH, cells)
+        if match := _DEVICE.match(cells.get("Device", "").strip("- ")):
+            event["device_index"] = int(match["index"]) if match["index"] else None
+            self.devices[match["name"]] = event["device_index"]
         if operation := _OPERATION.fullmatch(name):
-            size = self._read_size("copy.bytes", row, "Size", "Unified Memory")
-            kind, stream = operation["kind"] or "memset", fields["stream"]
-            self.copies.append(Copy(kind, size, **times, device_index=device, stream=stream))
-        elif fields["grid_x"] is not None and not name.startswith("["):
-            for field, *names in _SHARED_MEMORY:
-                fields[field] = self._read_size(f"kernel.{field}", row, *names)
-            kernel = Kernel(len(self.kernels), _CORRELATION.sub("", name), device_index=device)
-            for metric in filter(str.islower, row.cells):  # "flop_count_sp"; others begin large
-                value, unit = row.read(metric, self.kilo)
-                text = None if value is not None else row.cells[metric] or None
-                self._count_ambiguous("counter", value, unit)
-                self.counters.append(Counter(kernel.launch, metric, value, unit, text=text))
-            self.kernels.append(kernel._replace(**fields, **times))
+            size = self._read_size(table, "copy.bytes", cells, "Size", "Unified Memory")
+            self.copies.append(Copy(operation["kind"] or "memset", size, **event))
+        elif launch["grid_x"] is not None and not name.startswith("["):
+            for field, columns in _SHARED_MEMORY.items():
+                launch[field] = self._read_size(table, f"kernel.{field}", cells, *columns)
+            number = len(self.kernels)
+            for metric in filter(str.islower, cells):  # "flop_count_sp"; others begin large
+                value, unit = self._read(table, "counter", cells[metric])
+                text = None if value is not None else cells[metric] or None
+                self.counters.append(Counter(number, metric, value, unit, text=text))
+            self.kernels.append(Kernel(number, _CORRELATION.sub("", name), **event, **launch))
         else:
             self.others += 1
 
-    def _add_figures(self, row: Row) -> None:
+    def _add_figures(self, table: Table, label: str, cells: dict[str, str]) -> None:
         """Add the figures of a sum by name: "GPU activities: name: Time"."""
         for key, stated in _FIGURES.items():
-            if key not in row.cells:
-                continue
-            number, unit = row.read(key, self.kilo)
-            label, text = f"{row.group}: {_name_of(row)}: {key}", None
-            if number is None or (row.kind != METRICS and unit != stated):
-                self._count_ambiguous("summary", number, unit)
-                number, text = None, row.cells[key]
-                unit = None if row.kind == METRICS else stated
-            value = None if number is None else float(number)
-            self.summaries.append(Summary(label, value, unit, text))
+            if key in cells:
+                number, unit = self._read(table, "summary", cells[key])
+                if table.kind != METRICS and unit != stated:
+                    number, unit = None, stated
+                text = cells[key] if number is None else None
+                value = None if number is None else float(number)
+                self.summaries.append(Summary(f"{label}: {key}", value, unit, text))
 
-    def _count_ambiguous(self, quantity: str, number: float | None, unit: str | None) -> None:
-        if number is None and unit is not None:
-            self.ambiguous[quantity] = self.ambiguous.get(quantity, 0) + 1
+    def _read(
+        self, table: Table, quantity: str, cell: str
+    ) -> tuple[int | float | None, str | None]:
+        """Return (number, base unit) of a cell; count a size that depends on what a KB is."""
+        number, unit = read_quantity(_PREFIX.sub(r"\1iB", cell), "")
+        # a column of CUDA 8 and later, to which a KB is 1024 bytes
+        if number and "SrcMemType" not in table.names and _PREFIX.search(cell):
+            self.ambiguous[quantity] += 1
+            number = None
+        return number, unit
 
-    def _read_size(self, quantity: str, row: Row, *names: str) -> int | None:
+    def _read_size(
+        self, table: Table, quantity: str, cells: dict[str, str], *columns: str
+    ) -> int | None:
         """Return bytes, of the first of these columns that the row has filled."""
-        filled = [name for name in names if row.print_cell(name)]
-        number, base = row.read(filled[0], self.kilo) if filled else (None, None)
-        self._count_ambiguous(quantity, number, base)
-        return round(number) if base == "byte" and number is not None else None
+        cell = next(filter(None, map(cells.get, columns)), "")
+        number, unit = self._read(table, quantity, cell)
+        return round(number) if unit == "byte" and number is not None else None
 
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether there is a line of nvprof, or the header of one of its tables."""
-    lines = [line for line in head_lines(head) if len(line) <= 4096]
-    return any(_INSIDE_LINE.search(line) or read_table_header(line)[0] for line in lines)
+    return any(_SURE_LINE.search(line) or read_table_header(line) for line in head_lines(head))
 
 
 def parse(path: Path) -> Report:
@@ -352,21 +290,21 @@ def parse(path: Path) -> Report:
         raise several(path, TOOL, output.starts)
     if output.again:
         raise repeated(path, TOOL, "a table of one process", output.again)
-    records = Records(output.rows)
+    forms = (f"{table.kind}, {_FORMS[table.quote]}" for table in output.tables)
     notes = [Diagnostic(severity, TOOL, text) for severity, text in output.messages]
-    if any(not table.endswith("CSV") for table in output.tables):
+    if any(table.quote != '"' for table in output.tables):
         text = "nvprof printed five digits a number, so times and sizes are rounded (see --csv)"
         notes.append(Diagnostic("info", "perfctl", text))
     return Report(
         tool=TOOL,
         path=path,
-        form="nvprof " + " and ".join(dict.fromkeys(output.tables)),
-        devices=tuple(Device(name, "gpu", index or 0) for name, index in records.devices.items()),
-        kernels=records.kernels,
-        counters=records.counters,
-        copies=records.copies,
-        summaries=tuple(records.summaries),
-        gaps=tuple(_gaps(output, records)),
+        form=f"nvprof {' and '.join(dict.fromkeys(forms))}",
+        devices=tuple(Device(name, "gpu", index or 0) for name, index in output.devices.items()),
+        kernels=output.kernels,
+        counters=output.counters,
+        copies=output.copies,
+        summaries=tuple(output.summaries),
+        gaps=tuple(_find_gaps(output)),
         diagnostics=(
             *notes,
             *output.text.diagnostics(),
@@ -376,29 +314,29 @@ def parse(path: Path) -> Report:
     )
 
 
-def _gaps(output: Output, records: Records) -> Iterator[Gap]:
-    if records.kernels:
+def _find_gaps(output: Output) -> Iterator[Gap]:
+    if output.kernels:
         reason = "nvprof's trace has no ranges, so no kernel can be assigned to a layer"
         yield Gap("kernel.layer", "not_available", reason)
     else:
         reason = "the file has no kernel: run nvprof --print-gpu-trace for single launches"
         yield Gap("kernel", "not_collected", reason)
-        if not any(table.startswith(TRACE) for table in output.tables):
+        if all(table.kind != TRACE for table in output.tables):
             yield Gap("copy", "not_collected", reason)
     if output.has_unified_memory:
         yield Gap("summary", "not_available", "sums of unified memory are not read")
-    if records.others:
-        reason = f"calls and page faults in a trace are not read: {records.others:,} rows"
+    if output.others:
+        reason = f"calls and page faults in a trace are not read: {output.others:,} rows"
         yield Gap("api_call", "not_available", reason)
     if output.unread:
         reason = f"{output.unread} lines inside tables could not be read, or are cut off"
         yield Gap("nvprof row", "unreadable", reason)
-    for quantity, count in records.ambiguous.items():
+    for quantity, count in output.ambiguous.items():
         reason = (
             "a KB of nvprof is 1000 bytes up to CUDA 7 and 1024 from CUDA 8 on, and nothing in the "
             f"file shows which: {count:,} values are left out"
         )
         yield Gap(quantity, "ambiguous", reason)
-    if None in records.devices.values():
+    if None in output.devices.values():
         reason = "the trace names the GPU without its number, in 15 characters at most"
         yield Gap("kernel.device_index", "not_available", reason)

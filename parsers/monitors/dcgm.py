@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.common.doubts import not_understood, others
-from perfctl.parsers.common.lines import HEAD_BYTES, head_lines
+from perfctl.parsers.common.lines import head_lines
 from perfctl.parsers.common.numbers import YEARS, Stamp
 from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors.readings import (
     Cells,
     MonitorText,
     Readings,
+    Rounds,
     half,
     report,
 )
@@ -47,34 +48,27 @@ _MICROSECONDS = range(
     (YEARS.start - 1970) * 365 * 86_400 * 10**6, (YEARS.stop - 1970) * 365 * 86_400 * 10**6
 )
 
-Reading = tuple[int, int, Cells]
-"""(ns, or number of the round; GPU; cells)"""
-
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether one of the two headers is among the first lines."""
-    return any(_CSV_HEADER.match(line) or _TEXT_HEADER.match(line) for line in _head_lines(head))
+    lines = [line for line in head_lines(head) if len(line) < _LINE_LIMIT]
+    return any(_CSV_HEADER.match(line) or _TEXT_HEADER.match(line) for line in lines)
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when no complete reading follows the header."""
-    moments: dict[tuple[int, int], Cells] = {}
+    moments: dict[tuple[Stamp | None, int, int], Cells] = {}
+    gaps = []
+    text = MonitorText(path, TOOL)
     with readable(path, TOOL):
-        with path.open("rb") as file:
-            is_csv = any(map(_CSV_HEADER.match, _head_lines(file.read(HEAD_BYTES))))
-        text = MonitorText(path, TOOL)
-        gaps = []
-        for when, device, cells in _read_csv(text) if is_csv else _read_text(text):
+        for moment, cells in _read_lines(text):
             if not text.ends_whole and cells[-1][1][-1].isdigit():
                 gaps.append(half(cells.pop()[0].name))
-            moments.setdefault((when, device), []).extend(cells)
-    readings = Readings()
-    clock = readings.clock
-    clock.interval_ns = text.interval_ns
-    for (when, device), cells in moments.items():
+            moments.setdefault(moment, []).extend(cells)
+    readings = Readings(text.interval_ns)
+    for (stamp, number, device), cells in moments.items():
         if cells:
-            at_ns = clock.at(Stamp(when, zoned=True), 0) if is_csv else clock.at(None, when)
-            readings.add(at_ns, device, cells)
+            readings.add(stamp, number, device, cells)
     if not readings.samples and not readings.figure_names:
         reason = "the DCGM header has no complete reading below it"
         raise ReportError(path, TOOL, reason, "Let it run longer")
@@ -82,7 +76,7 @@ def parse(path: Path) -> Report:
     fields = others(readings.figure_names, _KNOWN["fields"], _KNOWN["without_unit"])
     return report(
         TOOL,
-        "DCGM CSV" if is_csv else "dcgmi dmon",
+        "DCGM CSV" if readings.span else "dcgmi dmon",
         text,
         readings,
         gaps=gaps,
@@ -91,37 +85,27 @@ def parse(path: Path) -> Report:
     )
 
 
-def _head_lines(head: bytes) -> list[str]:
-    return [line for line in head_lines(head) if len(line) < _LINE_LIMIT]
-
-
-def _read_csv(text: MonitorText) -> Iterator[Reading]:
-    """Yield each cell: its GPU and time may be those of cells before it."""
-    for line in text:
-        row = _CSV_ROW.match(line) if len(line) < _LINE_LIMIT else None
-        if row and int(row[2]) in _MICROSECONDS:
-            yield int(row[2]) * 1000, int(row[1]), [(_make_column(row[3]), row[4])]
-        elif line.strip() and not _CSV_HEADER.match(line[:_LINE_LIMIT]):
-            text.stray(line)
-
-
-def _read_text(text: MonitorText) -> Iterator[Reading]:
-    """Yield each row. A GPU that the current round already has begins the next round."""
+def _read_lines(text: MonitorText) -> Iterator[tuple[tuple[Stamp | None, int, int], Cells]]:
+    """Yield each cell of the CSV, whose GPU and time may be those of cells before it, and each row
+    of the text: time, number of the round and GPU, and cells."""
     columns: list[Column] = []
-    number, seen = 0, set[int]()
+    rounds = Rounds()
     for line in text:
-        row = _ENTITY.match(line) if len(line) < _LINE_LIMIT else None
-        cells = row[2].split() if row else []
-        if len(line) < _LINE_LIMIT and _TEXT_HEADER.match(line):
+        start = line[:_LINE_LIMIT]
+        is_long = len(line) >= _LINE_LIMIT
+        entity, cell = (None if is_long else form.match(line) for form in (_ENTITY, _CSV_ROW))
+        cells = entity[2].split() if entity else []
+        if _TEXT_HEADER.match(start) and not is_long:
             names = line.replace("#", " ", 1).split()[1:]
             columns = [_make_column(_KNOWN["short_names"].get(name, name)) for name in names]
-        elif row and len(cells) == len(columns):
-            device = int(row[1])
-            if device in seen:
-                number, seen = number + 1, set()
-            seen.add(device)
-            yield number, device, list(zip(columns, cells, strict=True))
-        elif line.strip() and not _UNITS_LINE.match(line[:_LINE_LIMIT]):
+        elif entity and len(cells) == len(columns):
+            device = int(entity[1])
+            row = list(zip(columns, cells, strict=True))
+            yield (None, rounds.count(device), device), row
+        elif cell and int(cell[2]) in _MICROSECONDS:
+            stamp = Stamp(int(cell[2]) * 1000, zoned=True)
+            yield (stamp, 0, int(cell[1])), [(_make_column(cell[3]), cell[4])]
+        elif line.strip() and not _UNITS_LINE.match(start) and not _CSV_HEADER.match(start):
             text.stray(line)
 
 

@@ -22,8 +22,7 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from itertools import groupby
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfctl.parsers.common.doubts import not_understood, others, several, words
@@ -34,14 +33,14 @@ from perfctl.parsers.monitors import nvidia_smi_query
 from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import (
     Cells,
-    Clock,
     MonitorText,
     Readings,
+    Rounds,
     ordinal,
     report,
 )
 from perfctl.records.errors import ReportError, readable
-from perfctl.records.report import Device, Diagnostic, Gap, Report
+from perfctl.records.report import Diagnostic, Gap, Report
 
 TOOL = "nvidia-smi"
 _TITLE = re.compile(
@@ -76,14 +75,10 @@ _HEADER_WORDS = words(
     "GPU Name Persistence-M TCC/WDDM Driver-Model Bus-Id Disp.A Volatile Uncorr. ECC Fan Temp Perf "
     "Pwr:Usage/Cap Memory-Usage GPU-Util Compute M. MIG Processes: PID Type Process name Memory GI "
     "CI ID Usage No running processes found Not Supported devices: devices Dev Shared Vol SM Unc "
-    "CE ENC DEC OFA JPG BAR1-Usage Memory"
+    "CE ENC DEC OFA JPG BAR1-Usage Memory N/A Enabled Enabled* Disabled Disabled* ERR!"
 )
 _ROW = re.compile(r"\d+\s")
 """Begins a row of a process that has no figure."""
-_MIG_LINES = [
-    ("", "", state) for state in ("", "N/A", "Enabled", "Enabled*", "Disabled", "Disabled*", "ERR!")
-]
-"""Third lines of a GPU, with MIG's state."""
 _MOST_STRANGE = 100
 _ENVIRONMENT = {"driver_version": "driver", "cuda_driver": "cuda"}
 _TABLE_LINE_LIMIT = 300
@@ -124,18 +119,12 @@ _CODES = frozenset(
     ("gpu", "date", "time", "idx", "pid", "type", "command", "tviol", "sbecc", "dbecc", "pci")
 )
 """Columns without a unit."""
-_HEADER = re.compile(
-    r"\s*#\s*(?:date|time|gpu)\b.*\b(?:sm|mem|pid|pwr|gtemp|temp|mclk|fb|pviol|rxpci|sbecc)\b",
-    re.IGNORECASE,
-)
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})\Z")
 _DAY_NS = 86_400 * 10**9
 _LINE_LIMIT = 4096
 _ROUNDS = 8
 """dmon prints its header again after more rounds than this: a header below fewer, and below another
 program's output, begins another log."""
-_INTERRUPT = re.compile(r"\s*(?:(?:\^C|\x03)\s*)+")
-"""What a terminal shows of Ctrl-C; a last row may follow in the same line."""
 
 
 def recognise_table(found: list[str]) -> bool:
@@ -143,13 +132,26 @@ def recognise_table(found: list[str]) -> bool:
     return any(_TITLE.match(line) for line in found if len(line) < _TABLE_LINE_LIMIT)
 
 
+@dataclass(slots=True)
+class Tables:
+    """What the tables of one file say."""
+
+    readings: Readings = field(default_factory=Readings)
+    names: dict[int, str] = field(default_factory=dict)
+    """Of the GPUs, by index."""
+    versions: dict[str, str] = field(default_factory=dict)
+    number: int = -1
+    """Of the last table, from 0."""
+    begun: int = 0
+    """Count of first lines of GPUs; some may have no second line that can be read."""
+    unknown: dict[str, None] = field(default_factory=dict)
+    """Words of headings and of third lines of GPUs."""
+
+
 def parse_table(path: Path) -> Report:
     """Read the tables. Raises ReportError when there is no GPU in any of them."""
     text = MonitorText(path, TOOL)
-    tables = _Tables(text)
-    for line in text:
-        tables.take(line.strip() if len(line) < _TABLE_LINE_LIMIT else "")
-    tables.end_pair()
+    tables = read_tables(text)
     readings, versions = tables.readings, tables.versions
     if not readings.samples:
         reason = "nvidia-smi's table has no complete row of a GPU"
@@ -159,8 +161,8 @@ def parse_table(path: Path) -> Report:
         for index, name in tables.names.items()
         if name.endswith("...")
     ]
-    if tables.unread:
-        reason = f"{tables.unread} GPUs have lines that could not be read"
+    if unread := tables.begun - len(readings.samples):
+        reason = f"{unread} GPUs have lines that could not be read"
         gaps.append(Gap("sample", "unreadable", reason))
     rounded = "nvidia-smi's table rounds to whole watts, percent and degrees"
     monitored = report(
@@ -170,93 +172,70 @@ def parse_table(path: Path) -> Report:
         readings,
         gaps=gaps,
         notes=[Diagnostic("info", "perfctl", rounded)],
-        unknown=not_understood({"parts": tables.unknown_words}),
+        unknown=not_understood({"parts": tables.unknown}),
     )
-    driver, sizes = versions.get("driver"), readings.sizes()
+    driver = versions.get("driver", "")
+    facts: dict[int | None, dict[str, str]] = {
+        index: {"name": name, "driver_version": driver} for index, name in tables.names.items()
+    }
     return replace(
         monitored,
         tool_version=versions.get("smi"),
-        devices=tuple(
-            Device(name, "gpu", index, memory_bytes=sizes.get(index), driver_version=driver)
-            for index, name in sorted(tables.names.items())
-        ),
+        devices=readings.describe_devices(facts),
         environment={key: versions[name] for key, name in _ENVIRONMENT.items() if name in versions},
-        duration_ns=monitored.duration_ns if tables.table > 0 else None,
+        duration_ns=monitored.duration_ns if tables.number > 0 else None,
     )
 
 
-class _Tables:
-    """Reads the lines of a file, one after another."""
-
-    def __init__(self, text: MonitorText) -> None:
-        self.readings = Readings()
-        self.names: dict[int, str] = {}
-        """Of the GPUs, by index."""
-        self.versions: dict[str, str] = {}
-        self.table = -1
-        """Number of the table, from 0."""
-        self.unread = 0
-        """Count of GPUs whose second line could not be read."""
-        self.unknown_words: dict[str, None] = {}
-        """Of headers and lines of the table."""
-        self._text = text
-        self._stamp: Stamp | None = None
-        self._pending: tuple[int, str, str] | None = None
-        """(index, name, ECC cell) of a GPU whose second line is still to come."""
-        self._is_below = False
-        """Whether a row of a GPU followed the title."""
-
-    def take(self, line: str) -> None:
-        """Read one line of the file."""
+def read_tables(text: MonitorText) -> Tables:
+    """Read the lines of a table: three cells for each of the two lines of a GPU, one for a
+    process."""
+    tables = Tables()
+    stamp: Stamp | None = None
+    pending: tuple[int, str, str] | None = None  # index, name, ECC cell
+    for line in text:
+        line = line.strip() if len(line) < _TABLE_LINE_LIMIT else ""
         is_row = line[:1] == "|" == line[-1:]
         cells = [cell.strip() for cell in line.split("|")[1:-1]] if is_row else []
         if title := _TITLE.match(line):
-            self.end_pair()
-            self.table, self._is_below = self.table + 1, False
+            pending = None
+            tables.number += 1
             versions = {key: value for key, value in title.groupdict().items() if value}
-            self.versions = versions | self.versions
-        elif self.table >= 0 and cells:
-            self._read_cells(cells)
-        elif (stamp := read_stamp(line)) is not None:
-            self.end_pair()
-            self._stamp = stamp
-        elif line and line[0] not in "+|":
-            self._text.stray(line)
-
-    def end_pair(self) -> None:
-        """Count a GPU whose first line was read and whose second was not."""
-        self.unread += self._pending is not None
-        self._pending = None
-
-    def _read_cells(self, cells: list[str]) -> None:
-        """Read a line of the table: three cells for each line of a GPU, one for a process."""
-        if len(cells) == 3 and (name := _NAME.match(cells[0])) and _BUS.match(cells[1]):
-            self.end_pair()
-            self._pending, self._is_below = (int(name["index"]), name["name"], cells[2]), True
-        elif len(cells) == 3 and self._pending and (state := _STATE.match(cells[0])):
-            if work := _WORK.match(cells[2]):
-                values = state.groupdict() | work.groupdict()
-                if memory := _MEMORY.match(cells[1]):
-                    values |= memory.groupdict()
-                self._add_gpu(values, *self._pending)
+            tables.versions = versions | tables.versions
+        elif tables.number < 0 or not cells:
+            if moment := read_stamp(line):
+                stamp, pending = moment, None
+            elif line and line[0] not in "+|":
+                text.stray(line)
+        elif len(cells) == 3 and (name := _NAME.match(cells[0])) and _BUS.match(cells[1]):
+            pending = int(name["index"]), name["name"], cells[2]
+            tables.begun += 1
+        elif pending and (values := _read_second_line(cells)):
+            index, printed, ecc = pending
+            pending = None
+            gpu = [(column, values.get(key, "N/A")) for key, column in _COLUMNS.items()]
+            gpu.append((Column("ecc.errors.uncorrected.volatile"), ecc))
+            tables.readings.add(stamp, tables.number, index, gpu)
+            tables.names.setdefault(index, printed)
         elif len(cells) == 1 and (process := _PROCESS.match(cells[0])):
             column = Column(f"process {process['name']}: memory")
-            self.readings.add(0, int(process["index"]), [(column, process["memory"])])
-        elif len(self.unknown_words) >= _MOST_STRANGE:
-            return
-        elif len(cells) == 1 or not self._is_below:
-            if not _ROW.match(cells[0]):
-                parts = " ".join(cells).replace("=+", " ").replace("=", " ").split()
-                self.unknown_words |= dict.fromkeys(others(parts, _HEADER_WORDS))
-        elif len(cells) == 3 and not self._pending and tuple(cells) not in _MIG_LINES:
-            self.unknown_words[" | ".join(cells)] = None
+            memory = [(column, process["memory"])]
+            tables.readings.add(stamp, tables.number, int(process["index"]), memory)
+        elif not pending and len(tables.unknown) < _MOST_STRANGE:
+            parts = " ".join(cells).replace("=+", " ").replace("=", " ").split()
+            if len(cells) > 1 or not _ROW.match(cells[0]):
+                tables.unknown |= dict.fromkeys(others(parts, _HEADER_WORDS))
+    return tables
 
-    def _add_gpu(self, values: dict[str, str], index: int, name: str, ecc: str) -> None:
-        self._pending = None
-        cells = [(column, values.get(key, "N/A")) for key, column in _COLUMNS.items()]
-        cells.append((Column("ecc.errors.uncorrected.volatile"), ecc))
-        self.readings.add(self.readings.clock.at(self._stamp, self.table), index, cells)
-        self.names.setdefault(index, name)
+
+def _read_second_line(cells: list[str]) -> dict[str, str]:
+    """Return the values in the second line of a GPU; {} for any other line."""
+    state = _STATE.match(cells[0]) if len(cells) == 3 else None
+    work = _WORK.match(cells[2]) if state else None
+    if not state or not work:
+        return {}
+    memory = _MEMORY.match(cells[1])
+    return state.groupdict() | work.groupdict() | (memory.groupdict() if memory else {})
 
 
 def recognise_lists(lines: list[str]) -> bool:
@@ -266,15 +245,20 @@ def recognise_lists(lines: list[str]) -> bool:
 
 def _read_list_header(line: str) -> list[str]:
     """Return the names of the columns in lower case, "gpu" among them; [] for any other line."""
-    if len(line) > _LINE_LIMIT or _HEADER.match(line) is None:
+    text = line.lstrip()
+    if len(line) > _LINE_LIMIT or not text.startswith("#"):
         return []
-    names = [name.lower() for name in _split(line.lstrip(" #"), "," in line)]
+    names = [name.lower() for name in _split(text.lstrip(" #"), "," in text)]
     is_known = any(name in _UNITS or name in ("pid", "type", "command") for name in names)
-    return names if "gpu" in names and is_known else []
+    begins = names[:1] in (["date"], ["time"], ["gpu"])
+    return names if begins and "gpu" in names and is_known else []
 
 
-def _split(line: str, by_comma: bool) -> list[str]:
-    return [cell.strip() for cell in line.split(",")] if by_comma else line.split()
+def _split(line: str, by_comma: bool, most: int = -1) -> list[str]:
+    """Return the cells of a line. ``most``: parts at blanks, the last of which may hold some."""
+    return (
+        [cell.strip() for cell in line.split(",")] if by_comma else line.strip().split(None, most)
+    )
 
 
 def parse_lists(path: Path) -> Report:
@@ -284,13 +268,18 @@ def parse_lists(path: Path) -> Report:
     if not rows:
         reason = "the header of dmon or pmon has no complete row below it"
         raise ReportError(path, TOOL, reason, "Let it run longer")
-    readings = Readings()
-    readings.clock.interval_ns = text.interval_ns
-    moments = _find_moments(rows, readings.clock)
-    for (at_ns, device, _), members in groupby(moments, key=lambda moment: moment[:3]):
-        gpu_rows = [row for *_, row in members]
-        is_pmon = "pid" in gpu_rows[0]
-        readings.add(at_ns, device, _processes(gpu_rows) if is_pmon else _cells(gpu_rows[0]))
+    readings, rounds, last = Readings(text.interval_ns), Rounds(), 0
+    moments: dict[tuple[int, int], tuple[Stamp | None, list[dict[str, str]]]] = {}
+    for row, stamp in zip(rows, _read_stamps(rows, readings), strict=True):
+        device = int(row["gpu"])
+        # a GPU with a lower number begins the next round: pmon lists processes that change
+        number = rounds.count((device, row.get("pid")), begins=device < last)
+        last = device
+        moments.setdefault((number, device), (stamp, []))[1].append(row)
+    for (number, device), (stamp, members) in moments.items():
+        is_pmon = "pid" in members[0]
+        cells = _processes(members) if is_pmon else _cells(members[0])
+        readings.add(stamp, number, device, cells)
     # columns in no list: dmon's become figures without a unit, pmon's are left out
     names = dict.fromkeys(name for row in rows for name in row)
     summed = (
@@ -322,8 +311,6 @@ def _read_rows(text: MonitorText) -> list[dict[str, str]]:
     names: list[str] = []
     by_comma = False
     for line in text:
-        if interrupt := _INTERRUPT.match(line):
-            line = line[interrupt.end() :]
         if header := _read_list_header(line):
             gpus = Tally(row["gpu"] for row in rows[first_row:])
             if other_line and gpus and max(gpus.values()) < _ROUNDS:
@@ -333,13 +320,11 @@ def _read_rows(text: MonitorText) -> list[dict[str, str]]:
             continue
         if line.lstrip().startswith("#"):
             continue
-        cells = _split(line, by_comma) if len(line) <= _LINE_LIMIT else []
-        if "command" in names[-1:] and len(cells) > len(names):
-            cells[len(names) - 1 :] = [" ".join(cells[len(names) - 1 :])]
-        # of columns of one name the first counts
-        row = {name: cells[names.index(name)] for name in names} if len(cells) == len(names) else {}
+        most = len(names) - 1 if names[-1:] == ["command"] else -1
+        cells = _split(line, by_comma, most) if len(line) <= _LINE_LIMIT else []
+        row = dict(zip(names, cells, strict=True)) if len(cells) == len(names) else {}
         # the file ends within this number
-        if row and not text.ends_whole and cells[-1][-1].isdigit():
+        if row and not text.ends_whole and cells[-1][-1:].isdigit():
             row[names[-1]] = "-"
         if row and ordinal(row["gpu"]) is not None:
             rows.append(row)
@@ -352,28 +337,21 @@ def _read_rows(text: MonitorText) -> list[dict[str, str]]:
     return rows
 
 
-def _find_moments(
-    rows: list[dict[str, str]], clock: Clock
-) -> Iterator[tuple[int, int, int | None, dict[str, str]]]:
-    """Yield (time, GPU, number of a row of dmon, row); all GPUs of one round have the same time."""
-    number, days, last = -1, 0, 0
-    seen: set[tuple[int, str | None]] = set()
-    for index, row in enumerate(rows):
-        device, pid = int(row["gpu"]), row.get("pid")
-        # a GPU with a lower number than one of this round begins the next: pmon lists processes
-        # that change
-        if not seen or (device, pid) in seen or any(earlier > device for earlier, _ in seen):
-            number, seen = number + 1, set()
-        seen.add((device, pid))
+def _read_stamps(rows: list[dict[str, str]], readings: Readings) -> Iterator[Stamp | None]:
+    """Yield the time of each row; without a date they count from the first midnight."""
+    days = last = 0
+    for row in rows:
         date, time = row.get("date"), row.get("time", "")
-        stamp = read_stamp(f"{date} {time or '00:00:00'}") if date else None
-        if not date and (match := _TIME_OF_DAY.match(time)):
-            clock.since_midnight = True
+        if date:
+            yield read_stamp(f"{date} {time or '00:00:00'}")
+        elif match := _TIME_OF_DAY.match(time):
+            readings.since_midnight = True
             ns = (int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3])) * 10**9
             days += ns < last - _DAY_NS // 2
             last = ns
-            stamp = Stamp(days * _DAY_NS + ns, zoned=False)
-        yield clock.at(stamp, number), device, index if pid is None else None, row
+            yield Stamp(days * _DAY_NS + ns, zoned=False)
+        else:
+            yield None
 
 
 def _cells(row: dict[str, str]) -> Cells:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 from perfctl.parsers.common.doubts import SOURCE
 from perfctl.parsers.common.lines import ToolText
 from perfctl.parsers.common.numbers import LARGEST, Stamp, is_nothing, iso_utc, read_quantity
 from perfctl.parsers.common.tables import Column
-from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
+from perfctl.records.report import Device, Diagnostic, Gap, Report, Sample, Summary
 
 UTILISATION, MEMORY_USED, MEMORY_TOTAL = (
     "gpu_utilisation",
@@ -42,6 +44,7 @@ _CODES = ("reason", "uuid", "serial", "version", "pid")
 _FEWEST_READINGS, _REGULAR_SHARE, _NEAR = 8, 0.8, 0.25
 """Readings from which on a log has a rhythm, the share of its intervals that must be near the usual
 one, and how near."""
+_ORDINAL = re.compile(r"[0-9]{1,5}")
 _INTERVAL = re.compile(
     r"nvidia-smi\s(?:[^|;]*\s)?(?P<which>dmon|pmon|--query-gpu)\S*\s(?:[^|;]*\s)?"
     r"(?P<option>-d|--delay=?|-lms|--loop-ms=?|-l|--loop=?)[ =]?(?P<value>\d{1,7})\b"
@@ -55,24 +58,40 @@ Cells = list[tuple[Column, str]]
 class _Figures:
     count: int = 0
     total: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
+    low: float = inf
+    high: float = -inf
     unit: str | None = None
     texts: Tally[str] = field(default_factory=Tally)
 
 
 class Readings:
-    """Takes readings in the order of the file."""
+    """Takes readings in the order of the file. Their times are from timestamps, else from the
+    stated interval, else from their order alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval_ns: int | None = None) -> None:
         self.samples: list[Sample] = []
-        self.clock = Clock()
+        self.since_midnight = False
+        """Set by readers of times of day without a date."""
+        self._interval_ns = interval_ns
+        self._is_zoned = True
+        self._is_counted = False
+        self._span: tuple[int, int] | None = None
+        """Times of the first and the last reading."""
         self._seen: set[str] = set()
-        self._missing: dict[str, Tally[str]] = {}
-        self._figures: dict[tuple[int | None, str], _Figures] = {}
+        self._missing: defaultdict[str, Tally[str]] = defaultdict(Tally)
+        self._figures: defaultdict[tuple[int | None, str], _Figures] = defaultdict(_Figures)
 
-    def add(self, at_ns: int, device: int | None, cells: Cells) -> None:
-        """Add one reading of one device. Cells without a field in Sample make no sample."""
+    def add(self, stamp: Stamp | None, number: int, device: int | None, cells: Cells) -> None:
+        """Add one reading of one device. Cells without a field in Sample make no sample.
+        ``number``: of the round, from 0."""
+        if stamp is None:
+            self._is_counted = True
+            at_ns = number * (self._interval_ns or 1)
+        else:
+            at_ns = stamp.ns
+            self._is_zoned &= stamp.zoned
+            first, last = self._span or (at_ns, at_ns)
+            self._span = min(first, at_ns), max(last, at_ns)
         values: dict[str, Any] = {}
         for column, text in cells:
             if column.field is None:
@@ -92,26 +111,22 @@ class Readings:
         high = 100 if quantity == UTILISATION else LARGEST
         if number is None or base != QUANTITIES[quantity] or not low <= number <= high:
             shown = text.strip() if number is not None else text.strip("[] ") or "an empty cell"
-            self._missing.setdefault(quantity, Tally())[shown[:60]] += 1
+            self._missing[quantity][shown[:60]] += 1
             return None
         if quantity == UTILISATION:
             return number / 100
         return number if quantity in (POWER, TEMPERATURE) else round(number)
 
     def _add_figure(self, device: int | None, column: Column, text: str) -> None:
-        figures = self._figures.setdefault((device, column.name), _Figures())
+        figures = self._figures[device, column.name]
         number, unit = read_quantity(text, column.unit)
-        if number is None or any(part in column.name for part in _CODES):
+        is_code = any(part in column.name for part in _CODES)
+        if number is None or is_code or (figures.count and unit != figures.unit):
             text = "not available" if is_nothing(text) else text.strip()
             is_kept = text in figures.texts or len(figures.texts) < TEXTS_KEPT
             figures.texts[text if is_kept else "(others)"] += 1
             return
-        if not figures.count:
-            figures.low = figures.high = number
-            figures.unit = unit
-        if unit != figures.unit:
-            figures.texts[text.strip()] += 1
-            return
+        figures.unit = unit
         figures.count += 1
         figures.total += number
         figures.low, figures.high = min(figures.low, number), max(figures.high, number)
@@ -121,13 +136,22 @@ class Readings:
         """The columns that samples have no field for, in order of appearance."""
         return list(dict.fromkeys(name for _, name in self._figures))
 
-    def sizes(self) -> dict[int | None, int]:
-        """Return device -> its memory in bytes, if all samples agree on it."""
-        sizes: dict[int | None, set[int]] = {}
+    def describe_devices(self, facts: Mapping[int | None, Mapping[str, str]]) -> tuple[Device, ...]:
+        """Return the devices by what the file says of each (name or gpu_name, driver_version) and
+        by their memory, if all samples agree on it."""
+        sizes: dict[int | None, set[int | None]] = {}
         for sample in self.samples:
-            if sample.memory_total_bytes is not None:
-                sizes.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
-        return {device: some.pop() for device, some in sizes.items() if len(some) == 1}
+            sizes.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
+        devices = []
+        for index in sorted(facts, key=lambda index: -1 if index is None else index):
+            known, totals = facts[index], sizes.get(index, set()) - {None}
+            size = totals.pop() if len(totals) == 1 else None
+            name, driver = known.get("name", known.get("gpu_name")), known.get("driver_version")
+            if name or driver or size:
+                devices.append(
+                    Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
+                )
+        return tuple(devices)
 
     def summaries(self) -> list[Summary]:
         """Return mean, least and largest of the other columns by device; how often each text
@@ -152,9 +176,33 @@ class Readings:
             ]
         return summaries
 
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """Times of the first and the last reading in ns; None unless all have timestamps."""
+        return None if self._is_counted else self._span
+
+    @property
+    def started_at(self) -> str | None:
+        """Time of the first reading, UTC; None where its zone or date is unknown."""
+        is_known = self._is_zoned and not self.since_midnight
+        return iso_utc(self.span[0]) if self.span and is_known else None
+
     def gaps(self) -> list[Gap]:
-        """Return one for each quantity that is absent from the file, or from some readings."""
+        """Return one if the times are none, and one for each quantity that is absent from the file
+        or from some readings."""
         gaps = []
+        reason = ""
+        if self._is_counted and self._interval_ns:
+            reason = (
+                "no timestamps: times were counted from the first reading with the stated "
+                f"interval of {self._interval_ns} ns"
+            )
+        elif self._is_counted:
+            reason = "no timestamps: the value is the number of the reading, not a time"
+        elif self.since_midnight:
+            reason = "times of day without a date: times count from the first midnight"
+        if reason:
+            gaps.append(Gap("sample.at_ns", "not_available", reason))
         for quantity in QUANTITIES:
             if quantity not in self._seen:
                 reason = "the file has no column for it"
@@ -167,19 +215,40 @@ class Readings:
         return gaps
 
     def diagnostics(self) -> list[Diagnostic]:
-        """Return which columns became figures, and how many readings are missing."""
+        """Return what was assumed, which columns became figures, and how many readings are
+        missing."""
         notes = []
+        if not self._is_zoned and not self.since_midnight:
+            text = "the timestamps have no time zone and were read as UTC"
+            notes.append(Diagnostic("warning", "perfctl", text))
         if names := self.figure_names:
             text = f"kept as summaries, mean, min and max over the file: {', '.join(names[:40])}"
             notes.append(Diagnostic("info", "perfctl", text))
         times: dict[int | None, list[int]] = {}
-        for sample in self.samples if self.clock.span else ():
+        for sample in self.samples if self.span else ():
             times.setdefault(sample.device_index, []).append(sample.at_ns)
         for device in sorted(times, key=str):
             if text := describe_pauses(times[device]):
                 label = f"GPU {device}: " if len(times) > 1 and device is not None else ""
                 notes.append(Diagnostic("warning", SOURCE, label + text))
         return notes
+
+
+class Rounds:
+    """Counts rounds, in each of which every device (of pmon: process) is read once."""
+
+    def __init__(self) -> None:
+        self._number = -1
+        self._seen: set[object] = set()
+
+    def count(self, device: object, *, begins: bool = False) -> int:
+        """Return the number of the device's round, from 0; a device that the current round has
+        begins another."""
+        if begins or not self._seen or device in self._seen:
+            self._number += 1
+            self._seen.clear()
+        self._seen.add(device)
+        return self._number
 
 
 def describe_pauses(times: list[int]) -> str:
@@ -206,9 +275,9 @@ def describe_pauses(times: list[int]) -> str:
     )
 
 
-def ordinal(text: str, digits: int = 5) -> int | None:
-    """Return a number of a few digits; None for any other text."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
+def ordinal(text: str) -> int | None:
+    """Return a number of at most five digits; None for any other text."""
+    return int(text) if _ORDINAL.fullmatch(text) else None
 
 
 def half(name: str) -> Gap:
@@ -232,67 +301,6 @@ class MonitorText(ToolText):
         super().stray(line)
 
 
-class Clock:
-    """Times of readings: from their timestamps, else from the stated interval, else from their
-    order alone."""
-
-    def __init__(self, interval_ns: int | None = None) -> None:
-        self.interval_ns = interval_ns
-        """Stated time between readings."""
-        self.since_midnight = False
-        """Set by readers of times of day without a date."""
-        self._is_zoned = True
-        self._is_counted = False
-        self._span: tuple[int, int] | None = None
-        """Times of the first and the last reading."""
-
-    def at(self, stamp: Stamp | None, number: int) -> int:
-        """Return ``at_ns`` of reading number ``number`` (from 0; all devices of one round have
-        the same)."""
-        if stamp is None:
-            self._is_counted = True
-            return number * (self.interval_ns or 1)
-        self._is_zoned &= stamp.zoned
-        first, last = self._span or (stamp.ns, stamp.ns)
-        self._span = min(first, stamp.ns), max(last, stamp.ns)
-        return stamp.ns
-
-    @property
-    def span(self) -> tuple[int, int] | None:
-        """Times of the first and the last reading in ns; None unless all have timestamps."""
-        return None if self._is_counted else self._span
-
-    @property
-    def started_at(self) -> str | None:
-        """Time of the first reading, UTC; None where its zone or date is unknown."""
-        is_known = self._is_zoned and not self.since_midnight
-        return iso_utc(self.span[0]) if self.span and is_known else None
-
-    @property
-    def duration_ns(self) -> int | None:
-        """Time from the first reading to the last; None without timestamps."""
-        return self.span[1] - self.span[0] if self.span else None
-
-    def gaps(self) -> list[Gap]:
-        """Return the gap where ``at_ns`` is not wall-clock time."""
-        reason = ""
-        if self._is_counted and self.interval_ns:
-            reason = (
-                "no timestamps: times were counted from the first reading with the stated "
-                f"interval of {self.interval_ns} ns"
-            )
-        elif self._is_counted:
-            reason = "no timestamps: the value is the number of the reading, not a time"
-        elif self.since_midnight:
-            reason = "times of day without a date: times count from the first midnight"
-        return [Gap("sample.at_ns", "not_available", reason)] if reason else []
-
-    def diagnostics(self) -> list[Diagnostic]:
-        text = "the timestamps have no time zone and were read as UTC"
-        is_guessed = not self._is_zoned and not self.since_midnight
-        return [Diagnostic("warning", "perfctl", text)] if is_guessed else []
-
-
 def report(
     tool: str,
     form: str,
@@ -305,18 +313,16 @@ def report(
     unknown: Iterable[Diagnostic] = (),
 ) -> Report:
     """Return what every monitoring tool's report has. ``no_devices``: why it names none."""
-    clock = readings.clock
-    known_gaps = (*gaps, *clock.gaps(), *readings.gaps())
-    unnamed = (Gap("device", "not_available", no_devices),) if no_devices else ()
-    logged = (*readings.diagnostics(), *text.diagnostics())
+    unnamed = [Gap("device", "not_available", no_devices)] if no_devices else []
+    span = readings.span
     return Report(
         tool=tool,
         path=text.path,
         form=form,
         samples=readings.samples,
         summaries=tuple(readings.summaries()),
-        gaps=(*known_gaps, *unnamed),
-        diagnostics=(*notes, *clock.diagnostics(), *logged, *unknown),
-        started_at=clock.started_at,
-        duration_ns=clock.duration_ns,
+        gaps=(*gaps, *readings.gaps(), *unnamed),
+        diagnostics=(*notes, *readings.diagnostics(), *text.diagnostics(), *unknown),
+        started_at=readings.started_at,
+        duration_ns=span[1] - span[0] if span else None,
     )

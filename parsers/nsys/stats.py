@@ -4,22 +4,27 @@ ranges of traces are read from it again while they are iterated, as often as ask
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from perfctl.parsers.common.doubts import newer, not_understood, repeated, several
-from perfctl.parsers.common.lines import ends_of, readable
+from perfctl.parsers.common.lines import Log, ends_of, readable
 from perfctl.parsers.common.numbers import (
     AmbiguousNumber,
     DecimalStyle,
     StyleEvidence,
-    read_number,
-    to_base,
+    Unit,
+    read_value,
+    scaled,
 )
+from perfctl.parsers.common.tables import Column as TableColumn
+from perfctl.parsers.common.tables import Table
 from perfctl.parsers.nsys.stats_tables import (
     API_TRACE,
     COUNTS,
@@ -27,6 +32,7 @@ from perfctl.parsers.nsys.stats_tables import (
     GPU_TRACE,
     HOST_SUMS,
     KERNEL_TRACE,
+    LABELS,
     MIXED_SUM,
     NAMES,
     PROJECTED_TRACE,
@@ -36,12 +42,11 @@ from perfctl.parsers.nsys.stats_tables import (
     UNKNOWN,
     Column,
     Note,
+    Source,
     Start,
     Trouble,
-    has_table,
     read_events,
-    read_unit,
-    unknown_labels,
+    scan,
 )
 from perfctl.parsers.nsys.tables import COPY_LABELS, TOOL
 from perfctl.records.bulk import Columns
@@ -85,36 +90,38 @@ _SINGLE = (
     ("copy", {GPU_TRACE}, "single copies", GPU_TRACE),
     ("range", {RANGE_TRACE, PROJECTED_TRACE}, "single ranges", RANGE_TRACE),
 )
-_LINE = re.compile(
-    r"^(?:Processing \[.+\] with \[.+\]\.\.\.|SKIPPED: .* does not contain .+| \*\* .+ "
-    r"\([a-z0-9_:]+\):|\[\d+/\d+\] Executing '[\w:-]+' stats report)\s*$",
-    re.MULTILINE,
-)
-_MOST_DEVICES = 1000
+_VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
+_FILE = re.compile(r".*(?= does not contain )")
 CHUNK = 256
 """Records of a trace turned to columns at a time."""
 
 _DEVICE = re.compile(r"(.*) \((\d{1,8})\)")
 _OPERATION = re.compile(r"\[CUDA (memcpy|memset)(?: (.*))?\]")
-_SURELY_64_BIT = 19
 _LARGEST = 2**63 - 1
 _FEWEST_DIGITS = 3
 """A size that was rounded to fewer digits than this is not passed on."""
 _HOST_CATEGORY = "CUDA_API"
 _SHOWN = {"GridXYZ": "grid", "BlockXYZ": "block"}
 
-OF_KERNEL = {
-    "stream": ("Strm",),
-    "registers": ("Reg/Trd",),
-    "start_ns": ("Kernel Start", "Start"),
-    "duration_ns": ("Kernel Dur", "Duration"),
-}
-"""Field of Kernel -> columns of cuda_kern_exec_trace and cuda_gpu_trace."""
-_DIMENSIONS = (
-    ("grid", "GridXYZ", "GrdX", "GrdY", "GrdZ"),
-    ("block", "BlockXYZ", "BlkX", "BlkY", "BlkZ"),
-)
-_SHARED = {"static_shared_bytes": "StcSMem", "dynamic_shared_bytes": "DymSMem"}
+
+@dataclass(slots=True)
+class Section:
+    """A report that the file names, and its table."""
+
+    line: int
+    report: str | None
+    """None where another recording begins."""
+    is_announced: bool = False
+    columns: list[Column] = field(default_factory=list)
+    """Empty if no table follows."""
+    form: str = ""
+    rows: list[list[str]] = field(default_factory=list)
+    """Those of sums."""
+
+    def find_names(self) -> set[str]:
+        """Return the names of the rows."""
+        places = [at for at, column in enumerate(self.columns) if column.label in NAMES]
+        return {row[at] for row in self.rows for at in places[:1]}
 
 
 @dataclass(slots=True)
@@ -123,29 +130,28 @@ class Survey:
 
     trouble: Trouble = field(default_factory=Trouble)
     evidence: StyleEvidence = field(default_factory=StyleEvidence)
-    tables: list[tuple[Start, list[list[str]]]] = field(default_factory=list)
-    """All tables, those of sums with their rows."""
-    api_calls: dict[str, list[str]] = field(default_factory=dict)
-    """Name of a call -> its durations as printed, of an API trace."""
+    sections: list[Section] = field(default_factory=list)
     notes: dict[Note, None] = field(default_factory=dict)
-    devices: dict[str, tuple[int | None, str | None]] = field(default_factory=dict)
-    """Cell of the column Device -> ordinal and name."""
+    devices: dict[int, str] = field(default_factory=dict)
+    """Ordinal -> name, of traces."""
+    version: str | None = None
+    """Of nsys, where the file says it."""
     clipped: int = 0
     """Cells that nsys clipped to the width of their column."""
-    rounded_sizes: bool = False
-    """Whether the GPU trace states sizes in a larger unit than byte."""
-    forms: set[str] = field(default_factory=set)
-    unknown: list[str] = field(default_factory=list)
 
     @property
-    def traces(self) -> set[str]:
-        """The reports that list every kernel, copy, range or call."""
-        return {start.report for start, _ in self.tables}.intersection(TRACES)
+    def tables(self) -> list[Section]:
+        """The sections that have a table."""
+        return [section for section in self.sections if section.columns]
 
     @property
-    def version(self) -> str | None:
-        """Of nsys, where the file says it."""
-        return next((note.text for note in self.notes if note.kind == "version"), None)
+    def reports(self) -> list[str]:
+        """The reports of these tables."""
+        return list(dict.fromkeys(str(section.report) for section in self.tables))
+
+    @property
+    def forms(self) -> set[str]:
+        return {section.form for section in self.tables}
 
     @property
     def style(self) -> DecimalStyle:
@@ -157,9 +163,15 @@ def sniff(path: Path, head: bytes) -> bool:
     """Return whether nsys stats' lines or table headers are at the beginning or, after a program's
     output, at the end."""
     for text in ends_of(path, head):
-        text = text.replace("\r", "\n").lstrip("\ufeff")
-        if _LINE.search(text) is not None or has_table(text):
-            return True
+        lines = io.StringIO(text.replace("\r", "\n").lstrip("\ufeff"))
+        for event in scan(Source(lines, Log()), "", Trouble()):
+            # other tools write CSV with such columns, but without units
+            if isinstance(event, Start):
+                is_sure = event.form != "CSV" or any(column.unit.name for column in event.columns)
+            else:
+                is_sure = isinstance(event, Note) and event.kind == "report"
+            if is_sure:
+                return True
     return False
 
 
@@ -182,31 +194,30 @@ def parse(path: Path) -> Report:
         )
     operations, summaries = _read_sums(survey)
     _refuse_several(path, survey)
-    devices = {index: name for index, name in reversed(survey.devices.values()) if name}
+    style = survey.style
 
     def read_trace(
-        record: type[Any], reports: Sequence[str], begin: Callable[[], Make]
+        record: type[Any],
+        make: Callable[[Iterator[dict[str, Any]]], Iterator[Any]],
+        fields: Sequence[Field],
+        *reports: str,
     ) -> Columns[Any] | tuple[()]:
-        report = next((report for report in reports if report in survey.traces), None)
+        report = next((report for report in reports if report in survey.reports), None)
         if report is None:
             return ()
-        return Columns(record, partial(_read_chunks, path, report, survey.style, begin))
+        return Columns(record, lambda: _chunk(make(_read_rows(path, report, fields, style))))
 
+    if API_TRACE in survey.reports and "cuda_api_sum" not in survey.reports:
+        operations += read_calls(_read_rows(path, API_TRACE, CALL, style))
     return Report(
         tool=TOOL,
         path=path,
         form=f"nsys stats, {' and '.join(sorted(survey.forms)) or 'no tables'}",
         tool_version=survey.version,
-        devices=tuple(
-            Device(name, "gpu", index)
-            for index, name in sorted(devices.items())
-            if index is not None
-        ),
-        kernels=read_trace(Kernel, (GPU_TRACE, KERNEL_TRACE), lambda: read_kernel),
-        copies=read_trace(Copy, (GPU_TRACE,), lambda: read_copy),
-        ranges=read_trace(
-            Range, (RANGE_TRACE, PROJECTED_TRACE), lambda: partial(read_range, numbers={})
-        ),
+        devices=tuple(Device(name, "gpu", index) for index, name in sorted(survey.devices.items())),
+        kernels=read_trace(Kernel, read_kernels, KERNEL, GPU_TRACE, KERNEL_TRACE),
+        copies=read_trace(Copy, read_copies, COPY, GPU_TRACE),
+        ranges=read_trace(Range, read_ranges, RANGE, RANGE_TRACE, PROJECTED_TRACE),
         operations=operations,
         summaries=tuple(summaries),
         gaps=tuple(_find_gaps(survey, summaries)),
@@ -217,131 +228,107 @@ def parse(path: Path) -> Report:
 def _survey(path: Path) -> Survey:
     """Read the file once: sums are kept, rows of traces only looked at."""
     survey = Survey()
-    start: Start | None = None
-    kept: list[list[str]] = []
+    section = Section(0, None)
     figures: list[int] = []
-    shape = Shape((), DecimalStyle.POINT)
+    device_at, source = 0, ""
     for event in read_events(path, survey.trouble):
-        if isinstance(event, Note):
-            survey.notes[event] = None
-        elif isinstance(event, Start):
-            start, kept, shape = event, [], Shape(event.columns, DecimalStyle.POINT)
-            survey.forms.add(event.form)
-            survey.unknown += [f"{event.report}.{label}" for label in unknown_labels(event.columns)]
-            figures = [at for at, column in enumerate(event.columns) if column.is_figure]
-            survey.tables.append((event, kept))
-            if event.report in TRACES:
-                survey.rounded_sizes |= shape.is_scaled("Bytes") or shape.is_scaled("StcSMem")
-        elif start is not None:
-            for index in figures:
-                survey.evidence.add(event[index])
+        if isinstance(event, list):
+            for at in figures:
+                survey.evidence.add(event[at])
             survey.clipped += "".join(event).count("…")
-            if start.report not in TRACES:
-                kept.append(event)
-                continue
-            row = Cells(event, shape)
-            device = row.text("Device")
-            if device and device not in survey.devices and len(survey.devices) < _MOST_DEVICES:
-                survey.devices[device] = read_device(row)
-            if start.report == API_TRACE and {"Name", "Duration"} <= shape.at.keys():
-                durations = survey.api_calls.setdefault(event[shape.at["Name"]], [])
-                durations.append(event[shape.at["Duration"]])
+            if section.report not in TRACES:
+                section.rows.append(event)
+            elif match := _DEVICE.fullmatch(event[device_at]):
+                survey.devices.setdefault(int(match[2]), match[1])
+        elif isinstance(event, Start):
+            if section.columns or (section.line, section.report) != (event.line, event.report):
+                section = Section(event.line, event.report)
+                survey.sections.append(section)
+            section.columns, section.form = event.columns, event.form
+            figures = [at for at, column in enumerate(event.columns) if column.is_figure]
+            labels = [column.label for column in event.columns]
+            device_at = labels.index("Device") if "Device" in labels else 0
+        elif event.kind in ("recording", "report", "title"):
+            if match := _VERSION.search(event.text):
+                survey.version = survey.version or match[1]
+            if event.kind == "report" and event.text:
+                before, source = source, Path(event.text.partition("] with [")[0]).stem
+                if before not in ("", source):
+                    survey.sections.append(Section(event.line, None))
+            if section.columns or section.report != event.report:
+                section = Section(event.line, event.report, is_announced=True)
+                survey.sections.append(section)
+        else:
+            survey.notes[event._replace(line=0)] = None
     return survey
 
 
 def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
-    """Return what all sums say; calls of an API trace are added up where there is no sum of them. A
-    row with a negative count or time, which no real one is, is left out and counted."""
+    """Return what all sums say. A row with a negative count or time, which no real one is, is left
+    out and counted."""
     operations: list[Operation] = []
     summaries: list[Summary] = []
-    for number, (start, kept) in enumerate(survey.tables):
-        shape = Shape(start.columns, survey.style)
-        report = start.report
-        if report == UNKNOWN and {"Total Time", "Name"} <= shape.at.keys():
+    for section in survey.tables:
+        labels = {column.label for column in section.columns}
+        if section.report == UNKNOWN and labels >= {"Total Time", "Name"}:
             # tables of calls all have the same columns: their names tell
-            names = (row[shape.at["Name"]] for row in kept)
-            of_cuda = any(re.match(r"(?:cuda|cu)[A-Z]", name) for name in names)
-            report = "cuda_api_sum" if of_cuda else "osrt_sum"
-            survey.tables[number] = (start._replace(report=report), kept)
-        for row in (Cells(cells, shape) for cells in kept):
-            if min(row.integer(*COUNTS) or 0, row.integer("Total Time") or 0) < 0:
+            of_cuda = any(re.match(r"(?:cuda|cu)[A-Z]", name) for name in section.find_names())
+            section.report = "cuda_api_sum" if of_cuda else "osrt_sum"
+        report, columns, style = str(section.report), section.columns, survey.style
+        table = bind_fields(SUM, columns, style)
+        for cells in section.rows:
+            row = table.read(cells)
+            if min(row["calls"] or 0, row["time_ns"] or 0) < 0:
                 survey.trouble.rows += 1
                 continue
             if operation := read_operation(report, row):
                 operations.append(operation)
-            summaries.extend(read_summaries(report, row))
-    if not any(start.report == "cuda_api_sum" for start, _ in survey.tables):
-        column = Column("Duration", read_unit("ns"))
-        for name, printed in survey.api_calls.items():
-            values = [read_figure(text, column, survey.style) for text in printed]
-            known = [value for value in values if value is not None]
-            total = round_figure(sum(known)) if len(known) == len(values) else None
-            operations.append(
-                Operation(name, API_TRACE, len(values), total, None, None, None, None)
-            )
+            summaries.extend(read_summaries(report, columns, cells, style))
     return merge_operations(operations), summaries
 
 
-def _read_chunks(
-    path: Path, report: str, style: DecimalStyle, begin: Callable[[], Make]
-) -> Iterator[Sequence[Sequence[Any]]]:
-    """Yield the records of one trace as columns. ``begin`` gives what makes a record, or None, of a
-    row and of how many records there are so far."""
-    make, number, chunk = begin(), 0, list[Any]()
-    shape: Shape | None = None
+def _read_rows(
+    path: Path, report: str, fields: Sequence[Field], style: DecimalStyle
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one trace."""
+    table: Table | None = None
     with readable(path, TOOL, reason="it can no longer be read"):
         for event in read_events(path, Trouble()):
             if isinstance(event, Start):
-                shape = Shape(event.columns, style) if event.report == report else None
-            elif shape is not None and isinstance(event, list):
-                record = make(Cells(event, shape), number)
-                if record is not None:
-                    chunk.append(record)
-                    number += 1
-            if len(chunk) == CHUNK:
-                yield list(zip(*chunk, strict=True))
-                chunk.clear()
-    if chunk:
-        yield list(zip(*chunk, strict=True))
+                has_names = any(column.label in NAMES for column in event.columns)
+                is_it = event.report == report and has_names
+                table = bind_fields(fields, event.columns, style) if is_it else None
+            elif table and isinstance(event, list):
+                yield table.read(event)
+
+
+def _chunk(records: Iterator[Any]) -> Iterator[Sequence[Sequence[Any]]]:
+    """Yield the records as columns, CHUNK at a time."""
+    while some := list(islice(records, CHUNK)):
+        yield list(zip(*some, strict=True))
 
 
 def _refuse_several(path: Path, survey: Survey) -> None:
     """Raise ReportError, naming the lines, when the file holds several runs: a report again, or
     another recording."""
-    lines: list[tuple[int, str, frozenset[str]]] = []
-    for start, kept in survey.tables:
-        labels = [column.label for column in start.columns]
-        named = [index for index, label in enumerate(labels) if label in NAMES][:1]
-        names = frozenset(row[at] for row in kept for at in named)
-        lines.append((start.line, start.report, names))
-    with_table, announced = {line for line, *_ in lines}, dict(survey.trouble.announced)
-    lines += [
-        (line, report, frozenset())
-        for line, report in survey.trouble.announced
-        if line not in with_table
-    ]
-    lines += [(line, "", frozenset()) for line in survey.trouble.recordings]
     starts: list[int] = []
-    again: str | None = None
-    recorded: int | None = None
-    seen: dict[str, tuple[int, frozenset[str]]] = {}
-    last = ""
-    """The report named last, while it has no table: nsys may name one twice before its table, in a
-    line and a title."""
-    for line, report, names in sorted(lines, key=lambda entry: entry[:2]):
-        if not report:
-            recorded = line if recorded is None else recorded
+    again = ""
+    recorded = 0  # line at which another recording began
+    seen: dict[str, tuple[int, set[str]]] = {}
+    for section in survey.sections:
+        if section.report is None:
+            recorded = recorded or section.line
             continue
-        before, others = seen.get(report, (line, names))
-        shares_names = report not in _LIKE_OTHERS or line in announced or bool(names & others)
-        is_again = before != line and report != last and shares_names
-        if seen and (is_again or recorded is not None):
-            again = again or (report if recorded is None else "")
-            starts.append(line if recorded is None else recorded)
+        names = section.find_names()
+        before, others = seen.get(section.report, (section.line, names))
+        is_alone = section.report not in _LIKE_OTHERS or section.is_announced
+        is_again = before != section.line and (is_alone or bool(names & others))
+        if seen and (is_again or recorded):
+            again = again if starts or recorded else section.report
+            starts.append(recorded or section.line)
             seen, others = {}, names
-        seen[report] = (line, names | others)
-        last = "" if line in with_table else report
-        recorded = None
+        seen[section.report] = section.line, names | others
+        recorded = 0
     if again:
         raise repeated(path, TOOL, f"the report {again}", starts[0], starts)
     if starts:
@@ -358,17 +345,20 @@ def _find_gaps(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
             if note.report:
                 quantity = _ABOUT.get(note.report, f"operation:{note.report}")
             missing.add(quantity)
-            reason = note.text if note.kind == "empty" else f"nsys stats: {note.text}"
+            reason = "nsys stats ran this report and got no rows"
+            if note.kind == "skipped":
+                text = _FILE.sub("the report", note.text, count=1).rstrip(".")
+                reason = f"nsys stats: {text}"
             yield Gap(quantity, "not_collected", reason, note.report)
         elif note.kind == "error" and note.report:
             reason = f"nsys stats failed on this report: {note.text[:300]}"
             yield Gap(f"operation:{note.report}", "unreadable", reason, note.report)
     for quantity, needed, what, report in _SINGLE:
-        if not survey.traces & needed and quantity not in missing:
+        if needed.isdisjoint(survey.reports) and quantity not in missing:
             remedy = f"add 'nsys stats --report {report}', or pass the report itself"
             yield Gap(quantity, "not_available", f"sums do not show {what}: {remedy}")
     yield from _find_unread_figures(survey, summaries)
-    for report in dict.fromkeys(start.report for start, _ in survey.tables):
+    for report in survey.reports:
         reason = f"nsys has no report '{report}' that perfctl knows"
         if report == UNKNOWN:
             reason = "a table does not name its nsys report"
@@ -387,12 +377,18 @@ def _find_gaps(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
 def _find_unread_figures(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
     """Yield gaps for figures without a value: rounded to a large unit, as nsys does by default,
     ambiguous, or clipped."""
-    if survey.rounded_sizes:
+    sizes = [
+        column.unit.scale != 1
+        for section in survey.tables
+        for column in section.columns
+        if section.report in TRACES and column.label in ("Bytes", "StcSMem")
+    ]
+    if any(sizes):
         reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
         few = f"sizes with fewer than three digits were left out; {reason}"
         yield Gap("copy.bytes", "not_available", few)
-        for name in _SHARED:
-            yield Gap(f"kernel.{name}", "not_available", reason)
+        yield Gap("kernel.static_shared_bytes", "not_available", reason)
+        yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
     texts = [summary.text for summary in summaries if summary.value is None and summary.text]
     clipped = sum(text.endswith("…") for text in texts)
     rounded = sum(not text.strip("0.,") for text in texts)
@@ -426,55 +422,14 @@ def _find_diagnostics(survey: Survey) -> Iterator[Diagnostic]:
         for note in survey.notes
         if note.kind == "unknown"
     ]
-    yield from not_understood({"tables": tables, "columns": survey.unknown})
+    columns = [
+        f"{section.report}.{column.label}"
+        for section in survey.tables
+        for column in section.columns
+        if column.label and column.label not in LABELS
+    ]
+    yield from not_understood({"tables": tables, "columns": columns})
     yield from newer("nsys", survey.version, NEWEST)
-
-
-class Shape:
-    """The columns of one table by their labels; of two columns with one label the first counts."""
-
-    def __init__(self, columns: Sequence[Column], style: DecimalStyle) -> None:
-        self.columns, self.style = columns, style
-        self.at: dict[str, int] = {}
-        for index, column in enumerate(columns):
-            self.at.setdefault(column.label, index)
-
-    def find(self, *labels: str) -> int | None:
-        """Return the position of the first of these columns that there is."""
-        return next((self.at[label] for label in labels if label in self.at), None)
-
-    def is_scaled(self, label: str) -> bool:
-        """Return whether the column is in a larger unit than its base unit."""
-        unit = self.columns[self.at[label]].unit if label in self.at else None
-        return unit is not None and unit.scale != 1
-
-
-class Cells(NamedTuple):
-    """One row with its columns, read in the decimal style of its file."""
-
-    row: list[str]
-    shape: Shape
-
-    def text(self, *labels: str) -> str:
-        """Return the cell of the first of these columns that there is; "" for none and where nsys
-        prints None."""
-        at = self.shape.find(*labels)
-        return "" if at is None or self.row[at] == "None" else self.row[at]
-
-    def integer(self, *labels: str) -> int | None:
-        """Return that cell in base units, rounded; None where it is empty, no number, ambiguous,
-        rounded away to 0, or beyond 64 bits, which no report has."""
-        at = self.shape.find(*labels)
-        if at is None:
-            return None
-        return round_figure(read_figure(self.row[at], self.shape.columns[at], self.shape.style))
-
-    def triple(self, label: str, *parts: str) -> tuple[int | None, ...]:
-        """Return three dimensions from one cell "1024    1    1", else from three columns."""
-        cells = self.text(label).split()
-        if len(cells) == 3 and all(cell.isdecimal() and len(cell) < 12 for cell in cells):
-            return tuple(map(int, cells))
-        return tuple(self.integer(part) for part in parts)
 
 
 def round_figure(value: float | None) -> int | None:
@@ -482,34 +437,135 @@ def round_figure(value: float | None) -> int | None:
     return None if value is None or not -_LARGEST < value < _LARGEST else round(value)
 
 
-def read_figure(text: str, column: Column, style: DecimalStyle) -> int | float | None:
-    """Return a printed figure in the base unit of its column; None as for ``Cells.integer``."""
-    scale = column.unit.scale if column.unit else 1
-    if scale == 1 and len(text) < _SURELY_64_BIT and text.isdecimal() and text.isascii():
-        return int(text)
-    if not text or text == "None":
-        return None
+class Printed(NamedTuple):
+    """How the figures of a column are printed."""
+
+    unit: Unit
+    style: DecimalStyle
+
+
+def read_figure(printed: Printed, text: str) -> int | float | None:
+    """Return a figure in its base unit; None where it is empty, no number, ambiguous, or rounded
+    away to 0."""
     try:
-        number = read_number(text, style)
+        value = read_value(text, printed.style)
     except AmbiguousNumber:
         return None
-    if number is None or (scale > 1 and number == 0 and number.as_tuple().exponent):
+    if value == 0 and printed.unit.scale != 1 and text.strip("0"):
         return None
-    return to_base(number, scale)
+    return scaled(text, value, printed.style, printed.unit.scale)
 
 
-def read_operation(report: str, row: Cells) -> Operation | None:
+def read_whole(printed: Printed, text: str) -> int | None:
+    """Return a figure rounded; None as for ``read_figure``, and beyond 64 bits, which no report
+    has."""
+    return round_figure(read_figure(printed, text))
+
+
+def read_axis(at: int, printed: Printed, text: str) -> int | None:
+    """Return a dimension from its own cell, or from the three in "1024    1    1"."""
+    cells = text.split()
+    return read_whole(printed, cells[at] if len(cells) == 3 else text)
+
+
+def read_exact(printed: Printed, text: str) -> int | None:
+    """Return a size; None where it is rounded to a larger unit."""
+    return read_whole(printed, text) if printed.unit.scale == 1 else None
+
+
+def read_size(printed: Printed, text: str) -> int | None:
+    """Return a size; None where too few of its digits are printed."""
+    digits = len(re.sub(r"[^0-9]", "", text).lstrip("0"))
+    is_rounded = printed.unit.scale != 1 and digits < _FEWEST_DIGITS
+    return None if is_rounded else read_whole(printed, text)
+
+
+def read_device(printed: Printed, text: str) -> int | None:
+    """Return the ordinal, from "Tesla T4 (0)" or its own column."""
+    match = _DEVICE.fullmatch(text)
+    return int(match[2]) if match else read_whole(printed, text)
+
+
+def read_text(printed: Printed, text: str) -> str:
+    """Return a text; "" where nsys prints None."""
+    return "" if text == "None" else text
+
+
+class Field(NamedTuple):
+    """A field of a record, and how it is read from a table."""
+
+    name: str
+    labels: tuple[str, ...]
+    """Columns that have it; the first that there is counts."""
+    read: Callable[[Printed, str], Any] = read_whole
+
+
+_NAME = Field("name", NAMES, read_text)
+_EVENT = (
+    _NAME,
+    Field("start_ns", ("Kernel Start", "Start")),
+    Field("duration_ns", ("Kernel Dur", "Duration")),
+    Field("device_index", ("Device", "DevId"), read_device),
+    Field("stream", ("Strm",)),
+)
+KERNEL = (
+    *_EVENT,
+    Field("registers", ("Reg/Trd",)),
+    Field("static_shared_bytes", ("StcSMem",), read_exact),
+    Field("dynamic_shared_bytes", ("DymSMem",), read_exact),
+    *(
+        Field(
+            f"{part}_{axis}",
+            (f"{label}{axis.upper()}", f"{part.title()}XYZ"),
+            partial(read_axis, at),
+        )
+        for part, label in (("grid", "Grd"), ("block", "Blk"))
+        for at, axis in enumerate("xyz")
+    ),
+)
+"""Of cuda_kern_exec_trace and cuda_gpu_trace."""
+COPY = (*_EVENT, Field("bytes", ("Bytes",), read_size))
+RANGE = (
+    _NAME,
+    Field("start_ns", ("Orig Start", "Start")),
+    Field("duration_ns", ("Orig Duration", "Duration")),
+    Field("thread", ("TID",)),
+    Field("depth", ("Lvl",)),
+    Field("kind", ("Style",), read_text),
+    Field("id", ("RangeId",), read_text),
+    Field("parent", ("ParentId",), read_text),
+)
+CALL = (_NAME, Field("cpu_ns", ("Duration",)))
+SUM = (
+    _NAME,
+    Field("calls", COUNTS),
+    Field("time_ns", ("Total Time",)),
+    Field("category", ("Category",), read_text),
+)
+
+
+def bind_fields(fields: Iterable[Field], columns: Sequence[Column], style: DecimalStyle) -> Table:
+    """Return what reads these fields from the rows of a table, in the units of its header."""
+    units = {column.label: column.unit for column in columns}
+    bound = []
+    for name, labels, read in fields:
+        unit = next((units[label] for label in labels if label in units), Unit(None, 1))
+        bound_read = partial(read, Printed(unit, style))
+        bound.append(TableColumn(labels[0], field=name, read=bound_read, also=labels[1:]))
+    return Table(bound, [column.label for column in columns])
+
+
+def read_operation(report: str, row: dict[str, Any]) -> Operation | None:
     """Return the row of a sum; None for a report whose side is not known, and where the count
     cannot be read."""
-    calls, total = row.integer(*COUNTS), row.integer("Total Time")
-    if calls is None or report not in {MIXED_SUM, *DEVICE_SUMS, *HOST_SUMS}:
+    if row["calls"] is None or not (report == MIXED_SUM or report in DEVICE_SUMS | HOST_SUMS):
         return None
-    on_host = report in HOST_SUMS or row.text("Category") == _HOST_CATEGORY
-    host, device = (total, None) if on_host else (None, total)
-    return Operation(row.text(*NAMES), report, calls, host, None, device, None, None)
+    on_host = report in HOST_SUMS or row["category"] == _HOST_CATEGORY
+    host, device = (row["time_ns"], None) if on_host else (None, row["time_ns"])
+    return Operation(row["name"] or "", report, row["calls"], host, None, device, None, None)
 
 
-def merge_operations(operations: Sequence[Operation]) -> list[Operation]:
+def merge_operations(operations: Iterable[Operation]) -> list[Operation]:
     """Return one operation a name and report: up to 2022.4 kernels stand once for each grid.
     Clipped names are not joined."""
     merged: dict[object, Operation] = {}
@@ -530,82 +586,56 @@ def _add(first: int | None, second: int | None) -> int | None:
     return None if first is None or second is None else round_figure(first + second)
 
 
-def read_summaries(report: str, row: Cells) -> Iterator[Summary]:
+def read_summaries(
+    report: str, columns: Sequence[Column], row: Sequence[str], style: DecimalStyle
+) -> Iterator[Summary]:
     """Yield every figure of the row but its share."""
-    about = row.text(*NAMES)
-    for label, at in row.shape.at.items():
-        if not row.shape.columns[at].is_figure and label not in NAMES and row.text(label):
-            about += f" ({_SHOWN.get(label, label)} {' '.join(row.text(label).split())})"
-    for label, at in row.shape.at.items():
-        text, column = row.row[at], row.shape.columns[at]
-        if not column.is_figure or label == "Time" or text in ("", "None"):
-            continue
-        value = read_figure(text, column, row.shape.style)
-        unit = column.unit.name if column.unit else None
-        yield Summary(f"{report}:{about}:{label}", value, unit, text if value is None else None)
+    name, about = "", ""
+    for column, text in zip(columns, row, strict=True):
+        if column.label in NAMES:
+            name = name or text
+        elif not column.is_figure and text not in ("", "None"):
+            about += f" ({_SHOWN.get(column.label, column.label)} {' '.join(text.split())})"
+    for column, text in zip(columns, row, strict=True):
+        if column.is_figure and column.label != "Time" and text not in ("", "None"):
+            value = read_figure(Printed(column.unit, style), text)
+            shown = text if value is None else None
+            yield Summary(f"{report}:{name}{about}:{column.label}", value, column.unit.name, shown)
 
 
-def read_kernel(row: Cells, launch: int) -> Kernel | None:
-    """Return a row of cuda_gpu_trace or cuda_kern_exec_trace; None when it is a copy's."""
-    fields = {name: row.integer(*labels) for name, labels in OF_KERNEL.items()}
-    for kind, *labels in _DIMENSIONS:
-        for axis, size in zip("xyz", row.triple(*labels), strict=True):
-            fields[f"{kind}_{axis}"] = size
-    if fields["grid_x"] is None and _OPERATION.match(row.text(*NAMES)):
-        return None
-    for name, label in _SHARED.items():
-        fields[name] = None if row.shape.is_scaled(label) else row.integer(label)
-    device, _ = read_device(row)
-    return Kernel(launch, row.text("Kernel Name", "Name"), device_index=device, **fields)  # type: ignore[arg-type]
-
-
-def read_copy(row: Cells, number: int) -> Copy | None:
-    """Return a copy or memory setting in cuda_gpu_trace; None when the row is a kernel's, and for
-    its size where too few digits of that are printed."""
-    match = _OPERATION.fullmatch(row.text("Name"))
-    if match is None:
-        return None
-    label = match[2] or ""
-    kind = "memset" if match[1] == "memset" else COPY_LABELS.get(label, label or match[1])
-    digits = len(re.sub(r"[^0-9]", "", row.text("Bytes")).lstrip("0"))
-    is_rounded = row.shape.is_scaled("Bytes") and digits < _FEWEST_DIGITS
-    size = None if is_rounded else row.integer("Bytes")
-    device, _ = read_device(row)
-    times = row.integer("Start"), row.integer("Duration")
-    return Copy(kind, size, *times, None, device, row.integer("Strm"))
-
-
-def read_device(row: Cells) -> tuple[int | None, str | None]:
-    """Return ordinal and name, from "Tesla T4 (0)" or the column DevId."""
-    match = _DEVICE.fullmatch(row.text("Device"))
-    return (int(match[2]), match[1]) if match else (row.integer("DevId"), None)
-
-
-def read_range(row: Cells, number: int, numbers: dict[str, int]) -> Range | None:
-    """Return a row of nvtx_pushpop_trace or nvtx_gpu_proj_trace; ``numbers`` maps RangeId to the
-    numbers given so far."""
-    start = row.integer("Orig Start", "Start")
-    if start is None:
-        return None
-    numbers[row.text("RangeId")] = number
-    name = row.text("Name")
-    label = read_range_name(name)
-    kind = "start_end" if row.text("Style") == "StartEnd" else "push_pop"
-    return Range(
-        number,
-        name,
-        None,
-        start,
-        row.integer("Orig Duration", "Duration"),
-        row.integer("TID"),
-        row.integer("Lvl") if kind == "push_pop" else None,
-        numbers.get(row.text("ParentId")),
-        kind,
-        label.layer,
-        label.direction,
-        label.step,
-        label.phase,
+def read_calls(rows: Iterator[dict[str, Any]]) -> list[Operation]:
+    """Return the calls of an API trace, added up by name."""
+    return merge_operations(
+        Operation(row["name"], API_TRACE, 1, row["cpu_ns"], None, None, None, None) for row in rows
     )
 
 
-Make = Callable[[Cells, int], Kernel | Copy | Range | None]
+def read_kernels(rows: Iterator[dict[str, Any]]) -> Iterator[Kernel]:
+    """Yield the launches in cuda_gpu_trace or cuda_kern_exec_trace, without its copies."""
+    launch = 0
+    for row in rows:
+        if row["grid_x"] is not None or not _OPERATION.match(row["name"]):
+            yield Kernel(launch, **row)
+            launch += 1
+
+
+def read_copies(rows: Iterator[dict[str, Any]]) -> Iterator[Copy]:
+    """Yield the copies and memory settings in cuda_gpu_trace."""
+    for row in rows:
+        if match := _OPERATION.fullmatch(row.pop("name")):
+            label = match[2] or ""
+            kind = "memset" if match[1] == "memset" else COPY_LABELS.get(label, label or match[1])
+            yield Copy(kind, **row)
+
+
+def read_ranges(rows: Iterator[dict[str, Any]]) -> Iterator[Range]:
+    """Yield the ranges in nvtx_pushpop_trace or nvtx_gpu_proj_trace."""
+    numbers: dict[str, int] = {}  # RangeId -> number of the range
+    for number, row in enumerate(row for row in rows if row["start_ns"] is not None):
+        numbers[row.pop("id")] = number
+        row["parent"] = numbers.get(row["parent"])
+        row["kind"] = "start_end" if row["kind"] == "StartEnd" else "push_pop"
+        if row["kind"] == "start_end":
+            row["depth"] = None
+        label = read_range_name(row["name"])._asdict()
+        yield Range(number, domain=None, **row, **label)

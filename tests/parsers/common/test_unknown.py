@@ -264,7 +264,7 @@ def test_unknown_words_and_lines_of_nvidia_smi_s_table_are_named(tmp_path: Path)
         third, third.replace("N/A", "9 l"), 1
     )
     report = written(tmp_path, "table.txt", named)
-    assert warning(report).endswith("parts Coolant, | | 9 l")
+    assert warning(report).endswith("parts Coolant, 9, l")
     assert report.samples == plain.samples
 
 

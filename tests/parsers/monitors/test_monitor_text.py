@@ -11,8 +11,9 @@ from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import lines as text_lines
 from perfctl.parsers.common.lines import head_lines
 from perfctl.parsers.common.numbers import Stamp
-from perfctl.parsers.monitors.readings import Clock, MonitorText
-from perfctl.records.report import Diagnostic, Gap
+from perfctl.parsers.common.tables import Column
+from perfctl.parsers.monitors.readings import MonitorText, Readings
+from perfctl.records.report import Diagnostic
 
 HEADER = "timestamp, index, utilization.gpu [%]\n"
 QUERY = "".join(f"2024/03/05 10:00:0{second}.250, 0, 40 %\n" for second in range(5))
@@ -106,29 +107,41 @@ def test_a_kind_is_told_from_the_first_400_lines_without_nul() -> None:
     assert found == [str(n) for n in range(400) if n != 7]
 
 
-def test_a_clock_of_stamps_has_a_start_and_a_length_whatever_their_order() -> None:
-    clock = Clock(interval_ns=5)
-    assert (clock.started_at, clock.duration_ns) == (None, None)
-    assert [clock.at(Stamp(ns, zoned=True), 9) for ns in (4 * 10**9, 10**9, 3 * 10**9)] == [
-        4 * 10**9,
-        10**9,
-        3 * 10**9,
-    ]
-    assert (clock.started_at, clock.duration_ns) == ("1970-01-01T00:00:01Z", 3 * 10**9)
-    assert (clock.gaps(), clock.diagnostics()) == ([], [])
+def timed(*stamps: Stamp | None, interval_ns: int | None = None) -> Readings:
+    readings = Readings(interval_ns)
+    for number, stamp in enumerate(stamps):
+        readings.add(stamp, number, 0, [(Column("power.draw", "W", "power_w"), "50")])
+    return readings
+
+
+def moments(readings: Readings) -> list[int]:
+    return [sample.at_ns for sample in readings.samples]
+
+
+def reason_of(readings: Readings) -> str | None:
+    return next((gap.reason for gap in readings.gaps() if gap.quantity == "sample.at_ns"), None)
+
+
+NO_ZONE = Diagnostic("warning", "perfctl", "the timestamps have no time zone and were read as UTC")
+
+
+def test_stamps_have_a_start_and_a_length_whatever_their_order() -> None:
+    assert (Readings().started_at, Readings().span) == (None, None)
+    seconds = (4 * 10**9, 10**9, 3 * 10**9)
+    readings = timed(*(Stamp(ns, zoned=True) for ns in seconds), interval_ns=5)
+    assert moments(readings) == list(seconds)
+    assert (readings.started_at, readings.span) == ("1970-01-01T00:00:01Z", (10**9, 4 * 10**9))
+    assert (reason_of(readings), readings.diagnostics()) == (None, [])
 
 
 def test_one_stamp_without_a_zone_leaves_the_start_unknown_and_says_how_it_was_taken() -> None:
-    clock = Clock()
-    clock.at(Stamp(10**9, zoned=True), 0)
-    clock.at(Stamp(3 * 10**9, zoned=False), 1)
-    assert (clock.started_at, clock.duration_ns, clock.gaps()) == (None, 2 * 10**9, [])
-    said = "the timestamps have no time zone and were read as UTC"
-    assert clock.diagnostics() == [Diagnostic("warning", "perfctl", said)]
+    readings = timed(Stamp(10**9, zoned=True), Stamp(3 * 10**9, zoned=False))
+    assert (readings.started_at, readings.span) == (None, (10**9, 3 * 10**9))
+    assert (reason_of(readings), readings.diagnostics()) == (None, [NO_ZONE])
 
 
 @pytest.mark.parametrize(
-    ("interval_ns", "moments", "reason"),
+    ("interval_ns", "counted", "reason"),
     [
         (
             250,
@@ -142,20 +155,19 @@ def test_one_stamp_without_a_zone_leaves_the_start_unknown_and_says_how_it_was_t
     ],
 )
 def test_readings_without_stamps_are_counted(
-    interval_ns: int | None, moments: list[int], reason: str
+    interval_ns: int | None, counted: list[int], reason: str
 ) -> None:
-    clock = Clock(interval_ns)
-    assert [clock.at(None, number) for number in range(3)] == moments
-    assert clock.gaps() == [Gap("sample.at_ns", "not_available", reason)]
-    clock.at(Stamp(10**9, zoned=True), 3)
-    assert (clock.started_at, clock.duration_ns, clock.diagnostics()) == (None, None, [])
+    readings = timed(None, None, None, Stamp(10**9, zoned=True), interval_ns=interval_ns)
+    assert moments(readings) == [*counted, 10**9]
+    assert reason_of(readings) == reason
+    assert (readings.started_at, readings.span, readings.diagnostics()) == (None, None, [])
 
 
 def test_times_of_day_are_no_start_and_their_missing_date_is_the_gap() -> None:
-    clock = Clock()
-    clock.since_midnight = True
-    for ns in (10**9, 4 * 10**9):
-        clock.at(Stamp(ns, zoned=False), 0)
-    assert (clock.started_at, clock.duration_ns, clock.diagnostics()) == (None, 3 * 10**9, [])
-    reason = "times of day without a date: times count from the first midnight"
-    assert clock.gaps() == [Gap("sample.at_ns", "not_available", reason)]
+    readings = timed(Stamp(10**9, zoned=False), Stamp(4 * 10**9, zoned=False))
+    readings.since_midnight = True
+    assert (readings.started_at, readings.span) == (None, (10**9, 4 * 10**9))
+    assert readings.diagnostics() == []
+    assert reason_of(readings) == (
+        "times of day without a date: times count from the first midnight"
+    )

@@ -11,7 +11,6 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors import nvidia_smi
 from perfctl.parsers.monitors.nvidia_smi_query import (
-    devices_of,
     environment_of,
     read_header,
     unknown_units,
@@ -30,7 +29,7 @@ FULL = (
 def test_a_header_names_the_quantity_and_unit_of_each_column_and_where_it_stands() -> None:
     layout = read_header("\ufeff" + FULL + "\n")
     assert layout is not None
-    assert (layout.timestamp, layout.ordinals, layout.bus) == (0, {"index": 1}, 3)
+    assert [layout.places[name] for name in ("timestamp", "index", "uuid")] == [0, 1, 3]
     assert layout.measured[0] == (layout.columns[4], 4), "the cells before it measure nothing"
     assert layout.measured == [
         (Column("utilization.gpu", "%", "gpu_utilisation"), 4),
@@ -89,7 +88,7 @@ def test_one_known_column_and_a_comma_or_a_unit_make_a_header(line: str) -> None
 def test_of_a_column_that_stands_twice_the_first_counts_as_the_index() -> None:
     layout = read_header("index, pstate, index")
     assert layout is not None
-    assert layout.ordinals == {"index": 0}
+    assert layout.places["index"] == 0
 
 
 def test_units_in_no_list_are_named_with_their_columns() -> None:
@@ -122,7 +121,7 @@ def test_a_last_row_whose_uuid_or_bus_id_is_cut_is_of_no_device(
     report = read(tmp_path, f"{head}2 %, {last}")
     found = [(sample.gpu_utilisation, sample.device_index) for sample in report.samples]
     assert found == [(0.01, 0), (0.02, int(last != "GPU-a"))][: 1 + is_kept]
-    reason = "the file ends inside this cell, which names the device; its row was left out"
+    reason = "the file ends inside this cell; its row was left out"
     gap = Gap("sample:uuid", "unreadable", reason)
     assert (gap in report.gaps) is not is_kept
     assert len(list(read(tmp_path, f"{head}2 %, {last}\n").samples)) == 2, (
@@ -161,7 +160,7 @@ def test_a_device_has_the_memory_that_all_its_samples_agree_on() -> None:
     ]
     readings = Readings()
     readings.samples += samples
-    assert devices_of(facts, readings.sizes()) == (
+    assert readings.describe_devices(facts) == (
         Device("C", "gpu", 0),
         Device("A", "gpu", 0, memory_bytes=5),
         Device("B", "gpu", 2, driver_version="9"),

@@ -53,9 +53,9 @@ def test_a_second_line_without_a_first_is_no_reading(tmp_path: Path) -> None:
     ("line", "named"),
     [
         ("|      |      | Disabled* |\n", ""),
-        ("|      |      |   9 l |\n", "| | 9 l"),
-        ("|   x  |      |  N/A |\n", "x | | N/A"),
-        ("|      |  y   |  N/A |\n", "| y | N/A"),
+        ("|      |      |   9 l |\n", "9, l"),
+        ("|   x  |      |  N/A |\n", "x"),
+        ("|      |  y   |  N/A |\n", "y"),
         ("| Processes: Coolant |\n", "Coolant"),
         ("| No running processes found |\n", ""),
         ("|==========|=====+=====|\n", ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.common.numbers import is_nothing, read_quantity
+from perfctl.parsers.common.numbers import Stamp, is_nothing, read_quantity
 from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors.readings import TEXTS_KEPT, Readings
 from perfctl.records.report import Gap, Sample, Summary
@@ -23,7 +23,7 @@ FAN = Column("fan.speed", "%")
 def taken(*rows: list[tuple[Column, str]], device: int | None = 0) -> Readings:
     found = Readings()
     for number, row in enumerate(rows):
-        found.add(number, device, row)
+        found.add(Stamp(number, zoned=True), number, device, row)
     return found
 
 
@@ -152,7 +152,7 @@ def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number() ->
 def test_figures_of_several_devices_are_told_apart_and_one_device_needs_no_name() -> None:
     found = Readings()
     for device, text in ((0, "10"), (1, "20"), (None, "30")):
-        found.add(0, device, [(FAN, text)])
+        found.add(None, 0, device, [(FAN, text)])
     names = [
         (figure.name, figure.value) for figure in found.summaries() if figure.name.endswith("mean")
     ]
@@ -162,8 +162,8 @@ def test_figures_of_several_devices_are_told_apart_and_one_device_needs_no_name(
         ("fan.speed mean", 30.0),
     ]
     mixed = Readings()
-    mixed.add(0, 0, [(FAN, "10")])
-    mixed.add(0, 1, [(POWER, "10")])  # a second device that has a sample alone
+    mixed.add(None, 0, 0, [(FAN, "10")])
+    mixed.add(None, 0, 1, [(POWER, "10")])  # a second device that has a sample alone
     assert mixed.summaries()[0].name == "GPU 0: fan.speed mean"
 
 

@@ -82,7 +82,7 @@ def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path: 
     for read_file, remedy in (
         (ncu_csv.parse, "Check the path and its permissions"),
         (ncu_text.parse, "Check the path and its permissions"),
-        (nvprof.parse, "Check its permissions"),
+        (nvprof.parse, "Check the path and its permissions"),
         (stats.parse, "Check the path and its permissions"),
     ):
         with pytest.raises(ReportError) as caught:

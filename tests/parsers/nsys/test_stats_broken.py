@@ -7,6 +7,7 @@ import contextlib
 import json
 import tempfile
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError
-from perfctl.parsers.nsys import stats, stats_tables
+from perfctl.parsers.common.lines import Log
+from perfctl.parsers.nsys import stats
+from perfctl.parsers.nsys.stats_tables import Source, Trouble, read_objects
 from tests.make.nsys_stats import (
     box_table,
     column_table,
@@ -256,15 +259,27 @@ def test_a_large_trace_is_read_in_little_memory_and_as_often_as_asked(tmp_path: 
     assert peak < 2 * 2**20  # as records in a list they take twice as much
 
 
+def read_array(lines: list[str]) -> tuple[list[dict[str, str]], int]:
+    """The objects of an array, and whether it is broken."""
+    source, trouble = Source(iter(lines), Log()), Trouble()
+    source.read()
+    return list(read_objects(source, trouble)), trouble.rows
+
+
 def test_an_object_that_never_ends_is_given_up_with_bounded_memory() -> None:
-    rows = stats_tables.JsonRows()
-    list(rows.take("[\n"))
-    for _ in range(40):
-        assert list(rows.take('{"a": "' + "x" * (1 << 16) + "\n")) == []
-        if rows.done:
-            break
-    assert rows.done
-    assert rows.broken == 1
+    read = []
+
+    def lines() -> Iterator[str]:
+        yield '[{"b": 1},\n'
+        for number in range(40):
+            read.append(number)
+            yield '{"a": "' + "x" * (1 << 16) + "\n"
+
+    trouble = Trouble()
+    source = Source(lines(), Log())
+    source.read()
+    assert list(read_objects(source, trouble)) == [{"b": "1"}]
+    assert (len(read), trouble.rows) == (16, 1)
 
 
 @given(
@@ -277,10 +292,8 @@ def test_an_object_that_never_ends_is_given_up_with_bounded_memory() -> None:
 def test_any_array_of_objects_comes_back_whole(
     objects: list[dict[str, object]], indent: int | None
 ) -> None:
-    rows = stats_tables.JsonRows()
     text = json.dumps(objects, indent=indent) + "\n"
-    found = [row for line in text.splitlines(keepends=True) for row in rows.take(line)]
     wanted = [
         {key: "" if value is None else str(value) for key, value in one.items()} for one in objects
     ]
-    assert (found, rows.broken, rows.done) == (wanted, 0, True)
+    assert read_array(text.splitlines(keepends=True)) == (wanted, 0)

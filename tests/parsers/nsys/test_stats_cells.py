@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 
+from perfctl.parsers.common.lines import Log
 from perfctl.parsers.common.numbers import DecimalStyle, Unit
 from perfctl.parsers.nsys import stats
 from perfctl.parsers.nsys.stats_tables import (
     Column,
+    Source,
     Split,
-    Table,
+    Start,
     Trouble,
     find_ruler,
     read_columns,
+    read_rows,
     slice_columns,
     split_boxed,
-    split_nsys_csv,
+    split_csv,
     split_ruled,
     split_tabs,
 )
 from perfctl.records.report import Copy, Kernel, Operation, Range
 
 POINT, COMMA, UNDECIDED = DecimalStyle.POINT, DecimalStyle.COMMA, DecimalStyle.UNDECIDED
-NS, MS, MB = Unit("ns", 1), Unit("ns", 10**6), Unit("byte", 10**6)
+PLAIN, NS, MS, MB = Unit(None, 1), Unit("ns", 1), Unit("ns", 10**6), Unit("byte", 10**6)
 LARGEST = 2**63 - 1
 
 
-def row(style: DecimalStyle = POINT, **cells: str) -> stats.Cells:
-    """A row whose columns have these labels; "__" is a blank, and a unit may follow
-    after "_in_"."""
+def header(labels: Iterable[str]) -> list[Column]:
+    """Columns of these labels; "__" is a blank, and a unit may follow after "_in_"."""
     units = {"ms": MS, "ns": NS, "MB": MB, "byte": Unit("byte", 1)}
-    columns = []
-    for name in cells:
-        label, _, unit = name.partition("_in_")
-        columns.append(Column(label.replace("__", " "), units.get(unit)))
-    return stats.Cells(list(cells.values()), stats.Shape(columns, style))
+    parts = (name.replace("__", " ").partition("_in_") for name in labels)
+    return [Column(label, units.get(unit, PLAIN)) for label, _, unit in parts]
+
+
+def row(fields: Sequence[stats.Field], cells: dict[str, str]) -> dict[str, Any]:
+    """The fields of a row whose columns have these labels."""
+    return stats.bind_fields(fields, header(cells), POINT).read(list(cells.values()))
 
 
 @pytest.mark.parametrize(
@@ -72,9 +78,8 @@ def taken(
     known = read_columns(SUM.split(","))
     assert known is not None
     trouble = Trouble()
-    table = Table(known, report, split, form, trouble)
-    rows = [one for line in lines for one in table.take(line)]
-    return [*rows, *table.end()], trouble.rows
+    source, start = Source(iter(lines), Log()), Start(report, known, form, 1)
+    return list(read_rows(source, start, split, trouble)), trouble.rows
 
 
 @pytest.mark.parametrize(
@@ -103,12 +108,14 @@ def taken(
 def test_csv_written_by_hand_is_read_by_its_figures(
     lines: list[str], rows: list[list[str]], broken: int
 ) -> None:
-    assert taken(partial(split_nsys_csv, count=4), *lines) == (rows, broken)
+    assert taken(partial(split_csv, count=4), *lines) == (rows, broken)
 
 
 def test_tabs_part_cells_and_the_last_keeps_its_own() -> None:
     assert split_tabs("\ufeff" + SUM.replace(",", "\t")) == SUM.split(",")
-    assert taken(partial(split_tabs, count=4), "50.0\t 7\t1\ta\tb\r\n", "50.0\t7\n") == (
+    assert taken(
+        partial(split_tabs, count=4), "50.0\t 7\t1\ta\tb\r\n", "50.0\t7\n", form="TSV"
+    ) == (
         [["50.0", "7", "1", "a\tb\n50.0\t7"]],
         0,
     )
@@ -131,18 +138,17 @@ def test_a_row_that_does_not_stand_under_its_ruler_is_split_at_its_blanks() -> N
     assert found == ([["50.0", "77", "1", "sgemm"]], 0)
 
 
-def test_the_bars_of_a_box_must_stand_where_its_corners_are() -> None:
+def test_a_row_of_a_box_stands_between_its_bars() -> None:
     ruler = "+------+---+---+------+"
     lines = [
         ruler,
         "| 50.0 | 7 | 1 | name |",
-        "| 50.0 | 7 | 1 |name |",
+        "| 50.0 | 7 | 1 | na",
         "| 50.0 | x | 1 | name |",
         ruler,
     ]
-    split = partial(split_boxed, spans=find_ruler(ruler))
     found = taken(
-        split,
+        partial(split_boxed, count=4),
         *(text + "\n" for text in lines),
         report="cuda_gpu_kern_sum",
         form="console text",
@@ -164,15 +170,15 @@ def test_the_bars_of_a_box_must_stand_where_its_corners_are() -> None:
         ("", NS, POINT, None),
         ("None", NS, POINT, None),
         ("x", NS, POINT, None),
-        ("7", None, POINT, 7),
+        ("7", PLAIN, POINT, 7),
         ("2", MB, POINT, 2_000_000),
         ("9" * 18, NS, UNDECIDED, 10**18 - 1),
     ],
 )
 def test_a_figure_is_brought_to_base_units_or_not_known(
-    text: str, unit: Unit | None, style: DecimalStyle, expected: float | None
+    text: str, unit: Unit, style: DecimalStyle, expected: float | None
 ) -> None:
-    assert stats.read_figure(text, Column("Total Time", unit), style) == expected
+    assert stats.read_figure(stats.Printed(unit, style), text) == expected
 
 
 @pytest.mark.parametrize(
@@ -201,30 +207,33 @@ def test_a_size_has_three_printed_digits_or_is_not_known() -> None:
         "0.001": None,
     }
 
-    def size(**cells: str) -> int | None:
-        moved = stats.read_copy(row(Name="[CUDA memset]", **cells), 0)
-        assert moved is not None
+    def size(label: str, text: str) -> int | None:
+        cells = {"Name": "[CUDA memset]", label: text}
+        (moved,) = stats.read_copies(iter([row(stats.COPY, cells)]))
         return moved.bytes
 
-    assert {text: size(Bytes_in_MB=text) for text in sizes} == sizes
-    assert size(Bytes_in_byte="4") == 4
+    assert {text: size("Bytes_in_MB", text) for text in sizes} == sizes
+    assert size("Bytes_in_byte", "4") == 4
 
 
-def test_three_dimensions_stand_in_one_cell_or_in_three_columns() -> None:
-    assert row(GridXYZ="1024    2    1").triple("GridXYZ", "GrdX", "GrdY", "GrdZ") == (1024, 2, 1)
-    assert row(GridXYZ=f"1 2 {'9' * 11}").triple("GridXYZ") == (1, 2, 10**11 - 1)
-    columns = ("GrdX", "GrdY", "GrdZ")
-    assert row(GridXYZ=f"1 2 {'9' * 12}").triple("GridXYZ", *columns) == (None, None, None)
-    assert row(GridXYZ="1 2").triple("GridXYZ", *columns) == (None, None, None)
-    assert row(GrdX="4", GrdY="3", GrdZ="").triple("GridXYZ", "GrdX", "GrdY", "GrdZ") == (
-        4,
-        3,
-        None,
-    )
+@pytest.mark.parametrize(
+    ("cells", "sizes"),
+    [
+        ({"GridXYZ": "1024    2    1"}, [1024, 2, 1]),
+        ({"GridXYZ": "1 2"}, [None] * 3),
+        ({"GridXYZ": f"1 2 {'9' * 20}"}, [1, 2, None]),
+        ({"GrdX": "4", "GrdY": "3", "GrdZ": ""}, [4, 3, None]),
+    ],
+)
+def test_three_dimensions_stand_in_one_cell_or_in_three_columns(
+    cells: dict[str, str], sizes: list[int | None]
+) -> None:
+    found = row(stats.KERNEL, cells)
+    assert [found[f"grid_{axis}"] for axis in "xyz"] == sizes
 
 
 def test_a_sum_is_spent_where_its_report_says() -> None:
-    cells = row(Total__Time_in_ms="1.5", Instances="3", Name="k")
+    cells = row(stats.SUM, {"Total__Time_in_ms": "1.5", "Instances": "3", "Name": "k"})
     assert stats.read_operation("cuda_gpu_kern_sum", cells) == Operation(
         "k", "cuda_gpu_kern_sum", 3, None, None, 1_500_000, None, None
     )
@@ -232,12 +241,11 @@ def test_a_sum_is_spent_where_its_report_says() -> None:
         "k", "osrt_sum", 3, 1_500_000, None, None, None, None
     )
     assert stats.read_operation("cuda_kern_exec_sum", cells) is None
-    assert stats.read_operation("osrt_sum", row(Total__Time_in_ns="1", Name="k")) is None
+    uncounted = row(stats.SUM, {"Total__Time_in_ns": "1", "Name": "k"})
+    assert stats.read_operation("osrt_sum", uncounted) is None
     for category, times in (("CUDA_API", (5, None)), ("CUDA_KERNEL", (None, 5))):
-        found = stats.read_operation(
-            "cuda_api_gpu_sum",
-            row(Total__Time_in_ns="5", Instances="1", Category=category, Operation="x"),
-        )
+        mixed = {"Total__Time_in_ns": "5", "Instances": "1", "Category": category, "Operation": "x"}
+        found = stats.read_operation("cuda_api_gpu_sum", row(stats.SUM, mixed))
         assert found is not None
         assert (found.name, found.cpu_ns, found.device_ns) == ("x", *times)
 
@@ -268,19 +276,18 @@ def test_rows_of_one_name_are_added_up_unless_the_name_is_clipped() -> None:
 
 
 def test_summaries_name_row_and_column_and_leave_out_the_share() -> None:
-    cells = row(
-        Time="50.0",
-        Total__Time_in_ms="0.000",
-        Instances="3",
-        Name="k",
-        GridXYZ="2  1  1",
-        Style="PushPop",
-        Med_in_ns="",
-    )
+    cells = {
+        "Time": "50.0",
+        "Total__Time_in_ms": "0.000",
+        "Instances": "3",
+        "Name": "k",
+        "GridXYZ": "2  1  1",
+        "Style": "PushPop",
+        "Med_in_ns": "",
+    }
     about = "r:k (grid 2 1 1) (Style PushPop)"
-    assert [
-        (one.name, one.value, one.unit, one.text) for one in stats.read_summaries("r", cells)
-    ] == [
+    read = stats.read_summaries("r", header(cells), list(cells.values()), POINT)
+    assert [(one.name, one.value, one.unit, one.text) for one in read] == [
         (f"{about}:Total Time", None, "ns", "0.000"),
         (f"{about}:Instances", 3, None, None),
     ]
@@ -298,11 +305,12 @@ def test_a_trace_row_is_a_kernel_or_a_copy() -> None:
         "Reg/Trd": "40",
     }
     shared = {"StcSMem_in_MB": "0.123", "DymSMem_in_byte": "16"}
-    launched = row(Name="gemm", **place, **grid, **shared)
-    assert stats.read_kernel(launched, 9) == Kernel(
-        9, "gemm", None, None, None, None, None, None, 1, 14, 4, 3, 2, 32, 6, 1, 40, None, 16, 7, 5
+    launched = {"Name": "gemm", **place, **grid, **shared}
+    kernels = [row(stats.KERNEL, launched) for _ in range(2)]
+    assert list(stats.read_kernels(iter(kernels)))[1] == Kernel(
+        1, "gemm", None, None, None, None, None, None, 1, 14, 4, 3, 2, 32, 6, 1, 40, None, 16, 7, 5
     )
-    assert stats.read_copy(launched, 0) is None
+    assert list(stats.read_copies(iter([row(stats.COPY, launched)]))) == []
     kinds = {
         "memcpy HtoD": "HtoD",
         "memcpy Device-to-Host": "DtoH",
@@ -310,35 +318,30 @@ def test_a_trace_row_is_a_kernel_or_a_copy() -> None:
         "memcpy": "memcpy",
     }
     for name, kind in kinds.items():
-        moved = row(Name=f"[CUDA {name}]", Bytes_in_MB="1.25", GrdX="", **place)
-        assert stats.read_kernel(moved, 0) is None
-        assert stats.read_copy(moved, 0) == Copy(kind, 1_250_000, 7, 5, None, 1, 14)
+        moved = {"Name": f"[CUDA {name}]", "Bytes_in_MB": "1.25", "GrdX": "", **place}
+        assert list(stats.read_kernels(iter([row(stats.KERNEL, moved)]))) == []
+        assert list(stats.read_copies(iter([row(stats.COPY, moved)]))) == [
+            Copy(kind, 1_250_000, 7, 5, None, 1, 14)
+        ]
 
 
-def test_a_device_is_read_from_its_text_or_its_number() -> None:
-    read = stats.read_device
-    assert read(row(Device="Tesla T4 (3)")) == (3, "Tesla T4")
-    assert read(row(Device="x", DevId="2")) == (2, None)
-    assert read(row(Device=f"T4 ({'1' * 8})")) == (11_111_111, "T4")
-    assert read(row(Device=f"T4 ({'1' * 9})")) == (None, None)
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [("Tesla T4 (3)", 3), ("2", 2), (f"T4 ({'1' * 8})", 11_111_111), (f"T4 ({'1' * 9})", None)],
+)
+def test_a_device_is_read_from_its_text_or_its_number(text: str, index: int | None) -> None:
+    assert stats.read_device(stats.Printed(PLAIN, POINT), text) == index
 
 
 def test_ranges_of_a_trace_know_their_parent_and_their_layer() -> None:
-    numbers: dict[str, int] = {}
     common = {"TID": "7", "Lvl": "0"}
-    first = stats.read_range(
-        row(Start_in_ns="5", Duration_in_ns="9", Name="fc:forward", RangeId="11", **common),
-        0,
-        numbers,
-    )
-    second = stats.read_range(
-        row(Start_in_ns="6", Name="x", RangeId="12", ParentId="11", Style="StartEnd", **common),
-        1,
-        numbers,
-    )
-    assert first == Range(
-        0, "fc:forward", None, 5, 9, 7, 0, None, "push_pop", "fc", "forward", None, None
-    )
-    assert second == Range(1, "x", None, 6, None, 7, None, 0, "start_end", None, None, None, None)
-    assert numbers == {"11": 0, "12": 1}
-    assert stats.read_range(row(Start_in_ns="", Name="x"), 2, numbers) is None
+    nested = {"Start_in_ns": "6", "Name": "x", "RangeId": "12", "ParentId": "11"}
+    rows = [
+        {"Start_in_ns": "5", "Duration_in_ns": "9", "Name": "fc:forward", "RangeId": "11"} | common,
+        nested | {"Style": "StartEnd"} | common,
+        {"Start_in_ns": "", "Name": "x"},
+    ]
+    assert list(stats.read_ranges(row(stats.RANGE, cells) for cells in rows)) == [
+        Range(0, "fc:forward", None, 5, 9, 7, 0, None, "push_pop", "fc", "forward", None, None),
+        Range(1, "x", None, 6, None, 7, None, 0, "start_end", None, None, None, None),
+    ]

@@ -9,7 +9,7 @@ from perfctl.parsers.nsys.stats_tables import (
     Column,
     guess_report,
     read_columns,
-    read_title,
+    read_note,
     read_unit,
     rename_report,
 )
@@ -27,27 +27,26 @@ NS, MS = Unit("ns", 1), Unit("ns", 10**6)
         ("NVTX Statistics", ("nvtx_sum", "")),
         ("NVTX Push-Pop Range Statistics", ("nvtx_pushpop_sum", "")),
         ("The CUDA API Statistics", None),
-        ("CUDA API Statistics".ljust(99), ("cuda_api_sum", "")),
-        ("CUDA API Statistics".ljust(100), None),
     ],
 )
 def test_titles_name_a_report_and_the_unit_of_its_figures(
     title: str, expected: tuple[str, str] | None
 ) -> None:
-    assert read_title(title) == expected
+    note = read_note(title)
+    assert (note and (note.report, note.text)) == expected
 
 
 def test_columns_have_the_unit_of_their_header_of_their_total_or_of_the_title() -> None:
     assert read_columns(["Time(%)", "Total Time (ms)", "Average", "Name"]) == [
-        Column("Time", None),
+        Column("Time", Unit("%", 1)),
         Column("Total Time", MS),
         Column("Avg", MS),
-        Column("Name", None),
+        Column("Name"),
     ]
     assert read_columns(["Total", "Operations", "Operation"], "KiB") == [
         Column("Total", Unit("byte", 1024)),
-        Column("Operations", None),
-        Column("Operation", None),
+        Column("Operations"),
+        Column("Operation"),
     ]
     assert read_columns(["Total Time", "Name"]) is None, "two known columns are no table"
     assert read_columns(["Total Time", "Calls", "Name", "a", "b", "c"]) is not None, "three of six"
