@@ -8,14 +8,14 @@ all else that an ingest loads.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.kernels.names import family, recognise
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import write_derived
-from perfctl.records.report import DerivedCount
+from perfctl.records.report import CODE, DerivedCount
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.derived.records import Derived
@@ -26,12 +26,29 @@ SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = :run)
    AND EXISTS (SELECT 1 FROM op_shape WHERE run_id = :run)
    AND NOT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = :run)
 """
+_NEEDS_EVERY_LAUNCH = """
+SELECT EXISTS (SELECT 1 FROM metric WHERE run_id = :run)
+    OR EXISTS (SELECT 1 FROM derived_rule WHERE run_id = :run AND rule LIKE :code)
+    OR EXISTS (SELECT 1 FROM kernel_name WHERE run_id = :run AND name LIKE '%splitkreduce%')
+"""
 
 
 def derive(connection: sqlite3.Connection, run_id: int) -> None:
     """Derive the counts of a run that has kernels and shapes, in place of those that it has."""
-    (run,) = read.load(connection, [run_id])
-    write_derived(connection, run_id, derive_counts(run))
+    counts: Iterable[DerivedCount] = ()
+    if _has_derived(connection, run_id):
+        (run,) = read.load(connection, [run_id])
+        counts = derive_counts(run)
+    write_derived(connection, run_id, counts)
+
+
+def _has_derived(connection: sqlite3.Connection, run_id: int) -> bool:
+    """Return whether a run may have derived counts, which most runs have not: whether one of each
+    kind of its launches has some, or what these do not show (counters, launches whose counts
+    follow from the launch before them) is there."""
+    if connection.execute(_NEEDS_EVERY_LAUNCH, {"run": run_id, "code": f"{CODE}%"}).fetchone()[0]:
+        return True
+    return any(derive_counts(read.load_launch_kinds(connection, run_id)))
 
 
 def derive_missing(connection: sqlite3.Connection, run_id: int) -> None:

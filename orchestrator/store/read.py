@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import schema
+from perfctl.orchestrator.store.connection import REPLACING
 from perfctl.records import report as records
 from perfctl.records.paper import LayerCall, OpShape, read_op_shape
 from perfctl.records.report import CODE, DerivedCount
@@ -38,8 +39,19 @@ OF_REPORT = (
 )
 """Columns of run that are fields of Report under the same name."""
 
-_NUMBERS = {"number": "id - :base", "parent": "parent - :base", "range_number": "range_id - :base"}
-"""Numbers of a run's ranges, which in the store go on from run to run."""
+_FIRST_RANGE = "(SELECT coalesce(min(id), 0) FROM range WHERE run_id = :run)"
+_RANGE_NUMBERS = {
+    "range": {"number": f"id - {_FIRST_RANGE}", "parent": f"parent - {_FIRST_RANGE}"},
+    "kernel": {"range_number": f"range_id - {_FIRST_RANGE}"},
+}
+"""Table -> numbers of a run's ranges, which in the store go on from run to run."""
+_ONE_OF_EACH_KIND = """
+AND id IN (SELECT min(id) FROM kernel_launch WHERE run_id = :run GROUP BY
+    name_id, layer_id, grid_x, grid_y, grid_z, block_x, block_y, block_z, step IS NULL,
+    duration_ns IS NULL,
+    range_id IN (SELECT id FROM range WHERE run_id = :run AND phase = 'optimizer'))
+"""
+_STEPS_AND_OPTIMIZER = "AND (phase = 'optimizer' OR name LIKE 'perfctl:step:%')"
 
 WAITING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero", *records.WAITS)
 """Operators that may convert values, or wait for the GPU, and calls that do."""
@@ -237,8 +249,23 @@ def _served(connection: sqlite3.Connection) -> dict[int, str]:
 
 
 def load(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
-    """Whole runs, in the order asked for. Raises StoreError when one is not there."""
-    return [_load(connection, run_id) for run_id in ids]
+    """Whole runs, in the order asked for. Raises StoreError when one is not there.
+
+    Only a run with a text that is no UTF-8 is read with tolerance, which takes a quarter longer.
+    """
+    runs, before = [], connection.text_factory
+    for run_id in ids:
+        try:
+            connection.text_factory = str
+            runs.append(_load(connection, run_id))
+        except sqlite3.OperationalError as error:
+            if "decode" not in str(error):
+                raise
+            connection.text_factory = REPLACING
+            runs.append(_load(connection, run_id))
+        finally:
+            connection.text_factory = before
+    return runs
 
 
 def outline(connection: sqlite3.Connection, run_id: int) -> Run:
@@ -255,6 +282,21 @@ def outline(connection: sqlite3.Connection, run_id: int) -> Run:
         devices=_devices(connection, run_id, row["device_id"]),
     )
     return _run(row, report)
+
+
+def load_launch_kinds(connection: sqlite3.Connection, run_id: int) -> Run:
+    """Return a run with what derived counts follow from, and with one launch of each kind: name,
+    grid, layer and part of the step tell kinds apart."""
+    run = outline(connection, run_id)
+    report = replace(
+        run.report,
+        environment=_environment(connection, run_id),
+        kernels=read_table(connection, records.Kernel, "kernel", run_id, _ONE_OF_EACH_KIND),
+        ranges=read_table(connection, records.Range, "range", run_id, _STEPS_AND_OPTIMIZER),
+        steps=tuple(read_table(connection, records.Step, "step", run_id)),
+        ops=tuple(op_shapes(connection, run_id)),
+    )
+    return replace(run, report=report)
 
 
 def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
@@ -312,9 +354,6 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
 
 def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Report:
     run_id = row["id"]
-    ((base,),) = connection.execute(
-        "SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,)
-    )
     same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
     for name, (table, record) in TABLES.items():
         rows = read_table(connection, record, table, run_id)
@@ -325,15 +364,19 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         form=row["form"] or "",
         tool_version=row["profiler_version"],
         devices=_devices(connection, run_id, row["device_id"]),
-        environment=dict(
-            connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))
-        ),
-        kernels=read_table(connection, records.Kernel, "kernel", run_id, "id", base),
+        environment=_environment(connection, run_id),
+        kernels=read_table(connection, records.Kernel, "kernel", run_id),
         counters=_counters(connection, run_id),
-        ranges=read_table(connection, records.Range, "range", run_id, "id", base),
+        ranges=read_table(connection, records.Range, "range", run_id),
         ops=tuple(op_shapes(connection, run_id)),
         waiting_calls=_waiting_calls(connection, run_id),
         **same,
+    )
+
+
+def _environment(connection: sqlite3.Connection, run_id: int) -> dict[str, str]:
+    return dict(
+        connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))
     )
 
 
@@ -345,28 +388,21 @@ def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[d
 
 
 def read_table(
-    connection: sqlite3.Connection,
-    record: type[R],
-    table: str,
-    run_id: int,
-    order: str = "rowid",
-    base: int | None = None,
+    connection: sqlite3.Connection, record: type[R], table: str, run_id: int, only: str = ""
 ) -> list[R]:
-    """All of a table's rows of one run; its columns are named as the record's fields, but for those
-    of _NUMBERS, which are counted from ``base``."""
-    numbered = {} if base is None else {"base": base}
-    rows = connection.execute(
-        _select(record._fields, table, order, bool(numbered)), {"run": run_id, **numbered}
-    )
+    """Return a table's rows of one run, all or those that ``only`` selects; its columns are named
+    as the record's fields, except for numbers of ranges."""
+    rows = connection.execute(_select(record._fields, table, only), {"run": run_id})
     return list(map(partial(tuple.__new__, record), rows))
 
 
 @cache
-def _select(fields: tuple[str, ...], table: str, order: str, numbered: bool) -> str:
-    """The same text for every run, so that SQLite need not compile it again."""
-    instead = (_NUMBERS if numbered else {}) | _PROSE
+def _select(fields: tuple[str, ...], table: str, only: str) -> str:
+    """Return the same text for every run, so that SQLite need not compile it again."""
+    instead = _RANGE_NUMBERS.get(table, {}) | _PROSE
     columns = ", ".join(instead.get(field) or schema.name_list([field]) for field in fields)
-    return f"SELECT {columns} FROM {table} WHERE run_id = :run ORDER BY {order}"
+    order = "id" if table == "kernel" else "rowid"
+    return f"SELECT {columns} FROM {table} WHERE run_id = :run {only} ORDER BY {order}"
 
 
 def op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.OpCall]:
