@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from functools import cache, partial
 from itertools import chain
@@ -79,13 +79,6 @@ GROUP BY name, short_name, file, line, CASE WHEN line IS NULL THEN address END
 ORDER BY coalesce(sum(samples), 0) DESC, coalesce(sum(inst_executed), 0) DESC, name, min(address)
 """
 """SQLite takes the columns without an aggregate from the row of max()."""
-
-_STUDY_RUNS = """
-SELECT run.id, profiler, workload, batch_size, mode, precision, coalesce(device.name, device.kind),
-       variant, status
-FROM run LEFT JOIN device ON device.id = run.device_id ORDER BY run.id
-"""
-Group = tuple[object, ...]
 
 _STEP_LENGTHS = """
 SELECT run_id, sum(CASE phase WHEN 'step' THEN duration_ns
@@ -493,53 +486,6 @@ def op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
 def last_change(connection: sqlite3.Connection) -> str:
     """When the newest run was written, UTC; so that the same store gives the same page."""
     return str(connection.execute("SELECT coalesce(max(ingested_at), '') FROM run").fetchone()[0])
-
-
-def newest_studies(
-    connection: sqlite3.Connection, ids: Collection[int], most: int
-) -> tuple[list[int], int]:
-    """(ids of the runs of the ``most`` studies with the newest runs, oldest run first; how many
-    studies were left out).
-
-    A study is what ``analyse.grouping.studies`` makes of the same runs. Points of a bench share a
-    part of the page, and are never left out; a run that failed before its device was known stays
-    with the studies of its workload.
-    """
-    wanted = set(ids)
-    groups: dict[Group, list[int]] = {}
-    bench: list[int] = []
-    unsure: list[tuple[int, str, str | None]] = []
-    for (
-        run_id,
-        profiler,
-        workload,
-        batch,
-        mode,
-        precision,
-        device,
-        variant,
-        status,
-    ) in connection.execute(_STUDY_RUNS):
-        if run_id not in wanted:
-            continue
-        if workload is None or batch is None:
-            groups[("foreign", run_id)] = [run_id]
-        elif workload == "families" and profiler == "none":
-            bench.append(run_id)
-        elif status == "failed" and (device is None or precision is None):
-            unsure.append((run_id, workload, mode))
-        else:
-            groups.setdefault((workload, mode, precision, device, variant), []).append(run_id)
-    for run_id, workload, mode in unsure:
-        home = next(
-            (group for group in groups if group[:1] == (workload,)),
-            (workload, mode, None, None, None),
-        )
-        groups.setdefault(home, []).append(run_id)
-    kept = sorted(groups.values(), key=max)[-most:]
-    return sorted([*bench, *(run_id for group in kept for run_id in group)]), len(groups) - len(
-        kept
-    )
 
 
 def bench_run_ids(connection: sqlite3.Connection) -> list[int]:
