@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
-from perfctl.orchestrator.analyse.kernels.names import family
 from perfctl.orchestrator.analyse.usage.served import placed
 from perfctl.orchestrator.faults import alone
 from perfctl.orchestrator.files import sha256
@@ -162,7 +161,7 @@ def _write(
     beside: bool = True,
 ) -> Written:
     """Write a run with the FLOPs on paper of its shapes; then derive, in a transaction of its own,
-    the counts that follow from its rows. Raises ReportError, which names ``path``."""
+    what follows from its rows. Raises ReportError, which names ``path``."""
     calls = estimate_calls(path, report) if report is not None else ()
     if report is not None and facts.origin == "ingested":
         # A trace knows no parameters, and bytes only with its tensors' types.
@@ -178,11 +177,10 @@ def _write(
         facts,
         report,
         calls,
-        family=family,
         again=settings.again,
         beside=beside,
     )
-    if report is not None and report.ops and written.new and written.kernels:
+    if written.new and written.kernels:
         derive(connection, written.run_id)
     return written
 

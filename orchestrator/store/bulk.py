@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count, islice
 from typing import Any, NamedTuple
@@ -19,16 +19,10 @@ from urllib.parse import quote
 
 from perfctl.orchestrator.store import checks, clean_text, schema
 from perfctl.records.bulk import Columns, NumberedCounters, SqlKernels
-from perfctl.records.report import Kernel, Range, Report
+from perfctl.records.report import Kernel, Report
 
 SCHEMA = "report"
 """What an attached report is called in SQL."""
-
-_AS_RECORDED = Kernel._fields[Kernel._fields.index("device_index") :]
-"""Fields of a kernel that the store keeps as they are; a new last field of ``Kernel`` needs a
-migration, and nothing here."""
-_LAUNCH_KEYS = ("id", "name_id", "launch", "layer_id", "step", "range_id")
-_LAUNCH_COLUMNS = ", ".join((*_LAUNCH_KEYS, *_AS_RECORDED))
 
 Column = Sequence[Any]
 CHUNK = 1000
@@ -39,10 +33,9 @@ LARGEST_EXACT = 1 << 51
 """SQLite, too, keeps a larger float as it is where a column takes both kinds of numbers."""
 _NOTHING = bytearray()
 """Bound as a blob of no bytes, and as fast as a number."""
-_NOWHERE = (None, None, None)
 
 
-_Numbers = defaultdict[tuple[Any, ...], int]
+_Ids = defaultdict[tuple[Any, ...], int]
 """Anything that can be a key -> a number."""
 
 
@@ -59,7 +52,11 @@ class Shared(NamedTuple):
     """Of the table; none where they are named as the fields."""
 
 
-SHARED = {
+SHARED: Mapping[str, Sequence[Shared]] = {
+    "kernel_launch": (
+        Shared("name_id", "kernel_name", ("name", "short_name")),
+        Shared("layer_id", "kernel_layer", ("layer", "direction", "layer_source")),
+    ),
     "metric_value": (Shared("metric_id", "metric", ("name", "unit", "section")),),
     "op_instance": (
         Shared("signature_id", "op_signature", ("name", "shapes", "dtypes", "layer", "direction")),
@@ -70,9 +67,21 @@ SHARED = {
     ),
     "source_counter": (Shared("file_id", "source_file", ("file",), ("name",)),),
 }
+REFERENCES = {"parent": "range", "range_id": "range", "kernel_id": "kernel_launch"} | {
+    kept.column: kept.table for shared in SHARED.values() for kept in shared
+}
+"""Column -> the table whose ids it holds. Tables of a large report refer to no others."""
+_NUMBERS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "range": {"number": ("id",), "parent": ("parent",)},
+    "kernel_launch": {"launch": ("id", "launch"), "range_number": ("range_id",)},
+    "metric_value": {"launch": ("kernel_id",)},
+    "derived_value": {"launch": ("kernel_id",)},
+    "source_counter": {"launch": ("kernel_id",)},
+}
+"""Table -> field that numbers launches or ranges from 0 -> the columns that it is written to."""
 
 
-def _counted_from(first: int) -> _Numbers:
+def _counted_from(first: int) -> _Ids:
     """Each new key that is asked for gets the next number."""
     return defaultdict(count(first).__next__)
 
@@ -208,92 +217,41 @@ def _insert_rows(
         connection.executemany(insert_into + ", ".join([row] * number), parts)
 
 
-def write_ranges(
-    connection: sqlite3.Connection, run_id: int, ranges: Iterable[Range]
-) -> tuple[int, int]:
-    """(how many, id of number 0)"""
-    base = next_id(connection, "range")
-    values = [f"? + {base}" if field in ("number", "parent") else "?" for field in Range._fields]
-    names = ", ".join("id" if field == "number" else field for field in Range._fields)
-    return insert(
-        connection, f"range (run_id, {names})", [str(run_id)], values, columns_of(ranges)
-    ), base
-
-
 def _write_shared(
-    connection: sqlite3.Connection,
-    table: str,
-    run_id: int,
-    columns: Sequence[str],
-    rows: Iterable[tuple[Any, ...]],
+    connection: sqlite3.Connection, kept: Shared, run_id: int, rows: Iterable[tuple[Any, ...]]
 ) -> None:
-    """What the rows of a large table refer to; its number comes first."""
+    """Write what the rows of a large table refer to; its number comes first."""
+    columns = kept.columns or kept.fields
     marks = ", ".join("?" * len(columns))
-    sql = f"INSERT INTO {table} (id, run_id, {', '.join(columns)}) VALUES (?, {run_id:d}, {marks})"
+    names = ", ".join(columns)
+    sql = f"INSERT INTO {kept.table} (id, run_id, {names}) VALUES (?, {run_id:d}, {marks})"
     connection.executemany(sql, clean_text.of_rows(rows))
 
 
 def write_kernels(
-    connection: sqlite3.Connection,
-    run_id: int,
-    kernels: Iterable[Kernel],
-    first_range: int,
-    family: Callable[[str], str | None],
-) -> tuple[int, int]:
-    """(how many, id of launch 0). Ranges have to be there already."""
-    base, first_name, first_layer = (
-        next_id(connection, f"kernel_{what}") for what in ("launch", "name", "layer")
-    )
-    names: Iterable[tuple[Any, ...]] = ()
-    layers: Iterable[tuple[Any, ...]] = ()
-    rows = -1
+    connection: sqlite3.Connection, run_id: int, kernels: Iterable[Kernel], first: Mapping[str, int]
+) -> int:
+    """Write the kernels of a run, inside SQLite where its report is attached; how many.
+    ``first``: as in ``write_large``."""
     if isinstance(kernels, SqlKernels) and _is_attached(connection):
+        first_name, first_layer = (
+            next_id(connection, kept.table) for kept in SHARED["kernel_launch"]
+        )
+        first_ids = (first["range"], first_name, first_layer)
         try:
-            rows = _copy_kernels(
-                connection, run_id, kernels, (first_range, first_name, first_layer)
-            )
-            names = ((n + first_name, *texts) for n, texts in kernels.names.items())
-            layers = ((n + first_layer, *layer) for n, layer in kernels.layers.items())
+            rows = _copy_kernels(connection, run_id, kernels, first_ids)
         except sqlite3.Error:
             # it refused a value, which the records leave out, or the report is damaged, which
             # they say
             for _ in kernels:
                 pass
-    if rows < 0:
-        name_numbers, layer_numbers = _counted_from(first_name), _counted_from(first_layer)
-        values = [f"? + {base}", *["?"] * 4, f"? + {first_range}", *["?"] * len(_AS_RECORDED)]
-        columns = (
-            _launch_columns(name_numbers, layer_numbers, *columns)
-            for columns in columns_of(kernels)
-        )
-        into = f"kernel_launch (run_id, {_LAUNCH_COLUMNS})"
-        rows = insert(connection, into, [str(run_id)], values, columns)
-        names = ((n, *texts) for texts, n in name_numbers.items())
-        layers = ((n, *layer) for layer, n in layer_numbers.items())
-    with_family = ((n, name, short, family(name)) for n, name, short in names)
-    _write_shared(connection, "kernel_name", run_id, ("name", "short_name", "family"), with_family)
-    _write_shared(
-        connection, "kernel_layer", run_id, ("layer", "direction", "layer_source"), layers
-    )
-    return rows, base
-
-
-def _launch_columns(
-    names: _Numbers,
-    layers: _Numbers,
-    launch: Column,
-    name: Column,
-    short: Column,
-    layer: Column,
-    direction: Column,
-    step: Column,
-    source: Column,
-    *rest: Column,
-) -> list[Column]:
-    name_ids = list(map(names.__getitem__, zip(name, short, strict=True)))
-    places = zip(layer, direction, source, strict=True)
-    layer_ids = [None if place == _NOWHERE else layers[place] for place in places]
-    return [launch, name_ids, launch, layer_ids, step, *rest]
+        else:
+            names = ((n + first_name, *texts) for n, texts in kernels.names.items())
+            layers = ((n + first_layer, *layer) for n, layer in kernels.layers.items())
+            for kept, values in zip(SHARED["kernel_launch"], (names, layers), strict=True):
+                _write_shared(connection, kept, run_id, values)
+            return rows
+    return write_large(connection, "kernel_launch", Kernel, run_id, first, kernels)
 
 
 def _copy_kernels(
@@ -346,15 +304,22 @@ def write_large(
     table: str,
     record: type[Any],
     run_id: int,
-    first_kernel: int,
+    first: Mapping[str, int],
     rows: Iterable[tuple[Any, ...]],
 ) -> int:
-    """Write one of the tables of ``SHARED``; how many rows. Kernels have to be there already,
-    ``first_kernel`` is the id of launch 0."""
-    shared = SHARED[table]
+    """Write ranges or one of the tables of ``SHARED``; how many rows.
+
+    ``first``: table -> id of its number 0. What rows refer to by number has to be there already.
+    """
+    shared = SHARED.get(table, ())
     numbers = [_counted_from(next_id(connection, kept.table)) for kept in shared]
     taken = {field for kept in shared for field in kept.fields}
-    own = [field for field in record._fields if field not in taken]
+    own = [
+        (field, column)
+        for field in record._fields
+        if field not in taken
+        for column in _NUMBERS.get(table, {}).get(field, (field,))
+    ]
     if isinstance(rows, NumberedCounters):
         ids = [numbers[0][metric] for metric in rows.metrics]
         chunks: Iterable[Sequence[Column]] = (
@@ -362,19 +327,19 @@ def write_large(
             for launch, metrics, value, text in rows.chunks()
         )
     else:
+        fields = [field for field, _ in own]
         chunks = (
-            _number_shared(record, own, shared, numbers, columns) for columns in columns_of(rows)
+            _number_shared(record, fields, shared, numbers, columns) for columns in columns_of(rows)
         )
-    names = [*own, *(kept.column for kept in shared)]
-    values = [f"? + {first_kernel}" if name == "launch" else "?" for name in names]
-    columns = ", ".join("kernel_id" if name == "launch" else name for name in names)
-    if "launch" in own:
-        written = insert(connection, f"{table} ({columns})", [], values, chunks)
-    else:
-        written = insert(connection, f"{table} (run_id, {columns})", [str(run_id)], values, chunks)
+    names = [*(column for _, column in own), *(kept.column for kept in shared)]
+    shifts = {"id": table, **REFERENCES}
+    values = [f"? + {first[shifts[name]]}" if shifts.get(name) in first else "?" for name in names]
+    fixed = {"run_id": str(run_id)} if "run_id" in schema.columns(table) else {}
+    into = f"{table} ({', '.join([*fixed, *names])})"
+    written = insert(connection, into, [*fixed.values()], values, chunks)
     for kept, known in zip(shared, numbers, strict=True):
         keys = ((number, *key) for key, number in known.items())
-        _write_shared(connection, kept.table, run_id, kept.columns or kept.fields, keys)
+        _write_shared(connection, kept, run_id, keys)
     return written
 
 
@@ -382,7 +347,7 @@ def _number_shared(
     record: type[Any],
     own: Sequence[str],
     shared: Sequence[Shared],
-    numbers: Sequence[_Numbers],
+    numbers: Sequence[_Ids],
     columns: Sequence[Column],
 ) -> list[Column]:
     """Return the columns of some records, with a column of numbers for those that rows share."""

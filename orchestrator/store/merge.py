@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from perfctl.orchestrator.store import schema
+from perfctl.orchestrator.store.bulk import REFERENCES, SHARED
 from perfctl.orchestrator.store.database import transaction
 from perfctl.orchestrator.store.write import (
     SweepFacts,
@@ -25,15 +26,6 @@ from perfctl.orchestrator.store.write import (
 
 PART = "part"
 """What the store that is copied from is called in SQL."""
-_REFERENCES: Mapping[str, Mapping[str, str]] = {
-    "range": {"parent": "range"},
-    "kernel_launch": {"name_id": "kernel_name", "layer_id": "kernel_layer", "range_id": "range"},
-    "metric_value": {"kernel_id": "kernel_launch", "metric_id": "metric"},
-    "op_instance": {"signature_id": "op_signature", "stack_id": "stack"},
-    "derived_value": {"kernel_id": "kernel_launch", "rule_id": "derived_rule"},
-    "source_counter": {"kernel_id": "kernel_launch", "file_id": "source_file"},
-}
-"""Table -> column -> the table whose ids it holds."""
 _BY_ROW = ("store_info", "sweep", "device", "run", "run_device")
 """Tables that are not copied as they are."""
 
@@ -147,7 +139,7 @@ def _copy_tables(connection: sqlite3.Connection, old: int, new: int) -> None:
             ).fetchone()
             if numbers[table] is None:
                 continue
-        refers = {"id": table, "run_id": "run", **_REFERENCES.get(table, {})}
+        refers = {"id": table, "run_id": "run", **REFERENCES}
         values = (
             f"{name} + :{refers[name]}" if refers.get(name) in numbers else schema.name_list([name])
             for name in names
@@ -162,5 +154,5 @@ def _tables() -> list[str]:
     names = [name for name in schema.tables() if name not in _BY_ROW]
     return sorted(
         names,
-        key=lambda name: (name in _REFERENCES and name != "range", name != "kernel_launch", name),
+        key=lambda name: (name in SHARED, name != "kernel_launch", name),
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from perfctl.orchestrator.store import bulk, checks, clean_text, schema
@@ -17,7 +18,7 @@ from perfctl.orchestrator.store.read import OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.possible import is_moment
-from perfctl.records.report import Counter, DerivedCount, Gap, OpCall, Report, SourceCounter
+from perfctl.records.report import Counter, DerivedCount, Gap, OpCall, Range, Report, SourceCounter
 from perfctl.redact import mask, mask_line, mask_words
 
 LARGE: Mapping[str, tuple[str, type[Any]]] = {
@@ -131,15 +132,14 @@ def write_run(
     report: Report | None,
     layer_calls: Sequence[LayerCall] = (),
     *,
-    family: Callable[[str], str | None],
     again: bool = False,
     beside: bool = False,
 ) -> Written:
     """Write one run with everything its report holds, or nothing at all.
 
-    ``family`` names a kernel's algorithm from its name. Errors while the report is read (it may be
-    a stream) leave the store as it was. The same artifact is written once, unless ``again``.
-    ``beside``: it belongs to the run just written (another rank of it), and takes no other's place.
+    Errors while the report is read (it may be a stream) leave the store as it was. The same
+    artifact is written once, unless ``again``. ``beside``: it belongs to the run just written
+    (another rank of it), and takes no other's place.
     """
     sweep = _masked(sweep)
     run = replace(run, command=mask_words(run.command), reason=run.reason and mask(run.reason))
@@ -162,7 +162,7 @@ def write_run(
         run_id = _run(connection, sweep_id, run, report)
         if report is None:
             return Written(run_id, new=True, reason=run.reason)
-        rows = _write_tables(connection, run_id, report, layer_calls, family)
+        rows = _write_tables(connection, run_id, report, layer_calls)
         if cut:
             texts = "1 text has" if len(cut) == 1 else f"{len(cut):,} texts have"
             kept = f"the store keeps {clean_text.LONGEST:,} of each"
@@ -276,7 +276,6 @@ def _write_tables(
     run_id: int,
     report: Report,
     layer_calls: Sequence[LayerCall],
-    family: Callable[[str], str | None],
 ) -> dict[str, int]:
     """Write all rows of a report, without impossible values; table -> how many it got.
 
@@ -289,14 +288,11 @@ def _write_tables(
         table: bulk.next_id(connection, table)
         for table in ("range", "kernel_launch", *(table for table, _ in LARGE.values()))
     }
-    rows: dict[str, int] = {}
-    rows["range"], first_range = bulk.write_ranges(connection, run_id, report.ranges)
-    rows["kernel_launch"], first_kernel = bulk.write_kernels(
-        connection, run_id, report.kernels, first_range, family
-    )
+    rows = {"range": bulk.write_large(connection, "range", Range, run_id, firsts, report.ranges)}
+    rows["kernel_launch"] = bulk.write_kernels(connection, run_id, report.kernels, firsts)
     for field, (table, record) in LARGE.items():
         records = getattr(report, field)
-        rows[table] = bulk.write_large(connection, table, record, run_id, first_kernel, records)
+        rows[table] = bulk.write_large(connection, table, record, run_id, firsts, records)
     for field, (table, record) in TABLES.items():
         rows[table] = _rows(connection, table, record._fields, run_id, getattr(report, field))
     rows["layer_call"] = _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
@@ -318,8 +314,14 @@ def _shape_json(op: OpShape) -> str:
     return json.dumps({name: getattr(op, name) for name in _SHAPE_RECORD}, sort_keys=True)
 
 
-def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[DerivedCount]) -> int:
-    """Write the derived counts of a stored run in place of those it had; how many there are.
+def write_derived(
+    connection: sqlite3.Connection,
+    run_id: int,
+    rows: Iterable[DerivedCount],
+    families: Mapping[int, str | None] = MappingProxyType({}),
+) -> int:
+    """Write the derived counts of a stored run in place of those it had, and the families of its
+    kernels by the id of their names; how many counts there are.
 
     All of it or none. Launches without a ``source`` become "derived". Raises ValueError for a
     launch that the run does not have.
@@ -332,23 +334,26 @@ def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[De
             "UPDATE kernel_launch SET source = NULL WHERE run_id = ? AND source = 'derived'",
             (run_id,),
         )
+        connection.executemany(
+            "UPDATE kernel_name SET family = ? WHERE id = ?",
+            [(family, name_id) for name_id, family in families.items()],
+        )
         (base,) = connection.execute(
-            "SELECT min(id - launch) FROM kernel_launch WHERE run_id = ?", (run_id,)
+            "SELECT coalesce(min(id - launch), 0) FROM kernel_launch WHERE run_id = ?", (run_id,)
         ).fetchone()
         first = bulk.next_id(connection, "derived_value")
         written = bulk.write_large(
-            connection, "derived_value", DerivedCount, run_id, base or 0, rows
+            connection, "derived_value", DerivedCount, run_id, {"kernel_launch": base}, rows
         )
+        new = f"derived_value WHERE id >= {first}"
         if connection.execute(
-            f"SELECT EXISTS (SELECT 1 FROM derived_value WHERE id >= {first} AND kernel_id NOT IN "
-            f"({launches}))",
-            (run_id,),
+            f"SELECT EXISTS (SELECT 1 FROM {new} AND kernel_id NOT IN ({launches}))", (run_id,)
         ).fetchone()[0]:
             raise ValueError(f"a derived count is of a launch that run {run_id} does not have")
         connection.execute(
             "UPDATE kernel_launch SET source = 'derived' WHERE run_id = ? AND source IS NULL"
-            " AND id IN (SELECT kernel_id FROM derived_value WHERE id >= ?)",
-            (run_id, first),
+            f" AND id IN (SELECT kernel_id FROM {new})",
+            (run_id,),
         )
         gaps = checks.refuse_impossible(connection, {"derived_value": f"id >= {first}"})
         _rows(connection, "gap", Gap._fields, run_id, gaps)

@@ -108,6 +108,7 @@ def test_what_an_ended_ingest_did_not_derive_is_derived_by_the_next_for_every_ra
             "UPDATE run SET world_size = 2, rank = 2 - id, sweep_id = 1, origin = 'measured'"
         )
         connection.execute("UPDATE kernel_launch SET source = NULL WHERE source = 'derived'")
+        connection.execute("UPDATE kernel_name SET family = NULL")
         connection.execute("DELETE FROM derived_value")
         connection.execute("DELETE FROM derived_rule")
         connection.commit()

@@ -27,9 +27,7 @@ def put(
         tool="nsys", path=Path("made-up"), form="made up", devices=(Device("Synthetic GPU", "gpu"),)
     )
     sweep = SweepFacts(f"sweep of {workload}", "sweep", None, None)
-    return write_run(
-        connection, sweep, run, None if run.status == "failed" else report, family=lambda name: None
-    ).run_id
+    return write_run(connection, sweep, run, None if run.status == "failed" else report).run_id
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def write(path: Path, report: Report | None = REPORT, status: str = "ok") -> int
     facts = RunFacts("ncu", status, "synthetic", "net", 16)
     with database.writing(path) as connection:
         sweep = SweepFacts("a", "sweep", None, None)
-        return write_run(connection, sweep, facts, report, family=lambda name: None).run_id
+        return write_run(connection, sweep, facts, report).run_id
 
 
 def change(path: Path, *statements: str) -> bytes:

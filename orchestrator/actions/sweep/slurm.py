@@ -277,7 +277,7 @@ def _put_in_place_of(
 ) -> None:
     """A failed run that only says why there is no other, unless the store has something better."""
     if not _is_stored(connection, _BETTER, facts, asdict(run)):
-        write_run(connection, facts, run, None, family=lambda name: None)
+        write_run(connection, facts, run, None)
         done.new += 1
 
 
