@@ -115,7 +115,8 @@ def keep_newest(
 ) -> tuple[list[int], int]:
     """Return the runs of the ``most`` studies with the newest runs, and how many studies are left
     out. Points of a bench share a part of the page, and are never left out."""
-    bench, others = [], []
+    bench: list[Run] = []
+    others: list[Run] = []
     for run in outlines(connection, ids):
         is_point = run.workload == "families" and run.profiler == "none"
         (bench if is_point and run.batch_size is not None else others).append(run)

@@ -18,8 +18,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from perfctl import parsers
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.faults import alone
 from perfctl.orchestrator.files import remove_abandoned, scratch
 from perfctl.orchestrator.ingest.context import (
     Ended,
@@ -43,9 +45,11 @@ from perfctl.orchestrator.ingest.find import (
     is_run_folder,
     ranks_in_names,
 )
-from perfctl.orchestrator.ingest.take import take_source
+from perfctl.orchestrator.ingest.run_folders import take_run
+from perfctl.orchestrator.ingest.take import take_report
 from perfctl.orchestrator.store import database, merge
 from perfctl.orchestrator.store.write import SweepFacts, Written
+from perfctl.parsers import ReportError
 
 OWN_RECORD = "workload.json"
 """perfctl's own record of a run, which says its batch size."""
@@ -248,7 +252,7 @@ def _open_worker(settings: Settings) -> Iterator[Callable[[Task, pool.Tell], Pat
         yield partial(_take_into_part, settings, settings.parts)
         return
     with database.writing(settings.store) as connection:
-        yield lambda task, tell: take_source(connection, task, settings, tell)
+        yield lambda task, tell: _take_source(connection, task, settings, tell)
 
 
 def _take_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell) -> Path:
@@ -259,5 +263,35 @@ def _take_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell
         # Nobody else sees this file before it is whole, and it need not survive a power cut.
         for pragma in ("journal_mode = MEMORY", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
             own.execute(f"PRAGMA {pragma}")
-        take_source(own, task, settings, tell)
+        _take_source(own, task, settings, tell)
     return Path(name)
+
+
+def _take_source(
+    connection: sqlite3.Connection, task: Task, settings: Settings, tell: pool.Tell
+) -> None:
+    """Take one report or run folder into the store behind ``connection``, and tell what came
+    of it."""
+    source = task.source
+    try:
+        with alone(
+            source.shown,
+            lambda why: tell(Failed(why, is_expected=False)),
+            limit=settings.limit,
+            is_of_store=partial(database.is_damaged, connection),
+            passing=(OSError,),
+        ):
+            if is_run_folder(source.path):
+                take_run(connection, task, settings, tell)
+                return
+            parsers.refuse_special(source.path)
+            source.path.stat()  # raises FileNotFoundError
+            with parsers.no_collection():
+                take_report(connection, task, settings, tell)
+    except FileNotFoundError:
+        tell(Failed(f"{source.shown}: there is no such file. Check the path"))
+    except OSError as error:
+        place = source.said(str(error.filename or source.path))
+        tell(Failed(f"{place}: {error.strerror or error}. Check who may read there"))
+    except ReportError as error:
+        tell(Failed(source.said(str(error))))
