@@ -42,6 +42,16 @@ _NOTHING = bytearray()
 _NOWHERE = (None, None, None)
 
 
+class KernelRows(NamedTuple):
+    """The rows of a run's kernels."""
+
+    count: int
+    first_id: int
+    """Of launch 0."""
+    are_checked: bool
+    """Whether all values are possible; otherwise ``checks.refuse_impossible`` has to look."""
+
+
 _Numbers = defaultdict[tuple[Any, ...], int]
 """Anything that can be a key -> a number."""
 
@@ -239,8 +249,8 @@ def write_kernels(
     kernels: Iterable[Kernel],
     first_range: int,
     family: Callable[[str], str | None],
-) -> tuple[int, int]:
-    """(how many, id of launch 0). Ranges have to be there already."""
+) -> KernelRows:
+    """Write the kernels. Their ranges have to be there already."""
     base, first_name, first_layer = (
         next_id(connection, f"kernel_{what}") for what in ("launch", "name", "layer")
     )
@@ -255,11 +265,12 @@ def write_kernels(
             names = ((n + first_name, *texts) for n, texts in kernels.names.items())
             layers = ((n + first_layer, *layer) for n, layer in kernels.layers.items())
         except sqlite3.Error:
-            # it refused a value, which the records leave out, or the report is damaged, which
-            # they say
+            # a value is impossible or of another type, or the report is damaged, which the
+            # records say
             for _ in kernels:
                 pass
-    if rows < 0:
+    is_copied = rows >= 0
+    if not is_copied:
         name_numbers, layer_numbers = _counted_from(first_name), _counted_from(first_layer)
         values = [f"? + {base}", *["?"] * 4, f"? + {first_range}", *["?"] * len(_AS_RECORDED)]
         columns = (
@@ -275,7 +286,7 @@ def write_kernels(
     _write_shared(
         connection, "kernel_layer", run_id, ("layer", "direction", "layer_source"), layers
     )
-    return rows, base
+    return KernelRows(rows, base, are_checked=is_copied)
 
 
 def _launch_columns(
@@ -302,13 +313,12 @@ def _copy_kernels(
     kernels: SqlKernels,
     first_ids: tuple[int, int, int],
 ) -> int:
-    """How many rows of the attached report were copied, without one passing through Python.
-
-    ``first_ids``: of ranges, names and layers.
+    """Copy the rows of the attached report, without one passing through Python, and return how
+    many. ``first_ids``: of ranges, names and layers. Raises sqlite3.Error for a value that cannot
+    be.
     """
     first_range, first_name, first_layer = first_ids
-    # rows come in the order of launches, so ids count up: not to state them saves a sixth of the
-    # time
+    # rows come in the order of launches, so that SQLite counts the ids up itself
     values = {
         "run_id": f"{run_id:d}",
         "launch": f"kernel.rowid - {kernels.first_row}",
@@ -327,12 +337,17 @@ def _copy_kernels(
     try:
         for columns in kernels.stretches():
             _insert_rows(connection, "INSERT INTO temp.stretch VALUES ", row, columns)
-        # in the table's order SQLite computes each value where the row needs it, and copies none
+        # SQLite computes the table's first columns where the row needs them; it would copy others
         table = connection.execute("PRAGMA main.table_info(kernel_launch)").fetchall()
-        into = [name for _, name, *_ in table if name in values]
+        names = [name for _, name, *_ in table]
+        into = names[: 1 + max(map(names.index, values))]
+        shown = [
+            checks.require_possible("kernel_launch", name, values.get(name, "NULL"))
+            for name in into
+        ]
         return connection.execute(
             f"INSERT INTO main.kernel_launch ({', '.join(into)})"
-            f" SELECT {', '.join(values[name] for name in into)} FROM temp.stretch AS stretch"
+            f" SELECT {', '.join(shown)} FROM temp.stretch AS stretch"
             f" CROSS JOIN {SCHEMA}.{kernels.table} AS kernel NOT INDEXED"
             " WHERE kernel.rowid BETWEEN stretch.first_row AND stretch.last_row"
         ).rowcount

@@ -77,6 +77,15 @@ def possible(table: str) -> Mapping[str, _Between]:
     return limits
 
 
+def require_possible(table: str, column: str, value: str) -> str:
+    """Return SQL of a value that ends the statement with an error if the value cannot be."""
+    if column not in possible(table):
+        return value
+    low, high = possible(table)[column]
+    error = f"abs({IMPOSSIBLE})"  # SQLite has no positive number for it
+    return f"CASE WHEN {value} NOT BETWEEN {low!r} AND {high!r} THEN {error} ELSE {value} END"
+
+
 def clean_device(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return a device's row without counts that cannot be."""
     clean = dict(facts)

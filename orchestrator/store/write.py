@@ -291,12 +291,11 @@ def _write_tables(
     }
     rows: dict[str, int] = {}
     rows["range"], first_range = bulk.write_ranges(connection, run_id, report.ranges)
-    rows["kernel_launch"], first_kernel = bulk.write_kernels(
-        connection, run_id, report.kernels, first_range, family
-    )
+    kernels = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
+    rows["kernel_launch"] = kernels.count
     for field, (table, record) in LARGE.items():
         records = getattr(report, field)
-        rows[table] = bulk.write_large(connection, table, record, run_id, first_kernel, records)
+        rows[table] = bulk.write_large(connection, table, record, run_id, kernels.first_id, records)
     for field, (table, record) in TABLES.items():
         rows[table] = _rows(connection, table, record._fields, run_id, getattr(report, field))
     rows["layer_call"] = _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
@@ -307,7 +306,7 @@ def _write_tables(
     new_rows = {
         table: f"id >= {firsts[table]}" if table in firsts else f"run_id = {run_id:d}"
         for table, count in rows.items()
-        if count
+        if count and not (table == "kernel_launch" and kernels.are_checked)
     }
     gaps = checks.refuse_impossible(connection, {**new_rows, "run": f"id = {run_id:d}"})
     _rows(connection, "gap", Gap._fields, run_id, gaps)
