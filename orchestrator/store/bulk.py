@@ -17,9 +17,10 @@ from itertools import count, islice
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from perfctl.orchestrator.store import checks, clean_text, schema
+from perfctl.orchestrator.store import schema
 from perfctl.records.bulk import Columns, NumberedCounters, SqlKernels
 from perfctl.records.report import Kernel, Report
+from perfctl.redact import clean_column
 
 SCHEMA = "report"
 """What an attached report is called in SQL."""
@@ -132,7 +133,7 @@ def insert(
 
     ``into`` names table and columns; ``fixed`` and then ``values`` are the SQL that goes into them,
     with a ``?`` where a value of the column stands. Last columns that a chunk does not have are
-    NULL. Values of a type that the column does not take are handled as ``checks.fit_type`` says.
+    NULL. Values of a type that the column does not take are handled as ``schema.fit_type`` says.
     """
     table, _, names = into.rstrip(")").replace("[", "").replace("]", "").partition(" (")
     written = names.split(", ")[len(fixed) :]
@@ -151,7 +152,7 @@ def insert(
                 raise
             connection.execute("ROLLBACK TO chunk")
             fitted = [
-                checks.fit_type(table, name, column)
+                schema.fit_type(table, name, column)
                 for name, column in zip(written, columns, strict=False)
             ]
             _insert_chunk(connection, into, fixed, values, fitted)
@@ -186,7 +187,7 @@ def _insert_chunk(
         if bound and given[0] is None and given.count(None) == len(given):
             shown.append("NULL")
             continue
-        column = clean_text.of_column(given)
+        column = clean_column(given)
         if None not in column:
             shown.append(value)
             bound.append(column)
@@ -221,63 +222,57 @@ def _write_shared(
     connection: sqlite3.Connection, kept: Shared, run_id: int, rows: Iterable[tuple[Any, ...]]
 ) -> None:
     """Write what the rows of a large table refer to; its number comes first."""
-    columns = kept.columns or kept.fields
-    marks = ", ".join("?" * len(columns))
-    names = ", ".join(columns)
-    sql = f"INSERT INTO {kept.table} (id, run_id, {names}) VALUES (?, {run_id:d}, {marks})"
-    connection.executemany(sql, clean_text.of_rows(rows))
+    names = ", ".join(kept.columns or kept.fields)
+    into = f"{kept.table} (run_id, id, {names})"
+    insert(connection, into, [str(run_id)], ["?"] * (1 + len(kept.fields)), columns_of(rows))
 
 
 def write_kernels(
     connection: sqlite3.Connection, run_id: int, kernels: Iterable[Kernel], first: Mapping[str, int]
-) -> int:
-    """Write the kernels of a run, inside SQLite where its report is attached; how many.
-    ``first``: as in ``write_large``."""
+) -> tuple[int, bool]:
+    """Write the kernels of a run, inside SQLite where its report is attached.
+
+    Return how many there are, and whether all their values are known to be possible. ``first``: as
+    in ``write_large``.
+    """
     if isinstance(kernels, SqlKernels) and _is_attached(connection):
-        first_name, first_layer = (
-            next_id(connection, kept.table) for kept in SHARED["kernel_launch"]
-        )
-        first_ids = (first["range"], first_name, first_layer)
+        shared = SHARED["kernel_launch"]
+        first = {**first, **{kept.table: next_id(connection, kept.table) for kept in shared}}
         try:
-            rows = _copy_kernels(connection, run_id, kernels, first_ids)
+            rows = _copy_kernels(connection, run_id, kernels, first)
         except sqlite3.Error:
-            # it refused a value, which the records leave out, or the report is damaged, which
-            # they say
+            # a value is impossible or of another type, or the report is damaged, which the
+            # records say
             for _ in kernels:
                 pass
         else:
-            names = ((n + first_name, *texts) for n, texts in kernels.names.items())
-            layers = ((n + first_layer, *layer) for n, layer in kernels.layers.items())
-            for kept, values in zip(SHARED["kernel_launch"], (names, layers), strict=True):
-                _write_shared(connection, kept, run_id, values)
-            return rows
-    return write_large(connection, "kernel_launch", Kernel, run_id, first, kernels)
+            for kept, texts in zip(shared, (kernels.names, kernels.layers), strict=True):
+                keys = ((number + first[kept.table], *key) for number, key in texts.items())
+                _write_shared(connection, kept, run_id, keys)
+            return rows, True
+    return write_large(connection, "kernel_launch", Kernel, run_id, first, kernels), False
 
 
 def _copy_kernels(
     connection: sqlite3.Connection,
     run_id: int,
     kernels: SqlKernels,
-    first_ids: tuple[int, int, int],
+    first: Mapping[str, int],
 ) -> int:
-    """How many rows of the attached report were copied, without one passing through Python.
-
-    ``first_ids``: of ranges, names and layers.
-    """
-    first_range, first_name, first_layer = first_ids
-    # rows come in the order of launches, so ids count up: not to state them saves a sixth of the
-    # time
+    """Copy the rows of the attached report, without one passing through Python, and return how
+    many. Raises sqlite3.Error for a value that cannot be."""
+    # rows come in the order of launches, so that SQLite counts the ids up itself
     values = {
         "run_id": f"{run_id:d}",
         "launch": f"kernel.rowid - {kernels.first_row}",
-        "name_id": f"kernel.{kernels.name_column} + {first_name}",
+        "name_id": f"kernel.{kernels.name_column} + {first['kernel_name']}",
         "layer_id": "stretch.layer_id",
         "step": "stretch.step",
         "range_id": "stretch.range_id",
         **kernels.fields,
     }
-    stretch = ("?", "?", f"nullif(?, -1) + {first_layer}", "nullif(?, -1)")
-    row = f"({', '.join(stretch)}, nullif(?, -1) + {first_range})"
+    layer, span = f"nullif(?, -1) + {first['kernel_layer']}", f"nullif(?, -1) + {first['range']}"
+    row = f"(?, ?, {layer}, nullif(?, -1), {span})"
     connection.execute(
         "CREATE TABLE temp.stretch (first_row INTEGER, last_row INTEGER, layer_id INTEGER, step "
         "INTEGER, range_id INTEGER)"
@@ -285,12 +280,17 @@ def _copy_kernels(
     try:
         for columns in kernels.stretches():
             _insert_rows(connection, "INSERT INTO temp.stretch VALUES ", row, columns)
-        # in the table's order SQLite computes each value where the row needs it, and copies none
+        # SQLite computes the table's first columns where the row needs them; it would copy others
         table = connection.execute("PRAGMA main.table_info(kernel_launch)").fetchall()
-        into = [name for _, name, *_ in table if name in values]
+        names = [name for _, name, *_ in table]
+        into = names[: 1 + max(map(names.index, values))]
+        shown = [
+            schema.require_possible("kernel_launch", name, values.get(name, "NULL"))
+            for name in into
+        ]
         return connection.execute(
             f"INSERT INTO main.kernel_launch ({', '.join(into)})"
-            f" SELECT {', '.join(values[name] for name in into)} FROM temp.stretch AS stretch"
+            f" SELECT {', '.join(shown)} FROM temp.stretch AS stretch"
             f" CROSS JOIN {SCHEMA}.{kernels.table} AS kernel NOT INDEXED"
             " WHERE kernel.rowid BETWEEN stretch.first_row AND stretch.last_row"
         ).rowcount

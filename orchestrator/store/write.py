@@ -12,14 +12,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from perfctl.orchestrator.store import bulk, checks, clean_text, schema
+from perfctl.orchestrator.store import bulk, schema
 from perfctl.orchestrator.store.database import now, transaction
 from perfctl.orchestrator.store.read import OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
-from perfctl.records.possible import is_moment
+from perfctl.records.possible import FINITE, MOST_COUNT, is_moment
 from perfctl.records.report import Counter, DerivedCount, Gap, OpCall, Range, Report, SourceCounter
-from perfctl.redact import mask, mask_line, mask_words
+from perfctl.redact import (
+    LONGEST,
+    clean,
+    clean_row,
+    counting_cuts,
+    keep_facts,
+    mask,
+    mask_line,
+    mask_words,
+)
 
 LARGE: Mapping[str, tuple[str, type[Any]]] = {
     "counters": ("metric_value", Counter),
@@ -37,6 +46,17 @@ COUNTED: Mapping[str, str] = {
     "op_calls": "op_instance",
 }
 """Field of Written -> the table whose rows it counts."""
+_VIEWED = {
+    "kernel_launch": "kernel",
+    "op_instance": "op_call",
+    "derived_value": "derived_count",
+    "metric_value": "counter",
+}
+"""Table -> the view through which it is read."""
+_TOO_LOW: Mapping[float, str] = {
+    -FINITE: "infinite or not a number",
+    -MOST_COUNT: "not a number",
+}
 _SHAPE_RECORD = [field.name for field in fields(OpShape) if field.name not in SHAPE_COLUMNS]
 
 
@@ -122,7 +142,7 @@ def set_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> Non
     """Say of a run that is in the store that it is not whole."""
     with transaction(connection):
         query = "UPDATE run SET status = 'partial', reason = ? WHERE id = ?"
-        connection.execute(query, (clean_text.clean(reason), run_id))
+        connection.execute(query, (clean(reason), run_id))
 
 
 def write_run(
@@ -148,7 +168,7 @@ def write_run(
         bulk.attached(connection, report),
         unchecked(connection),
         transaction(connection),
-        clean_text.counting_cuts() as cut,
+        counting_cuts() as cut,
     ):
         if (
             run.artifact_sha256
@@ -165,7 +185,7 @@ def write_run(
         rows = _write_tables(connection, run_id, report, layer_calls)
         if cut:
             texts = "1 text has" if len(cut) == 1 else f"{len(cut):,} texts have"
-            kept = f"the store keeps {clean_text.LONGEST:,} of each"
+            kept = f"the store keeps {LONGEST:,} of each"
             gap = Gap(
                 "text", "not_available", f"{texts} up to {max(cut.values()):,} characters; {kept}"
             )
@@ -219,7 +239,7 @@ def _run(
     row |= {field: getattr(report, field) for field in OF_REPORT if row[field] is None}
     devices: dict[tuple[Any, int], None] = {}
     for device in report.devices:
-        facts = checks.clean_device(clean_text.of_row(asdict(device)))
+        facts = _clean_device(clean_row(asdict(device)))
         index = facts.pop("index")
         devices[index, find_or_insert(connection, "device", facts)] = None
     row["device_id"] = next((number for _, number in devices), None)
@@ -239,6 +259,16 @@ def _run(
     return run_id
 
 
+def _clean_device(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a device's row without counts that cannot be."""
+    clean = dict(facts)
+    for name, (low, high) in schema.possible("device").items():
+        value = clean[name]
+        if not isinstance(value, (int, float)) or not low <= value <= high:
+            clean[name] = None
+    return clean
+
+
 def find_or_insert(connection: sqlite3.Connection, table: str, facts: Mapping[str, Any]) -> int:
     """Return the id of the row with these facts; it is made where it is not there yet."""
     same = " AND ".join(f"{column} IS :{column}" for column in facts)
@@ -248,11 +278,12 @@ def find_or_insert(connection: sqlite3.Connection, table: str, facts: Mapping[st
 
 def insert_row(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
     """Insert one row and return its id."""
-    clean = clean_text.of_row(row)
-    clean = {name: checks.fit_type(table, name, [value])[0] for name, value in clean.items()}
-    marks = ", ".join(f":{name}" for name in clean)
+    values = {
+        name: schema.fit_type(table, name, [value])[0] for name, value in clean_row(row).items()
+    }
+    marks = ", ".join(f":{name}" for name in values)
     cursor = connection.execute(
-        f"INSERT INTO main.{table} ({', '.join(clean)}) VALUES ({marks})", clean
+        f"INSERT INTO main.{table} ({', '.join(values)}) VALUES ({marks})", values
     )
     return int(cursor.lastrowid or 0)
 
@@ -282,14 +313,16 @@ def _write_tables(
     Ranges, kernels and counters refer to each other by their order in the report: id = base
     + order.
     """
-    facts = clean_text.of_facts(report.environment)
-    _rows(connection, "environment", ("key", "value"), run_id, facts)
+    known = {key: str(value) for key, value in report.environment.items() if value is not None}
+    _rows(connection, "environment", ("key", "value"), run_id, keep_facts(known).items())
     firsts = {
         table: bulk.next_id(connection, table)
         for table in ("range", "kernel_launch", *(table for table, _ in LARGE.values()))
     }
     rows = {"range": bulk.write_large(connection, "range", Range, run_id, firsts, report.ranges)}
-    rows["kernel_launch"] = bulk.write_kernels(connection, run_id, report.kernels, firsts)
+    rows["kernel_launch"], are_checked = bulk.write_kernels(
+        connection, run_id, report.kernels, firsts
+    )
     for field, (table, record) in LARGE.items():
         records = getattr(report, field)
         rows[table] = bulk.write_large(connection, table, record, run_id, firsts, records)
@@ -303,9 +336,9 @@ def _write_tables(
     new_rows = {
         table: f"id >= {firsts[table]}" if table in firsts else f"run_id = {run_id:d}"
         for table, count in rows.items()
-        if count
+        if count and not (table == "kernel_launch" and are_checked)
     }
-    gaps = checks.refuse_impossible(connection, {**new_rows, "run": f"id = {run_id:d}"})
+    gaps = _refuse_impossible(connection, {**new_rows, "run": f"id = {run_id:d}"})
     _rows(connection, "gap", Gap._fields, run_id, gaps)
     return rows
 
@@ -355,9 +388,66 @@ def write_derived(
             f" AND id IN (SELECT kernel_id FROM {new})",
             (run_id,),
         )
-        gaps = checks.refuse_impossible(connection, {"derived_value": f"id >= {first}"})
+        gaps = _refuse_impossible(connection, {"derived_value": f"id >= {first}"})
         _rows(connection, "gap", Gap._fields, run_id, gaps)
     return written
+
+
+def _refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, str]) -> list[Gap]:
+    """Replace values of a run that cannot be by NULL; where a column has to have a value, delete
+    the row. Return the gaps that say so.
+
+    ``new_rows``: table -> SQL that finds its new rows, without its index where there are many.
+    """
+    gaps: list[Gap] = []
+    for table, mine in new_rows.items():
+        checked = dict(schema.possible(table))
+        checked |= {
+            name: (-MOST_COUNT, MOST_COUNT) for own, name in schema.NO_NUMBER if own == table
+        }
+        if not checked:
+            continue
+        wrong = " OR ".join(
+            f"{column} NOT BETWEEN {low!r} AND {high!r}" for column, (low, high) in checked.items()
+        )
+        seek = f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {mine} AND ({wrong}))"
+        if not connection.execute(seek).fetchone()[0]:
+            continue
+        needed = {
+            row[1] for row in connection.execute(f"PRAGMA main.table_info({table})") if row[3]
+        }
+        for column, (low, high) in checked.items():
+            above = f"{column} > {high!r} AND {column} < 9e999 AND typeof({column}) <> 'text'"
+            below = f"{column} NOT BETWEEN {low!r} AND {high!r}"
+            too_low = _TOO_LOW.get(low, f"below {low:,} or not a number")
+            for condition, why in (
+                (above, f"above {high:,}, more than there can be"),
+                (below, too_low),
+            ):
+                rows = f"{table} WHERE {mine} AND {condition}"
+                left_out = ""
+                if column in needed:
+                    if table == "range":
+                        _unlink_ranges(connection, rows)
+                    count = connection.execute(f"DELETE FROM {rows}").rowcount
+                    left_out = f", so {'that row is' if count == 1 else 'those rows are'} left out"
+                else:
+                    sql = f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}"
+                    count = connection.execute(sql).rowcount
+                if count:
+                    values = "1 value is" if count == 1 else f"{count} values are"
+                    quantity = f"{_VIEWED.get(table, table)}.{column}"
+                    gaps.append(Gap(quantity, "unreadable", f"{values} {why}{left_out}"))
+    return gaps
+
+
+def _unlink_ranges(connection: sqlite3.Connection, rows: str) -> None:
+    """Let nothing refer to these ranges any more."""
+    if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchone():
+        for table, column in (("range", "parent"), ("kernel_launch", "range_id")):
+            connection.execute(
+                f"UPDATE {table} SET {column} = NULL WHERE {column} IN (SELECT id FROM {rows})"
+            )
 
 
 @contextmanager
