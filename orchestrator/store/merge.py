@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from perfctl.orchestrator.store import schema
 from perfctl.orchestrator.store.bulk import REFERENCES, SHARED
-from perfctl.orchestrator.store.database import transaction
 from perfctl.orchestrator.store.write import (
     SweepFacts,
     find_artifact,
@@ -21,6 +20,7 @@ from perfctl.orchestrator.store.write import (
     forget_failed,
     insert_row,
     sweep_number,
+    transaction,
     unchecked,
 )
 

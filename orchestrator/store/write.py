@@ -1,19 +1,30 @@
-"""Records into the store: one run is one transaction."""
+"""Records into the store: one run is one transaction.
+
+Triggers of a store's user do not fire while perfctl writes. SQLite has no switch for them that
+Python 3.11 reaches. Schema changes are part of a transaction, though: triggers are dropped at its
+beginning and created again, word for word, before it is committed. No other process ever sees the
+file without them, and a kill in between leaves them where they were.
+
+What sqlite-utils keeps up to date by triggers (full-text search, ``_counts``) is brought up to date
+in one go instead.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from perfctl.orchestrator.errors import StoreNote
 from perfctl.orchestrator.store import bulk, schema
-from perfctl.orchestrator.store.database import now, transaction
 from perfctl.orchestrator.store.read import OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
@@ -502,3 +513,64 @@ def _belonging(connection: sqlite3.Connection, table: str) -> set[tuple[str, str
         (table,),
     )
     return set(rows)
+
+
+def now() -> str:
+    """UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of it or none of it; waits for other writers before it begins. Triggers of the store's
+    user do not fire: the file has none inside."""
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        triggers = connection.execute(
+            "SELECT name, tbl_name, sql FROM main.sqlite_master WHERE type = 'trigger'"
+            " ORDER BY rowid"
+        ).fetchall()
+        for name, _, _ in triggers:
+            connection.execute(f"DROP TRIGGER main.{schema.quote_name(name)}")
+        before = connection.total_changes
+        yield
+        silent = {name: table for name, table, _ in triggers if table.lower() in schema.tables()}
+        if silent and connection.total_changes != before:
+            _note_silent(connection, silent)
+        for _, _, sql in triggers:
+            connection.execute(sql)
+
+
+def _note_silent(connection: sqlite3.Connection, triggers: Mapping[str, str]) -> None:
+    """Warn (StoreNote) of triggers (name -> table) that would have fired, and bring up to date what
+    sqlite-utils keeps by some of them.
+
+    What SQLite cannot rebuild (a tokenizer that is not here) stays as it is.
+    """
+    from sqlite_utils import Database  # 0.7 s, for a few stores only
+
+    store = Database(connection, recursive_triggers=False, execute_plugins=False)
+    refreshed = []
+    for table in map(store.table, dict.fromkeys(triggers.values())):
+        if index := table.detect_fts():
+            with suppress(sqlite3.Error):
+                table.rebuild_fts()
+                refreshed.append(index)
+    counted = {
+        table
+        for name, table in triggers.items()
+        if name.lower() == f"{table}_counts_insert".lower()
+    }
+    if counted and "_counts" in store.table_names():
+        rows = [{"table": table, "count": store.table(table).count} for table in sorted(counted)]
+        with suppress(sqlite3.Error):
+            store.table("_counts").upsert_all(rows, pk="table")
+            refreshed.append("_counts")
+    path = connection.execute("PRAGMA database_list").fetchone()[2]
+    names = ", ".join(f"{name} on {table}" for name, table in triggers.items())
+    instead = f"; brought up to date instead: {', '.join(refreshed)}" if refreshed else ""
+    warnings.warn(
+        f"{path}: triggers do not fire while perfctl writes ({names}){instead}",
+        StoreNote,
+        stacklevel=1,
+    )
