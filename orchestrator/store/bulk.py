@@ -124,40 +124,35 @@ def columns_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
 
 def insert(
     connection: sqlite3.Connection,
-    into: str,
-    fixed: Sequence[str],
-    values: Sequence[str],
+    table: str,
+    run_id: int,
+    columns: Mapping[str, str],
     chunks: Iterable[Sequence[Column]],
 ) -> int:
-    """Insert columns, chunk by chunk, and return the number of rows.
+    """Insert columns of a run, chunk by chunk, and return the number of rows.
 
-    ``into`` names table and columns; ``fixed`` and then ``values`` are the SQL that goes into them,
-    with a ``?`` where a value of the column stands. Last columns that a chunk does not have are
-    NULL. Values of a type that the column does not take are handled as ``schema.fit_type`` says.
+    ``columns``: name -> the SQL that goes into it, with a ``?`` where a value of the column stands.
+    Last columns that a chunk does not have are NULL. Values of a type that the column does not take
+    are handled as ``schema.fit_type`` says.
     """
-    table, _, names = into.rstrip(")").replace("[", "").replace("]", "").partition(" (")
-    written = names.split(", ")[len(fixed) :]
-    mixed = [at for at, name in enumerate(written) if schema.columns(table)[name] == "ANY"]
+    declared = schema.columns(table)
     rows = 0
-    for columns in chunks:
-        columns = list(columns)
-        for at in mixed:
-            if at < len(columns):
-                columns[at] = _without_zero_fractions(columns[at])
+    for chunk in chunks:
+        values = {
+            name: _without_zero_fractions(column) if declared[name] == "ANY" else column
+            for name, column in zip(columns, chunk, strict=False)
+        }
         connection.execute("SAVEPOINT chunk")
         try:
-            _insert_chunk(connection, into, fixed, values, columns)
+            _insert_chunk(connection, table, run_id, columns, values)
         except sqlite3.IntegrityError as error:
             if "cannot store" not in str(error):
                 raise
             connection.execute("ROLLBACK TO chunk")
-            fitted = [
-                schema.fit_type(table, name, column)
-                for name, column in zip(written, columns, strict=False)
-            ]
-            _insert_chunk(connection, into, fixed, values, fitted)
+            fitted = {name: schema.fit_type(table, name, values[name]) for name in values}
+            _insert_chunk(connection, table, run_id, columns, fitted)
         connection.execute("RELEASE chunk")
-        rows += len(columns[0])
+        rows += len(chunk[0])
     return rows
 
 
@@ -175,27 +170,26 @@ def _without_zero_fractions(column: Column) -> Column:
 
 def _insert_chunk(
     connection: sqlite3.Connection,
-    into: str,
-    fixed: Sequence[str],
-    values: Sequence[str],
-    columns: Sequence[Column],
+    table: str,
+    run_id: int,
+    columns: Mapping[str, str],
+    values: Mapping[str, Column],
 ) -> None:
-    """Python 3.11 binds None four times slower than anything else, so a column without values
-    becomes NULL in the SQL, and one with gaps says NULL by a blob that no record holds."""
-    shown, bound = list(fixed), list[Column]()
-    for value, given in zip(values, columns, strict=False):
+    """Python 3.11 binds None four times slower than anything else, so a column without values is
+    left out, and one with gaps says NULL by a blob that no record holds."""
+    shown = {"run_id": str(run_id)} if "run_id" in schema.columns(table) else {}
+    bound: list[Column] = []
+    for name, given in values.items():
         if bound and given[0] is None and given.count(None) == len(given):
-            shown.append("NULL")
             continue
         column = clean_column(given)
-        if None not in column:
-            shown.append(value)
-            bound.append(column)
-        else:
-            shown.append(value.replace("?", "nullif(?, x'')"))
-            bound.append([_NOTHING if item is None else item for item in column])
-    shown += ["NULL"] * (len(values) - len(columns))
-    _insert_rows(connection, f"INSERT INTO {into} VALUES ", f"({', '.join(shown)})", bound)
+        shown[name] = columns[name]
+        if None in column:
+            shown[name] = columns[name].replace("?", "nullif(?, x'')")
+            column = [_NOTHING if item is None else item for item in column]
+        bound.append(column)
+    into = f"INSERT INTO {table} ({schema.name_list(shown)}) VALUES "
+    _insert_rows(connection, into, f"({', '.join(shown.values())})", bound)
 
 
 def _insert_rows(
@@ -222,9 +216,8 @@ def _write_shared(
     connection: sqlite3.Connection, kept: Shared, run_id: int, rows: Iterable[tuple[Any, ...]]
 ) -> None:
     """Write what the rows of a large table refer to; its number comes first."""
-    names = ", ".join(kept.columns or kept.fields)
-    into = f"{kept.table} (run_id, id, {names})"
-    insert(connection, into, [str(run_id)], ["?"] * (1 + len(kept.fields)), columns_of(rows))
+    columns = dict.fromkeys(("id", *(kept.columns or kept.fields)), "?")
+    insert(connection, kept.table, run_id, columns, columns_of(rows))
 
 
 def write_kernels(
@@ -329,14 +322,15 @@ def write_large(
     else:
         fields = [field for field, _ in own]
         chunks = (
-            _number_shared(record, fields, shared, numbers, columns) for columns in columns_of(rows)
+            _number_shared(record, fields, shared, numbers, chunk) for chunk in columns_of(rows)
         )
-    names = [*(column for _, column in own), *(kept.column for kept in shared)]
-    shifts = {"id": table, **REFERENCES}
-    values = [f"? + {first[shifts[name]]}" if shifts.get(name) in first else "?" for name in names]
-    fixed = {"run_id": str(run_id)} if "run_id" in schema.columns(table) else {}
-    into = f"{table} ({', '.join([*fixed, *names])})"
-    written = insert(connection, into, [*fixed.values()], values, chunks)
+    columns = dict.fromkeys(
+        [*(column for _, column in own), *(kept.column for kept in shared)], "?"
+    )
+    for name, target in {"id": table, **REFERENCES}.items():
+        if name in columns and target in first:
+            columns[name] = f"? + {first[target]}"
+    written = insert(connection, table, run_id, columns, chunks)
     for kept, known in zip(shared, numbers, strict=True):
         keys = ((number, *key) for key, number in known.items())
         _write_shared(connection, kept, run_id, keys)

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -47,6 +46,8 @@ LARGE: Mapping[str, tuple[str, type[Any]]] = {
     "op_calls": ("op_instance", OpCall),
 }
 """Field of Report -> (its table, its record), where rows share names: see ``bulk.SHARED``."""
+_ABOUT_A_RUN = ("run_device", "environment", "gap", "diagnostic", "feature")
+"""Tables that say something of every run."""
 COUNTED: Mapping[str, str] = {
     "kernels": "kernel_launch",
     "counters": "metric_value",
@@ -134,19 +135,20 @@ class Written:
 
 def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
     """The newest run made from this artifact; None when it is not in the store."""
-    row = connection.execute(
-        "SELECT max(id) FROM run WHERE artifact_sha256 = ?", (sha256,)
-    ).fetchone()
-    return int(row[0]) if row[0] is not None else None
+    newest = "SELECT max(id) FROM run WHERE artifact_sha256 = ?"
+    number: int | None = connection.execute(newest, (sha256,)).fetchone()[0]
+    return number
 
 
 def holds_rows(connection: sqlite3.Connection, run: Written) -> bool:
     """Has the run anything but facts about itself, and reasons for what it has not?"""
-    said = ("gap", "diagnostic", "feature")
-    tables = [table for table, _ in TABLES.values() if table not in said]
-    tables += ["kernel_launch", "range", "layer_call", "op_shape"]
-    rows = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE run_id = :run" for table in tables)
-    return bool(connection.execute(f"SELECT EXISTS ({rows})", {"run": run.run_id}).fetchone()[0])
+    return any(
+        connection.execute(
+            f"SELECT 1 FROM {table} WHERE run_id = ? LIMIT 1", (run.run_id,)
+        ).fetchone()
+        for table in schema.tables()
+        if table not in _ABOUT_A_RUN and "run_id" in schema.columns(table)
+    )
 
 
 def set_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> None:
@@ -172,7 +174,8 @@ def write_run(
     artifact is written once, unless ``again``. ``beside``: it belongs to the run just written
     (another rank of it), and takes no other's place.
     """
-    sweep = _masked(sweep)
+    command = sweep.command and mask_line(sweep.command)
+    sweep = replace(sweep, name=mask(sweep.name), command=command)
     run = replace(run, command=mask_words(run.command), reason=run.reason and mask(run.reason))
     with (
         _fitting(run, report),
@@ -205,12 +208,6 @@ def write_run(
         return Written(run_id, new=True, reason=run.reason, **counts)
 
 
-@lru_cache(maxsize=16)
-def _masked(sweep: SweepFacts) -> SweepFacts:
-    """Without secrets; many runs are of one sweep."""
-    return replace(sweep, name=mask(sweep.name), command=sweep.command and mask_line(sweep.command))
-
-
 @contextmanager
 def _fitting(run: RunFacts, report: Report | None) -> Iterator[None]:
     """Numbers beyond 64 bits, which SQLite does not hold and no profiler counts, become a
@@ -225,14 +222,9 @@ def _fitting(run: RunFacts, report: Report | None) -> Iterator[None]:
 
 def sweep_number(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
     """Its id; it is made where it is not there yet."""
-    row = connection.execute(
-        "SELECT id FROM sweep WHERE name = ? AND kind = ?", (sweep.name, sweep.kind)
-    ).fetchone()
-    if row:
-        return int(row[0])
-    return insert_row(
-        connection, "sweep", {**asdict(sweep), "created_at": sweep.created_at or now()}
-    )
+    facts = {**asdict(sweep), "created_at": sweep.created_at or now()}
+    keys = {name: facts.pop(name) for name in ("name", "kind")}
+    return find_or_insert(connection, "sweep", keys, facts)
 
 
 def _run(
@@ -280,11 +272,17 @@ def _clean_device(facts: Mapping[str, Any]) -> dict[str, Any]:
     return clean
 
 
-def find_or_insert(connection: sqlite3.Connection, table: str, facts: Mapping[str, Any]) -> int:
-    """Return the id of the row with these facts; it is made where it is not there yet."""
+def find_or_insert(
+    connection: sqlite3.Connection,
+    table: str,
+    facts: Mapping[str, Any],
+    others: Mapping[str, Any] = MappingProxyType({}),
+) -> int:
+    """Return the id of the row with these facts; it is made where it is not there yet, with the
+    ``others``."""
     same = " AND ".join(f"{column} IS :{column}" for column in facts)
     row = connection.execute(f"SELECT id FROM main.{table} WHERE {same}", facts).fetchone()
-    return int(row[0]) if row else insert_row(connection, table, facts)
+    return int(row[0]) if row else insert_row(connection, table, {**facts, **others})
 
 
 def insert_row(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
@@ -306,11 +304,9 @@ def _rows(
     run_id: int,
     rows: Iterable[tuple[Any, ...]],
 ) -> int:
-    """Insert rows as they come, with the run's id before them; how many there were."""
-    into = f"{table} (run_id, {schema.name_list(columns)})"
-    return bulk.insert(
-        connection, into, [f"{run_id:d}"], ["?"] * len(columns), bulk.columns_of(rows)
-    )
+    """Insert rows as they come; how many there were."""
+    values = dict.fromkeys(columns, "?")
+    return bulk.insert(connection, table, run_id, values, bulk.columns_of(rows))
 
 
 def _write_tables(
