@@ -14,12 +14,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count, islice
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from perfctl.orchestrator.store import schema
 from perfctl.records.bulk import Columns, NumberedCounters, SqlKernels
-from perfctl.records.report import Kernel, Report
+from perfctl.records.report import Kernel
 from perfctl.redact import clean_column
 
 SCHEMA = "report"
@@ -88,28 +89,16 @@ def _counted_from(first: int) -> _Ids:
 
 
 @contextmanager
-def attached(connection: sqlite3.Connection, report: Report | None) -> Iterator[None]:
-    """Where the report's kernels can be copied by SQL, its file is there as schema ``report``
-    inside the block.
-
-    SQLite attaches nothing inside a transaction. A file that it does not take (another text
-    encoding) is read row by row.
-    """
-    if report is None or not isinstance(report.kernels, SqlKernels):
-        yield
-        return
-    path = quote(os.fsencode(report.kernels.path.absolute()))
-    with suppress(sqlite3.Error):
-        connection.execute(f"ATTACH ? AS {SCHEMA}", (f"file:{path}?mode=ro&immutable=1",))
+def attached(connection: sqlite3.Connection, path: Path, name: str) -> Iterator[None]:
+    """Inside, the SQLite file at ``path``, to which nobody writes, is there as schema ``name``. Not
+    inside a transaction. Raises sqlite3.Error where SQLite does not take the file."""
+    address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+    connection.execute(f"ATTACH ? AS {name}", (address,))
     try:
         yield
     finally:
-        if _is_attached(connection):
-            connection.execute(f"DETACH {SCHEMA}")
-
-
-def _is_attached(connection: sqlite3.Connection) -> bool:
-    return any(row[1] == SCHEMA for row in connection.execute("PRAGMA database_list"))
+        with suppress(sqlite3.Error):
+            connection.execute(f"DETACH {name}")
 
 
 def columns_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
@@ -228,14 +217,14 @@ def write_kernels(
     Return how many there are, and whether all their values are known to be possible. ``first``: as
     in ``write_large``.
     """
-    if isinstance(kernels, SqlKernels) and _is_attached(connection):
+    if isinstance(kernels, SqlKernels):
         shared = SHARED["kernel_launch"]
         first = {**first, **{kept.table: next_id(connection, kept.table) for kept in shared}}
         try:
             rows = _copy_kernels(connection, run_id, kernels, first)
         except sqlite3.Error:
-            # a value is impossible or of another type, or the report is damaged, which the
-            # records say
+            # it is not attached, a value is impossible or of another type, or the report is
+            # damaged, which the records say
             for _ in kernels:
                 pass
         else:

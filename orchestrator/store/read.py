@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -409,17 +410,12 @@ def _waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records
     """Calls of WAITING that launched a kernel or waited, of a run with kernels: shapes, types and
     stacks with them."""
     marks = ", ".join("?" * len(WAITING))
-    seek = (
-        "SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ?)"
-        f" AND EXISTS (SELECT 1 FROM op_signature WHERE run_id = ? AND name IN ({marks}))"
-    )
-    if not connection.execute(seek, (run_id, run_id, *WAITING)).fetchone()[0]:
-        return ()
     waiting = (
         f"{_OP_CALLS} AND name IN ({marks}) AND (device_ns > 0 OR op_call.duration_ns >= 5000)"
-        " ORDER BY op_call.rowid"
+        " AND EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ?) ORDER BY op_call.rowid"
     )
-    return tuple(map(records.OpCall._make, connection.execute(waiting, (run_id, *WAITING))))
+    rows = connection.execute(waiting, (run_id, *WAITING, run_id))
+    return tuple(map(records.OpCall._make, rows))
 
 
 def derived_counts(
@@ -498,18 +494,13 @@ def fastest_bench_runs(connection: sqlite3.Connection) -> tuple[list[int], list[
 
     What disturbs a run makes it slower, never faster.
     """
-    lengths: dict[int, list[int]] = {}
+    lengths: dict[int, list[int]] = defaultdict(list)
     for run_id, length in connection.execute(_STEP_LENGTHS):
         if length:
-            lengths.setdefault(run_id, []).append(length)
-    best: dict[tuple[object, ...], int] = {}
-    points = {
-        run_id: tuple(point)
-        for run_id, *point in connection.execute(_BENCH_POINTS)
-        if run_id in lengths
-    }
-    for run_id, point in points.items():
-        if point not in best or median(lengths[run_id]) < median(lengths[best[point]]):
-            best[point] = run_id
-    fastest = sorted(best.values())
-    return fastest, sorted(points.keys() - set(fastest))
+            lengths[run_id].append(length)
+    points: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for run_id, *point in connection.execute(_BENCH_POINTS):
+        if run_id in lengths:
+            points[tuple(point)].append(run_id)
+    fastest = {min(runs, key=lambda run: median(lengths[run])) for runs in points.values()}
+    return sorted(fastest), sorted({*chain.from_iterable(points.values())} - fastest)

@@ -15,7 +15,7 @@ import json
 import sqlite3
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from perfctl.orchestrator.errors import StoreNote
 from perfctl.orchestrator.store import bulk, schema
 from perfctl.orchestrator.store.read import OF_REPORT, SHAPE_COLUMNS, TABLES
+from perfctl.records.bulk import SqlKernels
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.possible import FINITE, MOST_COUNT, is_moment
@@ -177,13 +178,15 @@ def write_run(
     command = sweep.command and mask_line(sweep.command)
     sweep = replace(sweep, name=mask(sweep.name), command=command)
     run = replace(run, command=mask_words(run.command), reason=run.reason and mask(run.reason))
-    with (
-        _fitting(run, report),
-        bulk.attached(connection, report),
-        unchecked(connection),
-        transaction(connection),
-        counting_cuts() as cut,
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(_fitting(run, report))
+        if report is not None and isinstance(report.kernels, SqlKernels):
+            path = report.kernels.path
+            with suppress(sqlite3.Error):  # another text encoding: it is read row by row
+                stack.enter_context(bulk.attached(connection, path, bulk.SCHEMA))
+        stack.enter_context(unchecked(connection))
+        stack.enter_context(transaction(connection))
+        cut = stack.enter_context(counting_cuts())
         if (
             run.artifact_sha256
             and not again
