@@ -143,8 +143,6 @@ class Stored:
 
     path: Path
     written: Written
-    doubts: tuple[str, ...] = ()
-    """What perfctl did not understand of a format newer than itself, and why there are no rows."""
     is_empty: bool = False
     """The report was recognised, and gave no rows."""
     ranks: tuple[int, ...] | None = None

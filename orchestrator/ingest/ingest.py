@@ -203,13 +203,9 @@ def _hear(
                 more = " Read it with fewer `jobs`" if connection else ""
                 why = f"{source.shown}: {why}. It was left out.{more}"
                 yield Failed(why.removesuffix("."), is_expected=False)
-            case Stored(path, written, doubts):
-                if not written.new:
-                    known_runs.add(written.run_id)
-                yield event
-                for doubt in doubts:
-                    yield Warned(f"{path}: {doubt}")
-            case Note() | Started() | Warned() | Failed():
+            case Note() | Warned() | Stored() | Failed():
+                if isinstance(event, Stored) and not event.written.new:
+                    known_runs.add(event.written.run_id)
                 yield event
     yield Ended(source.path)
 

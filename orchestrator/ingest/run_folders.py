@@ -124,17 +124,15 @@ def _find_ranks(folder: Path) -> list[_Rank]:
     report.rank1.pt.trace.json.gz."""
     ranks: dict[int, _Rank] = {}
     for path in sorted(folder.iterdir()):
-        match = _RANK.match(path.name)
-        if match is None or not path.is_file():
+        if (match := _RANK.match(path.name)) is None or not path.is_file():
             continue
         number = int(match[2])
-        rank = ranks.get(number, _Rank(number))
+        rank = ranks.setdefault(number, _Rank(number))
         is_source = path.suffix == ".ncu-rep" and path.with_suffix(".csv").exists()
         if match[1] == "workload":
-            rank = replace(rank, record=path)
+            ranks[number] = replace(rank, record=path)
         elif path.suffix not in _LEFT_OVER and not is_source:
-            rank = replace(rank, report=path)
-        ranks[number] = rank
+            ranks[number] = replace(rank, report=path)
     return [ranks[number] for number in sorted(ranks)]
 
 

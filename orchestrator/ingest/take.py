@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,14 @@ from perfctl.orchestrator.analyse.flops import engine
 from perfctl.orchestrator.analyse.usage.ranks import with_exposed
 from perfctl.orchestrator.analyse.usage.served import placed
 from perfctl.orchestrator.files import sha256
-from perfctl.orchestrator.ingest.context import Note, Settings, Stored, Task, UserHints
+from perfctl.orchestrator.ingest.context import (
+    Note,
+    Settings,
+    Stored,
+    Task,
+    UserHints,
+    Warned,
+)
 from perfctl.orchestrator.ingest.derive import derive
 from perfctl.orchestrator.ingest.find import Source
 from perfctl.orchestrator.pool import Tell
@@ -30,7 +37,6 @@ from perfctl.records.report import Device, Diagnostic, Gap, Report
 
 _TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter")
 """Quantities of gaps that are whole tables, what is looked for most first."""
-_INT64 = 1 << 63
 
 
 def take_report(connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell) -> None:
@@ -60,7 +66,8 @@ def take_report(connection: sqlite3.Connection, task: Task, settings: Settings, 
             facts = replace(facts, profiler=report.tool, status=status, reason=reason)
             written = write_and_derive(connection, task, settings, facts, report, source.path)
             written = replace(written, placed=placed(report))
-            tell(_name_doubts(connection, source, report, written))
+            for event in _name_doubts(connection, source, report, written):
+                tell(event)
         elif part.error is not None:
             reason = f"{part.error.reason}. {part.error.remedy}"
             facts = replace(facts, profiler=part.error.tool, status="failed", reason=reason)
@@ -179,9 +186,13 @@ def write_and_derive(
                 calls = tuple(call._replace(read_bytes=None, write_bytes=None) for call in calls)
         if task.features is not None and not beside:
             report = replace(report, features=task.features(calls))
-    written = write_run(
-        connection, task.sweep, facts, report, calls, again=settings.again, beside=beside
-    )
+    try:
+        written = write_run(
+            connection, task.sweep, facts, report, calls, again=settings.again, beside=beside
+        )
+    except OverflowError as error:
+        problem = f"a number in it is beyond 64 bits ({error})"
+        raise ReportError(path, facts.profiler, problem, "Make it again") from error
     if written.new and written.kernels:
         derive(connection, written.run_id)
     return written
@@ -191,18 +202,10 @@ def _estimate_calls(path: Path, report: Report) -> tuple[LayerCall, ...]:
     """Return the FLOPs on paper of the shapes in a report. Raises ReportError where the shapes make
     no sense."""
     try:
-        calls = engine.estimate(report.ops)
+        return engine.estimate(report.ops)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         reason = f"the shapes in it make no sense ({type(error).__name__}: {error})"
         raise ReportError(path, report.tool, reason, "Run this batch size again") from error
-    for call in calls:
-        if call.flops is not None and call.flops >= _INT64:
-            reason = (
-                f"{call.layer} {call.direction}: its shapes give more FLOPs than any program runs"
-            )
-            remedy = "The file is damaged, or no trace of a program"
-            raise ReportError(path, report.tool, reason, remedy)
-    return calls
 
 
 def _why_partial(report: Report) -> str | None:
@@ -217,23 +220,23 @@ def _why_partial(report: Report) -> str | None:
 
 def _name_doubts(
     connection: sqlite3.Connection, source: Source, report: Report, written: Written
-) -> Stored:
-    """Return that a run is stored, with what perfctl did not understand of a format newer than
-    itself; one without rows becomes partial."""
-    if not written.new:
-        return Stored(source.shown, written)
-    query = "SELECT text FROM diagnostic WHERE run_id = ? AND source = ? AND severity = 'warning'"
-    rows = connection.execute(query, (written.run_id, SOURCE)).fetchall()
-    doubts = ["; ".join(text for (text,) in rows)] if rows else []
-    is_empty = not holds_rows(connection, written)
+) -> Iterator[Stored | Warned]:
+    """Yield that a run is stored, and what perfctl did not understand of a format newer than
+    itself; a run without rows becomes partial."""
+    is_empty = written.new and not holds_rows(connection, written)
+    reason = ""
     if is_empty:
         gaps = [gap.reason for about in _TABLES for gap in report.gaps if gap.quantity == about]
         header = f"it was recognised as {report.form}; its header may be missing or changed"
         reason = f"no rows were read: {written.reason or next(iter(gaps), header)}"
         set_partial(connection, written.run_id, reason)
         written = replace(written, reason=reason)
-        doubts.append(reason)
-    return Stored(source.shown, written, tuple(doubts), is_empty=is_empty)
+    yield Stored(source.shown, written, is_empty=is_empty)
+    query = "SELECT text FROM diagnostic WHERE run_id = ? AND source = ? AND severity = 'warning'"
+    rows = connection.execute(query, (written.run_id, SOURCE)).fetchall() if written.new else ()
+    for doubt in ("; ".join(text for (text,) in rows), reason):
+        if doubt:
+            yield Warned(f"{source.shown}: {doubt}")
 
 
 def relative_path(path: Path, store: Path) -> str:

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -26,7 +25,6 @@ from perfctl.orchestrator.errors import StoreNote
 from perfctl.orchestrator.store import bulk, schema
 from perfctl.orchestrator.store.read import OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.bulk import SqlKernels
-from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.possible import FINITE, MOST_COUNT, is_moment
 from perfctl.records.report import Counter, DerivedCount, Gap, OpCall, Range, Report, SourceCounter
@@ -173,13 +171,13 @@ def write_run(
 
     Errors while the report is read (it may be a stream) leave the store as it was. The same
     artifact is written once, unless ``again``. ``beside``: it belongs to the run just written
-    (another rank of it), and takes no other's place.
+    (another rank of it), and takes no other's place. Raises OverflowError for a number beyond 64
+    bits, which SQLite does not hold and no profiler counts.
     """
     command = sweep.command and mask_line(sweep.command)
     sweep = replace(sweep, name=mask(sweep.name), command=command)
     run = replace(run, command=mask_words(run.command), reason=run.reason and mask(run.reason))
     with ExitStack() as stack:
-        stack.enter_context(_fitting(run, report))
         if report is not None and isinstance(report.kernels, SqlKernels):
             path = report.kernels.path
             with suppress(sqlite3.Error):  # another text encoding: it is read row by row
@@ -209,18 +207,6 @@ def write_run(
             _rows(connection, "gap", Gap._fields, run_id, [gap])
         counts = {name: rows[table] for name, table in COUNTED.items()}
         return Written(run_id, new=True, reason=run.reason, **counts)
-
-
-@contextmanager
-def _fitting(run: RunFacts, report: Report | None) -> Iterator[None]:
-    """Numbers beyond 64 bits, which SQLite does not hold and no profiler counts, become a
-    ReportError."""
-    try:
-        yield
-    except OverflowError as error:
-        place = report.path if report is not None else Path(run.artifact or "")
-        problem = f"a number in it is beyond 64 bits ({error})"
-        raise ReportError(place, run.profiler, problem, "Make it again") from error
 
 
 def sweep_number(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
