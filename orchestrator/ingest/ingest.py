@@ -181,8 +181,8 @@ def _list_ranks(connection: sqlite3.Connection) -> dict[int, StoredRanks]:
 def take_runs(tasks: Sequence[Task], settings: Settings) -> Iterator[tuple[Task, Stored | Failed]]:
     """Yield what became of each run folder. Raises what ``take`` raises."""
     for task, events in take(tasks, settings):
-        outcomes = [event for event in events if isinstance(event, (Stored, Failed))]
-        yield task, outcomes[-1]
+        *_, outcome = (event for event in events if isinstance(event, (Stored, Failed)))
+        yield task, outcome
 
 
 def _hear(
@@ -248,7 +248,7 @@ def _open_worker(settings: Settings) -> Iterator[Callable[[Task, pool.Tell], Pat
         yield partial(_take_into_part, settings, settings.parts)
         return
     with database.writing(settings.store) as connection:
-        yield lambda task, tell: _take_source(connection, task, settings, tell)
+        yield partial(_take_source, connection, settings)
 
 
 def _take_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell) -> Path:
@@ -259,22 +259,23 @@ def _take_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell
         # Nobody else sees this file before it is whole, and it need not survive a power cut.
         for pragma in ("journal_mode = MEMORY", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
             own.execute(f"PRAGMA {pragma}")
-        _take_source(own, task, settings, tell)
+        _take_source(own, settings, task, tell)
     return Path(name)
 
 
 def _take_source(
-    connection: sqlite3.Connection, task: Task, settings: Settings, tell: pool.Tell
+    connection: sqlite3.Connection, settings: Settings, task: Task, tell: pool.Tell
 ) -> None:
     """Take one report or run folder into the store behind ``connection``, and tell what came
     of it."""
     source = task.source
+    is_of_store = partial(database.is_damaged, connection)
     try:
         with alone(
             source.shown,
             lambda why: tell(Failed(why, is_expected=False)),
             limit=settings.limit,
-            is_of_store=partial(database.is_damaged, connection),
+            is_of_store=is_of_store,
             passing=(OSError,),
         ):
             if is_run_folder(source.path):

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count, islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -215,7 +216,7 @@ def write_kernels(
     """Write the kernels of a run, inside SQLite where its report is attached.
 
     Return how many there are, and whether all their values are known to be possible. ``first``: as
-    in ``write_large``.
+    in ``write_table``.
     """
     if isinstance(kernels, SqlKernels):
         shared = SHARED["kernel_launch"]
@@ -232,7 +233,7 @@ def write_kernels(
                 keys = ((number + first[kept.table], *key) for number, key in texts.items())
                 _write_shared(connection, kept, run_id, keys)
             return rows, True
-    return write_large(connection, "kernel_launch", Kernel, run_id, first, kernels), False
+    return write_table(connection, "kernel_launch", Kernel, run_id, kernels, first), False
 
 
 def _copy_kernels(
@@ -281,15 +282,15 @@ def _copy_kernels(
             connection.execute("DROP TABLE temp.stretch")
 
 
-def write_large(
+def write_table(
     connection: sqlite3.Connection,
     table: str,
     record: type[Any],
     run_id: int,
-    first: Mapping[str, int],
     rows: Iterable[tuple[Any, ...]],
+    first: Mapping[str, int] = MappingProxyType({}),
 ) -> int:
-    """Write ranges or one of the tables of ``SHARED``; how many rows.
+    """Write records of a run to their table; how many rows.
 
     ``first``: table -> id of its number 0. What rows refer to by number has to be there already.
     """

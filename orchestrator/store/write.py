@@ -27,7 +27,16 @@ from perfctl.orchestrator.store.read import OF_REPORT, SHAPE_COLUMNS, TABLES
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.possible import FINITE, MOST_COUNT, is_moment
-from perfctl.records.report import Counter, DerivedCount, Gap, OpCall, Range, Report, SourceCounter
+from perfctl.records.report import (
+    Counter,
+    DerivedCount,
+    Gap,
+    Kernel,
+    OpCall,
+    Range,
+    Report,
+    SourceCounter,
+)
 from perfctl.redact import (
     LONGEST,
     clean,
@@ -39,12 +48,15 @@ from perfctl.redact import (
     mask_words,
 )
 
-LARGE: Mapping[str, tuple[str, type[Any]]] = {
+NUMBERED: Mapping[str, tuple[str, type[Any]]] = {
+    "ranges": ("range", Range),
+    "kernels": ("kernel_launch", Kernel),
     "counters": ("metric_value", Counter),
     "source_counters": ("source_counter", SourceCounter),
     "op_calls": ("op_instance", OpCall),
 }
-"""Field of Report -> (its table, its record), where rows share names: see ``bulk.SHARED``."""
+"""Field of Report -> (its table, its record), where rows have an id; others refer to the first
+two."""
 _ABOUT_A_RUN = ("run_device", "environment", "gap", "diagnostic", "feature")
 """Tables that say something of every run."""
 COUNTED: Mapping[str, str] = {
@@ -204,7 +216,7 @@ def write_run(
             gap = Gap(
                 "text", "not_available", f"{texts} up to {max(cut.values()):,} characters; {kept}"
             )
-            _rows(connection, "gap", Gap._fields, run_id, [gap])
+            bulk.write_table(connection, "gap", Gap, run_id, [gap])
         counts = {name: rows[table] for name, table in COUNTED.items()}
         return Written(run_id, new=True, reason=run.reason, **counts)
 
@@ -231,8 +243,12 @@ def _run(
     row |= {field: getattr(report, field) for field in OF_REPORT if row[field] is None}
     devices: dict[tuple[Any, int], None] = {}
     for device in report.devices:
-        facts = _clean_device(clean_row(asdict(device)))
+        facts = clean_row(asdict(device))
         index = facts.pop("index")
+        for name, (low, high) in schema.possible("device").items():
+            value = facts[name]
+            if not isinstance(value, (int, float)) or not low <= value <= high:
+                facts[name] = None
         devices[index, find_or_insert(connection, "device", facts)] = None
     row["device_id"] = next((number for _, number in devices), None)
     started = row["started_at"]
@@ -245,20 +261,10 @@ def _run(
             "unreadable",
             f"'{mask(str(started))[:40]}' is not a moment between 1970 and 2099",
         )
-        _rows(connection, "gap", Gap._fields, run_id, [gap])
+        bulk.write_table(connection, "gap", Gap, run_id, [gap])
     into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
     connection.executemany(into, [(run_id, *device) for device in devices])
     return run_id
-
-
-def _clean_device(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a device's row without counts that cannot be."""
-    clean = dict(facts)
-    for name, (low, high) in schema.possible("device").items():
-        value = clean[name]
-        if not isinstance(value, (int, float)) or not low <= value <= high:
-            clean[name] = None
-    return clean
 
 
 def find_or_insert(
@@ -286,18 +292,6 @@ def insert_row(connection: sqlite3.Connection, table: str, row: Mapping[str, Any
     return int(cursor.lastrowid or 0)
 
 
-def _rows(
-    connection: sqlite3.Connection,
-    table: str,
-    columns: Sequence[str],
-    run_id: int,
-    rows: Iterable[tuple[Any, ...]],
-) -> int:
-    """Insert rows as they come; how many there were."""
-    values = dict.fromkeys(columns, "?")
-    return bulk.insert(connection, table, run_id, values, bulk.columns_of(rows))
-
-
 def _write_tables(
     connection: sqlite3.Connection,
     run_id: int,
@@ -310,32 +304,31 @@ def _write_tables(
     + order.
     """
     known = {key: str(value) for key, value in report.environment.items() if value is not None}
-    _rows(connection, "environment", ("key", "value"), run_id, keep_facts(known).items())
-    firsts = {
-        table: bulk.next_id(connection, table)
-        for table in ("range", "kernel_launch", *(table for table, _ in LARGE.values()))
-    }
-    rows = {"range": bulk.write_large(connection, "range", Range, run_id, firsts, report.ranges)}
-    rows["kernel_launch"], are_checked = bulk.write_kernels(
-        connection, run_id, report.kernels, firsts
-    )
-    for field, (table, record) in LARGE.items():
-        records = getattr(report, field)
-        rows[table] = bulk.write_large(connection, table, record, run_id, firsts, records)
-    for field, (table, record) in TABLES.items():
-        rows[table] = _rows(connection, table, record._fields, run_id, getattr(report, field))
-    rows["layer_call"] = _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
-    shapes = [
+    facts = bulk.columns_of(keep_facts(known).items())
+    bulk.insert(connection, "environment", run_id, {"key": "?", "value": "?"}, facts)
+    shapes = bulk.columns_of(
         (*(getattr(op, name) for name in SHAPE_COLUMNS), _shape_json(op)) for op in report.ops
-    ]
-    _rows(connection, "op_shape", (*SHAPE_COLUMNS, "record"), run_id, shapes)
+    )
+    bulk.insert(
+        connection, "op_shape", run_id, dict.fromkeys((*SHAPE_COLUMNS, "record"), "?"), shapes
+    )
+    first = {table: bulk.next_id(connection, table) for table, _ in NUMBERED.values()}
+    rows: dict[str, int] = {}
+    are_checked = False
+    for field, (table, record) in {**NUMBERED, **TABLES}.items():
+        records = getattr(report, field)
+        if field == "kernels":
+            rows[table], are_checked = bulk.write_kernels(connection, run_id, records, first)
+        else:
+            rows[table] = bulk.write_table(connection, table, record, run_id, records, first)
+    rows["layer_call"] = bulk.write_table(connection, "layer_call", LayerCall, run_id, layer_calls)
     new_rows = {
-        table: f"id >= {firsts[table]}" if table in firsts else f"run_id = {run_id:d}"
+        table: f"id >= {first[table]}" if table in first else f"run_id = {run_id:d}"
         for table, count in rows.items()
         if count and not (table == "kernel_launch" and are_checked)
     }
     gaps = _refuse_impossible(connection, {**new_rows, "run": f"id = {run_id:d}"})
-    _rows(connection, "gap", Gap._fields, run_id, gaps)
+    bulk.write_table(connection, "gap", Gap, run_id, gaps)
     return rows
 
 
@@ -371,8 +364,8 @@ def write_derived(
             "SELECT coalesce(min(id - launch), 0) FROM kernel_launch WHERE run_id = ?", (run_id,)
         ).fetchone()
         first = bulk.next_id(connection, "derived_value")
-        written = bulk.write_large(
-            connection, "derived_value", DerivedCount, run_id, {"kernel_launch": base}, rows
+        written = bulk.write_table(
+            connection, "derived_value", DerivedCount, run_id, rows, {"kernel_launch": base}
         )
         new = f"derived_value WHERE id >= {first}"
         if connection.execute(
@@ -385,7 +378,7 @@ def write_derived(
             (run_id,),
         )
         gaps = _refuse_impossible(connection, {"derived_value": f"id >= {first}"})
-        _rows(connection, "gap", Gap._fields, run_id, gaps)
+        bulk.write_table(connection, "gap", Gap, run_id, gaps)
     return written
 
 
