@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.derived.records import Derived
     from perfctl.records.run import Run
 
-_IS_MISSING = """
-SELECT EXISTS (SELECT 1 FROM kernel_name WHERE run_id = :run)
-   AND NOT EXISTS (SELECT 1 FROM kernel_name WHERE run_id = :run AND family IS NOT NULL)
-   AND NOT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = :run)
+_MISSING = """
+SELECT run_id FROM kernel_name WHERE run_id > (SELECT max(id) - 20 FROM run) GROUP BY run_id
+HAVING count(family) = 0 AND run_id NOT IN (SELECT run_id FROM derived_rule)
 """
+"""Query for runs without derived values. An ended ingest leaves at most one, and it is among the
+newest; runs whose kernels no rule knows look the same."""
 _NEEDS_EVERY_LAUNCH = """
 SELECT EXISTS (SELECT 1 FROM metric WHERE run_id = :run)
     OR EXISTS (SELECT 1 FROM derived_rule WHERE run_id = :run AND rule LIKE :code)
@@ -44,9 +45,9 @@ def derive(connection: sqlite3.Connection, run_id: int) -> None:
     write_derived(connection, run_id, counts, families)
 
 
-def derive_missing(connection: sqlite3.Connection, run_id: int) -> None:
-    """Derive what follows from the rows of a run whose ingest ended before it could."""
-    if connection.execute(_IS_MISSING, {"run": run_id}).fetchone()[0]:
+def derive_missing(connection: sqlite3.Connection) -> None:
+    """Derive what follows from the rows of runs whose ingest ended before it could."""
+    for (run_id,) in connection.execute(_MISSING).fetchall():
         derive(connection, run_id)
 
 

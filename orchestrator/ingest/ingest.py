@@ -119,10 +119,11 @@ def take(
     Raises what ends an ingest: StoreError, ToolMissing and their like. No worker, temporary file or
     empty store is left behind.
     """
-    store, known_runs = settings.store, set[int]()
+    store = settings.store
     with ExitStack() as stack:
         stack.enter_context(database.no_empty(store))
         with database.writing(store) as connection:
+            derive_missing(connection)
             query = (
                 "SELECT artifact_sha256, max(id) FROM run WHERE artifact_sha256 IS NOT NULL "
                 "GROUP BY artifact_sha256"
@@ -151,14 +152,7 @@ def take(
         # Workers with small stores never open the real one: it may be open here while they start.
         copies = stack.enter_context(database.writing(store)) if jobs > 1 else None
         for task, heard in running:
-            yield task, _hear(task, heard, copies, settings, known_runs)
-    if known_runs:
-        with database.writing(store) as connection:
-            ranks = _list_ranks(connection)
-            for run_id in sorted(known_runs):
-                others = ranks[run_id].runs.values() if run_id in ranks else ()
-                for number in (run_id, *others):
-                    derive_missing(connection, number)
+            yield task, _hear(task, heard, copies, settings)
 
 
 def _list_ranks(connection: sqlite3.Connection) -> dict[int, StoredRanks]:
@@ -190,7 +184,6 @@ def _hear(
     heard: Iterator[object],
     connection: sqlite3.Connection | None,
     settings: Settings,
-    known_runs: set[int],
 ) -> Iterator[Event]:
     """Yield the events of a task; with ``connection``, once its runs were copied there."""
     source = task.source
@@ -204,8 +197,6 @@ def _hear(
                 why = f"{source.shown}: {why}. It was left out.{more}"
                 yield Failed(why.removesuffix("."), is_expected=False)
             case Note() | Warned() | Stored() | Failed():
-                if isinstance(event, Stored) and not event.written.new:
-                    known_runs.add(event.written.run_id)
                 yield event
     yield Ended(source.path)
 
