@@ -137,10 +137,11 @@ def _keep(number: str, name: object, error: BaseException) -> Path | None:
     )
     command = " ".join(mask_words(sys.argv[1:4]))
     text = mask(f"{about}perfctl {command}\n\n{''.join(traceback.format_exception(error))}")
-    for folder in (
+    folders: Sequence[Callable[[], Path]] = (
         lambda: user_folder("XDG_CACHE_HOME", "~/.cache") / "log",
         lambda: Path(tempfile.gettempdir(), f"perfctl-log-{os.getuid()}"),
-    ):
+    )
+    for folder in folders:
         with suppress(OSError, RuntimeError):  # no home folder
             place = folder()
             place.mkdir(parents=True, exist_ok=True, mode=0o700)

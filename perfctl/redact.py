@@ -155,25 +155,19 @@ def counting_cuts() -> Iterator[dict[int, int]]:
         _CUT.reset(before)
 
 
-def _is_long(text: str) -> bool:
-    return len(text) > LONGEST and (len(text) > LONGEST_JSON or not text.startswith(("[", "{")))
-
-
-def _shorten(text: str) -> str:
-    """The beginning of a long text, without its secrets."""
-    if (lengths := _CUT.get()) is not None:
-        lengths[hash(text)] = len(text)
-    return f"{mask(text[: LONGEST + _BEHIND])[:LONGEST]} ... ({len(text):,} characters)"
-
-
 def clean_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """One row by column; JSON stays JSON."""
     return {name: clean(value) if isinstance(value, str) else value for name, value in row.items()}
 
 
 def clean(text: str) -> str:
-    """Return one text as the store keeps it."""
-    return _shorten(text) if _is_long(text) else mask(text)
+    """Return one text as the store keeps it: without secrets, and the beginning of a long one."""
+    longest = LONGEST_JSON if text.startswith(("[", "{")) else LONGEST
+    if len(text) <= longest:
+        return mask(text)
+    if (lengths := _CUT.get()) is not None:
+        lengths[hash(text)] = len(text)
+    return f"{mask(text[: LONGEST + _BEHIND])[:LONGEST]} ... ({len(text):,} characters)"
 
 
 def clean_column(column: Sequence[Any]) -> Sequence[Any]:
@@ -182,7 +176,7 @@ def clean_column(column: Sequence[Any]) -> Sequence[Any]:
         return column
     texts = {value for value in set(column) if isinstance(value, str)}
     together = "\n".join(texts)
-    if mask(together) == together and not any(map(_is_long, texts)):
+    if mask(together) == together and max(map(len, texts)) <= LONGEST:
         return column
     kept = {text: clean(text) for text in texts}
     return [kept.get(value, value) if isinstance(value, str) else value for value in column]

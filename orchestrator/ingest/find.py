@@ -362,18 +362,17 @@ def ranks_in_names(paths: Iterable[Path]) -> dict[Path, tuple[int, int | None]]:
 
     The world size is known where the ranks from 0 on are all there; else None.
     """
-    groups: dict[tuple[Path, str], list[tuple[Path, int]]] = defaultdict(list)
+    groups: dict[tuple[Path, str], dict[Path, int]] = defaultdict(dict)
     for path in paths:
         if (match := _RANK.search(path.name)) is not None:
             # what follows the rank is mostly a time, which differs between ranks
-            groups[path.parent, path.name[: match.start()]].append((path, int(match[1])))
+            groups[path.parent, path.name[: match.start()]][path] = int(match[1])
     ranks: dict[Path, tuple[int, int | None]] = {}
     for files in groups.values():
-        numbers = [number for _, number in files]
-        if len(files) < 2 or len(set(numbers)) < len(files):
-            continue
-        world_size = len(files) if sorted(numbers) == list(range(len(files))) else None
-        ranks |= {path: (number, world_size) for path, number in files}
+        numbers = sorted(files.values())
+        if len(files) >= 2 and len(set(numbers)) == len(files):
+            world_size = len(files) if numbers == list(range(len(files))) else None
+            ranks |= {path: (number, world_size) for path, number in files.items()}
     return ranks
 
 
@@ -388,11 +387,10 @@ def _read_text(text: str, pattern: re.Pattern[str] | None) -> _Numbers:
     sizes: list[int] = []
     candidates: list[int] = []
     rest = text
+    group: int | str = "batch" if pattern and "batch" in pattern.groupindex else 1
     for match in reversed(list((pattern or _IN_NAME).finditer(text))):
         if pattern is None:
-            group: str | int = 1 if match[1] else 2
-        else:
-            group = "batch" if "batch" in pattern.groupindex else 1
+            group = match.lastindex or 1
         digits = match[group] or ""
         if not (digits.isascii() and digits.isdigit() and 0 < int(digits[:10]) <= 10**9):
             continue
