@@ -138,10 +138,10 @@ def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
         raise StoreError(problem, "Open it once with perfctl 1.0.0, which upgrades it")
     if version > schema.VERSION:
         row = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
-        problem = f"{path}: its schema is version {version}, perfctl {__version__} knows"
         raise StoreError(
-            f"{problem} {schema.VERSION}; perfctl {row and row[0]} wrote the store",
-            "Install a later perfctl, or name another store with --store",
+            f"{path}: its schema is version {version}, this perfctl knows {schema.VERSION}",
+            f"Install a perfctl later than {__version__} (perfctl {row and row[0]} wrote the store), "
+            "or name another store with --store",
         )
     return version
 
