@@ -140,8 +140,8 @@ def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
         row = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
         raise StoreError(
             f"{path}: its schema is version {version}, this perfctl knows {schema.VERSION}",
-            f"Install a perfctl later than {__version__} (perfctl {row and row[0]} wrote the store), "
-            "or name another store with --store",
+            f"Install a perfctl later than {__version__} (perfctl {row and row[0]} wrote the "
+            "store), or name another store with --store",
         )
     return version
 
