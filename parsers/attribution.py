@@ -10,7 +10,7 @@ or calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -78,7 +78,7 @@ class Found:
     layer: Integers
     """Innermost range that names a layer; other ranges may lie between it and the call."""
     step: Integers
-    phase: Integers
+    """By time (see ``_in_time``) where the call's own thread has none."""
 
 
 class Nest:
@@ -89,20 +89,12 @@ class Nest:
         """Equally long int64 arrays; ``end`` is never before ``start``."""
         self._order = np.lexsort((np.negative(end), start, group))
         self._group, self._start, self._end = (
-            group[self._order],
-            start[self._order],
-            end[self._order],
+            values[self._order] for values in (group, start, end)
         )
         self._rungs = _rungs(self._group, self._end)
         self._numbers = np.append(self._order, NOBODY)
-        starts = (
-            np.flatnonzero(np.append(True, self._group[1:] != self._group[:-1]))
-            if len(group)
-            else self._order
-        )
-        self._bounds = list(
-            zip(self._group[starts], starts, np.append(starts, len(group))[1:], strict=True)
-        )
+        values, firsts = np.unique(self._group, return_index=True)
+        self._bounds = list(zip(values, firsts, np.append(firsts[1:], len(group)), strict=False))
         """(group, first, behind the last) of each group, among the sorted intervals."""
 
     def parents(self) -> Integers:
@@ -151,10 +143,12 @@ class Nest:
             before[self._group[before] != self._group[at]] = NOBODY
             at = _climb(self._rungs, self._end, before, end)
 
-    def only(self, among: Flags) -> Callable[[Integers, Integers], Integers]:
-        """As ``innermost``, among the marked intervals alone (in their original order); places of
-        all stay valid."""
-        chosen = np.flatnonzero(among[self._order])
+    def only(self, among: Integers) -> Callable[[Integers, Integers], Integers]:
+        """As ``innermost``, among the intervals of these numbers alone; places of all stay
+        valid."""
+        is_chosen = np.zeros(len(self._order), bool)
+        is_chosen[among] = True
+        chosen = np.flatnonzero(is_chosen[self._order])
         numbers, ends = np.append(self._order[chosen], NOBODY), self._end[chosen]
         rungs = _rungs(self._group[chosen], ends)
         nearest = np.searchsorted(chosen, np.arange(len(self._order)), side="right") - 1
@@ -177,94 +171,62 @@ class Attribution:
         self._ranges = ranges
         self._stack = np.flatnonzero(push_pop)
         self._numbers = np.append(self._stack, NOBODY)
-        on_stack = ranges.take(self._stack)
-        self._nest = Nest(on_stack.thread, on_stack.start, on_stack.end)
-        self._process = on_stack.process
-        self._marks = {
-            "layer": layer[self._stack],
-            "step": step[self._stack],
-            "phase": phase[self._stack],
-        }
-        self._only = {name: self._nest.only(mark) for name, mark in self._marks.items()}
-        self._tree: tuple[Integers, Integers] | None = None
-
-    def tree(self) -> tuple[Integers, Integers]:
-        """(parent, depth) of every range; NOBODY and NOBODY for those that are not push/pop."""
-        if self._tree is None:
-            self._tree = self._found_tree()
-        return self._tree
-
-    def _found_tree(self) -> tuple[Integers, Integers]:
-        parent = np.full(len(self._ranges.start), NOBODY)
+        self._on_stack = ranges.take(self._stack)
+        self._nest = Nest(self._on_stack.thread, self._on_stack.start, self._on_stack.end)
+        marks = {"layer": layer, "step": step, "phase": phase}
+        self._marked = {name: np.flatnonzero(mark[self._stack]) for name, mark in marks.items()}
+        self._only = {name: self._nest.only(mark) for name, mark in self._marked.items()}
+        parent = np.full(len(ranges.start), NOBODY)
         depth = parent.copy()
         parent[self._stack] = _pick(self._stack, self._nest.parents())
         depth[self._stack] = self._nest.depths()
-        return parent, depth
+        self._tree = parent, depth
 
-    def of_calls(self, calls: Spans, *, phases: bool = True) -> Found:
-        """Find what encloses each call. Step and phase are looked up on the call's thread, then by
-        time (see ``_in_time``).
+    def tree(self) -> tuple[Integers, Integers]:
+        """(parent, depth) of every range; NOBODY and NOBODY for those that are not push/pop."""
+        return self._tree
 
-        Without ``phases``, phases are not looked up.
-        """
-        count = len(calls.start)
-        slices = (
-            np.arange(first, min(first + SLICE, count)) for first in range(0, max(count, 1), SLICE)
-        )
-        parts = [self._of_calls(calls.take(part), phases) for part in slices]
-        fields = ("innermost", "layer", "step", "phase")
-        return Found(
-            *(np.concatenate([getattr(part, field) for part in parts]) for field in fields)
-        )
-
-    def _of_calls(self, calls: Spans, phases: bool) -> Found:
+    def of_calls(self, calls: Spans) -> Found:
+        """Find what encloses each call."""
         places = self._nest.places(calls.thread, calls.start)
         return Found(
             innermost=self._numbers[self._nest.innermost(places, calls.end)],
             layer=self._numbers[self._only["layer"](places, calls.end)],
-            step=self._sought(places, calls, "step"),
-            phase=self._sought(places, calls, "phase") if phases else np.full(len(places), NOBODY),
+            step=self._find_marked("step", places, calls),
         )
-
-    def around(self, calls: Spans) -> Iterator[Integers]:
-        """Yield every range around each call, from the innermost outwards; NOBODY for calls without
-        a further one."""
-        for found in self._nest.around(self._nest.places(calls.thread, calls.start), calls.end):
-            yield self._numbers[found]
 
     def of_ranges(self) -> tuple[Integers, Integers]:
         """Return (step range, phase range) around every range; a step range is its own step."""
         places = self._nest.places(self._ranges.thread, self._ranges.start)
-        return self._sought(places, self._ranges, "step"), self._sought(
-            places, self._ranges, "phase"
-        )
+        step = self._find_marked("step", places, self._ranges)
+        return step, self._find_marked("phase", places, self._ranges)
 
-    def _sought(self, places: Integers, spans: Spans, mark: str) -> Integers:
-        if not self._marks[mark].any():
+    def _find_marked(self, mark: str, places: Integers, spans: Spans) -> Integers:
+        marked = self._marked[mark]
+        if not marked.size:
             return np.full(len(places), NOBODY)
         found = self._only[mark](places, spans.end)
         missing = np.flatnonzero(found < 0)
         if missing.size:
-            found[missing] = self._in_time(spans.take(missing), self._marks[mark])
+            found[missing] = self._in_time(spans.take(missing), marked)
         return np.asarray(self._numbers[found])
 
-    def _in_time(self, spans: Spans, among: Flags) -> Integers:
+    def _in_time(self, spans: Spans, marked: Integers) -> Integers:
         """The marked range of the same process, on any thread, that lies around each span in time.
 
         Autograd launches from a thread of its own, where the loop's ranges are not. The result is
         NOBODY for a process in which several threads have such ranges: the work could belong to any
         of them.
         """
-        marked = np.flatnonzero(among)
-        threads = self._ranges.thread[self._stack[marked]]
+        inside = self._on_stack.take(marked)
         alone = np.zeros(len(marked), bool)
-        for process in np.unique(self._process[marked]):
-            members = self._process[marked] == process
-            alone[members] = np.unique(threads[members]).size == 1
-        marked = marked[alone]
-        inside = self._ranges.take(self._stack[marked])
+        for process in np.unique(inside.process):
+            members = inside.process == process
+            alone[members] = np.unique(inside.thread[members]).size == 1
+        inside = inside.take(np.flatnonzero(alone))
         nest = Nest(inside.process, inside.start, inside.end)
-        return _pick(marked, nest.innermost(nest.places(spans.process, spans.start), spans.end))
+        found = nest.innermost(nest.places(spans.process, spans.start), spans.end)
+        return _pick(marked[alone], found)
 
 
 def _pick(values: Integers, index: Integers) -> Integers:
@@ -309,36 +271,37 @@ class Calls:
 
     def __init__(self, process: Integers, correlation: Integers) -> None:
         """Both must match: every process counts its correlation ids from 1."""
-        self._of: dict[int, tuple[Integers | None, _Ids]] = {}
-        if not len(process):
-            return
-        if process.min() == process.max():
-            self._of[int(process[0])] = None, _Ids(correlation)
-            return
-        for value in np.unique(process).tolist():
-            calls = np.flatnonzero(process == value)
-            self._of[value] = calls, _Ids(correlation[calls])
+        self._of = {
+            value: (rows, Ids(correlation[rows])) for value, rows in _rows_by_process(process)
+        }
 
     def find(self, process: Integers, correlation: Integers) -> Integers:
         """Index of the call with the same process and correlation id, the first of several; NOBODY
         where there is none."""
         found = np.full(len(process), NOBODY)
-        alone = len(process) > 0 and process.min() == process.max()
-        for value in process[:1].tolist() if alone else np.unique(process).tolist():
-            if value not in self._of:
-                continue
-            calls, ids = self._of[value]
-            rows = slice(None) if alone else np.flatnonzero(process == value)
-            place = ids.first_equal(correlation[rows])
-            found[rows] = place if calls is None else np.append(calls, NOBODY)[place]
+        for value, rows in _rows_by_process(process):
+            if value in self._of:
+                calls, ids = self._of[value]
+                first = ids.first_equal(correlation[rows])
+                found[rows] = first if isinstance(calls, slice) else _pick(calls, first)
         return found
 
 
-class _Ids:
-    """Ids of the calls of one process (at least one)."""
+def _rows_by_process(process: Integers) -> Iterator[tuple[int, Integers | slice]]:
+    """Yield each process with its rows."""
+    if len(process) and process.min() == process.max():
+        yield int(process[0]), slice(None)
+        return
+    for value in np.unique(process).tolist():
+        yield value, np.flatnonzero(process == value)
+
+
+class Ids:
+    """Ids, to look up which of them is the first that equals another."""
 
     def __init__(self, ids: Integers) -> None:
-        self._low, self._span = ids.min(), int(ids.max()) - int(ids.min()) + 1
+        self._low = ids.min(initial=2**63 - 1)
+        self._span = max(int(ids.max(initial=NOBODY)) - int(self._low) + 1, 0)
         self._table = self._order = None
         number = np.int32 if len(ids) < 1 << 31 else np.int64
         if self._span <= _SPARSE * len(ids):
@@ -357,43 +320,10 @@ class _Ids:
     def first_equal(self, wanted: Integers) -> Integers:
         """Index of the first id that equals each of ``wanted``; NOBODY where none does."""
         if self._table is not None:
-            return np.asarray(self._table[_place(wanted - self._low, self._span)])
+            place = wanted - self._low
+            in_table = (place >= 0) & (place < self._span)
+            return np.asarray(self._table[np.where(in_table, place, self._span)])
         assert self._order is not None
-        at = _nearest(self._sorted, wanted)
+        at = np.searchsorted(self._sorted, wanted)
+        at[at == len(self._sorted)] = 0
         return np.where(self._sorted[at] == wanted, self._order[at], NOBODY)
-
-
-class Wanted:
-    """Correlation ids of kernels and copies, to skip calls that launched none of them."""
-
-    def __init__(self, ids: Sequence[Integers]) -> None:
-        held = [some for some in ids if len(some)]
-        self._low = min((some.min() for some in held), default=np.int64(0))
-        self._span = int(max((some.max() for some in held), default=-1)) - int(self._low) + 1
-        self._table = self._sorted = None
-        if self._span <= _SPARSE * sum(map(len, held)):
-            self._table = np.zeros(self._span + 1, bool)
-            for some in held:
-                self._table[some - self._low] = True
-        else:
-            self._sorted = np.unique(np.concatenate(held))
-
-    def among(self, ids: Integers) -> Flags:
-        """Return a mask of the ids that are wanted."""
-        if self._table is not None:
-            return self._table[_place(ids - self._low, self._span)]
-        assert self._sorted is not None
-        return np.asarray(self._sorted[_nearest(self._sorted, ids)] == ids)
-
-
-def _place(ids: Integers, span: int) -> Integers:
-    """Places in a table of ``span`` ids; the one behind them for all others."""
-    return np.where((ids >= 0) & (ids < span), ids, span)
-
-
-def _nearest(ordered: Integers, wanted: Integers) -> Integers:
-    """Where each of ``wanted`` stands in the ordered values if it does; 0 for what is larger
-    than all."""
-    at = np.searchsorted(ordered, wanted)
-    at[at == len(ordered)] = 0
-    return at

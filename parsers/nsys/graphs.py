@@ -77,7 +77,7 @@ def find_created(database: Database, ranges: RangeTable) -> Created | None:
         first[copies] = np.where(above == first[copies], NOBODY, above)
     else:
         first[copies] = NOBODY  # a circle
-    around = ranges.attribution.of_calls(Spans(processes, threads, begins, begins), phases=False)
+    around = ranges.attribution.of_calls(Spans(processes, threads, begins, begins))
     return Created(nodes, np.append(around.layer, NOBODY)[first], first != NOBODY)
 
 

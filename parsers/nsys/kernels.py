@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Spans, Wanted
+from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Ids, Spans
 from perfctl.parsers.common.sqlite import Database, integer
 from perfctl.parsers.nsys.calls import Sums
 from perfctl.parsers.nsys.graphs import Created, find_created, find_launches
@@ -132,7 +132,7 @@ def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> 
     created = find_created(database, ranges)
     work = {table: _read_work(database, table, created is not None) for table in tables}
     api, gpu, threads = Sums(), GpuTime(ranges), set[int]()
-    wanted = Wanted([some.correlation for some in work.values()])
+    wanted = Ids(_join([some.correlation for some in work.values()]))
     calls = _read_calls(database, wanted, ranges, api, threads, gpu.keeps_calls)
     launched = {table: _find_launches(some, calls, gpu, created) for table, some in work.items()}
     kernels, of_kernels = work[KERNEL], launched[KERNEL]
@@ -165,7 +165,7 @@ def _read_work(database: Database, table: str, has_nodes: bool) -> _Work:
 
 def _read_calls(
     database: Database,
-    wanted: Wanted,
+    wanted: Ids,
     ranges: RangeTable,
     api: Sums,
     threads: set[int],
@@ -185,10 +185,11 @@ def _read_calls(
         stated = correlation.where_known() & thread.where_known()
         check_starts(RUNTIME, start, stated)
         callers.update(_find_extremes((thread.values & PROCESS_BITS)[stated]))
-        rows = np.flatnonzero(stated & wanted.among(correlation.values))
+        is_wanted = wanted.first_equal(correlation.values) != NOBODY
+        rows = np.flatnonzero(stated & is_wanted)
         begins, caller = start.values[rows], thread.values[rows]
         calls = Spans(caller & PROCESS_BITS, caller, begins, begins + length[rows])
-        inside = ranges.attribution.of_calls(calls, phases=False)
+        inside = ranges.attribution.of_calls(calls)
         processes.append(calls.process)
         correlations.append(correlation.values[rows])
         columns = (inside.innermost, inside.layer, inside.step)

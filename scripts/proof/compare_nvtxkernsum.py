@@ -31,7 +31,7 @@ from statistics import median, stdev
 import numpy as np
 import numpy.typing as npt
 
-from perfctl.parsers.attribution import NOBODY, Attribution, Calls, Spans
+from perfctl.parsers.attribution import NOBODY, Calls, Nest, Spans
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.parsers.nsys.tables import KERNEL, NVTX, RUNTIME, STRINGS, opened
@@ -61,14 +61,15 @@ def from_sweep(path: Path) -> list[Row]:
         )
         duration = ended - began
         names = dict(database.rows(STRINGS, "id", "value"))
-        attribution = _attribution(database, ranges)
+        nest, numbers = _nest_ranges(database, ranges)
     calls = Spans(thread & nsys_ranges.PROCESS_BITS, thread, start, end)
     call = Calls(calls.process, correlation).find(process, launched_by)
     launches = calls.take(call)
     groups: defaultdict[tuple[str, str, int, str], list[tuple[int, int, int]]] = defaultdict(list)
     texts = _names(ranges)
     kinds = ranges.kind.tolist()
-    for depth, found in enumerate(_around(attribution, launches)):
+    for depth, level in enumerate(_around(nest, launches)):
+        found = numbers[level]
         chosen = (call >= 0) & ((found >= 0) | (depth == 0))
         columns = (
             np.flatnonzero(chosen),
@@ -104,28 +105,31 @@ def from_nsys(path: Path) -> list[Row]:
     return sorted(tuple(row) for row in list(csv.reader(io.StringIO(table)))[1:] if row)
 
 
-def _attribution(database: Database, ranges: nsys_ranges.RangeTable) -> Attribution:
-    """nvtxkernsum's idea of what encloses: start/end ranges too, and an end for every range."""
+def _nest_ranges(
+    database: Database, ranges: nsys_ranges.RangeTable
+) -> tuple[Nest, npt.NDArray[np.int64]]:
+    """nvtxkernsum's idea of what encloses: start/end ranges too, and an end for every range. The
+    numbers are those of the nested ranges, and NOBODY."""
     last = database.connection.execute(
         f"SELECT max(max(start), max(coalesce(end, start))) FROM {NVTX}"
     ).fetchone()[0]
     spans = ranges.spans
-    ended = Spans(spans.process, spans.thread, spans.start, np.minimum(spans.end, last))
     elsewhere = (
         f"SELECT start FROM {NVTX} WHERE eventType = {nsys_ranges.START_END} AND endGlobalTid IS "
         "NOT NULL"
     )
     moved = np.array([start for (start,) in database.connection.execute(elsewhere)], np.int64)
     start_end = (ranges.kind == nsys_ranges.START_END) & ~np.isin(spans.start, moved)
-    nothing = np.zeros(len(ranges.kind), bool)
-    return Attribution(
-        ended, (ranges.kind == nsys_ranges.PUSH_POP) | start_end, nothing, nothing, nothing
-    )
+    numbers = np.flatnonzero((ranges.kind == nsys_ranges.PUSH_POP) | start_end)
+    ends = np.minimum(spans.end, last)
+    nest = Nest(spans.thread[numbers], spans.start[numbers], ends[numbers])
+    return nest, np.append(numbers, NOBODY)
 
 
-def _around(attribution: Attribution, launches: Spans) -> Iterator[np.ndarray]:
+def _around(nest: Nest, launches: Spans) -> Iterator[np.ndarray]:
     """Never empty: the first says where there is no range at all."""
-    found = list(attribution.around(launches))
+    places = nest.places(launches.thread, launches.start)
+    found = list(nest.around(places, launches.end))
     yield from found or [np.full(len(launches.start), NOBODY)]
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.parsers import attribution
-from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Calls, Nest, Spans, Wanted
+from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Calls, Ids, Nest, Spans
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,6 @@ def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_e
     assert found.innermost.tolist() == [innermost(ranges, call) for call in calls]
     assert found.layer.tolist() == [innermost(ranges, call, 1) for call in calls]
     assert found.step.tolist() == [sought(ranges, call, 2) for call in calls]
-    assert found.phase.tolist() == [sought(ranges, call, 3) for call in calls]
 
 
 @settings(max_examples=150)
@@ -100,8 +97,11 @@ def test_all_ranges_around_a_call_come_from_the_innermost_outwards(
     ranges: list[Item], calls: list[Item]
 ) -> None:
     found = [[] for _ in calls]
-    for level in build(ranges).around(spans(calls)):
-        for around, number in zip(found, level.tolist(), strict=True):
+    stack = [number for number, item in enumerate(ranges) if item.marks[0]]
+    inside, outside = spans(calls), spans([ranges[number] for number in stack])
+    nest = Nest(outside.thread, outside.start, outside.end)
+    for level in nest.around(nest.places(inside.thread, inside.start), inside.end):
+        for around, number in zip(found, np.append(stack, NOBODY)[level].tolist(), strict=True):
             around.extend([number] if number != NOBODY else [])
 
     def enclosing(call: Item) -> list[int]:
@@ -174,37 +174,7 @@ def test_ranges_of_unknown_callers_do_not_hide_those_of_known_ones() -> None:
     ]
     found = build(ranges).of_calls(spans(calls))
     assert found.innermost.tolist() == found.layer.tolist() == [2, NOBODY, 1, NOBODY]
-    assert found.step.tolist() == found.phase.tolist() == [2, NOBODY, 1, 2]
-
-
-def test_phases_are_left_out_where_they_are_not_asked_for() -> None:
-    ranges = [Item(0, 0, 0, 100, (True, True, True, True))]
-    calls = spans([Item(0, 0, 20, 30), Item(0, 1, 20, 30), Item(0, 0, 200, 201)])
-    found = build(ranges).of_calls(calls, phases=False)
-    assert found.phase.tolist() == [NOBODY] * 3
-    assert (found.layer.tolist(), found.step.tolist()) == ([0, NOBODY, NOBODY], [0, 0, NOBODY])
-    assert build(ranges).of_calls(calls).phase.tolist() == [0, 0, NOBODY]
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 6, 7])
-def test_calls_are_looked_at_in_pieces_that_together_are_all_of_them(
-    count: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Three at a time; range n lasts from 10 n to 10 n + 5, and call n lies in it."""
-    monkeypatch.setattr(attribution, "SLICE", 3)
-    ranges = [
-        Item(0, 0, 10 * number, 10 * number + 5, (True, True, True, False)) for number in range(7)
-    ]
-    found = build(ranges).of_calls(
-        spans([Item(0, 0, 10 * number + 1, 10 * number + 5) for number in range(count)])
-    )
-    assert (
-        found.innermost.tolist()
-        == found.layer.tolist()
-        == found.step.tolist()
-        == list(range(count))
-    )
-    assert found.phase.tolist() == [NOBODY] * count
+    assert found.step.tolist() == [2, NOBODY, 1, 2]
 
 
 def test_spans_are_taken_in_any_order_and_those_of_nobody_have_no_thread() -> None:
@@ -261,5 +231,5 @@ def test_calls_that_launched_nothing_are_passed_over(
     kernels: list[int], copies: list[int], calls: list[int]
 ) -> None:
     ids, others, asked = (np.array(some, np.int64) for some in (kernels, copies, calls))
-    found = Wanted([ids, others]).among(asked)
+    found = Ids(np.concatenate([ids, others])).first_equal(asked) != NOBODY
     assert found.tolist() == [call in kernels or call in copies for call in calls]

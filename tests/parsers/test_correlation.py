@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from perfctl.parsers import attribution
-from perfctl.parsers.attribution import Calls, Wanted
+from perfctl.parsers.attribution import Calls, Ids
 
 if TYPE_CHECKING:
     from perfctl.parsers.attribution import Integers
@@ -74,8 +74,8 @@ def test_two_calls_are_told_apart_however_far_their_ids_lie_apart(far: int) -> N
     calls = Calls(same(7, 2), ids(far, 0))
     assert calls.find(same(7, 5), ids(0, far, far + 1, far - 1, -1)).tolist() == [1, 0, -1, -1, -1]
     assert (
-        Wanted([ids(far, 0)]).among(ids(0, far, far + 1, far - 1, -1)).tolist()
-        == [True, True] + [False] * 3
+        Ids(ids(far, 0)).first_equal(ids(0, far, far + 1, far - 1, -1)).tolist()
+        == [1, 0] + [-1] * 3
     )
 
 
@@ -87,11 +87,11 @@ def test_without_calls_or_without_kernels_nothing_is_found() -> None:
 
 @pytest.mark.parametrize("known", [DENSE, SPARSE])
 def test_ids_that_something_came_from_are_wanted_and_no_others(known: list[int]) -> None:
-    wanted = Wanted([ids(*known[:2]), ids(), ids(*known[2:])])
+    wanted = Ids(ids(*known))
     asked = [*known, *(value + off for value in known for off in (-1, 1)), 2**62, -(2**62), 0]
-    assert wanted.among(ids(*asked)).tolist() == [value in known for value in asked]
+    found = wanted.first_equal(ids(*asked)) >= 0
+    assert found.tolist() == [value in known for value in asked]
 
 
 def test_where_nothing_was_launched_no_call_is_wanted() -> None:
-    assert Wanted([]).among(ids(0, 1, -1)).tolist() == [False] * 3
-    assert Wanted([ids(), ids()]).among(ids(0)).tolist() == [False]
+    assert Ids(ids()).first_equal(ids(0, 1, -1)).tolist() == [-1] * 3

@@ -73,7 +73,7 @@ def test_every_kernel_gets_the_ranges_around_its_own_call(
 def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(
     tmp_path: Path, seed: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (attribution, attribution, nsys_kernels):
+    for module in (attribution, nsys_kernels):
         monkeypatch.setattr(module, "SLICE", size)
     monkeypatch.setattr(sqlite, "ROWS_TOGETHER", size + 1)
     builder, expected = made_up(Random(seed), 1)
