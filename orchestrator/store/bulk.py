@@ -45,7 +45,7 @@ _NOWHERE = (None, None, None)
 class KernelRows(NamedTuple):
     """The rows of a run's kernels."""
 
-    count: int
+    number: int
     first_id: int
     """Of launch 0."""
     are_checked: bool

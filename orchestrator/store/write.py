@@ -292,7 +292,7 @@ def _write_tables(
     rows: dict[str, int] = {}
     rows["range"], first_range = bulk.write_ranges(connection, run_id, report.ranges)
     kernels = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
-    rows["kernel_launch"] = kernels.count
+    rows["kernel_launch"] = kernels.number
     for field, (table, record) in LARGE.items():
         records = getattr(report, field)
         rows[table] = bulk.write_large(connection, table, record, run_id, kernels.first_id, records)
