@@ -6,13 +6,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.parsers.attribution import NEVER
-from perfctl.parsers.common.sqlite import Database
+from perfctl.parsers.common.sqlite import Database, integer
+from perfctl.parsers.nsys.columns import NULL, read_pieces
 from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, blanked
 from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, Strings, opened
 from perfctl.records.bulk import Columns
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from perfctl.parsers.attribution import Flags, Integers
-    from perfctl.parsers.common.sqlite_pages import Column
 else:
     from perfctl.parsers.attribution import np
 
@@ -70,8 +70,8 @@ class Sum(NamedTuple):
 
 
 def sum_groups(group: Integers, length: Integers, known: Flags | None = None) -> Iterator[Sum]:
-    """Yield the sum of each group: ``group`` is the number of each call's, from 0. ``known``: where
-    it is known how long the call took (None: everywhere)."""
+    """Yield the sum of each group: ``group`` is the number of each call's, from 0. ``known``: calls
+    whose length is known (None: all)."""
     calls = np.bincount(group)
     if known is not None and not known.all():
         group, length = group[known], length[known]
@@ -86,54 +86,66 @@ def sum_groups(group: Integers, length: Integers, known: Flags | None = None) ->
         yield Sum(count, together, *extremes)
 
 
-class Sums(dict[int | None, Sum]):
-    """Calls by number of their name; None is the number of those without one."""
+class Sums(dict[int, Sum]):
+    """Calls by number of their name; NULL is the number of those without one."""
 
-    def add(self, name: Column, length: Integers, known: Flags | None) -> None:
+    def add(self, name: Integers, length: Integers, known: Flags) -> None:
         """Add some calls: numbers of their names, how long each took, and where that is known."""
-        numbers, group = np.unique(name.or_else(-1), return_inverse=True)
+        numbers = np.unique(name)
+        group = np.searchsorted(numbers, name)  # faster than return_inverse, which sorts places
         for number, found in zip(numbers.tolist(), sum_groups(group, length, known), strict=True):
-            self.add_sum(None if number == -1 else number, found)
-
-    def add_sum(self, number: int | None, found: Sum) -> None:
-        """Add calls that are summed already."""
-        self[number] = self[number].plus(found) if number in self else found
+            self[number] = self[number].plus(found) if number in self else found
 
 
 def api_calls(database: Database, cuda: Sums, ranges: RangeTable) -> list[ApiCall]:
-    """All domains; in each, what took longest first, as ``nsys stats`` prints them."""
+    """Return the calls of all domains; in each, what took longest first, as ``nsys stats`` prints
+    them."""
     strings = Strings(database, NO_NAME)
-    found = [*_named("cuda", cuda, strings)]
-    if database.has(OSRT, "start", "end", "nameId"):
-        found += _named("osrt", _sums(database, OSRT, "nameId", "eventClass", OSRT_CALL), strings)
+    strings[NULL] = NO_NAME
+    name_of = strings.__getitem__
+    cut = {number: _VERSION.sub("", strings[number] or NO_NAME) for number in cuda}
+    found = [ApiCall("cuda", cut[number], *some) for number, some in cuda.items()]
+    found.sort(key=_rank)
+    is_call = f"eventClass = {OSRT_CALL}" if database.has(OSRT, "eventClass") else "TRUE"
+    found += _sum_table(database, "osrt", {OSRT: "nameId"}, name_of, is_call)
     found += _of_ranges(ranges)
     for table, domain in OF_LIBRARIES.items():
-        found += _named(domain, _sums(database, table, "nameId"), strings)
-    mpi = Sums()
-    for table in OF_MPI:
-        name = "nameId" if database.has(table, "nameId") else "textId"
-        for number, found_here in _sums(database, table, name).items():
-            mpi.add_sum(number, found_here)
-    found += _named("mpi", mpi, strings)
-    return [*found, *_synchronisation(database)]
+        found += _sum_table(database, domain, {table: "nameId"}, name_of)
+    named = {table: "nameId" if database.has(table, "nameId") else "textId" for table in OF_MPI}
+    found += _sum_table(database, "mpi", named, name_of)
+    rows = database.rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
+    labels: dict[object, str] = {**SYNCS} | {number: str(label).lower() for number, label in rows}
+
+    def name_kind(number: object) -> str:
+        return labels.get(number, f"type {number}")
+
+    return [*found, *_sum_table(database, "sync", {SYNC: "syncType"}, name_kind)]
 
 
-def _sums(
-    database: Database, table: str, name: str, kind: str | None = None, only: int = 0
-) -> Sums:
-    """Of a table of calls; where it has the column ``kind``, of the rows in which that
-    is ``only``."""
-    sums = Sums()
-    names = (name, "start", "end", *([kind] if kind and database.has(table, kind) else []))
-    for number, start, end, *kinds in database.numbers(table, *names):
-        known = end.where_known() & start.where_known()
-        length = (end.values - start.values) * known
-        if kinds:
-            rows = (kinds[0].values == only).nonzero()[0]
-            number = number._replace(values=number.or_else(-1)[rows], known=None)
-            length, known = length[rows], known[rows]
-        sums.add(number, length, known)
-    return sums
+def _sum_table(
+    database: Database,
+    domain: str,
+    tables: Mapping[str, str],
+    name_of: Callable[[object], str | None],
+    where: str = "TRUE",
+) -> list[ApiCall]:
+    """Sum the calls in these tables by name, longest first. ``tables``: table -> its column of
+    numbers of names."""
+    rows = " UNION ALL ".join(
+        f"SELECT {integer(name)} AS name, {integer('end')} - {integer('start')} AS length "
+        f"FROM {table} WHERE {where}"
+        for table, name in tables.items()
+        if database.has(table, name, "start", "end")
+    )
+    if not rows:
+        return []
+    query = (
+        "SELECT name, count(*), coalesce(sum(length), 0), min(length), max(length) "
+        f"FROM ({rows}) GROUP BY name"
+    )
+    sums = database.connection.execute(query)
+    found = [ApiCall(domain, name_of(name) or NO_NAME, *some) for name, *some in sums]
+    return sorted(found, key=_rank)
 
 
 def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall] | tuple[()]:
@@ -156,22 +168,21 @@ def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall]
 
 def _waits(path: Path, names: dict[int, str], steps: _Steps) -> Iterator[Sequence[Sequence[Any]]]:
     wanted = list(names)
-    columns = ("nameId", "start", "end", "globalTid")
     with opened(path) as database:
-        for name, start, end, thread in database.numbers(RUNTIME, *columns):
-            known = start.where_known() & end.where_known() & (end.values >= start.values)
-            rows = np.flatnonzero(known & np.isin(name.or_else(-1), wanted))
+        pieces = read_pieces(database, RUNTIME, "nameId", "start", "end", "globalTid")
+        for name, start, end, thread in pieces:
+            rows = np.flatnonzero((start != NULL) & (end >= start) & np.isin(name, wanted))
             if not len(rows):
                 continue
-            begins, threads = start.values[rows], thread.or_else(-1)[rows]
+            begins, threads = start[rows], thread[rows]
             nothing = [None] * len(rows)
             yield (
-                [names[number] for number in name.values[rows].tolist()],
+                [names[number] for number in name[rows].tolist()],
                 begins.tolist(),
-                (end.values[rows] - begins).tolist(),
+                (end[rows] - begins).tolist(),
                 *(nothing,) * 5,
                 [steps.at(*place) for place in zip(threads.tolist(), begins.tolist(), strict=True)],
-                blanked(threads & ~PROCESS_BITS, threads == -1),
+                blanked(threads & ~PROCESS_BITS, threads == NULL),
                 nothing,
             )
 
@@ -198,17 +209,6 @@ class _Steps:
         known = self.of.get(thread & PROCESS_BITS, [])
         place = bisect_right(known, (moment, NEVER, 0)) - 1
         return known[place][2] if place >= 0 and moment < known[place][1] else None
-
-
-def _named(domain: str, sums: Sums, strings: Strings) -> list[ApiCall]:
-    """Longest first."""
-    found = []
-    for number, of in sums.items():
-        name = strings[number] or NO_NAME
-        if domain == "cuda":
-            name = _VERSION.sub("", name)
-        found.append(ApiCall(domain, name, of.calls, of.total, of.shortest, of.longest))
-    return sorted(found, key=_rank)
 
 
 def _rank(call: ApiCall) -> tuple[int, str]:
@@ -256,17 +256,3 @@ def _library(domain: str | None, name: str, _: int) -> str:
     if domain is None:
         return ""
     return "nccl" if not domain and _OF_NCCL.match(name) else NVTX_LIBRARIES.get(domain.lower(), "")
-
-
-def _synchronisation(database: Database) -> list[ApiCall]:
-    """How long the host, or a stream, waited for the GPU, by kind of waiting."""
-    labels = {
-        number: str(label).lower()
-        for number, label in database.rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
-    }
-    sums = _sums(database, SYNC, "syncType")
-    calls = [
-        ApiCall("sync", labels.get(number) or SYNCS.get(number or 0) or f"type {number}", *some)
-        for number, some in sums.items()
-    ]
-    return sorted(calls, key=_rank)

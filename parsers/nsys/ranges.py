@@ -12,13 +12,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import operators as nsys_operators
+from perfctl.parsers.nsys.columns import NULL, check_known, read_whole
 from perfctl.parsers.nsys.operators import OperatorRanges
-from perfctl.parsers.nsys.tables import NVTX, STRINGS, check_starts
+from perfctl.parsers.nsys.tables import NVTX, STRINGS
 from perfctl.records.bulk import Columns
 from perfctl.records.ranges import RangeName, read_range_name
 from perfctl.records.report import Range
@@ -123,24 +125,34 @@ class RangeTable:
 
 def load(database: Database) -> RangeTable:
     """Read NVTX_EVENTS; an empty table where there is none. Raises sqlite3.Error."""
-    wanted = f"eventType IN ({MARK}, {PUSH_POP}, {START_END})"
-    columns = _numbers(database)
+    wanted = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
+    columns = read_whole(database, NVTX, *wanted)
+    rows = np.flatnonzero(np.isin(columns[2], list(KINDS)))
+    columns = [column[rows] for column in columns]
     codes: defaultdict[bytes, int] = defaultdict()
     codes.default_factory = codes.__len__
     name = np.empty(0, np.int64)
     if NVTX in database.tables:
-        query = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE {wanted}"
+        kinds = ", ".join(map(str, KINDS))
+        texts_of = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED"
+        query = f"{texts_of} WHERE eventType IN ({kinds})"
         with database.undecoded() as connection:  # each name once, below
-            texts = (text for (text,) in connection.execute(query))
+            texts = chain.from_iterable(connection.execute(query))
             name = np.fromiter(map(codes.__getitem__, texts), np.int64)
     if len(name) != len(columns[0]):  # its rows are not the same when they are read in another way
         raise sqlite3.DatabaseError(
             f"table {NVTX} has {len(columns[0])} rows and {len(name)} texts"
         )
-    order = np.lexsort((np.negative(columns[1]), columns[0]))
-    start, end, kind, thread, domain, one_thread, name = (
-        column[order] for column in (*columns, name)
+    check_known(NVTX, columns[0])
+    start, end, kind, thread, domain, end_thread = columns
+    end = np.where(kind == MARK, start, np.where(end == NULL, NEVER, end))
+    order = np.lexsort((np.negative(end), start))
+    start, end, kind, thread, domain, end_thread, name = (
+        column[order] for column in (start, end, kind, thread, domain, end_thread, name)
     )
+    is_elsewhere = (end_thread != NULL) & (end_thread != thread)
+    thread = np.where(thread == NULL, NOBODY, thread)
+    domain = np.where(domain == NULL, 0, domain)
     process = np.where(thread == NOBODY, NOBODY, thread & PROCESS_BITS)
     spans = Spans(process, thread, start, np.maximum(start, end))
     names = [text.decode("utf-8", "replace") for text in codes]
@@ -162,7 +174,7 @@ def load(database: Database) -> RangeTable:
         operators = nsys_operators.read(names, name.tolist(), process.tolist(), parents.tolist())
         name = _relabelled(name, names, labels, operators.labels)
         found = attribution()
-    on_one_thread = (kind == START_END) & (one_thread != 0)
+    on_one_thread = (kind == START_END) & ~is_elsewhere
     domains = _domains(database)
     return RangeTable(
         spans, kind, domain, name, names, labels, domains, found, on_one_thread, operators
@@ -183,27 +195,6 @@ def _relabelled(
             labels.append(label)
         changed[index] = numbers[key]
     return changed
-
-
-def _numbers(database: Database) -> list[Integers]:
-    """Of every range and mark: start, end, kind, thread, domain, and whether it ended on the thread
-    where it began."""
-    found: list[list[Integers]] = []
-    names = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
-    for start, end, kind, thread, domain, other in database.numbers(NVTX, *names):
-        wanted = np.isin(kind.values, list(KINDS))
-        check_starts(NVTX, start, wanted)
-        chosen = wanted.nonzero()[0]
-        threads = thread.or_else(NOBODY)
-        ends = np.where(kind.values == MARK, start.values, end.or_else(NEVER))
-        same = ~other.where_known() | (other.values == threads)
-        columns = (start.values, ends, kind.values, threads, domain.values, same.astype(np.int64))
-        found.append([column[chosen] for column in columns])
-    return (
-        list(map(np.concatenate, zip(*found, strict=True)))
-        if found
-        else [np.empty(0, np.int64)] * 6
-    )
 
 
 def _text(database: Database) -> str:

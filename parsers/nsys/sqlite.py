@@ -424,7 +424,7 @@ def parse(path: Path) -> Report:
         version, schema = machine.versions(database)
         devices, device_gaps = machine.devices(database)
         ranges = nsys_ranges.load(database)
-        work = nsys_launches.attribute(database, (KERNEL, MEMCPY, MEMSET, GRAPH), ranges)
+        work = nsys_launches.attribute(database, ranges)
         kernels, copies = (
             work.launched[KERNEL],
             {table: work.launched[table].around for table in (MEMCPY, MEMSET)},

@@ -5,17 +5,13 @@ were seen)."""
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.common.sqlite import opened as open_database
-
-if TYPE_CHECKING:
-    from perfctl.parsers.common.sqlite_pages import Column, Flags
 
 TOOL = "nsys"
 KNOWN: dict[str, dict[str, Any]] = json.loads(
@@ -82,13 +78,6 @@ class Strings(dict[object, str | None]):
             f"(name {key} is not in the report)" if row is None or row[0] is None else str(row[0])
         )
         return self[key]
-
-
-def check_starts(table: str, start: Column, rows: Flags) -> None:
-    """Raise sqlite3.DatabaseError where one of these rows does not say when it began: the file is
-    damaged, and SQLite did not notice."""
-    if not start.where_known()[rows].all():
-        raise sqlite3.DatabaseError(f"table {table} holds values that are not numbers")
 
 
 def opened(path: Path) -> AbstractContextManager[Database]:

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from perfctl.parsers.nsys.graphs import CREATION
+from perfctl.parsers.nsys.kernels import CREATION
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Report
 from tests.parsers.nsys_builder import NsysBuilder, copied, gap, global_tid, read

@@ -171,7 +171,6 @@ def test_a_name_that_is_null_is_not_available_and_a_short_one_is_left_out(tmp_pa
 def test_kernels_are_put_together_from_pieces_of_any_size(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nsys_kernels, "SLICE", size)
     monkeypatch.setattr(nsys_kernels, "CHUNK", size)
     monkeypatch.setattr(nsys_kernels, "TOGETHER", size)
     kernels = copied(training_step(NsysBuilder()).write(tmp_path / "r.sqlite"))
