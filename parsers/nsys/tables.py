@@ -34,6 +34,14 @@ GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NODES = "CUDA_GRAPH_NODE_EVENTS"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
+METRIC_NAMES = "TARGET_INFO_GPU_METRICS"
+COUNTED = {
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS": "unified memory: CPU page faults",
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS": "unified memory: GPU page faults",
+    NODES: "CUDA graphs: nodes created",
+    "CUDA_GRAPH_EVENTS": "CUDA graphs: events of creation",
+}
+"""Table of events -> name of the summary that counts them."""
 COPY_LABELS = {
     "Host-to-Device": "HtoD",
     "Device-to-Host": "DtoH",
