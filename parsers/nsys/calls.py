@@ -4,14 +4,12 @@ mpi_event_sum, ...)."""
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfctl.parsers.attribution import NEVER
+from perfctl.parsers.attribution import NEVER, NOBODY, Spans
 from perfctl.parsers.common.sqlite import Database, integer
 from perfctl.parsers.nsys.columns import NULL, read_pieces
 from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, blanked
@@ -149,8 +147,8 @@ def _sum_table(
 
 
 def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall] | tuple[()]:
-    """Each call that waits for the GPU, in the order of the table, with the measured step in which
-    its process began it.
+    """Return each call that waits for the GPU, in the order of the table, with the measured step in
+    which it began.
 
     Records are made while they are read, from a connection of their own.
     """
@@ -158,101 +156,73 @@ def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall]
         STRINGS, "id", "value"
     ):
         return ()
-    alike = database.connection.execute(
-        f"SELECT id, value FROM {STRINGS} WHERE value GLOB 'cu*Synchronize*'"
-    )
-    cut = {number: _VERSION.sub("", str(text)) for number, text in alike if isinstance(number, int)}
-    names = {number: name for number, name in cut.items() if name in WAITS}
-    return Columns(OpCall, partial(_waits, path, names, _Steps(ranges))) if names else ()
+    query = f"SELECT id, value FROM {STRINGS} WHERE value GLOB 'cu*Synchronize*'"
+    found = {
+        number: _VERSION.sub("", str(text)) for number, text in database.connection.execute(query)
+    }
+    names = {number: name for number, name in found.items() if name in WAITS}
+    return Columns(OpCall, partial(_read_waits, path, names, ranges)) if names else ()
 
 
-def _waits(path: Path, names: dict[int, str], steps: _Steps) -> Iterator[Sequence[Sequence[Any]]]:
-    wanted = list(names)
+def _read_waits(
+    path: Path, names: dict[int, str], ranges: RangeTable
+) -> Iterator[Sequence[Sequence[Any]]]:
+    numbers = ranges.step_numbers()
     with opened(path) as database:
         pieces = read_pieces(database, RUNTIME, "nameId", "start", "end", "globalTid")
         for name, start, end, thread in pieces:
-            rows = np.flatnonzero((start != NULL) & (end >= start) & np.isin(name, wanted))
+            rows = np.flatnonzero((start != NULL) & (end >= start) & np.isin(name, list(names)))
             if not len(rows):
                 continue
             begins, threads = start[rows], thread[rows]
+            moments = Spans(threads & PROCESS_BITS, threads, begins, begins)
+            steps = numbers[ranges.attribution.of_calls(moments).step]
             nothing = [None] * len(rows)
             yield (
                 [names[number] for number in name[rows].tolist()],
                 begins.tolist(),
                 (end[rows] - begins).tolist(),
                 *(nothing,) * 5,
-                [steps.at(*place) for place in zip(threads.tolist(), begins.tolist(), strict=True)],
+                blanked(steps, steps == NOBODY),
                 blanked(threads & ~PROCESS_BITS, threads == NULL),
                 nothing,
             )
-
-
-class _Steps:
-    """Finds the measured step of a moment, by the ranges of a process that name steps."""
-
-    def __init__(self, ranges: RangeTable) -> None:
-        self.of: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        steps = {
-            name: label.step for name, label in enumerate(ranges.labels) if label.step is not None
-        }
-        rows, spans = np.flatnonzero(np.isin(ranges.name, list(steps))), ranges.spans
-        columns = (spans.process, spans.start, spans.end, ranges.name)
-        for process, start, end, name in zip(
-            *(column[rows].tolist() for column in columns), strict=True
-        ):
-            self.of[process].append((start, end, steps[name]))
-        for known in self.of.values():
-            known.sort()
-
-    def at(self, thread: int, moment: int) -> int | None:
-        """Of a thread as nsys numbers it, its process included; None outside of all steps."""
-        known = self.of.get(thread & PROCESS_BITS, [])
-        place = bisect_right(known, (moment, NEVER, 0)) - 1
-        return known[place][2] if place >= 0 and moment < known[place][1] else None
 
 
 def _rank(call: ApiCall) -> tuple[int, str]:
     return -(call.total_ns or 0), call.name
 
 
-def _of_ranges(ranges: RangeTable) -> Iterator[ApiCall]:
-    """Ranges by domain, name and style, and once more those of libraries that annotate their own
-    calls. A range that never ended lasts until the last NVTX event, as ``nsys stats`` takes it."""
+def _of_ranges(ranges: RangeTable) -> list[ApiCall]:
+    """Sum ranges by domain, name and style, and once more those of libraries that annotate their
+    own calls. A range that never ended lasts until the last NVTX event, as ``nsys stats`` has
+    it."""
     chosen = np.flatnonzero(ranges.kind != MARK)
     if not len(chosen):
-        return
-    start, end = ranges.spans.start[chosen], ranges.spans.end[chosen]
+        return []
+    spans = ranges.spans.take(chosen)
     every_end = ranges.spans.end[ranges.spans.end != NEVER]
     until = max(int(ranges.spans.start.max()), int(every_end.max(initial=-NEVER)))
-    length = np.where(end == NEVER, until, end) - start
-    group, keys = np.zeros(len(chosen), np.int64), [ranges.name[chosen], ranges.kind[chosen]]
-    domain, process = ranges.domain[chosen], ranges.spans.process[chosen]
-    for key in (*keys, domain, process) if domain.any() else keys:
-        values, number = np.unique(key, return_inverse=True)
+    length = np.where(spans.end == NEVER, until, spans.end) - spans.start
+    columns = (ranges.name[chosen], ranges.kind[chosen], ranges.domain[chosen], spans.process)
+    group = np.zeros(len(chosen), np.int64)
+    for column in columns if columns[2].any() else columns[:2]:
+        values, number = np.unique(column, return_inverse=True)
         _, group = np.unique(group * len(values) + number, return_inverse=True)
     _, rows = np.unique(group, return_index=True)
     sums: dict[tuple[str | None, str, int], Sum] = {}
-    for row, summed in zip(rows.tolist(), sum_groups(group, length), strict=True):
-        number = int(domain[row])
-        of = ranges.domains.get((int(process[row]), number), "") if number else None
-        place = of, ranges.names[int(ranges.name[chosen[row]])], int(ranges.kind[chosen[row]])
-        sums[place] = sums[place].plus(summed) if place in sums else summed
-    found = [
-        ApiCall("nvtx", f"{of}:{name}" if of else name, *some)
-        for (of, name, _), some in sums.items()
-    ]
-    libraries = [
-        ApiCall(_library(*place), place[1], *some)
-        for place, some in sums.items()
-        if _library(*place)
-    ]
-    yield from sorted(found, key=_rank)
-    yield from sorted(libraries, key=lambda call: (call.domain, *_rank(call)))
-
-
-def _library(domain: str | None, name: str, _: int) -> str:
-    """The domain of calls that a range belongs to; empty for other ranges. NCCL's own domain may
-    have no name."""
-    if domain is None:
-        return ""
-    return "nccl" if not domain and _OF_NCCL.match(name) else NVTX_LIBRARIES.get(domain.lower(), "")
+    keys = zip(*(column[rows].tolist() for column in columns), strict=True)
+    for (name, kind, domain, process), found in zip(keys, sum_groups(group, length), strict=True):
+        of = ranges.domains.get((process, domain), "") if domain else None
+        place = of, ranges.names[name], kind
+        sums[place] = sums[place].plus(found) if place in sums else found
+    calls, libraries = [], []
+    for (of, name, _), found in sums.items():
+        calls.append(ApiCall("nvtx", f"{of}:{name}" if of else name, *found))
+        library = NVTX_LIBRARIES.get((of or "").lower())
+        if of == "" and _OF_NCCL.match(name):  # NCCL's own domain may have no name
+            library = "nccl"
+        if library:
+            libraries.append(ApiCall(library, name, *found))
+    libraries.sort(key=lambda call: (call.domain, *_rank(call)))
+    return [*sorted(calls, key=_rank), *libraries]

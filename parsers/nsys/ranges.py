@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     Times = tuple[list[int | None], list[int | None]]
 else:
     from perfctl.parsers.attribution import np
-
-LAST, FIRST = -(2**63), 2**63 - 1
-"""Start values of a maximum and a minimum."""
 
 MARK, PUSH_POP, START_END, DOMAIN_CREATE = 34, 59, 60, 75
 KINDS = {MARK: "mark", PUSH_POP: "push_pop", START_END: "start_end"}
@@ -234,46 +231,25 @@ class GpuTime:
     then ``times``."""
 
     def __init__(self, ranges: RangeTable) -> None:
-        count = len(ranges.kind)
-        self._ranges = ranges
+        count, spans = len(ranges.kind), ranges.spans
         # the last of each is for operations outside of every range
         self._sum = np.zeros(count + 1, np.int64)
-        self._first = np.full(count + 1, FIRST)
-        self._last = np.full(count + 1, LAST)
-        self._parent, _ = ranges.attribution.tree()
-        on_thread = ((ranges.kind == PUSH_POP) | ranges.on_one_thread) & (
-            ranges.spans.thread != NOBODY
-        )
-        self._nest = (
-            None if self._is_tree(on_thread & (ranges.kind != MARK)) else self._nest_of(on_thread)
-        )
+        self._first, self._last = np.full(count + 1, NEVER), np.full(count + 1, -NEVER)
+        self._parent, self._depth = ranges.attribution.tree()
+        self._is_timed = (ranges.kind == PUSH_POP) | ranges.on_one_thread
+        self._is_timed &= spans.thread != NOBODY
+        chosen = np.flatnonzero(self._is_timed)
+        self._numbers = np.append(chosen, NOBODY)
+        self._nest: Nest | None = None
+        if ranges.on_one_thread.any() or _cross(spans.take(chosen), self._parent[chosen]):
+            timed = spans.take(chosen)
+            self._nest = Nest(timed.thread, timed.start, timed.end)
 
     @property
     def keeps_calls(self) -> bool:
         """Whether ``add`` needs the spans of the calls: some ranges cross, so no tree says which
         ones are around a call."""
         return self._nest is not None
-
-    def _is_tree(self, on_thread: npt.NDArray[Any]) -> bool:
-        """Whether these ranges are push/pop ranges alone, and of two on one thread one is inside
-        the other or they share no moment."""
-        chosen = np.flatnonzero(on_thread)
-        if (self._ranges.kind[chosen] != PUSH_POP).any():
-            return False
-        spans = self._ranges.spans
-        chosen = chosen[
-            np.lexsort((spans.start[chosen], self._parent[chosen], spans.thread[chosen]))
-        ]
-        before, after = chosen[:-1], chosen[1:]
-        siblings = (self._parent[before] == self._parent[after]) & (
-            spans.thread[before] == spans.thread[after]
-        )
-        return not (siblings & (spans.end[before] > spans.start[after])).any()
-
-    def _nest_of(self, on_thread: npt.NDArray[Any]) -> tuple[Nest, Integers]:
-        chosen = np.flatnonzero(on_thread)
-        spans = self._ranges.spans.take(chosen)
-        return Nest(spans.thread, spans.start, spans.end), np.append(chosen, NOBODY)
 
     def add(
         self,
@@ -284,48 +260,37 @@ class GpuTime:
         length: Integers,
     ) -> None:
         """Operations: the innermost range around each, the number of its launch call, when it began
-        and how long it took."""
-        if (length < 0).any():  # of these nobody knows when they ran
-            timed = length >= 0
-            innermost, call, start, length = (
-                innermost[timed],
-                call[timed],
-                start[timed],
-                length[timed],
-            )
-        if self._nest is None or calls is None:
-            self._add(innermost, start, length)
-            return
-        nest, numbers = self._nest
-        spans = calls.take(call)
-        for found in nest.around(nest.places(spans.thread, spans.start), spans.end):
-            self._add(numbers[found], start, length)
+        and how long it took; a length below 0 is not known."""
+        levels: Iterable[Integers] = [innermost]
+        if self._nest is not None and calls is not None:
+            spans = calls.take(call)
+            places = self._nest.places(spans.thread, spans.start)
+            levels = (self._numbers[found] for found in self._nest.around(places, spans.end))
+        for level in levels:
+            at = np.where(length < 0, NOBODY, level)
+            self._join(at, length, start, start + length)
 
-    def _add(self, of_range: npt.NDArray[Any], start: Integers, length: Integers) -> None:
-        np.add.at(self._sum, of_range, length)
-        np.minimum.at(self._first, of_range, start)
-        np.maximum.at(self._last, of_range, start + length)
+    def _join(self, at: Integers, total: Integers, first: Integers, last: Integers) -> None:
+        np.add.at(self._sum, at, total)
+        np.minimum.at(self._first, at, first)
+        np.maximum.at(self._last, at, last)
 
-    def times(self, is_known: bool) -> tuple[list[int | None], list[int | None]]:
+    def times(self, is_known: bool) -> Times:
         """(time of its operations added up, from the first start to the last end) of every range.
         Call it once, last."""
-        count = len(self._ranges.kind)
-        if not is_known:
-            return [None] * count, [None] * count
-        if self._nest is None:
-            self._climb()
-        none = self._last[:-1] == LAST
-        known = (self._ranges.kind == PUSH_POP) | self._ranges.on_one_thread
-        known &= self._ranges.spans.thread != NOBODY
-        span = np.where(none, 0, self._last[:-1] - np.where(none, 0, self._first[:-1]))
-        return blanked(self._sum[:-1], ~known), blanked(span, none | ~known)
+        if self._nest is None:  # give each range's operations to the ranges around it
+            for level in range(int(self._depth.max(initial=0)), 0, -1):
+                inner = np.flatnonzero(self._depth == level)
+                columns = (self._sum[inner], self._first[inner], self._last[inner])
+                self._join(self._parent[inner], *columns)
+        unknown = ~self._is_timed | (not is_known)
+        span, is_empty = (self._last - self._first)[:-1], self._last[:-1] == -NEVER
+        return blanked(self._sum[:-1], unknown), blanked(span, unknown | is_empty)
 
-    def _climb(self) -> None:
-        """Give each range's operations to the ranges around it, the deepest first."""
-        _, depth = self._ranges.attribution.tree()
-        for level in range(int(depth.max(initial=0)), 0, -1):
-            inner = np.flatnonzero(depth == level)
-            outer = self._parent[inner]
-            np.add.at(self._sum, outer, self._sum[inner])
-            np.minimum.at(self._first, outer, self._first[inner])
-            np.maximum.at(self._last, outer, self._last[inner])
+
+def _cross(spans: Spans, parent: Integers) -> bool:
+    """Return whether two of these ranges overlap on one thread, and neither is inside the other."""
+    order = np.lexsort((spans.start, parent, spans.thread))
+    before, after = order[:-1], order[1:]
+    siblings = (parent[before] == parent[after]) & (spans.thread[before] == spans.thread[after])
+    return bool((siblings & (spans.end[before] > spans.start[after])).any())
