@@ -69,7 +69,7 @@ def read_pieces(database: Database, table: str, *names: str) -> Iterator[list[In
         for columns in read_pages(database, table, names):
             done += len(columns[0])
             yield columns
-    except Unplain:
+    except (Unplain, IndexError):  # or a damaged page leads out of the file
         yield from _fetch(database, table, names, done)
 
 
@@ -92,7 +92,8 @@ def _fetch(
 
 
 def read_pages(database: Database, table: str, names: Sequence[str]) -> Iterator[list[Integers]]:
-    """Yield the columns some pages at a time. Raises Unplain, also in the middle."""
+    """Yield the columns some pages at a time. Raises Unplain and IndexError, also in the
+    middle."""
     info = database.connection.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
     order = [name for _, name, *_ in info]
     positions = [order.index(name) if name in order else -1 for name in names]
@@ -167,7 +168,6 @@ class _Pages:
         start = np.repeat((pages - 1) * self._size, counts)
         end = start + self._usable
         at = start + self._two[pointers]
-        _check((at + 4 <= end).all())
         # the payload's size is one byte or two, as it lies on this page
         size, following = self._bytes[at].astype(np.int64), self._bytes[at + 1]
         is_long = size >= 128
@@ -182,7 +182,7 @@ class _Pages:
         """Return what lies behind a number of up to nine bytes, each but the last with its high
         bit."""
         for _ in range(8):
-            goes_on = self._bytes.take(at, mode="clip") >= 128
+            goes_on = self._bytes[at] >= 128
             if not goes_on.any():
                 break
             at = at + goes_on
@@ -192,17 +192,15 @@ class _Pages:
         """Return the ``wanted`` columns. ``at``: where each record begins, with its header: its
         length, and the types of the columns. Texts are stepped over."""
         header = self._bytes[at].astype(np.int64)
-        _check(header.max(initial=0) < 128 and (header <= size).all())
-        types, body, end = at + 1, at + header, at + size
+        types, first, end = at + 1, at + header, at + size
+        body = first
         sizes = np.array([*_SIZES, *(length // 2 for length in range(116))], np.int64)
         found: dict[int, Integers] = {-1: np.broadcast_to(np.int64(NULL), len(at))}
         for position in range(max(wanted) + 1):
-            # a shorter one is a row from before the column was added
-            _check((types < at + header).all())
             kinds, types = self._bytes[types], types + 1
             is_long = kinds >= 128
             if is_long.any():  # a longer text
-                following = self._bytes.take(types, mode="clip")
+                following = self._bytes[types]
                 _check(position not in wanted and not (is_long & (following >= 128)).any())
                 number = (kinds.astype(np.int64) - 128 << 7) + following
                 width = np.where(is_long, (number - 12) // 2, sizes[kinds & 127])
@@ -211,10 +209,12 @@ class _Pages:
                 is_same = len(kinds) > 0 and (kinds == kinds[0]).all()
                 width = sizes[kinds[0]] if is_same else sizes[kinds]
             body = body + width
-            _check((body <= end).all())
             if position in wanted:
                 _check(kinds.max(initial=0) < 10 and not (kinds == 7).any())
                 found[position] = self._read_integers(body, width, kinds)
+        # a shorter header is a row from before a column was added
+        _check(header.max(initial=0) < 128 and (types <= first).all())
+        _check((first <= end).all() and (body <= end).all())
         return [found[position] for position in wanted]
 
     def _read_integers(self, behind: Integers, width: Integers, kinds: Bytes) -> Integers:
