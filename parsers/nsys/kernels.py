@@ -257,12 +257,10 @@ def _read_names(database: Database, work: _Work) -> dict[int, tuple[str, str | N
     short_of[name] = short_name
     if (short_of[name] != short_name).any():
         return None
-    numbers = np.flatnonzero(np.bincount(name))
-    pairs = list(zip(numbers.tolist(), short_of[numbers].tolist(), strict=True))
-    strings = Strings(database)
-    strings.look_up(number for pair in pairs for number in pair)
+    numbers, strings = np.flatnonzero(np.bincount(name)), Strings(database)
     strings[NULL] = None
-    return {name: (strings[name] or NO_NAME, strings[short]) for name, short in pairs}
+    pairs = zip(numbers.tolist(), short_of[numbers].tolist(), strict=True)
+    return {number: (strings[number] or NO_NAME, strings[short]) for number, short in pairs}
 
 
 def find_different(values: Integers) -> set[int]:

@@ -87,29 +87,25 @@ class RangeTable:
     def _columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
         parent, depth = self.attribution.tree()
         step_range, phase_range = self.attribution.of_ranges()
-        steps, phases = self.label_of("step"), self.label_of("phase")
-        layers, directions = (
-            [getattr(label, field) for label in self.labels] for field in ("layer", "direction")
-        )
-        spans = self.spans
+        layers, directions = self.label_of("layer"), self.label_of("direction")
+        steps, phases = self.label_of("step")[step_range], self.label_of("phase")[phase_range]
+        spans, names = self.spans, objects(self.names)
+        length = spans.end - spans.start
         never = (spans.end == NEVER) | (self.kind == MARK)
         for first in range(0, len(self.kind), CHUNK):
-            part = slice(first, first + CHUNK)
-            names = self.name[part].tolist()
+            part = slice(first, min(first + CHUNK, len(self.kind)))
+            thread = spans.thread[part]
             yield (
-                range(first, first + len(names)),
-                list(map(self.names.__getitem__, names)),
+                range(part.start, part.stop),
+                names[self.name[part]].tolist(),
                 self._domains(spans.process[part], self.domain[part]),
                 spans.start[part].tolist(),
-                blanked(spans.end[part] - spans.start[part], never[part]),
-                blanked(spans.thread[part] & ~PROCESS_BITS, spans.thread[part] == NOBODY),
+                blanked(length[part], never[part]),
+                blanked(thread & ~PROCESS_BITS, thread == NOBODY),
                 blanked(depth[part], depth[part] == NOBODY),
                 blanked(parent[part], parent[part] == NOBODY),
                 list(map(KINDS.__getitem__, self.kind[part].tolist())),
-                list(map(layers.__getitem__, names)),
-                list(map(directions.__getitem__, names)),
-                steps[step_range[part]].tolist(),
-                phases[phase_range[part]].tolist(),
+                *(column[part].tolist() for column in (layers, directions, steps, phases)),
                 *(column[part] for column in gpu),
             )
 
@@ -125,45 +121,28 @@ def load(database: Database) -> RangeTable:
     wanted = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
     columns = read_whole(database, NVTX, *wanted)
     rows = np.flatnonzero(np.isin(columns[2], list(KINDS)))
-    columns = [column[rows] for column in columns]
-    codes: defaultdict[bytes, int] = defaultdict()
-    codes.default_factory = codes.__len__
-    name = np.empty(0, np.int64)
-    if NVTX in database.tables:
-        kinds = ", ".join(map(str, KINDS))
-        texts_of = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED"
-        query = f"{texts_of} WHERE eventType IN ({kinds})"
-        with database.undecoded() as connection:  # each name once, below
-            texts = chain.from_iterable(connection.execute(query))
-            name = np.fromiter(map(codes.__getitem__, texts), np.int64)
-    if len(name) != len(columns[0]):  # its rows are not the same when they are read in another way
-        raise sqlite3.DatabaseError(
-            f"table {NVTX} has {len(columns[0])} rows and {len(name)} texts"
-        )
-    check_known(NVTX, columns[0])
-    start, end, kind, thread, domain, end_thread = columns
+    name, names = _read_texts(database)
+    if len(name) != len(rows):  # its rows are not the same when they are read in another way
+        raise sqlite3.DatabaseError(f"table {NVTX} has {len(rows)} rows and {len(name)} texts")
+    start, end, kind = (column[rows] for column in columns[:3])
+    check_known(NVTX, start)
     end = np.where(kind == MARK, start, np.where(end == NULL, NEVER, end))
     order = np.lexsort((np.negative(end), start))
-    start, end, kind, thread, domain, end_thread, name = (
-        column[order] for column in (start, end, kind, thread, domain, end_thread, name)
-    )
+    start, end, kind, name = (column[order] for column in (start, end, kind, name))
+    thread, domain, end_thread = (column[rows[order]] for column in columns[3:])
     is_elsewhere = (end_thread != NULL) & (end_thread != thread)
+    process = np.where(thread == NULL, NOBODY, thread & PROCESS_BITS)
     thread = np.where(thread == NULL, NOBODY, thread)
-    domain = np.where(domain == NULL, 0, domain)
-    process = np.where(thread == NOBODY, NOBODY, thread & PROCESS_BITS)
     spans = Spans(process, thread, start, np.maximum(start, end))
-    names = [text.decode("utf-8", "replace") for text in codes]
     labels = list(map(read_range_name, names))
     on_stack = (kind == PUSH_POP) & (thread != NOBODY)
 
     def attribution() -> Attribution:
-        said = [
-            np.fromiter((getattr(label, field) is not None for label in labels), bool, len(labels))[
-                name
-            ]
+        marks = (
+            np.array([getattr(label, field) is not None for label in labels], bool)[name]
             for field in ("layer", "step", "phase")
-        ]
-        return Attribution(spans, on_stack, *said)
+        )
+        return Attribution(spans, on_stack, *marks)
 
     found, operators = attribution(), None
     if not any(label.layer for label in labels) and any(map(nsys_operators.has_shapes, names)):
@@ -171,11 +150,32 @@ def load(database: Database) -> RangeTable:
         operators = nsys_operators.read(names, name.tolist(), process.tolist(), parents.tolist())
         name = _relabelled(name, names, labels, operators.labels)
         found = attribution()
-    on_one_thread = (kind == START_END) & ~is_elsewhere
-    domains = _domains(database)
     return RangeTable(
-        spans, kind, domain, name, names, labels, domains, found, on_one_thread, operators
+        spans,
+        kind,
+        np.where(domain == NULL, 0, domain),
+        name,
+        names,
+        labels,
+        _domains(database),
+        found,
+        (kind == START_END) & ~is_elsewhere,
+        operators,
     )
+
+
+def _read_texts(database: Database) -> tuple[Integers, list[str]]:
+    """Return the number of each range's text, in the order of the table, and the texts."""
+    if NVTX not in database.tables:
+        return np.empty(0, np.int64), []
+    codes: defaultdict[bytes, int] = defaultdict()
+    codes.default_factory = codes.__len__
+    kinds = ", ".join(map(str, KINDS))
+    query = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE eventType IN ({kinds})"
+    with database.undecoded() as connection:  # each text is decoded once, below
+        texts = chain.from_iterable(connection.execute(query))
+        name = np.fromiter(map(codes.__getitem__, texts), np.int64)
+    return name, [text.decode("utf-8", "replace") for text in codes]
 
 
 def _relabelled(

@@ -5,7 +5,6 @@ were seen)."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -52,10 +51,6 @@ COPY_LABELS = {
 """Kind of a copy as nsys spells it (its stats: since 2024) -> the short word."""
 
 
-_TOGETHER = 500
-"""Strings that one statement asks for; SQLite before 3.32 takes at most 999."""
-
-
 class Strings(dict[object, str | None]):
     """StringIds, read on demand: the table also holds the whole process environment."""
 
@@ -65,27 +60,13 @@ class Strings(dict[object, str | None]):
         self._connection = database.connection
         self._known = database.has(STRINGS, "id", "value")
 
-    def look_up(self, keys: Iterable[object]) -> None:
-        """Read many at once."""
-        numbers = [key for key in set(keys) if isinstance(key, int)] if self._known else []
-        for first in range(0, len(numbers), _TOGETHER):
-            some = numbers[first : first + _TOGETHER]
-            marks = ", ".join("?" * len(some))
-            rows = self._connection.execute(
-                f"SELECT id, value FROM {STRINGS} WHERE id IN ({marks})", some
-            )
-            self.update((number, str(text)) for number, text in rows if text is not None)
-
-    def __missing__(self, key: object) -> str | None:
+    def __missing__(self, key: object) -> str:
         row = None
         if self._known and isinstance(key, int):
-            row = self._connection.execute(
-                f"SELECT value FROM {STRINGS} WHERE id = ?", (key,)
-            ).fetchone()
-        self[key] = (
-            f"(name {key} is not in the report)" if row is None or row[0] is None else str(row[0])
-        )
-        return self[key]
+            query = f"SELECT value FROM {STRINGS} WHERE id = ? AND value IS NOT NULL"
+            row = self._connection.execute(query, (key,)).fetchone()
+        self[key] = text = str(row[0]) if row else f"(name {key} is not in the report)"
+        return text
 
 
 def opened(path: Path) -> AbstractContextManager[Database]:
