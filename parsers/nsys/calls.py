@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from perfctl.parsers.attribution import NEVER, NOBODY, Spans
 from perfctl.parsers.common.sqlite import Database, integer
 from perfctl.parsers.nsys.columns import NULL, read_pieces
@@ -18,11 +20,7 @@ from perfctl.records.bulk import Columns
 from perfctl.records.report import WAITS, ApiCall, OpCall
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from perfctl.parsers.attribution import Flags, Integers
-else:
-    from perfctl.parsers.attribution import np
 
 NO_NAME = "(no name)"
 OSRT_CALL = 27
@@ -53,35 +51,21 @@ _VERSION = re.compile(r"_v.{4}$", re.DOTALL)
 class Sum(NamedTuple):
     """Calls of one function."""
 
-    calls: int
-    total: int
-    shortest: int | None
-    """None when no call has an end; likewise ``longest``."""
-    longest: int | None
+    calls: int = 0
+    total: int = 0
+    shortest: int = NEVER
+    """NEVER if no call has an end."""
+    longest: int = -NEVER
 
     def plus(self, other: Sum) -> Sum:
         """Return both together."""
-        lows = [low for low in (self.shortest, other.shortest) if low is not None]
-        highs = [high for high in (self.longest, other.longest) if high is not None]
-        calls, total = self.calls + other.calls, self.total + other.total
-        return Sum(calls, total, min(lows, default=None), max(highs, default=None))
+        shortest, longest = min(self.shortest, other.shortest), max(self.longest, other.longest)
+        return Sum(self.calls + other.calls, self.total + other.total, shortest, longest)
 
-
-def sum_groups(group: Integers, length: Integers, known: Flags | None = None) -> Iterator[Sum]:
-    """Yield the sum of each group: ``group`` is the number of each call's, from 0. ``known``: calls
-    whose length is known (None: all)."""
-    calls = np.bincount(group)
-    if known is not None and not known.all():
-        group, length = group[known], length[known]
-    total = np.zeros(len(calls), np.int64)
-    shortest, longest = np.full(len(calls), NEVER), np.full(len(calls), -NEVER)
-    np.add.at(total, group, length)
-    np.minimum.at(shortest, group, length)
-    np.maximum.at(longest, group, length)
-    columns = (calls, total, shortest, longest)
-    for count, together, low, high in zip(*(column.tolist() for column in columns), strict=True):
-        extremes = (None, None) if low == NEVER else (low, high)
-        yield Sum(count, together, *extremes)
+    def as_call(self, domain: str, name: str) -> ApiCall:
+        """Return the record."""
+        extremes = (None, None) if self.shortest == NEVER else (self.shortest, self.longest)
+        return ApiCall(domain, name, self.calls, self.total, *extremes)
 
 
 class Sums(dict[int, Sum]):
@@ -91,8 +75,15 @@ class Sums(dict[int, Sum]):
         """Add some calls: numbers of their names, how long each took, and where that is known."""
         numbers = np.unique(name)
         group = np.searchsorted(numbers, name)  # faster than return_inverse, which sorts places
-        for number, found in zip(numbers.tolist(), sum_groups(group, length, known), strict=True):
-            self[number] = self[number].plus(found) if number in self else found
+        calls, total = np.bincount(group), np.zeros(len(numbers), np.int64)
+        shortest, longest = np.full(len(numbers), NEVER), np.full(len(numbers), -NEVER)
+        group, length = group[known], length[known]
+        np.add.at(total, group, length)
+        np.minimum.at(shortest, group, length)
+        np.maximum.at(longest, group, length)
+        columns = (column.tolist() for column in (numbers, calls, total, shortest, longest))
+        for number, *found in zip(*columns, strict=True):
+            self[number] = self.get(number, Sum()).plus(Sum(*found))
 
 
 def api_calls(database: Database, cuda: Sums, ranges: RangeTable) -> list[ApiCall]:
@@ -101,8 +92,8 @@ def api_calls(database: Database, cuda: Sums, ranges: RangeTable) -> list[ApiCal
     strings = Strings(database, NO_NAME)
     strings[NULL] = NO_NAME
     name_of = strings.__getitem__
-    cut = {number: _VERSION.sub("", strings[number] or NO_NAME) for number in cuda}
-    found = [ApiCall("cuda", cut[number], *some) for number, some in cuda.items()]
+    names = {number: _VERSION.sub("", strings[number] or NO_NAME) for number in cuda}
+    found = [some.as_call("cuda", names[number]) for number, some in cuda.items()]
     found.sort(key=_rank)
     is_call = f"eventClass = {OSRT_CALL}" if database.has(OSRT, "eventClass") else "TRUE"
     found += _sum_table(database, "osrt", {OSRT: "nameId"}, name_of, is_call)
@@ -209,20 +200,22 @@ def _of_ranges(ranges: RangeTable) -> list[ApiCall]:
     for column in columns if columns[2].any() else columns[:2]:
         values, number = np.unique(column, return_inverse=True)
         _, group = np.unique(group * len(values) + number, return_inverse=True)
+    by_group = Sums()
+    by_group.add(group, length, np.ones(len(group), bool))
     _, rows = np.unique(group, return_index=True)
-    sums: dict[tuple[str | None, str, int], Sum] = {}
     keys = zip(*(column[rows].tolist() for column in columns), strict=True)
-    for (name, kind, domain, process), found in zip(keys, sum_groups(group, length), strict=True):
+    sums: dict[tuple[str | None, str, int], Sum] = {}
+    for (name, kind, domain, process), found in zip(keys, by_group.values(), strict=True):
         of = ranges.domains.get((process, domain), "") if domain else None
         place = of, ranges.names[name], kind
-        sums[place] = sums[place].plus(found) if place in sums else found
+        sums[place] = sums.get(place, Sum()).plus(found)
     calls, libraries = [], []
     for (of, name, _), found in sums.items():
-        calls.append(ApiCall("nvtx", f"{of}:{name}" if of else name, *found))
+        calls.append(found.as_call("nvtx", f"{of}:{name}" if of else name))
         library = NVTX_LIBRARIES.get((of or "").lower())
         if of == "" and _OF_NCCL.match(name):  # NCCL's own domain may have no name
             library = "nccl"
         if library:
-            libraries.append(ApiCall(library, name, *found))
+            libraries.append(found.as_call(library, name))
     libraries.sort(key=lambda call: (call.domain, *_rank(call)))
     return [*sorted(calls, key=_rank), *libraries]

@@ -16,17 +16,16 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from perfctl.parsers.common.sqlite import Database, quoted
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from perfctl.parsers.attribution import Integers
 
     Bytes = npt.NDArray[np.uint8]
-else:
-    from perfctl.parsers.attribution import np
 
 NULL = -(2**63)
 """Stands for NULL, for a value that is no integer, and for a column that this version lacks."""

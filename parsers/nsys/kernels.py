@@ -16,11 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from perfctl.parsers.attribution import NOBODY, Calls, Ids, Spans
 from perfctl.parsers.common.sqlite import Database, integer
 from perfctl.parsers.nsys.calls import Sums
 from perfctl.parsers.nsys.columns import NULL, check_known, read_pieces, read_whole
-from perfctl.parsers.nsys.ranges import PROCESS_BITS, GpuTime, RangeTable, objects
+from perfctl.parsers.nsys.ranges import PROCESS_BITS, GpuTime, RangeTable, blanked, objects
 from perfctl.parsers.nsys.tables import (
     GRAPH,
     KERNEL,
@@ -36,14 +38,11 @@ from perfctl.records.report import Kernel
 from perfctl.records.serving import GraphLaunch
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from perfctl.parsers.attribution import Flags, Integers
 
     Indices = npt.NDArray[np.int32]
-else:
-    from perfctl.parsers.attribution import np
 
 CHUNK = 512
 """Rows converted to columns at a time: few enough for the processor's cache (2048 takes a
@@ -235,16 +234,14 @@ def _find_launches(
     if known.only_process is not None:  # then it can only be that one
         process = np.where(process == NULL, known.only_process, process)
     call = known.calls.find(process, work.correlation)
-    around, captured = known.around.at(call), None
+    around, captured = known.around.at(call), np.zeros(len(call), bool)
     gpu.add(around.innermost, call, known.spans, work.start, work.length)
     if created is not None:
         layer = np.append(created.layers, NOBODY)[created.nodes.find(process, work.node)]
         captured = layer != NOBODY
         of_layer = np.where(captured, layer, around.layer).astype(np.int32)
         around = around._replace(layer=of_layer)
-    has_captured = captured is not None and bool(captured.any())
-    unlaunched = int((call == NOBODY).sum())
-    return Launched(around, unlaunched, captured if has_captured else None)
+    return Launched(around, int((call == NOBODY).sum()), captured if captured.any() else None)
 
 
 def _read_names(database: Database, work: _Work) -> dict[int, tuple[str, str | None]] | None:
@@ -407,7 +404,6 @@ def _read_chunks(
     around = launched.around
     layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
     sources = objects(["range" if layer is not None else None for layer in layers])
-    numbers = objects([*range(len(ranges.kind)), None])
     with opened(path) as database:
         long_names, short_names = Strings(database, NO_NAME), Strings(database)
         known = _find_fields(database, is_checked=True)
@@ -420,7 +416,7 @@ def _read_chunks(
             part = slice(first, first + len(rows))
             name, short_name, *columns = zip(*rows, strict=True)
             layer = around.layer[part]
-            source = sources[layer]
+            innermost, source = around.innermost[part], sources[layer]
             if launched.captured is not None:
                 source[launched.captured[part]] = "capture"
             yield (
@@ -432,7 +428,7 @@ def _read_chunks(
                 directions[layer].tolist(),
                 steps[around.step[part]].tolist(),
                 source.tolist(),
-                numbers[around.innermost[part]].tolist(),
+                blanked(innermost, innermost == NOBODY),
                 *columns,
             )
             first += len(rows)

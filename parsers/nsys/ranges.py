@@ -15,6 +15,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import operators as nsys_operators
@@ -26,15 +28,12 @@ from perfctl.records.ranges import RangeName, read_range_name
 from perfctl.records.report import Range
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from perfctl.parsers.attribution import Flags, Integers
 
     Objects = npt.NDArray[np.object_]
     Times = tuple[list[int | None], list[int | None]]
-else:
-    from perfctl.parsers.attribution import np
 
 MARK, PUSH_POP, START_END, DOMAIN_CREATE = 34, 59, 60, 75
 KINDS = {MARK: "mark", PUSH_POP: "push_pop", START_END: "start_end"}
@@ -218,7 +217,7 @@ def objects(values: Sequence[object]) -> Objects:
     return array
 
 
-def blanked(values: Integers, blank: Flags) -> list[int | None]:
+def blanked(values: npt.NDArray[Any], blank: Flags) -> list[int | None]:
     """The values as Python integers, None where ``blank``."""
     out: list[int | None] = values.tolist()
     for index in np.flatnonzero(blank).tolist():
