@@ -36,8 +36,6 @@ ROWS_TOGETHER = 4096
 
 _INTERIOR, _LEAF = 5, 13
 """Kinds of pages of a table."""
-_FILE_HEADER = 100
-"""Bytes before the first page's own header."""
 _SIZES = (0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0)
 """Serial type -> bytes of its value. 0 is NULL, 7 a real, 8 and 9 are the numbers 0 and 1, 12 on
 are blobs and texts."""
@@ -122,8 +120,7 @@ class _Pages:
         self._bytes = np.frombuffer(mapped, np.uint8)
         size = int.from_bytes(mapped[16:18], "big")
         self._size = 65536 if size == 1 else size
-        self._usable = self._size - mapped[20]
-        _check(self._size >= 512 and len(mapped) % self._size == 0 and self._usable >= 480)
+        _check(self._size >= 512 and len(mapped) % self._size == 0 and mapped[20] == 0)
         # two, four and eight bytes that begin at each byte
         self._two, self._four, self._eight = (
             np.ndarray((len(mapped) - width + 1,), f">u{width}", mapped, strides=(1,))
@@ -131,9 +128,9 @@ class _Pages:
         )
 
     def _find_headers(self, pages: Integers) -> Integers:
-        """Return where the header of each page begins; pages count from 1."""
-        _check(pages.min() >= 1 and pages.max() * self._size <= len(self._bytes))
-        return (pages - 1) * self._size + np.where(pages == 1, _FILE_HEADER, 0)
+        """Return where each page begins, with its header; page 1 is of no table of nsys."""
+        _check(pages.min() > 1 and pages.max() * self._size <= len(self._bytes))
+        return (pages - 1) * self._size
 
     def find_leaves(self, root: int) -> Integers:
         """Return the leaf pages of a table, in the order of their rows."""
@@ -145,12 +142,12 @@ class _Pages:
                 return pages
             _check((self._bytes[headers] == _INTERIOR).all() and len(pages) < 1 << 24)
             children = []
-            for page, header in zip(pages.tolist(), headers.tolist(), strict=True):
+            for header in headers.tolist():
                 count = int(self._two[header + 3])
                 _check(count <= self._size // 2)
                 cells = self._two[header + 12 : header + 12 + 2 * count : 2].astype(np.int64)
-                at = np.append(cells + (page - 1) * self._size, header + 8)
-                _check(at.max() + 4 <= page * self._size)
+                at = header + np.append(cells, 8)
+                _check(at.max() + 4 <= header + self._size)
                 children.append(self._four[at].astype(np.int64))
             pages = np.concatenate(children)
         raise Unplain
@@ -164,17 +161,16 @@ class _Pages:
         _check((headers + 8 + 2 * counts <= pages * self._size).all())
         before = np.cumsum(counts) - counts
         pointers = np.arange(counts.sum()) * 2 + np.repeat(headers + 8 - 2 * before, counts)
-        start = np.repeat((pages - 1) * self._size, counts)
-        end = start + self._usable
+        start = np.repeat(headers, counts)
         at = start + self._two[pointers]
         # the payload's size is one byte or two, as it lies on this page
         size, following = self._bytes[at].astype(np.int64), self._bytes[at + 1]
         is_long = size >= 128
         _check(not (is_long & (following >= 128)).any())
         size[is_long] = (size[is_long] - 128 << 7) + following[is_long]
-        _check(size.max(initial=0) <= self._usable - 35)
+        _check(size.max(initial=0) <= self._size - 35)
         at = self._skip_rowid(at + 1 + is_long)
-        _check((at + size <= end).all())
+        _check((at + size <= start + self._size).all())
         return self._read_records(at, size, wanted)
 
     def _skip_rowid(self, at: Integers) -> Integers:

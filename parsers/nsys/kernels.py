@@ -140,7 +140,7 @@ class _Work(NamedTuple):
 
 
 class _LaunchCalls(NamedTuple):
-    """Calls that launched GPU work."""
+    """Calls that launched GPU work, and what all calls of the report are."""
 
     calls: Calls
     around: Around
@@ -148,6 +148,10 @@ class _LaunchCalls(NamedTuple):
     """The process that made all calls of the report, if it is a single one."""
     spans: Spans | None
     """Of the calls; None if no one needs them."""
+    api: Sums
+    """All calls, by number of their name."""
+    threads: set[int]
+    """Threads that made them."""
 
 
 class _Created(NamedTuple):
@@ -168,14 +172,14 @@ def attribute(database: Database, ranges: RangeTable) -> Attributed:
     created = _find_created(database, ranges)
     node = "graphNodeId" if created is not None else ""
     work = {table: _read_work(database, table, node) for table in (KERNEL, MEMCPY, MEMSET, GRAPH)}
-    api, gpu, threads = Sums(), GpuTime(ranges), set[int]()
+    gpu = GpuTime(ranges)
     wanted = Ids(np.concatenate([some.correlation for some in work.values()]))
-    calls = _read_calls(database, wanted, ranges, api, threads, gpu.keeps_calls)
+    calls = _read_calls(database, wanted, ranges, gpu.keeps_calls)
     launched = {table: _find_launches(some, calls, gpu, created) for table, some in work.items()}
     kernels, names = launched[KERNEL], _read_names(database, work[KERNEL])
     graphs = _find_graphs(work[KERNEL], kernels.around, ranges, created)
     launched[KERNEL] = kernels._replace(names=names, graphs=tuple(graphs))
-    return Attributed(launched, api, gpu, threads)
+    return Attributed(launched, calls.api, gpu, calls.threads)
 
 
 def _read_work(database: Database, table: str, node_column: str) -> _Work:
@@ -192,13 +196,11 @@ def _read_calls(
     database: Database,
     wanted: Ids,
     ranges: RangeTable,
-    api: Sums,
-    threads: set[int],
     keeps_spans: bool,
 ) -> _LaunchCalls:
-    """Read all calls of the CUDA API, and keep those that launched ``wanted`` work; nothing if
-    they were not traced. ``api`` and ``threads`` are added to."""
-    callers = set[int]()
+    """Read all calls of the CUDA API, and keep those that launched ``wanted`` work; none if they
+    were not traced."""
+    api, threads, callers = Sums(), set[int](), set[int]()
     number, index = np.empty(0, np.int64), np.empty(0, np.int32)
     kept = [(number, number, index, index, index, *(number, number, number)[: 3 * keeps_spans])]
     names = ("correlationId", "globalTid", "start", "end", "nameId")
@@ -224,6 +226,8 @@ def _read_calls(
         Around(innermost, layer, step),
         callers.pop() if len(callers) == 1 else None,
         Spans(process, *spans_of) if keeps_spans else None,
+        api,
+        threads,
     )
 
 

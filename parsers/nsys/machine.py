@@ -113,17 +113,14 @@ def devices(database: Database) -> tuple[tuple[Device, ...], tuple[Gap, ...]]:
         known = {name: value for name, value in first.items() if value is not None}
         found[device.index] = replace(device, **{**known, "driver_version": driver})
 
-    def is_idle(device: Device) -> bool:
-        if len(found) == 1 or not database.has(KERNEL, "deviceId"):
-            return False
-        query = f"SELECT 1 FROM {KERNEL} WHERE deviceId = ? LIMIT 1"
-        return database.connection.execute(query, (device.index,)).fetchone() is None
-
-    ordered = sorted(found.values(), key=lambda device: (is_idle(device), device.index))
+    busy = set()
+    if len(found) > 1 and database.has(KERNEL, "deviceId"):
+        query = f"SELECT DISTINCT deviceId FROM {KERNEL}"
+        busy = {index for (index,) in database.connection.execute(query)}
+    ordered = sorted(found.values(), key=lambda device: (device.index not in busy, device.index))
     gaps = [] if found else [Gap("device", "not_collected", "the report names no GPU")]
     pairs = {(gpu, ordinal) for _, gpu, ordinal in rows}
-    gpus, ordinals = ({pair[at] for pair in pairs} for at in (0, 1))
-    if found and not len(gpus) == len(ordinals) == len(pairs):
+    if found and not len(dict(pairs)) == len({ordinal for _, ordinal in pairs}) == len(pairs):
         reason = (
             "the processes of this report number the GPUs in different orders; perfctl uses the "
             "numbers of the first process"
