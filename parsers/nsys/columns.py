@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import mmap
 import sqlite3
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,9 +53,15 @@ class Unplain(Exception):
 def read_whole(database: Database, table: str, *names: str) -> list[Integers]:
     """Return these columns of the table, one array each; empty ones without the table."""
     pieces = list(read_pieces(database, table, *names))
-    if not pieces:
-        return [np.empty(0, np.int64) for _ in names]
-    return [np.concatenate(column) for column in zip(*pieces, strict=True)]
+    return join_pieces(pieces) if pieces else [np.empty(0, np.int64) for _ in names]
+
+
+def join_pieces(pieces: list[list[Any]]) -> list[Any]:
+    """Return the columns of which these are pieces. They are taken out of the list, and each column
+    is joined by itself: both copies of all columns would take twice the memory."""
+    columns = deque(zip(*pieces, strict=True))
+    pieces.clear()
+    return [np.concatenate(columns.popleft()) for _ in range(len(columns))]
 
 
 def read_pieces(database: Database, table: str, *names: str) -> Iterator[list[Integers]]:

@@ -21,7 +21,7 @@ import numpy as np
 from perfctl.parsers.attribution import NOBODY, Calls, Ids, Spans
 from perfctl.parsers.common.sqlite import Database, integer
 from perfctl.parsers.nsys.calls import Sums
-from perfctl.parsers.nsys.columns import NULL, check_known, read_pieces, read_whole
+from perfctl.parsers.nsys.columns import NULL, check_known, join_pieces, read_pieces, read_whole
 from perfctl.parsers.nsys.ranges import PROCESS_BITS, GpuTime, RangeTable, blanked, objects
 from perfctl.parsers.nsys.tables import (
     GRAPH,
@@ -103,13 +103,13 @@ class Launched(NamedTuple):
     around: Around
     unlaunched: int
     """Rows that no launch call in the report belongs to."""
-    captured: Flags | None = None
+    names: Mapping[int, tuple[str, str | None]] | None
+    """Of kernels: number in the table -> name and short name, as all real exports have them; None
+    if a name has no number, or more than one short name."""
+    captured: Flags | None
     """Rows whose layer is that in which the node of their graph was captured; None if there
     are none."""
     graphs: tuple[GraphLaunch, ...] = ()
-    names: Mapping[int, tuple[str, str | None]] | None = None
-    """Of kernels: number in the table -> name and short name, as all real exports have them; None
-    if a name has no number, or more than one short name."""
 
 
 class Attributed(NamedTuple):
@@ -134,9 +134,9 @@ class _Work(NamedTuple):
     length: Integers
     """Negative if start or end is not known."""
     node: Integers
-    """Of a CUDA graph."""
-    name: Integers
-    short_name: Integers
+    """Of a CUDA graph; empty if the report has no creation of one."""
+    names: Mapping[int, tuple[str, str | None]] | None
+    """As in ``Launched``."""
 
 
 class _LaunchCalls(NamedTuple):
@@ -170,26 +170,50 @@ def attribute(database: Database, ranges: RangeTable) -> Attributed:
     """Return what the GPU work of a report belongs to. Calls that launched none of it are only
     counted."""
     created = _find_created(database, ranges)
-    node = "graphNodeId" if created is not None else ""
-    work = {table: _read_work(database, table, node) for table in (KERNEL, MEMCPY, MEMSET, GRAPH)}
+    work = {
+        table: _read_work(database, table, has_nodes=created is not None)
+        for table in (KERNEL, MEMCPY, MEMSET, GRAPH)
+    }
     gpu = GpuTime(ranges)
     wanted = Ids(np.concatenate([some.correlation for some in work.values()]))
     calls = _read_calls(database, wanted, ranges, gpu.keeps_calls)
     launched = {table: _find_launches(some, calls, gpu, created) for table, some in work.items()}
-    kernels, names = launched[KERNEL], _read_names(database, work[KERNEL])
-    graphs = _find_graphs(work[KERNEL], kernels.around, ranges, created)
-    launched[KERNEL] = kernels._replace(names=names, graphs=tuple(graphs))
+    if created is not None:
+        kernels = launched[KERNEL]
+        graphs = _find_graphs(work[KERNEL], kernels.around, ranges, created)
+        launched[KERNEL] = kernels._replace(graphs=tuple(graphs))
     return Attributed(launched, calls.api, gpu, calls.threads)
 
 
-def _read_work(database: Database, table: str, node_column: str) -> _Work:
-    """``node_column``: empty unless nodes are needed: it is one of the last columns."""
-    names = ("globalPid", "correlationId", "start", "end", node_column, *NAMES)
-    process, correlation, start, end, node, *texts = read_whole(database, table, *names)
-    length = np.where((start != NULL) & (end != NULL), end - start, NOBODY)
+def _read_work(database: Database, table: str, *, has_nodes: bool) -> _Work:
+    wanted = ("globalPid", "correlationId", "start", "end", *NAMES)
+    nodes = ["graphNodeId"] * has_nodes  # read only if needed: it is one of the last columns
+    process, correlation, start, end, name, short_name, *found = read_whole(
+        database, table, *wanted, *nodes
+    )
+    names = _read_names(database, name, short_name) if database.has(table, *NAMES) else None
+    if len(process) and process.min() == process.max():  # without memory for each
+        process = np.broadcast_to(process[0], len(process))
     correlation = np.where(correlation == NULL, NOBODY, correlation)
+    length = np.where((start != NULL) & (end != NULL), end - start, NOBODY)
     # some versions write 0 for "no node"
-    return _Work(process, correlation, start, length, np.where(node == 0, NULL, node), *texts)
+    node = np.where(found[0] == 0, NULL, found[0]) if found else np.empty(0, np.int64)
+    return _Work(process, correlation, start, length, node, names)
+
+
+def _read_names(
+    database: Database, name: Integers, short_name: Integers
+) -> dict[int, tuple[str, str | None]] | None:
+    if not len(name) or name.min() < 0 or name.max() >= MOST_NAMES:
+        return None
+    short_of = np.full(int(name.max()) + 1, NULL)
+    short_of[name] = short_name
+    if (short_of[name] != short_name).any():
+        return None
+    numbers, strings = np.flatnonzero(np.bincount(name)), Strings(database)
+    strings[NULL] = None
+    pairs = zip(numbers.tolist(), short_of[numbers].tolist(), strict=True)
+    return {number: (strings[number] or NO_NAME, strings[short]) for number, short in pairs}
 
 
 def _read_calls(
@@ -202,7 +226,7 @@ def _read_calls(
     were not traced."""
     api, threads, callers = Sums(), set[int](), set[int]()
     number, index = np.empty(0, np.int64), np.empty(0, np.int32)
-    kept = [(number, number, index, index, index, *(number, number, number)[: 3 * keeps_spans])]
+    kept: list[list[Any]] = [[number, number, index, index, index, *[number] * (3 * keeps_spans)]]
     names = ("correlationId", "globalTid", "start", "end", "nameId")
     is_traced = database.has(RUNTIME, *names[:3])
     pieces = read_pieces(database, RUNTIME, *names) if is_traced else ()
@@ -219,8 +243,8 @@ def _read_calls(
         found = ranges.attribution.of_calls(calls)
         indices = (column.astype(np.int32) for column in (found.innermost, found.layer, found.step))
         spans = (caller, begins, calls.end) if keeps_spans else ()
-        kept.append((calls.process, correlation[rows], *indices, *spans))
-    process, ids, innermost, layer, step, *spans_of = map(np.concatenate, zip(*kept, strict=True))
+        kept.append([calls.process, correlation[rows], *indices, *spans])
+    process, ids, innermost, layer, step, *spans_of = join_pieces(kept)
     return _LaunchCalls(
         Calls(process, ids),
         Around(innermost, layer, step),
@@ -245,23 +269,8 @@ def _find_launches(
         captured = layer != NOBODY
         of_layer = np.where(captured, layer, around.layer).astype(np.int32)
         around = around._replace(layer=of_layer)
-    return Launched(around, int((call == NOBODY).sum()), captured if captured.any() else None)
-
-
-def _read_names(database: Database, work: _Work) -> dict[int, tuple[str, str | None]] | None:
-    name, short_name = work.name, work.short_name
-    if not database.has(KERNEL, *NAMES) or not len(name):
-        return None
-    if name.min() < 0 or name.max() >= MOST_NAMES:
-        return None
-    short_of = np.full(int(name.max()) + 1, NULL)
-    short_of[name] = short_name
-    if (short_of[name] != short_name).any():
-        return None
-    numbers, strings = np.flatnonzero(np.bincount(name)), Strings(database)
-    strings[NULL] = None
-    pairs = zip(numbers.tolist(), short_of[numbers].tolist(), strict=True)
-    return {number: (strings[number] or NO_NAME, strings[short]) for number, short in pairs}
+    unlaunched = int((call == NOBODY).sum())
+    return Launched(around, unlaunched, work.names, captured if captured.any() else None)
 
 
 def find_different(values: Integers) -> set[int]:
@@ -298,11 +307,11 @@ def _find_created(database: Database, ranges: RangeTable) -> _Created | None:
 
 
 def _find_graphs(
-    work: _Work, around: Around, ranges: RangeTable, created: _Created | None
+    work: _Work, around: Around, ranges: RangeTable, created: _Created
 ) -> Iterator[GraphLaunch]:
     """Yield one record per launch of a graph, in the order of its first kernel."""
     rows = np.flatnonzero(work.node != NULL)
-    if created is None or not len(rows):
+    if not len(rows):
         return
     process, correlation, length = (
         column[rows] for column in (work.process, work.correlation, work.length)
