@@ -24,6 +24,7 @@ from typing import TypeVar
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import Lost, PartlyDone, PerfctlError
 from perfctl.orchestrator.files import user_folder
+from perfctl.orchestrator.store.connection import DISK_ERRORS
 from perfctl.records.errors import ReportError
 from perfctl.redact import mask, mask_words
 from perfctl.version import __version__
@@ -33,20 +34,12 @@ R = TypeVar("R")
 
 _KEPT = 100
 """Tracebacks that are kept, the newest."""
-_OF_THE_STORE = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_INTERRUPT,
-        sqlite3.SQLITE_CONSTRAINT,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_PERM,
-    }
-)
+_OF_THE_STORE = DISK_ERRORS | {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_CONSTRAINT,
+}
 """SQLite's errors that would come again with the next file: a disk that is full, a store that
 is locked."""
 _THREADS = "can't start new thread"
@@ -89,11 +82,8 @@ def alone(
             raise
         failed(said_of(name, error))
     except Exception as error:
-        if (
-            isinstance(error, MemoryError)
-            or _THREADS in str(error)
-            or getattr(error, "errno", None) == errno.ENOMEM
-        ):
+        is_short = _THREADS in str(error) or getattr(error, "errno", None) == errno.ENOMEM
+        if is_short or isinstance(error, MemoryError):
             failed(short_of_memory(name, limit))
         elif isinstance(error, passing):
             raise
@@ -115,8 +105,17 @@ def short_of_memory(name: object, limit: int = 0) -> str:
 
 
 def said_of(name: object, error: BaseException) -> str:
-    """One line about an exception that nobody expected; its traceback is kept. Never raises."""
-    number = reference(error)
+    """One line about an exception that nobody expected; its traceback is kept. Never raises.
+
+    Its reference number is made of its type and of perfctl's own functions that it came through.
+    """
+    frames = [
+        f"{Path(frame.filename).name}:{frame.name}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "site-packages" not in frame.filename
+    ]
+    text = " ".join([type(error).__name__, *frames[-6:]])
+    number = hashlib.sha256(text.encode()).hexdigest()[:8]
     what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
     where = _keep(number, name, error)
     kept = (
@@ -129,22 +128,6 @@ def said_of(name: object, error: BaseException) -> str:
     )
 
 
-def reference(error: BaseException) -> str:
-    """8 hexadecimal digits made of the exception's type and of perfctl's own functions that it
-    came through."""
-    frames = [
-        f"{Path(frame.filename).name}:{frame.name}"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "site-packages" not in frame.filename
-    ]
-    return hashlib.sha256(" ".join([type(error).__name__, *frames[-6:]]).encode()).hexdigest()[:8]
-
-
-def log_folder() -> Path:
-    """Where tracebacks are kept: ~/.cache/perfctl/log, below XDG_CACHE_HOME where that is set."""
-    return user_folder("XDG_CACHE_HOME", "~/.cache") / "log"
-
-
 def _keep(number: str, name: object, error: BaseException) -> Path | None:
     """Write the traceback to NUMBER.txt; None where that cannot be done. The same fault takes the
     place of the one before."""
@@ -154,7 +137,11 @@ def _keep(number: str, name: object, error: BaseException) -> Path | None:
     )
     command = " ".join(mask_words(sys.argv[1:4]))
     text = mask(f"{about}perfctl {command}\n\n{''.join(traceback.format_exception(error))}")
-    for folder in (log_folder, lambda: Path(tempfile.gettempdir(), f"perfctl-log-{os.getuid()}")):
+    folders: Sequence[Callable[[], Path]] = (
+        lambda: user_folder("XDG_CACHE_HOME", "~/.cache") / "log",
+        lambda: Path(tempfile.gettempdir(), f"perfctl-log-{os.getuid()}"),
+    )
+    for folder in folders:
         with suppress(OSError, RuntimeError):  # no home folder
             place = folder()
             place.mkdir(parents=True, exist_ok=True, mode=0o700)

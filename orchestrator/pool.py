@@ -23,7 +23,7 @@ import warnings
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from multiprocessing.connection import Connection, Pipe, wait
@@ -170,32 +170,28 @@ def _is_own(thread: threading.Thread) -> bool:
     return thread is threading.main_thread() or home.startswith(_OWN_THREADS)
 
 
+@dataclass
 class _Pool(Generic[T]):
     """The workers, and what was heard of each item."""
 
-    def __init__(
-        self,
-        items: Sequence[T],
-        opened: Opened[T],
-        processes: int,
-        limit: int,
-        seconds: Callable[[T], float],
-        store: Path | None,
-    ) -> None:
-        self.workers: list[_Worker] = []
-        self._items, self._processes, self._seconds = items, processes, seconds
-        self._start = partial(_Worker, opened, limit, store)
-        self._next = 0
-        """The item that the next idle worker gets."""
-        self._heard: dict[int, deque[object]] = defaultdict(deque)
+    items: Sequence[T]
+    opened: Opened[T]
+    processes: int
+    limit: int
+    seconds: Callable[[T], float]
+    store: Path | None
+    workers: list[_Worker] = field(default_factory=list)
+    next: int = 0
+    """The item that the next idle worker gets."""
+    heard: dict[int, deque[object]] = field(default_factory=lambda: defaultdict(deque))
 
     def events(self, number: int) -> Iterator[object]:
         """Yield the events of an item until its last."""
         while True:
-            while not self._heard[number]:
-                self._hand_out(number + AHEAD * self._processes)
+            while not self.heard[number]:
+                self._hand_out(number + AHEAD * self.processes)
                 self._hear()
-            event = self._heard[number].popleft()
+            event = self.heard[number].popleft()
             match event:
                 case _Raised(error):
                     raise error
@@ -204,32 +200,32 @@ class _Pool(Generic[T]):
                 case _:
                     yield event
             if isinstance(event, (Done, Lost)):
-                del self._heard[number]
+                del self.heard[number]
                 return
 
     def _hand_out(self, until: int) -> None:
         """Give each idle worker an item; start workers where there are too few."""
-        while self._next < min(until, len(self._items)):
+        while self.next < min(until, len(self.items)):
             worker = next((one for one in self.workers if one.item is None), None)
             try:
-                if worker is None and len(self.workers) == self._processes:
+                if worker is None and len(self.workers) == self.processes:
                     return
                 if worker is None:
-                    worker = self._start()
+                    worker = _Worker(self.opened, self.limit, self.store)
                     self.workers.append(worker)
-                worker.connection.send((self._items[self._next],))
+                worker.connection.send((self.items[self.next],))
             except OSError:
                 if worker is not None:  # it died while it had nothing to do
                     self._remove(worker, kill=True)
                     continue
                 if self.workers:
                     return
-                self._heard[self._next].append(Lost("no process could be started to read it"))
-                self._next += 1
+                self.heard[self.next].append(Lost("no process could be started to read it"))
+                self.next += 1
                 return
-            worker.item = self._next
-            worker.deadline = time.monotonic() + self._seconds(self._items[self._next])
-            self._next += 1
+            worker.item = self.next
+            worker.deadline = time.monotonic() + self.seconds(self.items[self.next])
+            self.next += 1
 
     def _hear(self) -> None:
         """Take the next event of each worker that has one; of a worker that is gone, its last."""
@@ -246,11 +242,11 @@ class _Pool(Generic[T]):
                     event = Lost(_why(self._remove(worker, kill=False)))
             elif worker.deadline < time.monotonic():
                 self._remove(worker, kill=True)
-                seconds = self._seconds(self._items[worker.item])
+                seconds = self.seconds(self.items[worker.item])
                 event = Lost(f"the process that read it had not ended after {seconds:,.0f} s")
             else:
                 continue
-            self._heard[worker.item].append(event)
+            self.heard[worker.item].append(event)
             if isinstance(event, (Done, Lost, _Raised)):
                 worker.item = None
 

@@ -1,5 +1,5 @@
-"""Masks secrets in texts and command lines, and names the facts about a run's software that are
-kept.
+"""Masks secrets in texts and command lines, truncates what is longer than any name, and names the
+facts about a run's software that are kept.
 
 What perfctl does not use is never stored (docs/security.md), so a text is searched for few things:
 beginnings that only tokens have, settings and options with a telling name, logins in URLs.
@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 REMOVED = "(removed)"
 
@@ -49,6 +52,16 @@ SECRET = re.compile(
 _SIGNS = (*_TOKENS, *map(str.upper, _WORDS), "assw", "earer ", ": Basic ", "://")
 """One of these is in each text with a secret."""
 _SECRET_NAME = re.compile(rf"[\w.:-]*(?:{_NAME})(?![a-z])[\w.:-]*", re.IGNORECASE)
+
+LONGEST = 1 << 16
+"""Characters of a text that are kept: the longest names of kernels have some 20,000. All that is
+kept was searched for secrets."""
+LONGEST_JSON = 1 << 22
+"""Of a list or an object, which is worth nothing without its end: shapes of thousands
+of tensors."""
+_BEHIND = 1 << 12
+"""Characters behind those that are searched with them, so that no beginning of a secret is kept."""
+_CUT: ContextVar[dict[int, int] | None] = ContextVar("cut", default=None)
 
 FACTS = frozenset(
     [
@@ -129,3 +142,41 @@ def keep_facts(environment: Mapping[str, str]) -> dict[str, str]:
         for key, value in environment.items()
         if key in FACTS or key.startswith("option:")
     }
+
+
+@contextmanager
+def counting_cuts() -> Iterator[dict[int, int]]:
+    """Hash -> length of each text that is cut inside the block."""
+    lengths: dict[int, int] = {}
+    before = _CUT.set(lengths)
+    try:
+        yield lengths
+    finally:
+        _CUT.reset(before)
+
+
+def clean_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """One row by column; JSON stays JSON."""
+    return {name: clean(value) if isinstance(value, str) else value for name, value in row.items()}
+
+
+def clean(text: str) -> str:
+    """Return one text as the store keeps it: without secrets, and the beginning of a long one."""
+    longest = LONGEST_JSON if text.startswith(("[", "{")) else LONGEST
+    if len(text) <= longest:
+        return mask(text)
+    if (lengths := _CUT.get()) is not None:
+        lengths[hash(text)] = len(text)
+    return f"{mask(text[: LONGEST + _BEHIND])[:LONGEST]} ... ({len(text):,} characters)"
+
+
+def clean_column(column: Sequence[Any]) -> Sequence[Any]:
+    """Some rows of one column; what holds no text is given back as it is, at once."""
+    if not isinstance(next((value for value in column if value is not None), None), str):
+        return column
+    texts = {value for value in set(column) if isinstance(value, str)}
+    together = "\n".join(texts)
+    if mask(together) == together and max(map(len, texts)) <= LONGEST:
+        return column
+    kept = {text: clean(text) for text in texts}
+    return [kept.get(value, value) if isinstance(value, str) else value for value in column]

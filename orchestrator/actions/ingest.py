@@ -27,7 +27,7 @@ from perfctl.orchestrator.ingest.context import (
 )
 from perfctl.orchestrator.ingest.find import Ask, find_sources, list_batches
 from perfctl.orchestrator.ingest.ingest import count_jobs, read_names, take
-from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store import write
 from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.workloads.spec import MODES, PRECISIONS
 
@@ -97,7 +97,7 @@ def ingest(
     check_hints(hints)
     store, limit = Path(store), memory.bytes_of(memory_limit)
     given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
-    now, number = database.now(), next(_CALLS)
+    now, number = write.now(), next(_CALLS)
     again_here = f".{number}" if number else ""  # keeps calls within a second apart
     name = f"ingest {now} {os.getpid()}{again_here}"
     sweep = SweepFacts(name, "ingest", command_line, os.uname().nodename, now)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress, no_progress
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
-from perfctl.orchestrator.actions.stored_runs import analysed, loaded
+from perfctl.orchestrator.actions.stored_runs import analysed, loaded, outlines
 from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.analyse.ledger.prepared import studies as group_studies
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.store import database, read
@@ -72,7 +75,7 @@ def report(
             if sweep is None:
                 fastest, slower = read.fastest_bench_runs(connection)
                 ids = sorted({*ids, *fastest} - {*slower})
-            kept, others = read.newest_studies(connection, ids, studies)
+            kept, others = keep_newest(connection, ids, studies)
         progress("reading the store", 0, 0)
         chosen = loaded(connection, kept)
         last_change = read.last_change(connection)
@@ -105,6 +108,21 @@ def report(
     text, on_page = analysed(chosen, drawn)
     write_text(out, text)
     return Page(out, out.stat().st_size, tuple(run.id for run in on_page), left_out)
+
+
+def keep_newest(
+    connection: sqlite3.Connection, ids: Sequence[int], most: int
+) -> tuple[list[int], int]:
+    """Return the runs of the ``most`` studies with the newest runs, and how many studies are left
+    out. Points of a bench share a part of the page, and are never left out."""
+    bench: list[Run] = []
+    others: list[Run] = []
+    for run in outlines(connection, ids):
+        is_point = run.workload == "families" and run.profiler == "none"
+        (bench if is_point and run.batch_size is not None else others).append(run)
+    groups = [[run.id for run in study.runs] for study in group_studies(others)]
+    kept = sorted(groups, key=max)[-most:]
+    return sorted(chain([run.id for run in bench], *kept)), len(groups) - len(kept)
 
 
 def _left_out(studies: int, runs: int, most: int) -> str:

@@ -11,12 +11,12 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
 from perfctl.parsers import ReportError
 
@@ -82,29 +82,6 @@ class Room:
             raise ReportError(path, "archive", reason, remedy)
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    name: PurePosixPath
-    size: int
-    is_file: bool
-    open: Callable[[], IO[bytes] | None]
-
-    def is_wanted(self) -> bool:
-        """Return whether it is a file, not hidden (macOS puts ._NAME beside each), and inside the
-        archive's own folder."""
-        parts = [part for part in self.name.parts if part != "."]
-        is_hidden = any(part.startswith(".") for part in parts)
-        return self.is_file and bool(parts) and not self.name.is_absolute() and not is_hidden
-
-    def has_possible_name(self) -> bool:
-        """Return whether a file can have this name, and lies no deeper than anybody puts
-        reports."""
-        parts = self.name.parts
-        if "\0" in str(self.name) or len(parts) > _DEEPEST_NAME:
-            return False
-        return all(len(os.fsencode(part)) <= _LONGEST_NAME for part in parts)
-
-
 class _TarMember(tarfile.TarInfo):
     """A member whose header would fill the memory is damage."""
 
@@ -143,14 +120,18 @@ def unpack(path: Path, folder: Path, room: Room) -> int:
     """
     free, left_out = shutil.disk_usage(folder).free, 0
     try:
-        with ExitStack() as stack:
-            for member in _list_members(path, stack):
-                is_wanted = member.is_wanted()
+        with closing(_list_members(path)) as members:
+            for member, open_member in members:
+                name = PurePosixPath(member.name)
+                parts = [part for part in name.parts if part != "."]
+                is_hidden = any(part.startswith(".") for part in parts)  # or lies elsewhere
+                is_wanted = member.isfile() and parts and not (is_hidden or name.is_absolute())
                 # what a tar archive hides has to be unpacked to get past it
                 room.take(path, member.size if is_wanted or path.suffix.lower() != ".zip" else 0)
                 if not is_wanted:
                     continue
-                if not member.has_possible_name():
+                longest = max(len(os.fsencode(part)) for part in parts)
+                if "\0" in member.name or len(parts) > _DEEPEST_NAME or longest > _LONGEST_NAME:
                     left_out += 1
                     continue
                 free -= member.size
@@ -158,12 +139,9 @@ def unpack(path: Path, folder: Path, room: Room) -> int:
                     reason = f"its files do not fit into {folder.parent}"
                     remedy = "Set TMPDIR to a folder with more room"
                     raise ReportError(path, "archive", reason, remedy)
-                content = member.open()
-                if content is None:
-                    continue
-                target = folder.joinpath(*member.name.parts)
+                target = folder.joinpath(*parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with content, target.open("wb") as out:
+                with open_member() as content, target.open("wb") as out:
                     shutil.copyfileobj(content, out, 1 << 20)
     except (*_BROKEN, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None and error.errno not in _NO_FILE:
@@ -174,17 +152,16 @@ def unpack(path: Path, folder: Path, room: Room) -> int:
     return left_out
 
 
-def _list_members(path: Path, stack: ExitStack) -> Iterator[_Member]:
-    """Yield the members of an archive, which is open as long as ``stack``."""
+def _list_members(path: Path) -> Generator[tuple[tarfile.TarInfo, Callable[[], Any]]]:
+    """Yield the members of an archive, and what opens each before the next is asked for."""
     if path.suffix.lower() == ".zip":
-        packed = stack.enter_context(zipfile.ZipFile(path))
-        for info in packed.infolist():
-            opened = partial(packed.open, info)
-            name = PurePosixPath(info.filename)
-            yield _Member(name, info.file_size, not info.is_dir(), opened)
+        with zipfile.ZipFile(path) as packed:
+            for info in packed.infolist():
+                member = tarfile.TarInfo(info.filename)
+                member.size = info.file_size
+                member.type = tarfile.DIRTYPE if info.is_dir() else tarfile.REGTYPE
+                yield member, partial(packed.open, info)
         return
-    archive = tarfile.open(path, tarinfo=_TarMember)  # noqa: SIM115
-    stack.enter_context(archive)
-    for member in archive:
-        name = PurePosixPath(member.name)
-        yield _Member(name, member.size, member.isfile(), partial(archive.extractfile, member))
+    with tarfile.open(path, tarinfo=_TarMember) as archive:
+        for member in archive:
+            yield member, partial(archive.extractfile, member)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.records.paper import LayerCall, OpShape
-from perfctl.records.report import Feature, Gap, Report
+from perfctl.records.report import Feature
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.ingest.find import Source
@@ -65,34 +65,6 @@ class NameFacts:
 
 
 NO_FACTS = NameFacts()
-
-
-@dataclass(frozen=True, slots=True)
-class OwnRun:
-    """What one of perfctl's own runs left beside its profiler's report."""
-
-    record: Report | None = None
-    """What the profiled process itself recorded."""
-    samples: Path | None = None
-    launches: Path | None = None
-    """What the first pass of ncu launched, where launches that repeat another were left out."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Of the container, and what the profiler was told."""
-    gaps: tuple[Gap, ...] = ()
-    """What its profiler was told to leave out, or left to another rank."""
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """All of it, for one report."""
-
-    path: Path
-    """The report, as the user named it."""
-    hints: UserHints = NO_HINTS
-    name: NameFacts = NO_FACTS
-    run: OwnRun | None = None
-    estimate: Estimate | None = None
-    """What the layers of a report without ranges are guessed from; None: they are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +143,6 @@ class Stored:
 
     path: Path
     written: Written
-    doubts: tuple[str, ...] = ()
-    """What perfctl did not understand of a format newer than itself, and why there are no rows."""
     is_empty: bool = False
     """The report was recognised, and gave no rows."""
     ranks: tuple[int, ...] | None = None

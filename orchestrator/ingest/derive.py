@@ -8,35 +8,46 @@ all else that an ingest loads.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.analyse.kernels.names import family, recognise
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import write_derived
-from perfctl.records.report import DerivedCount
+from perfctl.records.report import CODE, DerivedCount
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.analyse.derived.records import Derived
     from perfctl.records.run import Run
 
-_HAS_NONE = """
-SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = :run)
-   AND EXISTS (SELECT 1 FROM op_shape WHERE run_id = :run)
-   AND NOT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = :run)
+_MISSING = """
+SELECT run_id FROM kernel_name WHERE run_id > (SELECT max(id) - 20 FROM run) GROUP BY run_id
+HAVING count(family) = 0 AND run_id NOT IN (SELECT run_id FROM derived_rule)
+"""
+"""Query for runs without derived values. An ended ingest leaves at most one, and it is among the
+newest; runs whose kernels no rule knows look the same."""
+_NEEDS_EVERY_LAUNCH = """
+SELECT EXISTS (SELECT 1 FROM metric WHERE run_id = :run)
+    OR EXISTS (SELECT 1 FROM derived_rule WHERE run_id = :run AND rule LIKE :code)
+    OR EXISTS (SELECT 1 FROM kernel_name WHERE run_id = :run AND name LIKE '%splitkreduce%')
 """
 
 
 def derive(connection: sqlite3.Connection, run_id: int) -> None:
-    """Derive the counts of a run that has kernels and shapes, in place of those that it has."""
-    (run,) = read.load(connection, [run_id])
-    write_derived(connection, run_id, derive_counts(run))
+    """Derive the families and counts of a run with kernels, in place of those that it has."""
+    names = connection.execute("SELECT id, name FROM kernel_name WHERE run_id = ?", (run_id,))
+    families = {number: family(name) for number, name in names}
+    counts: Iterable[DerivedCount] = ()
+    if _has_derived(connection, run_id):
+        (run,) = read.load(connection, [run_id])
+        counts = derive_counts(run)
+    write_derived(connection, run_id, counts, families)
 
 
-def derive_missing(connection: sqlite3.Connection, run_id: int) -> None:
-    """Derive the counts of a run whose ingest ended before it could."""
-    if connection.execute(_HAS_NONE, {"run": run_id}).fetchone()[0]:
+def derive_missing(connection: sqlite3.Connection) -> None:
+    """Derive what follows from the rows of runs whose ingest ended before it could."""
+    for (run_id,) in connection.execute(_MISSING).fetchall():
         derive(connection, run_id)
 
 
@@ -45,15 +56,21 @@ def derive_store(store: Path) -> int:
     StoreError."""
     with database.writing(store) as connection:
         runs = read.run_ids(connection)
-        names = connection.execute("SELECT DISTINCT name FROM kernel_name").fetchall()
-        with database.transaction(connection):
-            connection.executemany(
-                "UPDATE kernel_name SET family = ? WHERE name = ?",
-                [(family(name), name) for (name,) in names],
-            )
         for run_id in runs:
             derive(connection, run_id)
     return len(runs)
+
+
+def _has_derived(connection: sqlite3.Connection, run_id: int) -> bool:
+    """Return whether a run may have derived counts, which most runs have not: whether one of each
+    kind of its launches has some, or what these do not show (counters, launches whose counts
+    follow from the launch before them) is there."""
+    shapes = connection.execute("SELECT 1 FROM op_shape WHERE run_id = ? LIMIT 1", (run_id,))
+    if shapes.fetchone() is None:
+        return False
+    if connection.execute(_NEEDS_EVERY_LAUNCH, {"run": run_id, "code": f"{CODE}%"}).fetchone()[0]:
+        return True
+    return any(derive_counts(read.load_launch_kinds(connection, run_id)))
 
 
 def derive_counts(run: Run) -> Iterator[DerivedCount]:

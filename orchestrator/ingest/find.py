@@ -75,76 +75,18 @@ class Findings:
     """In order; a text says what is wrong with a path that holds nothing, or whose name says that
     it is a report."""
     notes: list[str] = field(default_factory=list)
+    temporary: Path = Path()
+    """Where archives are unpacked."""
 
     def sources(self) -> list[Source]:
         """Return what there is to read."""
         return [entry for entry in self.entries if isinstance(entry, Source)]
 
-
-def is_run_folder(path: Path) -> bool:
-    """Return whether it is the folder of one of perfctl's own runs."""
-    return path.is_dir() and read_run_record(path) is not None
-
-
-def list_reports(path: Path) -> list[Path]:
-    """Return run folders, DLProf folders and report files at ``path``, sorted."""
-    return parsers.find(path, is_one=lambda folder: read_run_record(folder) is not None)
-
-
-@contextmanager
-def find_sources(given: Sequence[Path], limit: int) -> Iterator[Findings]:
-    """Find everything to read at these paths and patterns (``runs/*_b*.csv``); archives are
-    unpacked for as long as the block lasts.
-
-    Folders and archives are looked through by a worker with ``limit`` bytes of memory. Raises
-    PerfctlError where it fails.
-    """
-    paths = [path for one in given for path in _expand(one)]
-    with tempfile.TemporaryDirectory(prefix="perfctl-archive-") as folder:
-        find = partial(_find, paths, Path(folder))
-        if any(path.is_dir() or may_be_archive(path) for path in paths):
-            name = f"{', '.join(map(str, paths))}: looking for reports failed"
-            yield pool.call(name, find, limit)
-        else:
-            yield find()
-
-
-def _expand(path: Path) -> list[Path]:
-    """Return the paths that a pattern stands for; anything else as it is."""
-    if path.exists() or not glob.has_magic(str(path)):
-        return [path]
-    matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
-    return sorted(match for match in matches if not match.name.startswith(".")) or [path]
-
-
-def _find(given: Sequence[Path], temporary: Path) -> Findings:
-    search = _Search(temporary=temporary)
-    for path in given:
-        source = Source(path, path)
-        if path.is_dir():
-            search.add_folder(source, 0, None)
-        elif is_archive(path):
-            search.add_archive(source, 0, None)
-        else:
-            search.entries.append(source)
-    if len(given) > 1:  # files that are one report together
-        first = set(parsers.leaders(source.path for source in search.sources()))
-        search.entries = [
-            entry for entry in search.entries if isinstance(entry, str) or entry.path in first
-        ]
-    search.leave_out_copies()
-    return Findings(search.entries, search.notes)
-
-
-@dataclass(slots=True)
-class _Search(Findings):
-    """What was found so far. ``depth``: archives around a folder; ``room``: of the outermost."""
-
-    temporary: Path = Path()
-    """Where archives are unpacked."""
-
     def add_folder(self, folder: Source, depth: int, room: Room | None) -> None:
-        """Add the reports and archives in a folder, and what is wrong with other files there."""
+        """Add the reports and archives in a folder, and what is wrong with other files there.
+
+        ``depth``: archives around it; ``room``: of the outermost.
+        """
         reports = list_reports(folder.path)
         if reports == [folder.path]:
             self.entries.append(folder)
@@ -215,28 +157,81 @@ class _Search(Findings):
     def leave_out_copies(self) -> None:
         """Take a report once that lies in an archive and beside it, perhaps gzipped there: the file
         stays, the archive's copy goes."""
-        of_size: dict[int, list[Source]] = defaultdict(list)
-        files = [source for source in self.sources() if source.path.is_file()]
-        members = [source for source in files if source.path != source.shown]
-        for source in files if members else ():
-            if source.path == source.shown:
-                of_size[unpacked_bytes(source.path)].append(source)
+        of_size: dict[int, list[Path]] = defaultdict(list)
         archives: Counter[Path] = Counter()
         digest_of = cache(sha256_unpacked)
-        for source in members:
+        for source in sorted(self.sources(), key=lambda source: source.path != source.shown):
+            if not source.path.is_file():
+                continue
             alike = of_size[unpacked_bytes(source.path)]
-            parser = parsers.sniff(source.path) if alike else None
-            is_whole = parser is not None and not parser.joins_files
-            if is_whole and digest_of(source.path) in {digest_of(one.path) for one in alike}:
-                self.entries.remove(source)
-                archives[next(path for path in source.shown.parents if path.is_file())] += 1
-            else:
-                alike.append(source)
+            is_member = source.path != source.shown
+            if is_member and digest_of(source.path) in map(digest_of, alike):
+                parser = parsers.sniff(source.path)
+                if parser is not None and not parser.joins_files:
+                    self.entries.remove(source)
+                    archives[next(path for path in source.shown.parents if path.is_file())] += 1
+                    continue
+            alike.append(source.path)
         for archive, number in archives.items():
             reports = "1 report is" if number == 1 else f"{number} reports are"
             self.notes.append(
                 f"{archive}: {reports} in other files too, with the same content, and taken once"
             )
+
+
+def is_run_folder(path: Path) -> bool:
+    """Return whether it is the folder of one of perfctl's own runs."""
+    return path.is_dir() and read_run_record(path) is not None
+
+
+def list_reports(path: Path) -> list[Path]:
+    """Return run folders, DLProf folders and report files at ``path``, sorted."""
+    return parsers.find(path, is_one=lambda folder: read_run_record(folder) is not None)
+
+
+@contextmanager
+def find_sources(given: Sequence[Path], limit: int) -> Iterator[Findings]:
+    """Find everything to read at these paths and patterns (``runs/*_b*.csv``); archives are
+    unpacked for as long as the block lasts.
+
+    Folders and archives are looked through by a worker with ``limit`` bytes of memory. Raises
+    PerfctlError where it fails.
+    """
+    paths = [path for one in given for path in _expand(one)]
+    with tempfile.TemporaryDirectory(prefix="perfctl-archive-") as folder:
+        find = partial(_find, paths, Path(folder))
+        if any(path.is_dir() or may_be_archive(path) for path in paths):
+            name = f"{', '.join(map(str, paths))}: looking for reports failed"
+            yield pool.call(name, find, limit)
+        else:
+            yield find()
+
+
+def _expand(path: Path) -> list[Path]:
+    """Return the paths that a pattern stands for; anything else as it is."""
+    if path.exists() or not glob.has_magic(str(path)):
+        return [path]
+    matches = Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+    return sorted(match for match in matches if not match.name.startswith(".")) or [path]
+
+
+def _find(given: Sequence[Path], temporary: Path) -> Findings:
+    found = Findings(temporary=temporary)
+    for path in given:
+        source = Source(path, path)
+        if path.is_dir():
+            found.add_folder(source, 0, None)
+        elif is_archive(path):
+            found.add_archive(source, 0, None)
+        else:
+            found.entries.append(source)
+    if len(given) > 1:  # files that are one report together
+        first = set(parsers.leaders(source.path for source in found.sources()))
+        found.entries = [
+            entry for entry in found.entries if isinstance(entry, str) or entry.path in first
+        ]
+    found.leave_out_copies()
+    return found
 
 
 def _list_names(paths: Sequence[Path] | set[Path]) -> str:
@@ -367,18 +362,17 @@ def ranks_in_names(paths: Iterable[Path]) -> dict[Path, tuple[int, int | None]]:
 
     The world size is known where the ranks from 0 on are all there; else None.
     """
-    groups: dict[tuple[Path, str], list[tuple[Path, int]]] = defaultdict(list)
+    groups: dict[tuple[Path, str], dict[Path, int]] = defaultdict(dict)
     for path in paths:
         if (match := _RANK.search(path.name)) is not None:
             # what follows the rank is mostly a time, which differs between ranks
-            groups[path.parent, path.name[: match.start()]].append((path, int(match[1])))
+            groups[path.parent, path.name[: match.start()]][path] = int(match[1])
     ranks: dict[Path, tuple[int, int | None]] = {}
     for files in groups.values():
-        numbers = [number for _, number in files]
-        if len(files) < 2 or len(set(numbers)) < len(files):
-            continue
-        world_size = len(files) if sorted(numbers) == list(range(len(files))) else None
-        ranks |= {path: (number, world_size) for path, number in files}
+        numbers = sorted(files.values())
+        if len(files) >= 2 and len(set(numbers)) == len(files):
+            world_size = len(files) if numbers == list(range(len(files))) else None
+            ranks |= {path: (number, world_size) for path, number in files.items()}
     return ranks
 
 
@@ -393,11 +387,10 @@ def _read_text(text: str, pattern: re.Pattern[str] | None) -> _Numbers:
     sizes: list[int] = []
     candidates: list[int] = []
     rest = text
+    group: int | str = "batch" if pattern and "batch" in pattern.groupindex else 1
     for match in reversed(list((pattern or _IN_NAME).finditer(text))):
         if pattern is None:
-            group: str | int = 1 if match[1] else 2
-        else:
-            group = "batch" if "batch" in pattern.groupindex else 1
+            group = match.lastindex or 1
         digits = match[group] or ""
         if not (digits.isascii() and digits.isdigit() and 0 < int(digits[:10]) <= 10**9):
             continue

@@ -18,8 +18,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from perfctl import parsers
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.faults import alone
 from perfctl.orchestrator.files import remove_abandoned, scratch
 from perfctl.orchestrator.ingest.context import (
     Ended,
@@ -43,9 +45,11 @@ from perfctl.orchestrator.ingest.find import (
     is_run_folder,
     ranks_in_names,
 )
-from perfctl.orchestrator.ingest.take import take_source
+from perfctl.orchestrator.ingest.run_folders import take_run
+from perfctl.orchestrator.ingest.take import take_report
 from perfctl.orchestrator.store import database, merge
 from perfctl.orchestrator.store.write import SweepFacts, Written
+from perfctl.parsers import ReportError
 
 OWN_RECORD = "workload.json"
 """perfctl's own record of a run, which says its batch size."""
@@ -115,10 +119,11 @@ def take(
     Raises what ends an ingest: StoreError, ToolMissing and their like. No worker, temporary file or
     empty store is left behind.
     """
-    store, known_runs = settings.store, set[int]()
+    store = settings.store
     with ExitStack() as stack:
         stack.enter_context(database.no_empty(store))
         with database.writing(store) as connection:
+            derive_missing(connection)
             query = (
                 "SELECT artifact_sha256, max(id) FROM run WHERE artifact_sha256 IS NOT NULL "
                 "GROUP BY artifact_sha256"
@@ -147,14 +152,7 @@ def take(
         # Workers with small stores never open the real one: it may be open here while they start.
         copies = stack.enter_context(database.writing(store)) if jobs > 1 else None
         for task, heard in running:
-            yield task, _hear(task, heard, copies, settings, known_runs)
-    if known_runs:
-        with database.writing(store) as connection:
-            ranks = _list_ranks(connection)
-            for run_id in sorted(known_runs):
-                others = ranks[run_id].runs.values() if run_id in ranks else ()
-                for number in (run_id, *others):
-                    derive_missing(connection, number)
+            yield task, _hear(task, heard, copies, settings)
 
 
 def _list_ranks(connection: sqlite3.Connection) -> dict[int, StoredRanks]:
@@ -177,8 +175,8 @@ def _list_ranks(connection: sqlite3.Connection) -> dict[int, StoredRanks]:
 def take_runs(tasks: Sequence[Task], settings: Settings) -> Iterator[tuple[Task, Stored | Failed]]:
     """Yield what became of each run folder. Raises what ``take`` raises."""
     for task, events in take(tasks, settings):
-        outcomes = [event for event in events if isinstance(event, (Stored, Failed))]
-        yield task, outcomes[-1]
+        *_, outcome = (event for event in events if isinstance(event, (Stored, Failed)))
+        yield task, outcome
 
 
 def _hear(
@@ -186,7 +184,6 @@ def _hear(
     heard: Iterator[object],
     connection: sqlite3.Connection | None,
     settings: Settings,
-    known_runs: set[int],
 ) -> Iterator[Event]:
     """Yield the events of a task; with ``connection``, once its runs were copied there."""
     source = task.source
@@ -199,13 +196,7 @@ def _hear(
                 more = " Read it with fewer `jobs`" if connection else ""
                 why = f"{source.shown}: {why}. It was left out.{more}"
                 yield Failed(why.removesuffix("."), is_expected=False)
-            case Stored(path, written, doubts):
-                if not written.new:
-                    known_runs.add(written.run_id)
-                yield event
-                for doubt in doubts:
-                    yield Warned(f"{path}: {doubt}")
-            case Note() | Started() | Warned() | Failed():
+            case Note() | Warned() | Stored() | Failed():
                 yield event
     yield Ended(source.path)
 
@@ -248,7 +239,7 @@ def _open_worker(settings: Settings) -> Iterator[Callable[[Task, pool.Tell], Pat
         yield partial(_take_into_part, settings, settings.parts)
         return
     with database.writing(settings.store) as connection:
-        yield lambda task, tell: take_source(connection, task, settings, tell)
+        yield partial(_take_source, connection, settings)
 
 
 def _take_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell) -> Path:
@@ -259,5 +250,36 @@ def _take_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell
         # Nobody else sees this file before it is whole, and it need not survive a power cut.
         for pragma in ("journal_mode = MEMORY", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
             own.execute(f"PRAGMA {pragma}")
-        take_source(own, task, settings, tell)
+        _take_source(own, settings, task, tell)
     return Path(name)
+
+
+def _take_source(
+    connection: sqlite3.Connection, settings: Settings, task: Task, tell: pool.Tell
+) -> None:
+    """Take one report or run folder into the store behind ``connection``, and tell what came
+    of it."""
+    source = task.source
+    is_of_store = partial(database.is_damaged, connection)
+    try:
+        with alone(
+            source.shown,
+            lambda why: tell(Failed(why, is_expected=False)),
+            limit=settings.limit,
+            is_of_store=is_of_store,
+            passing=(OSError,),
+        ):
+            if is_run_folder(source.path):
+                take_run(connection, task, settings, tell)
+                return
+            parsers.refuse_special(source.path)
+            source.path.stat()  # raises FileNotFoundError
+            with parsers.no_collection():
+                take_report(connection, task, settings, tell)
+    except FileNotFoundError:
+        tell(Failed(f"{source.shown}: there is no such file. Check the path"))
+    except OSError as error:
+        place = source.said(str(error.filename or source.path))
+        tell(Failed(f"{place}: {error.strerror or error}. Check who may read there"))
+    except ReportError as error:
+        tell(Failed(source.said(str(error))))

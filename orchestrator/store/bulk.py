@@ -11,24 +11,21 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count, islice
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from perfctl.orchestrator.store import checks, clean_text, schema
+from perfctl.orchestrator.store import schema
 from perfctl.records.bulk import Columns, NumberedCounters, SqlKernels
-from perfctl.records.report import Kernel, Range, Report
+from perfctl.records.report import Kernel
+from perfctl.redact import clean_column
 
 SCHEMA = "report"
 """What an attached report is called in SQL."""
-
-_AS_RECORDED = Kernel._fields[Kernel._fields.index("device_index") :]
-"""Fields of a kernel that the store keeps as they are; a new last field of ``Kernel`` needs a
-migration, and nothing here."""
-_LAUNCH_KEYS = ("id", "name_id", "launch", "layer_id", "step", "range_id")
-_LAUNCH_COLUMNS = ", ".join((*_LAUNCH_KEYS, *_AS_RECORDED))
 
 Column = Sequence[Any]
 CHUNK = 1000
@@ -39,20 +36,9 @@ LARGEST_EXACT = 1 << 51
 """SQLite, too, keeps a larger float as it is where a column takes both kinds of numbers."""
 _NOTHING = bytearray()
 """Bound as a blob of no bytes, and as fast as a number."""
-_NOWHERE = (None, None, None)
 
 
-class KernelRows(NamedTuple):
-    """The rows of a run's kernels."""
-
-    number: int
-    first_id: int
-    """Of launch 0."""
-    are_checked: bool
-    """Whether all values are possible; otherwise ``checks.refuse_impossible`` has to look."""
-
-
-_Numbers = defaultdict[tuple[Any, ...], int]
+_Ids = defaultdict[tuple[Any, ...], int]
 """Anything that can be a key -> a number."""
 
 
@@ -69,7 +55,11 @@ class Shared(NamedTuple):
     """Of the table; none where they are named as the fields."""
 
 
-SHARED = {
+SHARED: Mapping[str, Sequence[Shared]] = {
+    "kernel_launch": (
+        Shared("name_id", "kernel_name", ("name", "short_name")),
+        Shared("layer_id", "kernel_layer", ("layer", "direction", "layer_source")),
+    ),
     "metric_value": (Shared("metric_id", "metric", ("name", "unit", "section")),),
     "op_instance": (
         Shared("signature_id", "op_signature", ("name", "shapes", "dtypes", "layer", "direction")),
@@ -80,36 +70,36 @@ SHARED = {
     ),
     "source_counter": (Shared("file_id", "source_file", ("file",), ("name",)),),
 }
+REFERENCES = {"parent": "range", "range_id": "range", "kernel_id": "kernel_launch"} | {
+    kept.column: kept.table for shared in SHARED.values() for kept in shared
+}
+"""Column -> the table whose ids it holds. Tables of a large report refer to no others."""
+_NUMBERS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "range": {"number": ("id",), "parent": ("parent",)},
+    "kernel_launch": {"launch": ("id", "launch"), "range_number": ("range_id",)},
+    "metric_value": {"launch": ("kernel_id",)},
+    "derived_value": {"launch": ("kernel_id",)},
+    "source_counter": {"launch": ("kernel_id",)},
+}
+"""Table -> field that numbers launches or ranges from 0 -> the columns that it is written to."""
 
 
-def _counted_from(first: int) -> _Numbers:
+def _counted_from(first: int) -> _Ids:
     """Each new key that is asked for gets the next number."""
     return defaultdict(count(first).__next__)
 
 
 @contextmanager
-def attached(connection: sqlite3.Connection, report: Report | None) -> Iterator[None]:
-    """Where the report's kernels can be copied by SQL, its file is there as schema ``report``
-    inside the block.
-
-    SQLite attaches nothing inside a transaction. A file that it does not take (another text
-    encoding) is read row by row.
-    """
-    if report is None or not isinstance(report.kernels, SqlKernels):
-        yield
-        return
-    path = quote(os.fsencode(report.kernels.path.absolute()))
-    with suppress(sqlite3.Error):
-        connection.execute(f"ATTACH ? AS {SCHEMA}", (f"file:{path}?mode=ro&immutable=1",))
+def attached(connection: sqlite3.Connection, path: Path, name: str) -> Iterator[None]:
+    """Inside, the SQLite file at ``path``, to which nobody writes, is there as schema ``name``. Not
+    inside a transaction. Raises sqlite3.Error where SQLite does not take the file."""
+    address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
+    connection.execute(f"ATTACH ? AS {name}", (address,))
     try:
         yield
     finally:
-        if _is_attached(connection):
-            connection.execute(f"DETACH {SCHEMA}")
-
-
-def _is_attached(connection: sqlite3.Connection) -> bool:
-    return any(row[1] == SCHEMA for row in connection.execute("PRAGMA database_list"))
+        with suppress(sqlite3.Error):
+            connection.execute(f"DETACH {name}")
 
 
 def columns_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
@@ -124,40 +114,35 @@ def columns_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
 
 def insert(
     connection: sqlite3.Connection,
-    into: str,
-    fixed: Sequence[str],
-    values: Sequence[str],
+    table: str,
+    run_id: int,
+    columns: Mapping[str, str],
     chunks: Iterable[Sequence[Column]],
 ) -> int:
-    """Insert columns, chunk by chunk, and return the number of rows.
+    """Insert columns of a run, chunk by chunk, and return the number of rows.
 
-    ``into`` names table and columns; ``fixed`` and then ``values`` are the SQL that goes into them,
-    with a ``?`` where a value of the column stands. Last columns that a chunk does not have are
-    NULL. Values of a type that the column does not take are handled as ``checks.fit_type`` says.
+    ``columns``: name -> the SQL that goes into it, with a ``?`` where a value of the column stands.
+    Last columns that a chunk does not have are NULL. Values of a type that the column does not take
+    are handled as ``schema.fit_type`` says.
     """
-    table, _, names = into.rstrip(")").replace("[", "").replace("]", "").partition(" (")
-    written = names.split(", ")[len(fixed) :]
-    mixed = [at for at, name in enumerate(written) if schema.columns(table)[name] == "ANY"]
+    declared = schema.columns(table)
     rows = 0
-    for columns in chunks:
-        columns = list(columns)
-        for at in mixed:
-            if at < len(columns):
-                columns[at] = _without_zero_fractions(columns[at])
+    for chunk in chunks:
+        values = {
+            name: _without_zero_fractions(column) if declared[name] == "ANY" else column
+            for name, column in zip(columns, chunk, strict=False)
+        }
         connection.execute("SAVEPOINT chunk")
         try:
-            _insert_chunk(connection, into, fixed, values, columns)
+            _insert_chunk(connection, table, run_id, columns, values)
         except sqlite3.IntegrityError as error:
             if "cannot store" not in str(error):
                 raise
             connection.execute("ROLLBACK TO chunk")
-            fitted = [
-                checks.fit_type(table, name, column)
-                for name, column in zip(written, columns, strict=False)
-            ]
-            _insert_chunk(connection, into, fixed, values, fitted)
+            fitted = {name: schema.fit_type(table, name, values[name]) for name in values}
+            _insert_chunk(connection, table, run_id, columns, fitted)
         connection.execute("RELEASE chunk")
-        rows += len(columns[0])
+        rows += len(chunk[0])
     return rows
 
 
@@ -175,27 +160,26 @@ def _without_zero_fractions(column: Column) -> Column:
 
 def _insert_chunk(
     connection: sqlite3.Connection,
-    into: str,
-    fixed: Sequence[str],
-    values: Sequence[str],
-    columns: Sequence[Column],
+    table: str,
+    run_id: int,
+    columns: Mapping[str, str],
+    values: Mapping[str, Column],
 ) -> None:
-    """Python 3.11 binds None four times slower than anything else, so a column without values
-    becomes NULL in the SQL, and one with gaps says NULL by a blob that no record holds."""
-    shown, bound = list(fixed), list[Column]()
-    for value, given in zip(values, columns, strict=False):
+    """Python 3.11 binds None four times slower than anything else, so a column without values is
+    left out, and one with gaps says NULL by a blob that no record holds."""
+    shown = {"run_id": str(run_id)} if "run_id" in schema.columns(table) else {}
+    bound: list[Column] = []
+    for name, given in values.items():
         if bound and given[0] is None and given.count(None) == len(given):
-            shown.append("NULL")
             continue
-        column = clean_text.of_column(given)
-        if None not in column:
-            shown.append(value)
-            bound.append(column)
-        else:
-            shown.append(value.replace("?", "nullif(?, x'')"))
-            bound.append([_NOTHING if item is None else item for item in column])
-    shown += ["NULL"] * (len(values) - len(columns))
-    _insert_rows(connection, f"INSERT INTO {into} VALUES ", f"({', '.join(shown)})", bound)
+        column = clean_column(given)
+        shown[name] = columns[name]
+        if None in column:
+            shown[name] = columns[name].replace("?", "nullif(?, x'')")
+            column = [_NOTHING if item is None else item for item in column]
+        bound.append(column)
+    into = f"INSERT INTO {table} ({schema.name_list(shown)}) VALUES "
+    _insert_rows(connection, into, f"({', '.join(shown.values())})", bound)
 
 
 def _insert_rows(
@@ -218,118 +202,60 @@ def _insert_rows(
         connection.executemany(insert_into + ", ".join([row] * number), parts)
 
 
-def write_ranges(
-    connection: sqlite3.Connection, run_id: int, ranges: Iterable[Range]
-) -> tuple[int, int]:
-    """(how many, id of number 0)"""
-    base = next_id(connection, "range")
-    values = [f"? + {base}" if field in ("number", "parent") else "?" for field in Range._fields]
-    names = ", ".join("id" if field == "number" else field for field in Range._fields)
-    return insert(
-        connection, f"range (run_id, {names})", [str(run_id)], values, columns_of(ranges)
-    ), base
-
-
 def _write_shared(
-    connection: sqlite3.Connection,
-    table: str,
-    run_id: int,
-    columns: Sequence[str],
-    rows: Iterable[tuple[Any, ...]],
+    connection: sqlite3.Connection, kept: Shared, run_id: int, rows: Iterable[tuple[Any, ...]]
 ) -> None:
-    """What the rows of a large table refer to; its number comes first."""
-    marks = ", ".join("?" * len(columns))
-    sql = f"INSERT INTO {table} (id, run_id, {', '.join(columns)}) VALUES (?, {run_id:d}, {marks})"
-    connection.executemany(sql, clean_text.of_rows(rows))
+    """Write what the rows of a large table refer to; its number comes first."""
+    columns = dict.fromkeys(("id", *(kept.columns or kept.fields)), "?")
+    insert(connection, kept.table, run_id, columns, columns_of(rows))
 
 
 def write_kernels(
-    connection: sqlite3.Connection,
-    run_id: int,
-    kernels: Iterable[Kernel],
-    first_range: int,
-    family: Callable[[str], str | None],
-) -> KernelRows:
-    """Write the kernels. Their ranges have to be there already."""
-    base, first_name, first_layer = (
-        next_id(connection, f"kernel_{what}") for what in ("launch", "name", "layer")
-    )
-    names: Iterable[tuple[Any, ...]] = ()
-    layers: Iterable[tuple[Any, ...]] = ()
-    rows = -1
-    if isinstance(kernels, SqlKernels) and _is_attached(connection):
+    connection: sqlite3.Connection, run_id: int, kernels: Iterable[Kernel], first: Mapping[str, int]
+) -> tuple[int, bool]:
+    """Write the kernels of a run, inside SQLite where its report is attached.
+
+    Return how many there are, and whether all their values are known to be possible. ``first``: as
+    in ``write_table``.
+    """
+    if isinstance(kernels, SqlKernels):
+        shared = SHARED["kernel_launch"]
+        first = {**first, **{kept.table: next_id(connection, kept.table) for kept in shared}}
         try:
-            rows = _copy_kernels(
-                connection, run_id, kernels, (first_range, first_name, first_layer)
-            )
-            names = ((n + first_name, *texts) for n, texts in kernels.names.items())
-            layers = ((n + first_layer, *layer) for n, layer in kernels.layers.items())
+            rows = _copy_kernels(connection, run_id, kernels, first)
         except sqlite3.Error:
-            # a value is impossible or of another type, or the report is damaged, which the
-            # records say
+            # it is not attached, a value is impossible or of another type, or the report is
+            # damaged, which the records say
             for _ in kernels:
                 pass
-    is_copied = rows >= 0
-    if not is_copied:
-        name_numbers, layer_numbers = _counted_from(first_name), _counted_from(first_layer)
-        values = [f"? + {base}", *["?"] * 4, f"? + {first_range}", *["?"] * len(_AS_RECORDED)]
-        columns = (
-            _launch_columns(name_numbers, layer_numbers, *columns)
-            for columns in columns_of(kernels)
-        )
-        into = f"kernel_launch (run_id, {_LAUNCH_COLUMNS})"
-        rows = insert(connection, into, [str(run_id)], values, columns)
-        names = ((n, *texts) for texts, n in name_numbers.items())
-        layers = ((n, *layer) for layer, n in layer_numbers.items())
-    with_family = ((n, name, short, family(name)) for n, name, short in names)
-    _write_shared(connection, "kernel_name", run_id, ("name", "short_name", "family"), with_family)
-    _write_shared(
-        connection, "kernel_layer", run_id, ("layer", "direction", "layer_source"), layers
-    )
-    return KernelRows(rows, base, are_checked=is_copied)
-
-
-def _launch_columns(
-    names: _Numbers,
-    layers: _Numbers,
-    launch: Column,
-    name: Column,
-    short: Column,
-    layer: Column,
-    direction: Column,
-    step: Column,
-    source: Column,
-    *rest: Column,
-) -> list[Column]:
-    name_ids = list(map(names.__getitem__, zip(name, short, strict=True)))
-    places = zip(layer, direction, source, strict=True)
-    layer_ids = [None if place == _NOWHERE else layers[place] for place in places]
-    return [launch, name_ids, launch, layer_ids, step, *rest]
+        else:
+            for kept, texts in zip(shared, (kernels.names, kernels.layers), strict=True):
+                keys = ((number + first[kept.table], *key) for number, key in texts.items())
+                _write_shared(connection, kept, run_id, keys)
+            return rows, True
+    return write_table(connection, "kernel_launch", Kernel, run_id, kernels, first), False
 
 
 def _copy_kernels(
     connection: sqlite3.Connection,
     run_id: int,
     kernels: SqlKernels,
-    first_ids: tuple[int, int, int],
+    first: Mapping[str, int],
 ) -> int:
     """Copy the rows of the attached report, without one passing through Python, and return how
-    many. ``first_ids``: of ranges, names and layers. Raises sqlite3.Error for a value that cannot
-    be.
-    """
-    first_range, first_name, first_layer = first_ids
+    many. Raises sqlite3.Error for a value that cannot be."""
     # rows come in the order of launches, so that SQLite counts the ids up itself
     values = {
         "run_id": f"{run_id:d}",
         "launch": f"kernel.rowid - {kernels.first_row}",
-        "name_id": f"kernel.{kernels.name_column} + {first_name}",
+        "name_id": f"kernel.{kernels.name_column} + {first['kernel_name']}",
         "layer_id": "stretch.layer_id",
         "step": "stretch.step",
         "range_id": "stretch.range_id",
         **kernels.fields,
     }
-    stretch = ("?", "?", f"nullif(?, -1) + {first_layer}", "nullif(?, -1)")
-    row = f"({', '.join(stretch)}, nullif(?, -1) + {first_range})"
+    layer, span = f"nullif(?, -1) + {first['kernel_layer']}", f"nullif(?, -1) + {first['range']}"
+    row = f"(?, ?, {layer}, nullif(?, -1), {span})"
     connection.execute(
         "CREATE TABLE temp.stretch (first_row INTEGER, last_row INTEGER, layer_id INTEGER, step "
         "INTEGER, range_id INTEGER)"
@@ -342,7 +268,7 @@ def _copy_kernels(
         names = [name for _, name, *_ in table]
         into = names[: 1 + max(map(names.index, values))]
         shown = [
-            checks.require_possible("kernel_launch", name, values.get(name, "NULL"))
+            schema.require_possible("kernel_launch", name, values.get(name, "NULL"))
             for name in into
         ]
         return connection.execute(
@@ -356,20 +282,27 @@ def _copy_kernels(
             connection.execute("DROP TABLE temp.stretch")
 
 
-def write_large(
+def write_table(
     connection: sqlite3.Connection,
     table: str,
     record: type[Any],
     run_id: int,
-    first_kernel: int,
     rows: Iterable[tuple[Any, ...]],
+    first: Mapping[str, int] = MappingProxyType({}),
 ) -> int:
-    """Write one of the tables of ``SHARED``; how many rows. Kernels have to be there already,
-    ``first_kernel`` is the id of launch 0."""
-    shared = SHARED[table]
+    """Write records of a run to their table; how many rows.
+
+    ``first``: table -> id of its number 0. What rows refer to by number has to be there already.
+    """
+    shared = SHARED.get(table, ())
     numbers = [_counted_from(next_id(connection, kept.table)) for kept in shared]
     taken = {field for kept in shared for field in kept.fields}
-    own = [field for field in record._fields if field not in taken]
+    own = [
+        (field, column)
+        for field in record._fields
+        if field not in taken
+        for column in _NUMBERS.get(table, {}).get(field, (field,))
+    ]
     if isinstance(rows, NumberedCounters):
         ids = [numbers[0][metric] for metric in rows.metrics]
         chunks: Iterable[Sequence[Column]] = (
@@ -377,19 +310,20 @@ def write_large(
             for launch, metrics, value, text in rows.chunks()
         )
     else:
+        fields = [field for field, _ in own]
         chunks = (
-            _number_shared(record, own, shared, numbers, columns) for columns in columns_of(rows)
+            _number_shared(record, fields, shared, numbers, chunk) for chunk in columns_of(rows)
         )
-    names = [*own, *(kept.column for kept in shared)]
-    values = [f"? + {first_kernel}" if name == "launch" else "?" for name in names]
-    columns = ", ".join("kernel_id" if name == "launch" else name for name in names)
-    if "launch" in own:
-        written = insert(connection, f"{table} ({columns})", [], values, chunks)
-    else:
-        written = insert(connection, f"{table} (run_id, {columns})", [str(run_id)], values, chunks)
+    columns = dict.fromkeys(
+        [*(column for _, column in own), *(kept.column for kept in shared)], "?"
+    )
+    for name, target in {"id": table, **REFERENCES}.items():
+        if name in columns and target in first:
+            columns[name] = f"? + {first[target]}"
+    written = insert(connection, table, run_id, columns, chunks)
     for kept, known in zip(shared, numbers, strict=True):
         keys = ((number, *key) for key, number in known.items())
-        _write_shared(connection, kept.table, run_id, kept.columns or kept.fields, keys)
+        _write_shared(connection, kept, run_id, keys)
     return written
 
 
@@ -397,7 +331,7 @@ def _number_shared(
     record: type[Any],
     own: Sequence[str],
     shared: Sequence[Shared],
-    numbers: Sequence[_Numbers],
+    numbers: Sequence[_Ids],
     columns: Sequence[Column],
 ) -> list[Column]:
     """Return the columns of some records, with a column of numbers for those that rows share."""

@@ -24,7 +24,7 @@ OLDEST_SQLITE = (3, 37, 0)
 REPLACING = partial(str, encoding="utf-8", errors="replace")
 """How texts are read: somebody else may have written some that are no UTF-8."""
 _MOVE_AWAY = "Name the store with --store, or move this file away and ingest the reports again"
-_DISK_ERRORS = frozenset(
+DISK_ERRORS = frozenset(
     {
         sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_IOERR,
@@ -114,24 +114,20 @@ def folder_locked(path: Path, how: int, seconds: float = 1) -> Iterator[bool | N
     except OSError:
         yield None
         return
+    until = time.monotonic() + seconds
+    is_locked: bool | None = False
     try:
-        yield _lock(folder, how, time.monotonic() + seconds)
+        while is_locked is False and time.monotonic() < until:
+            try:
+                fcntl.flock(folder, how | fcntl.LOCK_NB)
+                is_locked = True
+            except BlockingIOError:
+                time.sleep(0.01)
+            except OSError:
+                is_locked = None
+        yield is_locked
     finally:
         os.close(folder)
-
-
-def _lock(folder: int, how: int, until: float) -> bool | None:
-    while True:
-        try:
-            fcntl.flock(folder, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.01)
-        except OSError:
-            return None
-        else:
-            return True
 
 
 @contextmanager
@@ -149,7 +145,7 @@ def as_store_error(path: Path) -> Iterator[None]:
                 remedy = "Wait for it to end, then try again"
             elif "interrupted" in str(error):  # by Ctrl-C; only that ends a statement here
                 raise KeyboardInterrupt from error
-            elif (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _DISK_ERRORS:
+            elif (getattr(error, "sqlite_errorcode", 0) & 0xFF) in DISK_ERRORS:
                 remedy = "Check free disk space and permissions"
         elif isinstance(error, sqlite3.IntegrityError):
             remedy = (

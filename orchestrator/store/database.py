@@ -1,28 +1,15 @@
-"""Open the store: one SQLite file, migrated, in WAL mode, shared between processes.
-
-Triggers of a store's user do not fire while perfctl writes. SQLite has no switch for them that
-Python 3.11 reaches. Schema changes are part of a transaction, though: triggers are dropped at its
-beginning and created again, word for word, before it is committed. No other process ever sees the
-file without them, and a kill in between leaves them where they were.
-
-What sqlite-utils keeps up to date by triggers (full-text search, ``_counts``) is brought up to date
-in one go instead.
-"""
+"""Open the store: one SQLite file, migrated, in WAL mode, shared between processes."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-import re
 import sqlite3
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
-from perfctl.orchestrator.errors import StoreError, StoreNote
+from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import schema
 from perfctl.orchestrator.store.connection import (
     as_store_error,
@@ -127,7 +114,8 @@ def _prepare_writing(connection: sqlite3.Connection) -> None:
     set_journal_mode(connection, "WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA foreign_keys = ON")
-    _create(connection)
+    if version_of(connection) == 0:
+        _create(connection)
     _make_views(connection)
 
 
@@ -150,33 +138,24 @@ def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
         raise StoreError(problem, "Open it once with perfctl 1.0.0, which upgrades it")
     if version > schema.VERSION:
         row = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
-        written_by = row and row[0]
-        is_newer = _release_numbers(written_by) > _release_numbers(__version__)
-        install = f"{written_by} or later" if is_newer else f"later than {__version__}"
+        problem = f"{path}: its schema is version {version}, perfctl {__version__} knows"
         raise StoreError(
-            f"{path}: its schema is version {version}, this perfctl knows {schema.VERSION}",
-            f"Install perfctl {install}, or name another store with --store",
+            f"{problem} {schema.VERSION}; perfctl {row and row[0]} wrote the store",
+            "Install a later perfctl, or name another store with --store",
         )
     return version
 
 
-def _release_numbers(version: object) -> tuple[int, ...]:
-    """Return the numbers of a release, or of the release that a version leads to: 2.0.0.dev0."""
-    numbers = re.fullmatch(r"(\d+(?:\.\d+)*)(?:\.dev\d+)?", str(version))
-    return tuple(map(int, numbers[1].split("."))) if numbers else ()
-
-
 def _create(connection: sqlite3.Connection) -> None:
-    """Make the tables of a new store."""
-    if version_of(connection) != 0:
-        return
-    with transaction(connection):
-        if version_of(connection) != 0:  # another process was faster
+    """Make the tables of a new store, unless another process is faster."""
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        if version_of(connection) != 0:
             return
         for statement in schema.statements():
             connection.execute(statement)
-        facts = (("created_at", now()), ("written_by", schema.SINCE))
-        connection.executemany("INSERT INTO store_info (key, value) VALUES (?, ?)", facts)
+        facts = "('created_at', strftime('%Y-%m-%dT%H:%M:%SZ', 'now')), ('written_by', ?)"
+        connection.execute(f"INSERT INTO store_info (key, value) VALUES {facts}", (schema.SINCE,))
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {schema.VERSION}")
 
@@ -238,87 +217,3 @@ def _remove_empty(path: Path) -> None:
 
 def _pragma(connection: sqlite3.Connection, text: str) -> object:
     return connection.execute(f"PRAGMA {text}").fetchone()[0]
-
-
-@contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or none of it; waits for other writers before it begins. Triggers of the store's
-    user do not fire."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        with _triggers_set_aside(connection):
-            yield
-    except BaseException:
-        if connection.in_transaction:  # SQLite itself rolls back after some errors
-            connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-class Trigger(NamedTuple):
-    """One trigger as the file keeps it."""
-
-    name: str
-    table: str
-    sql: str
-
-
-@contextmanager
-def _triggers_set_aside(connection: sqlite3.Connection) -> Iterator[None]:
-    """Inside, no trigger of the file fires. An error's ROLLBACK brings them back.
-
-    Warns (StoreNote) of triggers that would have fired.
-    """
-    rows = connection.execute(
-        "SELECT name, tbl_name, sql FROM main.sqlite_master WHERE type = 'trigger' ORDER BY rowid"
-    )
-    triggers = list(map(Trigger._make, rows))
-    for trigger in triggers:
-        connection.execute(f"DROP TRIGGER main.{quote_name(trigger.name)}")
-    before = connection.total_changes
-    yield
-    silent = [trigger for trigger in triggers if trigger.table.lower() in schema.tables()]
-    if silent and connection.total_changes != before:
-        refreshed = _refresh(connection, silent)
-        path = connection.execute("PRAGMA database_list").fetchone()[2]
-        names = ", ".join(f"{trigger.name} on {trigger.table}" for trigger in silent)
-        instead = f"; brought up to date instead: {', '.join(refreshed)}" if refreshed else ""
-        warnings.warn(
-            f"{path}: triggers do not fire while perfctl writes ({names}){instead}",
-            StoreNote,
-            stacklevel=1,
-        )
-    for trigger in triggers:
-        connection.execute(trigger.sql)
-
-
-def _refresh(connection: sqlite3.Connection, silent: Sequence[Trigger]) -> list[str]:
-    """Bring up to date what sqlite-utils keeps by triggers on these tables; return its names.
-
-    What SQLite cannot rebuild (a tokenizer that is not here) stays as it is, and out of the list.
-    """
-    from sqlite_utils import Database  # 0.7 s, for a few stores only
-
-    store = Database(connection, recursive_triggers=False, execute_plugins=False)
-    refreshed = []
-    for table in map(store.table, dict.fromkeys(trigger.table for trigger in silent)):
-        if index := table.detect_fts():
-            with suppress(sqlite3.Error):
-                table.rebuild_fts()
-                refreshed.append(index)
-    counted = {
-        trigger.table
-        for trigger in silent
-        if trigger.name.lower() == f"{trigger.table}_counts_insert".lower()
-    }
-    if counted and "_counts" in store.table_names():
-        rows = [{"table": table, "count": store.table(table).count} for table in sorted(counted)]
-        with suppress(sqlite3.Error):
-            store.table("_counts").upsert_all(rows, pk="table")
-            refreshed.append("_counts")
-    return refreshed
-
-
-def now() -> str:
-    """UTC, ISO 8601, to the second."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -3,16 +3,13 @@ passes through Python."""
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from urllib.parse import quote
 
-from perfctl.orchestrator.store import schema
-from perfctl.orchestrator.store.database import transaction
+from perfctl.orchestrator.store import bulk, schema
 from perfctl.orchestrator.store.write import (
     SweepFacts,
     find_artifact,
@@ -20,35 +17,19 @@ from perfctl.orchestrator.store.write import (
     forget_failed,
     insert_row,
     sweep_number,
+    transaction,
     unchecked,
 )
 
 PART = "part"
 """What the store that is copied from is called in SQL."""
-_REFERENCES: Mapping[str, Mapping[str, str]] = {
-    "range": {"parent": "range"},
-    "kernel_launch": {"name_id": "kernel_name", "layer_id": "kernel_layer", "range_id": "range"},
-    "metric_value": {"kernel_id": "kernel_launch", "metric_id": "metric"},
-    "op_instance": {"signature_id": "op_signature", "stack_id": "stack"},
-    "derived_value": {"kernel_id": "kernel_launch", "rule_id": "derived_rule"},
-    "source_counter": {"kernel_id": "kernel_launch", "file_id": "source_file"},
-}
-"""Table -> column -> the table whose ids it holds."""
 _BY_ROW = ("store_info", "sweep", "device", "run", "run_device")
 """Tables that are not copied as they are."""
 
 
-@contextmanager
-def attached(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """Inside, the store at ``path``, to which nobody writes, can be copied from. Not inside a
-    transaction."""
-    address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
-    connection.execute(f"ATTACH ? AS {PART}", (address,))
-    try:
-        yield
-    finally:
-        with suppress(sqlite3.Error):
-            connection.execute(f"DETACH {PART}")
+def attached(connection: sqlite3.Connection, path: Path) -> AbstractContextManager[None]:
+    """Inside, the store at ``path``, to which nobody writes, can be copied from."""
+    return bulk.attached(connection, path, PART)
 
 
 def run_numbers(connection: sqlite3.Connection) -> list[int]:
@@ -147,7 +128,7 @@ def _copy_tables(connection: sqlite3.Connection, old: int, new: int) -> None:
             ).fetchone()
             if numbers[table] is None:
                 continue
-        refers = {"id": table, "run_id": "run", **_REFERENCES.get(table, {})}
+        refers = {"id": table, "run_id": "run", **bulk.REFERENCES}
         values = (
             f"{name} + :{refers[name]}" if refers.get(name) in numbers else schema.name_list([name])
             for name in names
@@ -162,5 +143,5 @@ def _tables() -> list[str]:
     names = [name for name in schema.tables() if name not in _BY_ROW]
     return sorted(
         names,
-        key=lambda name: (name in _REFERENCES and name != "range", name != "kernel_launch", name),
+        key=lambda name: (name in bulk.SHARED, name != "kernel_launch", name),
     )

@@ -25,7 +25,7 @@ from perfctl.orchestrator.store.connection import (
     set_journal_mode,
     version_of,
 )
-from perfctl.orchestrator.store.schema import name_list, quote_name
+from perfctl.orchestrator.store.schema import quote_name
 
 OLD_VERSION = 4
 """``PRAGMA user_version`` of stores that perfctl 1.0 wrote."""
@@ -117,14 +117,17 @@ def _replace(path: Path, copy: Path) -> None:
     shutil.copymode(path, copy)
     with suppress(PermissionError):
         os.chown(copy, owner.st_uid, owner.st_gid)
-    for target, is_folder in ((copy, False), (path.parent, True)):
-        if is_folder:
-            copy.replace(path)
-        number = os.open(target, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
+    _sync(copy)
+    copy.replace(path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def _rebuild(new: sqlite3.Connection) -> None:
@@ -172,7 +175,12 @@ def _rebuild_table(new: sqlite3.Connection, table: str, statement: str) -> None:
     new.execute(f"ALTER TABLE {table} RENAME TO {old}")
     new.execute(statement)
     types = schema.columns(table)
-    values = {name_list([name]): _as_integer(name, types[name]) for name in types}
+    # in a column of whole numbers, 1.0 kept fractions
+    whole = "CASE typeof({0}) WHEN 'real' THEN CAST(round({0}) AS INTEGER) ELSE {0} END"
+    values = {}
+    for name, declared in types.items():
+        column = schema.name_list([name])
+        values[column] = whole.format(column) if declared == "INTEGER" else column
     for _, name, kind, needed, default, _, hidden in new.execute(f"PRAGMA table_xinfo({old})"):
         if name.lower() in types or name in DROPPED.get(table, ()):
             continue
@@ -188,13 +196,3 @@ def _rebuild_table(new: sqlite3.Connection, table: str, statement: str) -> None:
         f"INSERT INTO {table} ({', '.join(values)}) SELECT {', '.join(values.values())} FROM {old}"
     )
     new.execute(f"DROP TABLE {old}")
-
-
-def _as_integer(name: str, declared: str) -> str:
-    """Return the SQL of a column's value: in a column of whole numbers, 1.0 kept fractions."""
-    column = name_list([name])
-    if declared != "INTEGER":
-        return column
-    return (
-        f"CASE typeof({column}) WHEN 'real' THEN CAST(round({column}) AS INTEGER) ELSE {column} END"
-    )

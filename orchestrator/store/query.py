@@ -6,12 +6,11 @@ A SELECT can neither change the store nor reach another file, nor run for ever.
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,28 +42,9 @@ PARTS = frozenset(
     | {"op_signature", "op_instance", "derived_rule", "derived_value"}
 )
 """Tables that the views put together, and the file's own record."""
-_OF_LAUNCHES = (
-    "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id IN (SELECT value FROM "
-    "json_each(:runs)))"
-)
-_WHERE = {
-    "run": "id IN (SELECT value FROM json_each(:runs))",
-    "sweep": "id IN (SELECT sweep_id FROM run WHERE id IN (SELECT value FROM json_each(:runs)))",
-    "device": (
-        "id IN (SELECT device_id FROM run_device WHERE run_id IN (SELECT value FROM "
-        "json_each(:runs)) UNION SELECT device_id FROM run WHERE id IN (SELECT value FROM "
-        "json_each(:runs)))"
-    ),
-    "counter": _OF_LAUNCHES,
-    "derived_count": _OF_LAUNCHES,
-    "source_counter": _OF_LAUNCHES,
-}
-
 FOUND_COLUMNS = ("what", "name", "kind", "runs", "launches", "duration_ns")
 """Of ``names_like``: kernel or layer, its name, family or class, runs it is in, launches and their
 time in all of them."""
-_SHORTEST_WORD = 3
-"""Letters; the index holds every three that follow each other."""
 _NAMES = """
 WITH launched AS (
     SELECT name_id, layer_id, count(*) AS launches, sum(duration_ns) AS ns
@@ -175,14 +155,9 @@ def _columns_in(sql: str) -> str:
 
 
 def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
-    """Kernels and layers whose name holds every word of ``text``, the closest first; see
-    FOUND_COLUMNS.
-
-    The words may stand anywhere in a name, in either case. The index is made in memory and thrown
-    away: there are thousands of names where there are millions of launches, and an index in the
-    store would go stale whenever its user deletes a run by hand. Raises UsageError for no words.
-    """
-    words = text.split()
+    """Kernels and layers whose name holds every word of ``text``, anywhere and in either case, the
+    shortest first; see FOUND_COLUMNS. Raises UsageError for no words."""
+    words = text.casefold().split()
     if not words:
         raise UsageError(
             "`search` is empty",
@@ -190,21 +165,8 @@ def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
         )
     with database.reading(store) as connection:
         rows = [row for row in connection.execute(_NAMES) if isinstance(row[1], str)]
-    indexed = " ".join(
-        '"' + word.replace('"', '""') + '"' for word in words if len(word) >= _SHORTEST_WORD
-    )
-    with closing(sqlite3.connect(":memory:")) as index:
-        index.execute("CREATE VIRTUAL TABLE names USING fts5(name, tokenize = 'trigram')")
-        index.executemany(
-            "INSERT INTO names (rowid, name) VALUES (?, ?)",
-            ((number, row[1]) for number, row in enumerate(rows)),
-        )
-        order = "names MATCH ? ORDER BY rank" if indexed else "? = ''"
-        hits = [
-            rows[number]
-            for (number,) in index.execute(f"SELECT rowid FROM names WHERE {order}", (indexed,))
-        ]
-    return [row for row in hits if all(word.casefold() in row[1].casefold() for word in words)]
+    hits = [row for row in rows if all(word in row[1].casefold() for word in words)]
+    return sorted(hits, key=lambda row: len(row[1]))
 
 
 def table_names() -> tuple[str, ...]:
@@ -224,8 +186,8 @@ def columns_of(table: str) -> list[tuple[Column, str]]:
 
 def count_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> int:
     """Rows that ``table_rows`` would give."""
-    where, bound = _limits(table, runs)
-    return int(connection.execute(f"SELECT count(*) FROM {table}{where}", bound).fetchone()[0])
+    where = _where(table, runs)
+    return int(connection.execute(f"SELECT count(*) FROM {table}{where}").fetchone()[0])
 
 
 def table_rows(
@@ -236,28 +198,35 @@ def table_rows(
 
     A million rows are never in memory at once.
     """
-    where, bound = _limits(table, runs)
     order = "id" if table == "kernel" else "rowid"
-    sql = f"SELECT {schema.name_list(schema.columns(table))} FROM {table}{where} ORDER BY {order}"
-    # "yield from" closes the cursor, after its database at a Ctrl-C
-    for row in connection.execute(sql, bound):  # noqa: UP028
-        yield row
+    yield from _rows(connection, table, f"{_where(table, runs)} ORDER BY {order}")
 
 
 def rows_of_run(connection: sqlite3.Connection, table: str, run: int) -> Iterator[tuple[Any, ...]]:
     """Rows of one run in one of ``table_names()`` that has some, read by its index: nothing
     is sorted."""
-    has_run = "run_id" in schema.columns(table)
-    where = (
-        "run_id = ?" if has_run else "kernel_id IN (SELECT id FROM kernel_launch WHERE run_id = ?)"
-    )
-    sql = f"SELECT {schema.name_list(schema.columns(table))} FROM {table} WHERE {where}"
-    for row in connection.execute(sql, (run,)):  # noqa: UP028 - the same
+    yield from _rows(connection, table, _where(table, [run]))
+
+
+def _rows(connection: sqlite3.Connection, table: str, ending: str) -> Iterator[tuple[Any, ...]]:
+    sql = f"SELECT {schema.name_list(schema.columns(table))} FROM {table}{ending}"
+    # "yield from" closes the cursor, after its database at a Ctrl-C
+    for row in connection.execute(sql):  # noqa: UP028
         yield row
 
 
-def _limits(table: str, runs: Sequence[int] | None) -> tuple[str, dict[str, str]]:
+def _where(table: str, runs: Sequence[int] | None) -> str:
+    """Return the SQL that finds the rows of these runs; nothing for all rows."""
     if runs is None:
-        return "", {}
-    where = _WHERE.get(table, "run_id IN (SELECT value FROM json_each(:runs))")
-    return f" WHERE {where}", {"runs": json.dumps(list(runs))}
+        return ""
+    chosen = f"IN ({', '.join(f'{run:d}' for run in runs)})"
+    if table == "run":
+        return f" WHERE id {chosen}"
+    if table == "sweep":
+        return f" WHERE id IN (SELECT sweep_id FROM run WHERE id {chosen})"
+    if table == "device":
+        seen = f"SELECT device_id FROM run_device WHERE run_id {chosen}"
+        return f" WHERE id IN ({seen} UNION SELECT device_id FROM run WHERE id {chosen})"
+    if "run_id" in schema.columns(table):
+        return f" WHERE run_id {chosen}"
+    return f" WHERE kernel_id IN (SELECT id FROM kernel_launch WHERE run_id {chosen})"

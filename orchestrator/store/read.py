@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import fields
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import schema
+from perfctl.orchestrator.store.connection import REPLACING
 from perfctl.records import report as records
 from perfctl.records.paper import LayerCall, OpShape, read_op_shape
 from perfctl.records.report import CODE, DerivedCount
@@ -38,8 +40,19 @@ OF_REPORT = (
 )
 """Columns of run that are fields of Report under the same name."""
 
-_NUMBERS = {"number": "id - :base", "parent": "parent - :base", "range_number": "range_id - :base"}
-"""Numbers of a run's ranges, which in the store go on from run to run."""
+_FIRST_RANGE = "(SELECT coalesce(min(id), 0) FROM range WHERE run_id = :run)"
+_RANGE_NUMBERS = {
+    "range": {"number": f"id - {_FIRST_RANGE}", "parent": f"parent - {_FIRST_RANGE}"},
+    "kernel": {"range_number": f"range_id - {_FIRST_RANGE}"},
+}
+"""Table -> numbers of a run's ranges, which in the store go on from run to run."""
+_ONE_OF_EACH_KIND = """
+AND id IN (SELECT min(id) FROM kernel_launch WHERE run_id = :run GROUP BY
+    name_id, layer_id, grid_x, grid_y, grid_z, block_x, block_y, block_z, step IS NULL,
+    duration_ns IS NULL,
+    range_id IN (SELECT id FROM range WHERE run_id = :run AND phase = 'optimizer'))
+"""
+_STEPS_AND_OPTIMIZER = "AND (phase = 'optimizer' OR name LIKE 'perfctl:step:%')"
 
 WAITING = ("aten::copy_", "aten::_local_scalar_dense", "aten::nonzero", *records.WAITS)
 """Operators that may convert values, or wait for the GPU, and calls that do."""
@@ -67,13 +80,6 @@ GROUP BY name, short_name, file, line, CASE WHEN line IS NULL THEN address END
 ORDER BY coalesce(sum(samples), 0) DESC, coalesce(sum(inst_executed), 0) DESC, name, min(address)
 """
 """SQLite takes the columns without an aggregate from the row of max()."""
-
-_STUDY_RUNS = """
-SELECT run.id, profiler, workload, batch_size, mode, precision, coalesce(device.name, device.kind),
-       variant, status
-FROM run LEFT JOIN device ON device.id = run.device_id ORDER BY run.id
-"""
-Group = tuple[object, ...]
 
 _STEP_LENGTHS = """
 SELECT run_id, sum(CASE phase WHEN 'step' THEN duration_ns
@@ -237,8 +243,23 @@ def _served(connection: sqlite3.Connection) -> dict[int, str]:
 
 
 def load(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
-    """Whole runs, in the order asked for. Raises StoreError when one is not there."""
-    return [_load(connection, run_id) for run_id in ids]
+    """Whole runs, in the order asked for. Raises StoreError when one is not there.
+
+    Only a run with a text that is no UTF-8 is read with tolerance, which takes a quarter longer.
+    """
+    runs, before = [], connection.text_factory
+    for run_id in ids:
+        try:
+            connection.text_factory = str
+            runs.append(_load(connection, run_id))
+        except sqlite3.OperationalError as error:
+            if "decode" not in str(error):
+                raise
+            connection.text_factory = REPLACING
+            runs.append(_load(connection, run_id))
+        finally:
+            connection.text_factory = before
+    return runs
 
 
 def outline(connection: sqlite3.Connection, run_id: int) -> Run:
@@ -255,6 +276,21 @@ def outline(connection: sqlite3.Connection, run_id: int) -> Run:
         devices=_devices(connection, run_id, row["device_id"]),
     )
     return _run(row, report)
+
+
+def load_launch_kinds(connection: sqlite3.Connection, run_id: int) -> Run:
+    """Return a run with what derived counts follow from, and with one launch of each kind: name,
+    grid, layer and part of the step tell kinds apart."""
+    run = outline(connection, run_id)
+    report = replace(
+        run.report,
+        environment=_environment(connection, run_id),
+        kernels=read_table(connection, records.Kernel, "kernel", run_id, _ONE_OF_EACH_KIND),
+        ranges=read_table(connection, records.Range, "range", run_id, _STEPS_AND_OPTIMIZER),
+        steps=tuple(read_table(connection, records.Step, "step", run_id)),
+        ops=tuple(op_shapes(connection, run_id)),
+    )
+    return replace(run, report=report)
 
 
 def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
@@ -312,9 +348,6 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
 
 def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Report:
     run_id = row["id"]
-    ((base,),) = connection.execute(
-        "SELECT coalesce(min(id), 0) FROM range WHERE run_id = ?", (run_id,)
-    )
     same: dict[str, Any] = {name: row[name] for name in OF_REPORT}
     for name, (table, record) in TABLES.items():
         rows = read_table(connection, record, table, run_id)
@@ -325,15 +358,19 @@ def _report(connection: sqlite3.Connection, row: dict[str, Any]) -> records.Repo
         form=row["form"] or "",
         tool_version=row["profiler_version"],
         devices=_devices(connection, run_id, row["device_id"]),
-        environment=dict(
-            connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))
-        ),
-        kernels=read_table(connection, records.Kernel, "kernel", run_id, "id", base),
+        environment=_environment(connection, run_id),
+        kernels=read_table(connection, records.Kernel, "kernel", run_id),
         counters=_counters(connection, run_id),
-        ranges=read_table(connection, records.Range, "range", run_id, "id", base),
+        ranges=read_table(connection, records.Range, "range", run_id),
         ops=tuple(op_shapes(connection, run_id)),
         waiting_calls=_waiting_calls(connection, run_id),
         **same,
+    )
+
+
+def _environment(connection: sqlite3.Connection, run_id: int) -> dict[str, str]:
+    return dict(
+        connection.execute("SELECT key, value FROM environment WHERE run_id = ?", (run_id,))
     )
 
 
@@ -345,28 +382,21 @@ def _dicts(connection: sqlite3.Connection, sql: str, *parameters: Any) -> list[d
 
 
 def read_table(
-    connection: sqlite3.Connection,
-    record: type[R],
-    table: str,
-    run_id: int,
-    order: str = "rowid",
-    base: int | None = None,
+    connection: sqlite3.Connection, record: type[R], table: str, run_id: int, only: str = ""
 ) -> list[R]:
-    """All of a table's rows of one run; its columns are named as the record's fields, but for those
-    of _NUMBERS, which are counted from ``base``."""
-    numbered = {} if base is None else {"base": base}
-    rows = connection.execute(
-        _select(record._fields, table, order, bool(numbered)), {"run": run_id, **numbered}
-    )
+    """Return a table's rows of one run, all or those that ``only`` selects; its columns are named
+    as the record's fields, except for numbers of ranges."""
+    rows = connection.execute(_select(record._fields, table, only), {"run": run_id})
     return list(map(partial(tuple.__new__, record), rows))
 
 
 @cache
-def _select(fields: tuple[str, ...], table: str, order: str, numbered: bool) -> str:
-    """The same text for every run, so that SQLite need not compile it again."""
-    instead = (_NUMBERS if numbered else {}) | _PROSE
+def _select(fields: tuple[str, ...], table: str, only: str) -> str:
+    """Return the same text for every run, so that SQLite need not compile it again."""
+    instead = _RANGE_NUMBERS.get(table, {}) | _PROSE
     columns = ", ".join(instead.get(field) or schema.name_list([field]) for field in fields)
-    return f"SELECT {columns} FROM {table} WHERE run_id = :run ORDER BY {order}"
+    order = "id" if table == "kernel" else "rowid"
+    return f"SELECT {columns} FROM {table} WHERE run_id = :run {only} ORDER BY {order}"
 
 
 def op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.OpCall]:
@@ -380,17 +410,12 @@ def _waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records
     """Calls of WAITING that launched a kernel or waited, of a run with kernels: shapes, types and
     stacks with them."""
     marks = ", ".join("?" * len(WAITING))
-    seek = (
-        "SELECT EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ?)"
-        f" AND EXISTS (SELECT 1 FROM op_signature WHERE run_id = ? AND name IN ({marks}))"
-    )
-    if not connection.execute(seek, (run_id, run_id, *WAITING)).fetchone()[0]:
-        return ()
     waiting = (
         f"{_OP_CALLS} AND name IN ({marks}) AND (device_ns > 0 OR op_call.duration_ns >= 5000)"
-        " ORDER BY op_call.rowid"
+        " AND EXISTS (SELECT 1 FROM kernel_launch WHERE run_id = ?) ORDER BY op_call.rowid"
     )
-    return tuple(map(records.OpCall._make, connection.execute(waiting, (run_id, *WAITING))))
+    rows = connection.execute(waiting, (run_id, *WAITING, run_id))
+    return tuple(map(records.OpCall._make, rows))
 
 
 def derived_counts(
@@ -459,53 +484,6 @@ def last_change(connection: sqlite3.Connection) -> str:
     return str(connection.execute("SELECT coalesce(max(ingested_at), '') FROM run").fetchone()[0])
 
 
-def newest_studies(
-    connection: sqlite3.Connection, ids: Collection[int], most: int
-) -> tuple[list[int], int]:
-    """(ids of the runs of the ``most`` studies with the newest runs, oldest run first; how many
-    studies were left out).
-
-    A study is what ``analyse.grouping.studies`` makes of the same runs. Points of a bench share a
-    part of the page, and are never left out; a run that failed before its device was known stays
-    with the studies of its workload.
-    """
-    wanted = set(ids)
-    groups: dict[Group, list[int]] = {}
-    bench: list[int] = []
-    unsure: list[tuple[int, str, str | None]] = []
-    for (
-        run_id,
-        profiler,
-        workload,
-        batch,
-        mode,
-        precision,
-        device,
-        variant,
-        status,
-    ) in connection.execute(_STUDY_RUNS):
-        if run_id not in wanted:
-            continue
-        if workload is None or batch is None:
-            groups[("foreign", run_id)] = [run_id]
-        elif workload == "families" and profiler == "none":
-            bench.append(run_id)
-        elif status == "failed" and (device is None or precision is None):
-            unsure.append((run_id, workload, mode))
-        else:
-            groups.setdefault((workload, mode, precision, device, variant), []).append(run_id)
-    for run_id, workload, mode in unsure:
-        home = next(
-            (group for group in groups if group[:1] == (workload,)),
-            (workload, mode, None, None, None),
-        )
-        groups.setdefault(home, []).append(run_id)
-    kept = sorted(groups.values(), key=max)[-most:]
-    return sorted([*bench, *(run_id for group in kept for run_id in group)]), len(groups) - len(
-        kept
-    )
-
-
 def bench_run_ids(connection: sqlite3.Connection) -> list[int]:
     """Whole runs of networks of the families, without a profiler, oldest first."""
     return [number for number, *_ in connection.execute(_BENCH_POINTS)]
@@ -516,18 +494,13 @@ def fastest_bench_runs(connection: sqlite3.Connection) -> tuple[list[int], list[
 
     What disturbs a run makes it slower, never faster.
     """
-    lengths: dict[int, list[int]] = {}
+    lengths: dict[int, list[int]] = defaultdict(list)
     for run_id, length in connection.execute(_STEP_LENGTHS):
         if length:
-            lengths.setdefault(run_id, []).append(length)
-    best: dict[tuple[object, ...], int] = {}
-    points = {
-        run_id: tuple(point)
-        for run_id, *point in connection.execute(_BENCH_POINTS)
-        if run_id in lengths
-    }
-    for run_id, point in points.items():
-        if point not in best or median(lengths[run_id]) < median(lengths[best[point]]):
-            best[point] = run_id
-    fastest = sorted(best.values())
-    return fastest, sorted(points.keys() - set(fastest))
+            lengths[run_id].append(length)
+    points: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for run_id, *point in connection.execute(_BENCH_POINTS):
+        if run_id in lengths:
+            points[tuple(point)].append(run_id)
+    fastest = {min(runs, key=lambda run: median(lengths[run])) for runs in points.values()}
+    return sorted(fastest), sorted({*chain.from_iterable(points.values())} - fastest)

@@ -1,4 +1,5 @@
-"""The schema of the store: ``schema.sql``, what its comments say, and whether a file has it.
+"""The schema of the store: ``schema.sql``, what its comments say, whether a file has it, and which
+values its columns may have.
 
 Every column says in its comment ``meaning; unit; NULL: when``, in that order. ``docs/schema.md`` is
 made from these comments (``python -m perfctl.orchestrator.store.schema > docs/schema.md``), and
@@ -13,13 +14,23 @@ from __future__ import annotations
 import re
 import sqlite3
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cache
+from math import inf, isfinite
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from perfctl.orchestrator.errors import StoreError
+from perfctl.records.possible import (
+    FINITE,
+    HOTTEST_C,
+    LATEST_NS,
+    LONGEST_NS,
+    MOST_COUNT,
+    MOST_WATTS,
+    most,
+)
 
 VERSION = 5
 """``PRAGMA user_version`` of a store that perfctl writes."""
@@ -40,6 +51,31 @@ WHERE t.schema = 'main' AND t.type = 'table' AND t.strict AND NOT t.wr
 """
 """(table, column, type) of plain STRICT tables, and the foreign keys by which rows of a run go with
 their run."""
+
+_Between = tuple[float, float]
+_COUNT = (0, MOST_COUNT)
+_START = (-LONGEST_NS, LATEST_NS)
+"""``start_ns`` and ``at_ns`` lie on a report's own clock, which may count from 1970 or from
+somewhere inside the run."""
+_COUNTED = ("ns", "count", "byte", "byte/s", "FLOP", "Hz")
+"""Units of what is 0 or more, and at most what its name allows."""
+_BY_UNIT: Mapping[str, _Between] = {
+    "0..1": (0, 1),
+    "W": (0, MOST_WATTS),
+    "J": (0, FINITE),
+    "degree Celsius": (-HOTTEST_C, HOTTEST_C),
+    "base units": (0, FINITE),
+}
+_BY_NAME: Mapping[str, _Between] = {
+    "run.rank": _COUNT,
+    "step.number": _COUNT,
+    "operation.memory_bytes": (-MOST_COUNT, MOST_COUNT),  # what it gave back is below 0
+}
+IMPOSSIBLE = -(1 << 63)
+"""A whole number that no column may have."""
+NO_NUMBER: set[tuple[str, str]] = set()
+"""(table, column) of ids and ordinals, which need no limits, that this process was given something
+else for."""
 
 
 class Column(NamedTuple):
@@ -125,6 +161,54 @@ def name_list(names: Iterable[str]) -> str:
 def quote_name(name: str) -> str:
     """Return a name of the user's as SQL takes it."""
     return '"' + name.replace('"', '""') + '"'
+
+
+@cache
+def possible(table: str) -> Mapping[str, _Between]:
+    """Return column -> the smallest and the largest value that there can be, by its unit."""
+    limits: dict[str, _Between] = {}
+    for column in tables()[table].columns:
+        name, unit = column.name, column.unit.split(",")[0]
+        if name in ("start_ns", "at_ns"):
+            limits[name] = _START
+        elif f"{table}.{name}" in _BY_NAME:
+            limits[name] = _BY_NAME[f"{table}.{name}"]
+        elif unit in _COUNTED:
+            limits[name] = (0, most(name))
+        elif unit in _BY_UNIT:
+            limits[name] = _BY_UNIT[unit]
+        elif columns(table)[name] == "REAL":
+            limits[name] = (-FINITE, FINITE)
+    return limits
+
+
+def require_possible(table: str, column: str, value: str) -> str:
+    """Return SQL of a value that ends the statement with an error if the value cannot be."""
+    if column not in possible(table):
+        return value
+    low, high = possible(table)[column]
+    error = f"abs({IMPOSSIBLE})"  # SQLite has no positive number for it
+    return f"CASE WHEN {value} NOT BETWEEN {low!r} AND {high!r} THEN {error} ELSE {value} END"
+
+
+def fit_type(table: str, column: str, values: Sequence[Any]) -> list[Any]:
+    """Return a column's values as a STRICT table takes them: fractions of a whole number are
+    rounded, and what is no number becomes one that ``refuse_impossible`` refuses."""
+    declared = columns(table)[column]
+    if declared == "TEXT":
+        return [repr(value) if isinstance(value, bytes) else value for value in values]
+    is_integer = declared == "INTEGER"
+    if is_integer and column not in possible(table):
+        NO_NUMBER.add((table, column))
+
+    def fitted(value: Any) -> Any:
+        if isinstance(value, float) and (isfinite(value) or not is_integer):
+            return round(value) if is_integer else value
+        if value is None or isinstance(value, int):
+            return value
+        return IMPOSSIBLE if is_integer else -inf
+
+    return list(map(fitted, values))
 
 
 def check_tables(connection: sqlite3.Connection, path: Path) -> None:

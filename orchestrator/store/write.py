@@ -1,31 +1,64 @@
-"""Records into the store: one run is one transaction."""
+"""Records into the store: one run is one transaction.
+
+Triggers of a store's user do not fire while perfctl writes. SQLite has no switch for them that
+Python 3.11 reaches. Schema changes are part of a transaction, though: triggers are dropped at its
+beginning and created again, word for word, before it is committed. No other process ever sees the
+file without them, and a kill in between leaves them where they were.
+
+What sqlite-utils keeps up to date by triggers (full-text search, ``_counts``) is brought up to date
+in one go instead.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
-from functools import lru_cache
-from pathlib import Path
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, ClassVar
 
-from perfctl.orchestrator.store import bulk, checks, clean_text, schema
-from perfctl.orchestrator.store.database import now, transaction
+from perfctl.orchestrator.errors import StoreNote
+from perfctl.orchestrator.store import bulk, schema
 from perfctl.orchestrator.store.read import OF_REPORT, SHAPE_COLUMNS, TABLES
-from perfctl.records.errors import ReportError
+from perfctl.records.bulk import SqlKernels
 from perfctl.records.paper import LayerCall, OpShape
-from perfctl.records.possible import is_moment
-from perfctl.records.report import Counter, DerivedCount, Gap, OpCall, Report, SourceCounter
-from perfctl.redact import mask, mask_line, mask_words
+from perfctl.records.possible import FINITE, MOST_COUNT, is_moment
+from perfctl.records.report import (
+    Counter,
+    DerivedCount,
+    Gap,
+    Kernel,
+    OpCall,
+    Range,
+    Report,
+    SourceCounter,
+)
+from perfctl.redact import (
+    LONGEST,
+    clean,
+    clean_row,
+    counting_cuts,
+    keep_facts,
+    mask,
+    mask_line,
+    mask_words,
+)
 
-LARGE: Mapping[str, tuple[str, type[Any]]] = {
+NUMBERED: Mapping[str, tuple[str, type[Any]]] = {
+    "ranges": ("range", Range),
+    "kernels": ("kernel_launch", Kernel),
     "counters": ("metric_value", Counter),
     "source_counters": ("source_counter", SourceCounter),
     "op_calls": ("op_instance", OpCall),
 }
-"""Field of Report -> (its table, its record), where rows share names: see ``bulk.SHARED``."""
+"""Field of Report -> (its table, its record), where rows have an id; others refer to the first
+two."""
+_ABOUT_A_RUN = ("run_device", "environment", "gap", "diagnostic", "feature")
+"""Tables that say something of every run."""
 COUNTED: Mapping[str, str] = {
     "kernels": "kernel_launch",
     "counters": "metric_value",
@@ -36,6 +69,17 @@ COUNTED: Mapping[str, str] = {
     "op_calls": "op_instance",
 }
 """Field of Written -> the table whose rows it counts."""
+_VIEWED = {
+    "kernel_launch": "kernel",
+    "op_instance": "op_call",
+    "derived_value": "derived_count",
+    "metric_value": "counter",
+}
+"""Table -> the view through which it is read."""
+_TOO_LOW: Mapping[float, str] = {
+    -FINITE: "infinite or not a number",
+    -MOST_COUNT: "not a number",
+}
 _SHAPE_RECORD = [field.name for field in fields(OpShape) if field.name not in SHAPE_COLUMNS]
 
 
@@ -102,26 +146,27 @@ class Written:
 
 def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
     """The newest run made from this artifact; None when it is not in the store."""
-    row = connection.execute(
-        "SELECT max(id) FROM run WHERE artifact_sha256 = ?", (sha256,)
-    ).fetchone()
-    return int(row[0]) if row[0] is not None else None
+    newest = "SELECT max(id) FROM run WHERE artifact_sha256 = ?"
+    number: int | None = connection.execute(newest, (sha256,)).fetchone()[0]
+    return number
 
 
 def holds_rows(connection: sqlite3.Connection, run: Written) -> bool:
     """Has the run anything but facts about itself, and reasons for what it has not?"""
-    said = ("gap", "diagnostic", "feature")
-    tables = [table for table, _ in TABLES.values() if table not in said]
-    tables += ["kernel_launch", "range", "layer_call", "op_shape"]
-    rows = " UNION ALL ".join(f"SELECT 1 FROM {table} WHERE run_id = :run" for table in tables)
-    return bool(connection.execute(f"SELECT EXISTS ({rows})", {"run": run.run_id}).fetchone()[0])
+    return any(
+        connection.execute(
+            f"SELECT 1 FROM {table} WHERE run_id = ? LIMIT 1", (run.run_id,)
+        ).fetchone()
+        for table in schema.tables()
+        if table not in _ABOUT_A_RUN and "run_id" in schema.columns(table)
+    )
 
 
 def set_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> None:
     """Say of a run that is in the store that it is not whole."""
     with transaction(connection):
         query = "UPDATE run SET status = 'partial', reason = ? WHERE id = ?"
-        connection.execute(query, (clean_text.clean(reason), run_id))
+        connection.execute(query, (clean(reason), run_id))
 
 
 def write_run(
@@ -131,25 +176,27 @@ def write_run(
     report: Report | None,
     layer_calls: Sequence[LayerCall] = (),
     *,
-    family: Callable[[str], str | None],
     again: bool = False,
     beside: bool = False,
 ) -> Written:
     """Write one run with everything its report holds, or nothing at all.
 
-    ``family`` names a kernel's algorithm from its name. Errors while the report is read (it may be
-    a stream) leave the store as it was. The same artifact is written once, unless ``again``.
-    ``beside``: it belongs to the run just written (another rank of it), and takes no other's place.
+    Errors while the report is read (it may be a stream) leave the store as it was. The same
+    artifact is written once, unless ``again``. ``beside``: it belongs to the run just written
+    (another rank of it), and takes no other's place. Raises OverflowError for a number beyond 64
+    bits, which SQLite does not hold and no profiler counts.
     """
-    sweep = _masked(sweep)
+    command = sweep.command and mask_line(sweep.command)
+    sweep = replace(sweep, name=mask(sweep.name), command=command)
     run = replace(run, command=mask_words(run.command), reason=run.reason and mask(run.reason))
-    with (
-        _fitting(run, report),
-        bulk.attached(connection, report),
-        unchecked(connection),
-        transaction(connection),
-        clean_text.counting_cuts() as cut,
-    ):
+    with ExitStack() as stack:
+        if report is not None and isinstance(report.kernels, SqlKernels):
+            path = report.kernels.path
+            with suppress(sqlite3.Error):  # another text encoding: it is read row by row
+                stack.enter_context(bulk.attached(connection, path, bulk.SCHEMA))
+        stack.enter_context(unchecked(connection))
+        stack.enter_context(transaction(connection))
+        cut = stack.enter_context(counting_cuts())
         if (
             run.artifact_sha256
             and not again
@@ -162,46 +209,23 @@ def write_run(
         run_id = _run(connection, sweep_id, run, report)
         if report is None:
             return Written(run_id, new=True, reason=run.reason)
-        rows = _write_tables(connection, run_id, report, layer_calls, family)
+        rows = _write_tables(connection, run_id, report, layer_calls)
         if cut:
             texts = "1 text has" if len(cut) == 1 else f"{len(cut):,} texts have"
-            kept = f"the store keeps {clean_text.LONGEST:,} of each"
+            kept = f"the store keeps {LONGEST:,} of each"
             gap = Gap(
                 "text", "not_available", f"{texts} up to {max(cut.values()):,} characters; {kept}"
             )
-            _rows(connection, "gap", Gap._fields, run_id, [gap])
+            bulk.write_table(connection, "gap", Gap, run_id, [gap])
         counts = {name: rows[table] for name, table in COUNTED.items()}
         return Written(run_id, new=True, reason=run.reason, **counts)
 
 
-@lru_cache(maxsize=16)
-def _masked(sweep: SweepFacts) -> SweepFacts:
-    """Without secrets; many runs are of one sweep."""
-    return replace(sweep, name=mask(sweep.name), command=sweep.command and mask_line(sweep.command))
-
-
-@contextmanager
-def _fitting(run: RunFacts, report: Report | None) -> Iterator[None]:
-    """Numbers beyond 64 bits, which SQLite does not hold and no profiler counts, become a
-    ReportError."""
-    try:
-        yield
-    except OverflowError as error:
-        place = report.path if report is not None else Path(run.artifact or "")
-        problem = f"a number in it is beyond 64 bits ({error})"
-        raise ReportError(place, run.profiler, problem, "Make it again") from error
-
-
 def sweep_number(connection: sqlite3.Connection, sweep: SweepFacts) -> int:
     """Its id; it is made where it is not there yet."""
-    row = connection.execute(
-        "SELECT id FROM sweep WHERE name = ? AND kind = ?", (sweep.name, sweep.kind)
-    ).fetchone()
-    if row:
-        return int(row[0])
-    return insert_row(
-        connection, "sweep", {**asdict(sweep), "created_at": sweep.created_at or now()}
-    )
+    facts = {**asdict(sweep), "created_at": sweep.created_at or now()}
+    keys = {name: facts.pop(name) for name in ("name", "kind")}
+    return find_or_insert(connection, "sweep", keys, facts)
 
 
 def _run(
@@ -219,8 +243,12 @@ def _run(
     row |= {field: getattr(report, field) for field in OF_REPORT if row[field] is None}
     devices: dict[tuple[Any, int], None] = {}
     for device in report.devices:
-        facts = checks.clean_device(clean_text.of_row(asdict(device)))
+        facts = clean_row(asdict(device))
         index = facts.pop("index")
+        for name, (low, high) in schema.possible("device").items():
+            value = facts[name]
+            if not isinstance(value, (int, float)) or not low <= value <= high:
+                facts[name] = None
         devices[index, find_or_insert(connection, "device", facts)] = None
     row["device_id"] = next((number for _, number in devices), None)
     started = row["started_at"]
@@ -233,42 +261,35 @@ def _run(
             "unreadable",
             f"'{mask(str(started))[:40]}' is not a moment between 1970 and 2099",
         )
-        _rows(connection, "gap", Gap._fields, run_id, [gap])
+        bulk.write_table(connection, "gap", Gap, run_id, [gap])
     into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
     connection.executemany(into, [(run_id, *device) for device in devices])
     return run_id
 
 
-def find_or_insert(connection: sqlite3.Connection, table: str, facts: Mapping[str, Any]) -> int:
-    """Return the id of the row with these facts; it is made where it is not there yet."""
+def find_or_insert(
+    connection: sqlite3.Connection,
+    table: str,
+    facts: Mapping[str, Any],
+    others: Mapping[str, Any] = MappingProxyType({}),
+) -> int:
+    """Return the id of the row with these facts; it is made where it is not there yet, with the
+    ``others``."""
     same = " AND ".join(f"{column} IS :{column}" for column in facts)
     row = connection.execute(f"SELECT id FROM main.{table} WHERE {same}", facts).fetchone()
-    return int(row[0]) if row else insert_row(connection, table, facts)
+    return int(row[0]) if row else insert_row(connection, table, {**facts, **others})
 
 
 def insert_row(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
     """Insert one row and return its id."""
-    clean = clean_text.of_row(row)
-    clean = {name: checks.fit_type(table, name, [value])[0] for name, value in clean.items()}
-    marks = ", ".join(f":{name}" for name in clean)
+    values = {
+        name: schema.fit_type(table, name, [value])[0] for name, value in clean_row(row).items()
+    }
+    marks = ", ".join(f":{name}" for name in values)
     cursor = connection.execute(
-        f"INSERT INTO main.{table} ({', '.join(clean)}) VALUES ({marks})", clean
+        f"INSERT INTO main.{table} ({', '.join(values)}) VALUES ({marks})", values
     )
     return int(cursor.lastrowid or 0)
-
-
-def _rows(
-    connection: sqlite3.Connection,
-    table: str,
-    columns: Sequence[str],
-    run_id: int,
-    rows: Iterable[tuple[Any, ...]],
-) -> int:
-    """Insert rows as they come, with the run's id before them; how many there were."""
-    into = f"{table} (run_id, {schema.name_list(columns)})"
-    return bulk.insert(
-        connection, into, [f"{run_id:d}"], ["?"] * len(columns), bulk.columns_of(rows)
-    )
 
 
 def _write_tables(
@@ -276,40 +297,38 @@ def _write_tables(
     run_id: int,
     report: Report,
     layer_calls: Sequence[LayerCall],
-    family: Callable[[str], str | None],
 ) -> dict[str, int]:
     """Write all rows of a report, without impossible values; table -> how many it got.
 
     Ranges, kernels and counters refer to each other by their order in the report: id = base
     + order.
     """
-    facts = clean_text.of_facts(report.environment)
-    _rows(connection, "environment", ("key", "value"), run_id, facts)
-    firsts = {
-        table: bulk.next_id(connection, table)
-        for table in ("range", "kernel_launch", *(table for table, _ in LARGE.values()))
-    }
-    rows: dict[str, int] = {}
-    rows["range"], first_range = bulk.write_ranges(connection, run_id, report.ranges)
-    kernels = bulk.write_kernels(connection, run_id, report.kernels, first_range, family)
-    rows["kernel_launch"] = kernels.number
-    for field, (table, record) in LARGE.items():
-        records = getattr(report, field)
-        rows[table] = bulk.write_large(connection, table, record, run_id, kernels.first_id, records)
-    for field, (table, record) in TABLES.items():
-        rows[table] = _rows(connection, table, record._fields, run_id, getattr(report, field))
-    rows["layer_call"] = _rows(connection, "layer_call", LayerCall._fields, run_id, layer_calls)
-    shapes = [
+    known = {key: str(value) for key, value in report.environment.items() if value is not None}
+    facts = bulk.columns_of(keep_facts(known).items())
+    bulk.insert(connection, "environment", run_id, {"key": "?", "value": "?"}, facts)
+    shapes = bulk.columns_of(
         (*(getattr(op, name) for name in SHAPE_COLUMNS), _shape_json(op)) for op in report.ops
-    ]
-    _rows(connection, "op_shape", (*SHAPE_COLUMNS, "record"), run_id, shapes)
+    )
+    bulk.insert(
+        connection, "op_shape", run_id, dict.fromkeys((*SHAPE_COLUMNS, "record"), "?"), shapes
+    )
+    first = {table: bulk.next_id(connection, table) for table, _ in NUMBERED.values()}
+    rows: dict[str, int] = {}
+    are_checked = False
+    for field, (table, record) in {**NUMBERED, **TABLES}.items():
+        records = getattr(report, field)
+        if field == "kernels":
+            rows[table], are_checked = bulk.write_kernels(connection, run_id, records, first)
+        else:
+            rows[table] = bulk.write_table(connection, table, record, run_id, records, first)
+    rows["layer_call"] = bulk.write_table(connection, "layer_call", LayerCall, run_id, layer_calls)
     new_rows = {
-        table: f"id >= {firsts[table]}" if table in firsts else f"run_id = {run_id:d}"
+        table: f"id >= {first[table]}" if table in first else f"run_id = {run_id:d}"
         for table, count in rows.items()
-        if count and not (table == "kernel_launch" and kernels.are_checked)
+        if count and not (table == "kernel_launch" and are_checked)
     }
-    gaps = checks.refuse_impossible(connection, {**new_rows, "run": f"id = {run_id:d}"})
-    _rows(connection, "gap", Gap._fields, run_id, gaps)
+    gaps = _refuse_impossible(connection, {**new_rows, "run": f"id = {run_id:d}"})
+    bulk.write_table(connection, "gap", Gap, run_id, gaps)
     return rows
 
 
@@ -317,8 +336,14 @@ def _shape_json(op: OpShape) -> str:
     return json.dumps({name: getattr(op, name) for name in _SHAPE_RECORD}, sort_keys=True)
 
 
-def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[DerivedCount]) -> int:
-    """Write the derived counts of a stored run in place of those it had; how many there are.
+def write_derived(
+    connection: sqlite3.Connection,
+    run_id: int,
+    rows: Iterable[DerivedCount],
+    families: Mapping[int, str | None] = MappingProxyType({}),
+) -> int:
+    """Write the derived counts of a stored run in place of those it had, and the families of its
+    kernels by the id of their names; how many counts there are.
 
     All of it or none. Launches without a ``source`` become "derived". Raises ValueError for a
     launch that the run does not have.
@@ -331,27 +356,87 @@ def write_derived(connection: sqlite3.Connection, run_id: int, rows: Iterable[De
             "UPDATE kernel_launch SET source = NULL WHERE run_id = ? AND source = 'derived'",
             (run_id,),
         )
+        connection.executemany(
+            "UPDATE kernel_name SET family = ? WHERE id = ?",
+            [(family, name_id) for name_id, family in families.items()],
+        )
         (base,) = connection.execute(
-            "SELECT min(id - launch) FROM kernel_launch WHERE run_id = ?", (run_id,)
+            "SELECT coalesce(min(id - launch), 0) FROM kernel_launch WHERE run_id = ?", (run_id,)
         ).fetchone()
         first = bulk.next_id(connection, "derived_value")
-        written = bulk.write_large(
-            connection, "derived_value", DerivedCount, run_id, base or 0, rows
+        written = bulk.write_table(
+            connection, "derived_value", DerivedCount, run_id, rows, {"kernel_launch": base}
         )
+        new = f"derived_value WHERE id >= {first}"
         if connection.execute(
-            f"SELECT EXISTS (SELECT 1 FROM derived_value WHERE id >= {first} AND kernel_id NOT IN "
-            f"({launches}))",
-            (run_id,),
+            f"SELECT EXISTS (SELECT 1 FROM {new} AND kernel_id NOT IN ({launches}))", (run_id,)
         ).fetchone()[0]:
             raise ValueError(f"a derived count is of a launch that run {run_id} does not have")
         connection.execute(
             "UPDATE kernel_launch SET source = 'derived' WHERE run_id = ? AND source IS NULL"
-            " AND id IN (SELECT kernel_id FROM derived_value WHERE id >= ?)",
-            (run_id, first),
+            f" AND id IN (SELECT kernel_id FROM {new})",
+            (run_id,),
         )
-        gaps = checks.refuse_impossible(connection, {"derived_value": f"id >= {first}"})
-        _rows(connection, "gap", Gap._fields, run_id, gaps)
+        gaps = _refuse_impossible(connection, {"derived_value": f"id >= {first}"})
+        bulk.write_table(connection, "gap", Gap, run_id, gaps)
     return written
+
+
+def _refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, str]) -> list[Gap]:
+    """Replace values of a run that cannot be by NULL; where a column has to have a value, delete
+    the row. Return the gaps that say so.
+
+    ``new_rows``: table -> SQL that finds its new rows, without its index where there are many.
+    """
+    gaps: list[Gap] = []
+    for table, mine in new_rows.items():
+        checked = dict(schema.possible(table))
+        checked |= {
+            name: (-MOST_COUNT, MOST_COUNT) for own, name in schema.NO_NUMBER if own == table
+        }
+        if not checked:
+            continue
+        wrong = " OR ".join(
+            f"{column} NOT BETWEEN {low!r} AND {high!r}" for column, (low, high) in checked.items()
+        )
+        seek = f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {mine} AND ({wrong}))"
+        if not connection.execute(seek).fetchone()[0]:
+            continue
+        needed = {
+            row[1] for row in connection.execute(f"PRAGMA main.table_info({table})") if row[3]
+        }
+        for column, (low, high) in checked.items():
+            above = f"{column} > {high!r} AND {column} < 9e999 AND typeof({column}) <> 'text'"
+            below = f"{column} NOT BETWEEN {low!r} AND {high!r}"
+            too_low = _TOO_LOW.get(low, f"below {low:,} or not a number")
+            for condition, why in (
+                (above, f"above {high:,}, more than there can be"),
+                (below, too_low),
+            ):
+                rows = f"{table} WHERE {mine} AND {condition}"
+                left_out = ""
+                if column in needed:
+                    if table == "range":
+                        _unlink_ranges(connection, rows)
+                    count = connection.execute(f"DELETE FROM {rows}").rowcount
+                    left_out = f", so {'that row is' if count == 1 else 'those rows are'} left out"
+                else:
+                    sql = f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}"
+                    count = connection.execute(sql).rowcount
+                if count:
+                    values = "1 value is" if count == 1 else f"{count} values are"
+                    quantity = f"{_VIEWED.get(table, table)}.{column}"
+                    gaps.append(Gap(quantity, "unreadable", f"{values} {why}{left_out}"))
+    return gaps
+
+
+def _unlink_ranges(connection: sqlite3.Connection, rows: str) -> None:
+    """Let nothing refer to these ranges any more."""
+    if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1").fetchone():
+        for table, column in (("range", "parent"), ("kernel_launch", "range_id")):
+            connection.execute(
+                f"UPDATE {table} SET {column} = NULL WHERE {column} IN (SELECT id FROM {rows})"
+            )
 
 
 @contextmanager
@@ -406,3 +491,64 @@ def _belonging(connection: sqlite3.Connection, table: str) -> set[tuple[str, str
         (table,),
     )
     return set(rows)
+
+
+def now() -> str:
+    """UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All of it or none of it; waits for other writers before it begins. Triggers of the store's
+    user do not fire: the file has none inside."""
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        triggers = connection.execute(
+            "SELECT name, tbl_name, sql FROM main.sqlite_master WHERE type = 'trigger'"
+            " ORDER BY rowid"
+        ).fetchall()
+        for name, _, _ in triggers:
+            connection.execute(f"DROP TRIGGER main.{schema.quote_name(name)}")
+        before = connection.total_changes
+        yield
+        silent = {name: table for name, table, _ in triggers if table.lower() in schema.tables()}
+        if silent and connection.total_changes != before:
+            _note_silent(connection, silent)
+        for _, _, sql in triggers:
+            connection.execute(sql)
+
+
+def _note_silent(connection: sqlite3.Connection, triggers: Mapping[str, str]) -> None:
+    """Warn (StoreNote) of triggers (name -> table) that would have fired, and bring up to date what
+    sqlite-utils keeps by some of them.
+
+    What SQLite cannot rebuild (a tokenizer that is not here) stays as it is.
+    """
+    from sqlite_utils import Database  # 0.7 s, for a few stores only
+
+    store = Database(connection, recursive_triggers=False, execute_plugins=False)
+    refreshed = []
+    for table in map(store.table, dict.fromkeys(triggers.values())):
+        if index := table.detect_fts():
+            with suppress(sqlite3.Error):
+                table.rebuild_fts()
+                refreshed.append(index)
+    counted = {
+        table
+        for name, table in triggers.items()
+        if name.lower() == f"{table}_counts_insert".lower()
+    }
+    if counted and "_counts" in store.table_names():
+        rows = [{"table": table, "count": store.table(table).count} for table in sorted(counted)]
+        with suppress(sqlite3.Error):
+            store.table("_counts").upsert_all(rows, pk="table")
+            refreshed.append("_counts")
+    path = connection.execute("PRAGMA database_list").fetchone()[2]
+    names = ", ".join(f"{name} on {table}" for name, table in triggers.items())
+    instead = f"; brought up to date instead: {', '.join(refreshed)}" if refreshed else ""
+    warnings.warn(
+        f"{path}: triggers do not fire while perfctl writes ({names}){instead}",
+        StoreNote,
+        stacklevel=1,
+    )

@@ -21,6 +21,7 @@ import pyarrow.parquet as parquet
 from perfctl.orchestrator.actions.dataset.write import export_dataset
 from perfctl.orchestrator.report.files.tables import AT_ONCE
 from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.write import transaction
 
 LAYERS = ("conv1", "conv2", "fc1", "fc2", "head")
 FAMILIES = ("gemm", "conv", "elementwise", "reduction", None)
@@ -37,7 +38,7 @@ def make(sweeps: int, runs: int, kernels: int, store: Path) -> None:
             "INSERT INTO device (id, name, kind, sm_count) VALUES (1, 'Synthetic GPU', 'gpu', 100)"
         )
         for sweep in range(sweeps):
-            with database.transaction(connection):
+            with transaction(connection):
                 _sweep(connection, sweep, runs, kernels)
 
 

@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(
 def test_two_calls_within_a_second_are_two_sweeps(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfctl.orchestrator.store.database.now", lambda: "2026-11-20T10:00:00Z")
+    monkeypatch.setattr("perfctl.orchestrator.store.write.now", lambda: "2026-11-20T10:00:00Z")
     store = tmp_path / "perfctl.db"
     perfctl.ingest(trace, store)
     perfctl.ingest(trace.parent.parent / "b32" / trace.name, store)
@@ -108,6 +108,7 @@ def test_what_an_ended_ingest_did_not_derive_is_derived_by_the_next_for_every_ra
             "UPDATE run SET world_size = 2, rank = 2 - id, sweep_id = 1, origin = 'measured'"
         )
         connection.execute("UPDATE kernel_launch SET source = NULL WHERE source = 'derived'")
+        connection.execute("UPDATE kernel_name SET family = NULL")
         connection.execute("DELETE FROM derived_value")
         connection.execute("DELETE FROM derived_rule")
         connection.commit()

@@ -44,7 +44,6 @@ def store(path: Path, rows: Iterable[Row]) -> Path:
                 SweepFacts("bench", "sweep", None, None),
                 facts,
                 report(row),
-                family=lambda name: None,
             )
     return path
 

@@ -51,9 +51,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with database.writing(Path("perfctl.db")) as connection:
         sweep = SweepFacts("s", "ingest", None, None)
-        write_run(
-            connection, sweep, RunFacts("ncu", "ok", "ingested"), report, family=lambda name: None
-        )
+        write_run(connection, sweep, RunFacts("ncu", "ok", "ingested"), report)
 
 
 @pytest.mark.usefixtures("stored")

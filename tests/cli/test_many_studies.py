@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.actions.report import keep_newest
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.records.report import Device, Report
@@ -26,9 +27,7 @@ def put(
         tool="nsys", path=Path("made-up"), form="made up", devices=(Device("Synthetic GPU", "gpu"),)
     )
     sweep = SweepFacts(f"sweep of {workload}", "sweep", None, None)
-    return write_run(
-        connection, sweep, run, None if run.status == "failed" else report, family=lambda name: None
-    ).run_id
+    return write_run(connection, sweep, run, None if run.status == "failed" else report).run_id
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def store(tmp_path: Path) -> Path:
 
 def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
     with database.reading(store) as connection:
-        kept, others = read.newest_studies(connection, read.run_ids(connection), 2)
+        kept, others = keep_newest(connection, read.run_ids(connection), 2)
         names = [(run.workload, run.batch_size) for run in read.load(connection, kept)]
     assert names == [
         ("model-0", 8),
@@ -60,7 +59,7 @@ def test_the_studies_with_the_newest_runs_are_kept_whole(store: Path) -> None:
 def test_a_run_that_failed_early_stays_with_its_workload(store: Path) -> None:
     with database.writing(store) as connection:
         failed = put(connection, "model-2", 64, status="failed", precision=None)
-        kept, others = read.newest_studies(connection, read.run_ids(connection), 1)
+        kept, others = keep_newest(connection, read.run_ids(connection), 1)
         assert {run.workload for run in read.load(connection, kept)} == {"model-2"}
     assert failed in kept
     assert others == 4
@@ -73,7 +72,7 @@ def test_points_of_a_bench_are_never_left_out(store: Path) -> None:
             for width in range(3)
         ]
         put(connection, None, None)
-        kept, others = read.newest_studies(connection, read.run_ids(connection), 1)
+        kept, others = keep_newest(connection, read.run_ids(connection), 1)
     assert set(points) < set(kept)
     assert others == 5
 

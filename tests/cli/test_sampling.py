@@ -9,8 +9,7 @@ from typing import Any
 
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.request import sweep_request
-from perfctl.orchestrator.ingest.complete import complete
-from perfctl.orchestrator.ingest.context import Context, OwnRun
+from perfctl.orchestrator.ingest.run_folders import add_surroundings
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Report
@@ -33,9 +32,8 @@ def test_an_interval_that_is_none_is_refused(perfctl: Callable[..., Any]) -> Non
 
 def test_broken_samples_leave_the_run_whole_with_a_gap(tmp_path: Path) -> None:
     report = Report("torch", tmp_path, "synthetic")
-    path = tmp_path / "samples.csv"
-    path.write_text("# perfctl samples 1\nnothing\n")
-    found = complete(report, Context(path, run=OwnRun(samples=path)))
+    (tmp_path / "samples.csv").write_text("# perfctl samples 1\nnothing\n")
+    found = add_surroundings(report, tmp_path, {"profiler": "torch"}, {})
     assert [(gap.quantity, gap.state) for gap in found.gaps] == [("sample", "unreadable")]
 
 

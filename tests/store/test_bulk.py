@@ -25,7 +25,7 @@ SECRET = "TOKEN=not-a-kernel-name"
 
 def write(connection: sqlite3.Connection, report: Report) -> Written:
     facts = RunFacts(report.tool, "ok", "ingested")
-    return write_run(connection, SWEEP, facts, report, family=lambda name: name.partition("(")[0])
+    return write_run(connection, SWEEP, facts, report)
 
 
 def export(path: Path) -> Path:
@@ -40,11 +40,9 @@ def export(path: Path) -> Path:
     return builder.write(path)
 
 
-def stored(
-    connection: sqlite3.Connection, run_id: int
-) -> tuple[list[Kernel], tuple[str | None, ...]]:
+def stored(connection: sqlite3.Connection, run_id: int) -> list[Kernel]:
     (run,) = read.load(connection, [run_id])
-    return list(run.report.kernels), run.families
+    return list(run.report.kernels)
 
 
 def test_kernels_copied_by_sql_are_those_written_one_by_one(
@@ -56,14 +54,13 @@ def test_kernels_copied_by_sql_are_those_written_one_by_one(
     copied = write(writing, report)
     assert (copied.kernels, copied.ranges) == (one_by_one.kernels, one_by_one.ranges) == (8, 6)
     assert stored(writing, copied.run_id) == stored(writing, one_by_one.run_id)
-    kernels, families = stored(writing, copied.run_id)
+    kernels = stored(writing, copied.run_id)
     assert kernels == list(report.kernels)
     assert [(k.layer, k.step, k.range_number) for k in kernels[:2]] == [
         ("conv1", 4, 3),
         ("conv1", 4, 2),
     ]
     assert [k.name for k in kernels[:1] + kernels[6:7]] == ["gemm(int)", "gemm(int) again"]
-    assert families[0] == "gemm"
 
 
 def test_names_that_their_first_id_tells_apart_come_out_right(
@@ -75,7 +72,7 @@ def test_names_that_their_first_id_tells_apart_come_out_right(
     report = parse(builder.write(tmp_path / "r.sqlite"))
     numbers = [write(writing, report).run_id for _ in range(2)]
     for number in numbers:
-        assert [k.name for k in stored(writing, number)[0]] == [
+        assert [k.name for k in stored(writing, number)] == [
             "first(int)",
             "second(int)",
             "first(int)",
@@ -90,7 +87,7 @@ def test_rows_that_were_taken_out_of_the_export_do_not_shift_the_layers(
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = 2")
     report = parse(path)
-    kernels, _ = stored(writing, write(writing, report).run_id)
+    kernels = stored(writing, write(writing, report).run_id)
     assert [(k.start_ns, k.layer) for k in kernels[:3]] == [
         (140, "conv1"),
         (300, None),
@@ -134,7 +131,7 @@ def test_a_value_that_the_store_does_not_take_is_null_and_said(
     builder = training_step(NsysBuilder())
     builder.kernel(90, gridX=-2, registersPerThread="many")
     run_id = write(writing, parse(builder.write(tmp_path / "r.sqlite"))).run_id
-    kernels, _ = stored(writing, run_id)
+    kernels = stored(writing, run_id)
     assert (kernels[5].grid_x, kernels[5].registers, kernels[5].grid_y) == (None, None, 3)
     query = "SELECT quantity FROM gap WHERE run_id = ? AND state = 'unreadable'"
     assert ("kernel.grid_x",) in writing.execute(query, (run_id,)).fetchall()
@@ -147,7 +144,7 @@ def test_two_short_names_of_one_name_are_kept_apart(
     for short in ("gemm", "other"):
         builder.kernel(1, name="gemm(int)", shortName=builder.string(short))
     report = parse(builder.write(tmp_path / "r.sqlite"))
-    kernels, _ = stored(writing, write(writing, report).run_id)
+    kernels = stored(writing, write(writing, report).run_id)
     assert [(k.name, k.short_name) for k in kernels] == [
         ("gemm(int)", "gemm"),
         ("gemm(int)", "other"),
@@ -159,9 +156,8 @@ def _die_after_the_copy(export_path: Path, store_path: Path) -> None:
     assert isinstance(report.kernels, SqlKernels)
     facts = RunFacts(report.tool, "ok", "ingested")
     with database.writing(store_path) as connection:
-        # families are asked for when all kernels are there
-        family = lambda name: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
-        write_run(connection, SWEEP, facts, report, family=family)
+        steps = map(os.kill, [os.getpid()], [signal.SIGKILL])  # are asked for behind the kernels
+        write_run(connection, SWEEP, facts, replace(report, steps=steps))
 
 
 def test_after_a_kill_behind_the_copy_the_store_holds_none_of_it_and_takes_it_again(

@@ -37,9 +37,7 @@ COUNTS = [
 
 
 def write(connection: sqlite3.Connection, report: Report) -> int:
-    return write_run(
-        connection, SWEEP, RunFacts("torch", "ok", "measured"), report, family=lambda name: None
-    ).run_id
+    return write_run(connection, SWEEP, RunFacts("torch", "ok", "measured"), report).run_id
 
 
 def rows(connection: sqlite3.Connection, table: str) -> int:
@@ -103,13 +101,15 @@ def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(
 ) -> None:
     with_kernels(writing)  # so that a launch's number is not its row's
     run_id = with_kernels(writing)
-    assert write_derived(writing, run_id, iter(COUNTS)) == 4
+    ((name_id,),) = writing.execute("SELECT id FROM kernel_name WHERE run_id = ?", (run_id,))
+    assert write_derived(writing, run_id, iter(COUNTS), {name_id: "gemm"}) == 4
     assert read.derived_counts(writing, run_id) == [*COUNTS[1:], COUNTS[0]]
     assert rows(writing, "derived_rule") == 3
     assert [kernel.source for kernel in read.load(writing, [run_id])[0].report.kernels] == [
         "derived",
         "counted",
     ]
+    assert read.load(writing, [run_id])[0].families == ("gemm", "gemm")
     found = writing.execute(
         "SELECT name, launch, value, verified_error FROM derived_count JOIN kernel ON kernel.id = "
         "kernel_id"

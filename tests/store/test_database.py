@@ -9,6 +9,7 @@ import pytest
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.schema import VERSION, Described, tables, views
+from perfctl.orchestrator.store.write import transaction
 
 
 def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing: sqlite3.Connection) -> None:
@@ -57,7 +58,10 @@ def test_a_store_of_a_newer_perfctl_is_refused_with_the_version_to_install(path:
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
         connection.execute("UPDATE store_info SET value = '9.8.0' WHERE key = 'written_by'")
     for mode in (database.writing, database.reading):
-        with pytest.raises(StoreError, match=r"Install perfctl 9\.8\.0 or later"), mode(path):
+        with (
+            pytest.raises(StoreError, match=r"perfctl 9\.8\.0 wrote the store\. Install a later"),
+            mode(path),
+        ):
             pass
 
 
@@ -86,7 +90,7 @@ def test_a_folder_and_a_file_that_is_not_there_are_no_stores(path: Path) -> None
 
 
 def test_a_transaction_that_fails_leaves_nothing(writing: sqlite3.Connection) -> None:
-    with pytest.raises(KeyError), database.transaction(writing):
+    with pytest.raises(KeyError), transaction(writing):
         writing.execute("INSERT INTO store_info VALUES ('half', 'written')")
         raise KeyError
     assert writing.execute("SELECT count(*) FROM store_info WHERE key = 'half'").fetchone() == (0,)

@@ -85,6 +85,6 @@ def test_a_newer_store_never_asks_for_a_version_that_cannot_read_it(
             "UPDATE store_info SET value = ? WHERE key = 'written_by'", (written_by,)
         )
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-    wanted = re.escape(f"Install perfctl later than {__version__}")
+    wanted = re.escape(f"perfctl {__version__} knows {VERSION}; ")
     with pytest.raises(StoreError, match=wanted), database.reading(path):
         pass

@@ -14,7 +14,7 @@ import pytest
 
 from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, transaction, write_run
 from perfctl.records.report import (
     ApiCall,
     Collective,
@@ -57,7 +57,7 @@ def write(path: Path, report: Report | None = REPORT, status: str = "ok") -> int
     facts = RunFacts("ncu", status, "synthetic", "net", 16)
     with database.writing(path) as connection:
         sweep = SweepFacts("a", "sweep", None, None)
-        return write_run(connection, sweep, facts, report, family=lambda name: None).run_id
+        return write_run(connection, sweep, facts, report).run_id
 
 
 def change(path: Path, *statements: str) -> bytes:
@@ -126,7 +126,7 @@ def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store: Path) -> N
 
 
 def _die_while_triggers_are_away(path: Path) -> None:
-    with database.writing(path) as connection, database.transaction(connection):
+    with database.writing(path) as connection, transaction(connection):
         connection.execute("DELETE FROM step")
         assert connection.execute(
             "SELECT count(*) FROM sqlite_master WHERE type = 'trigger'"
@@ -140,7 +140,7 @@ def test_after_an_error_or_a_kill_in_the_middle_the_triggers_are_where_they_were
     change(store, "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END")
     before = asked(store, "SELECT name, sql FROM sqlite_master")
     with database.writing(store) as connection:
-        with pytest.raises(KeyError), database.transaction(connection):
+        with pytest.raises(KeyError), transaction(connection):
             connection.execute("DELETE FROM step")
             raise KeyError
         assert connection.execute("SELECT count(*) FROM step").fetchone() == (2,)

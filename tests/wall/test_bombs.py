@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from perfctl import redact
 from perfctl.orchestrator.ingest import archives
-from perfctl.orchestrator.store import clean_text
 from tests.cli.test_ingest import NCU
 
 Perfctl = Callable[..., Any]
@@ -97,14 +97,14 @@ def test_a_very_long_text_is_cut_without_a_beginning_of_a_secret_and_a_gap_says_
 ) -> None:
     token = "ghp_" + "a1B2" * 9
     # the token would be cut after 20 of its 40 characters
-    fill = clean_text.LONGEST - len("k ") - 20
+    fill = redact.LONGEST - len("k ") - 20
     Path("long_b1.csv").write_text(NCU.format(count=3).replace('"app"', f'"{"a" * 70_000}"'))
     assert perfctl("ingest", "long_b1.csv").code == 0
     name = f"k {'x' * (fill - 1)} {token} {'y' * 100_000}"
-    with clean_text.counting_cuts() as cut:
-        (kept,) = clean_text.of_column([name])
+    with redact.counting_cuts() as cut:
+        (kept,) = redact.clean_column([name])
     assert list(cut.values()) == [len(name)]
     assert kept.endswith(f"({len(name):,} characters)")
     assert "ghp_a1" not in kept
-    assert len(kept) < clean_text.LONGEST + 40
-    assert clean_text.of_column(["k" * clean_text.LONGEST]) == ["k" * clean_text.LONGEST]
+    assert len(kept) < redact.LONGEST + 40
+    assert redact.clean_column(["k" * redact.LONGEST]) == ["k" * redact.LONGEST]

@@ -72,7 +72,6 @@ def written(tmp_path: Path) -> Any:
             SweepFacts("s", "ingest", None, None),
             facts,
             report,
-            family=lambda name: None,
         )
     with closing(sqlite3.connect(path)) as store:
         yield store

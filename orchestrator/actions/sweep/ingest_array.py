@@ -28,7 +28,7 @@ from perfctl.orchestrator.launch.cluster import script
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
 from perfctl.orchestrator.store import database, merge
-from perfctl.orchestrator.store.write import SweepFacts
+from perfctl.orchestrator.store.write import SweepFacts, now
 from perfctl.version import __version__
 
 _RECORD = "ingest.json"
@@ -80,8 +80,8 @@ def render(
     if strange := [file for file in files if "\n" in str(file)]:
         raise UsageError(f"the name of {strange[0].name!r} has a line end", "Rename it")
     parts = _parts(files, tasks or min(_MOST_TASKS, -(-len(files) // _FILES_A_TASK)))
-    now, host = database.now(), os.uname().nodename
-    digest = hashlib.sha256(os.fsencode("\n".join(map(str, files)) + now)).hexdigest()[:8]
+    begun, host = now(), os.uname().nodename
+    digest = hashlib.sha256(os.fsencode("\n".join(map(str, files)) + begun)).hexdigest()[:8]
     folder = Path("perfctl-runs").absolute() / f"ingest-{digest}"
     numbered = tuple(
         Task(
@@ -114,7 +114,7 @@ def render(
         (folder / f"files-{number}.txt").write_bytes(
             b"".join(os.fsencode(file) + b"\n" for file in part)
         )
-    sweep = SweepFacts(f"ingest {now} {digest}", "ingest", command, host, now)
+    sweep = SweepFacts(f"ingest {begun} {digest}", "ingest", command, host, begun)
     write_json(
         folder / _RECORD, {"perfctl_ingest": _VERSION, "tasks": len(parts), "sweep": asdict(sweep)}
     )

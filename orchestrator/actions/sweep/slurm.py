@@ -43,8 +43,9 @@ from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import file_name, read_json, read_run_record
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
-from perfctl.orchestrator.store import clean_text, database
+from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
+from perfctl.redact import clean_row
 from perfctl.version import __version__
 
 _RUN = re.compile(r"b(\d+)(?:\.(\d+))?(\.part)?")
@@ -230,9 +231,9 @@ def _task_facts(sweep: Path) -> SweepFacts:
 def _is_stored(
     connection: sqlite3.Connection, query: str, sweep: SweepFacts, run: Mapping[str, Any]
 ) -> bool:
-    asked = dict.fromkeys(
-        ("profiler", "batch_size", "started_at", "status", "reason")
-    ) | clean_text.of_row(run)
+    asked = dict.fromkeys(("profiler", "batch_size", "started_at", "status", "reason")) | clean_row(
+        run
+    )
     return connection.execute(query, {**asked, "sweep": sweep.name}).fetchone() is not None
 
 
@@ -277,7 +278,7 @@ def _put_in_place_of(
 ) -> None:
     """A failed run that only says why there is no other, unless the store has something better."""
     if not _is_stored(connection, _BETTER, facts, asdict(run)):
-        write_run(connection, facts, run, None, family=lambda name: None)
+        write_run(connection, facts, run, None)
         done.new += 1
 
 

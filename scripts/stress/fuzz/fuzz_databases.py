@@ -183,7 +183,7 @@ class Stores:
         )
         with closing(sqlite3.connect("file::memory:", uri=True, isolation_level=None)) as store:
             store.deserialize(self._empty)
-            write.write_run(store, facts, run, report, family=lambda name: None)
+            write.write_run(store, facts, run, report)
             return frozenset(
                 map(repr, store.execute("SELECT quantity, state, reason FROM gap").fetchall())
             )

@@ -1,0 +1,308 @@
+"""Take the folder of one of perfctl's own runs (run.json, the workload's record, the profiler's
+report) into the store, like a report: see ``take``.
+
+Of a run over several ranks, rank 0 is the run. The other ranks' records (and torch's traces) become
+runs of their own with a variant that names the rank, so that nothing adds them up.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perfctl import parsers
+from perfctl.orchestrator.analyse.kernels.repeats import read_first_pass, with_repeats
+from perfctl.orchestrator.files import sha256
+from perfctl.orchestrator.ingest.context import Settings, Stored, Task
+from perfctl.orchestrator.ingest.take import mark_rank, relative_path, write_and_derive
+from perfctl.orchestrator.launch.profilers.ncu import LAUNCHES
+from perfctl.orchestrator.launch.profilers.replay import RECORD_NAME
+from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
+from perfctl.orchestrator.pool import Tell
+from perfctl.orchestrator.store.write import RunFacts, Written
+from perfctl.parsers import ReportError
+from perfctl.records.report import Device, Gap, Report
+
+_RANK = re.compile(r"(workload|report)(?=\.).*?\.rank(\d+)\.")
+_ONE_REPORT = ("nsys", "ncu", "dlprof")
+"""Profilers that put all ranks into one report, unless each rank was told to start its
+own (--under)."""
+_LEFT_OVER = (".nsys-rep", ".qdrep", ".qdstrm", ".tmp")
+"""What a rank's profiler leaves beside the file that is read."""
+_FACTS = (
+    "profiler",
+    "status",
+    "workload",
+    "batch_size",
+    "exit_code",
+    "reason",
+    "started_at",
+    "duration_ns",
+)
+"""Fields of run.json that are columns of run."""
+_AGAIN = "Run this batch size again"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rank:
+    """What a rank left; ``report`` only where each rank has one of its own (torch)."""
+
+    number: int
+    record: Path | None = None
+    report: Path | None = None
+
+
+def take_run(connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell) -> None:
+    """Take what run.json, the workload's record and the profiler's report say together, and each
+    other rank as a run beside it.
+
+    A report that cannot be read makes the run partial (its workload's own record is kept) or
+    failed. Raises ReportError.
+    """
+    folder = task.source.path
+    record = _read_record(folder)
+    # The record of the run that a replay put in place: transcribed and synthetic figures stay so
+    # when they are replayed.
+    first = (read_json(folder / RECORD_NAME) or {}) if record["origin"] == "recorded" else record
+    is_made_up = first.get("origin") in ("transcribed", "synthetic")
+    others = _find_ranks(folder)
+    facts = RunFacts(
+        **{name: record[name] for name in _FACTS},
+        origin=str(first["origin"] if is_made_up else record["origin"]),
+        command=tuple(record["commands"][0]) if record["commands"] else (),
+        variant=record.get("variant"),
+        world_size=others[-1].number + 1 if others else None,
+    )
+    workload, report = folder / "workload.json", record["artifact"]
+    rank = _Rank(0, workload if workload.is_file() else None, folder / report if report else None)
+    whole = _name_artifact(facts, rank, settings.store)
+    known = settings.known.get(whole.artifact_sha256 or "")
+    if known is None:
+        found = _read_first_rank(folder, rank, whole, record, first)
+        written = write_and_derive(
+            connection, task, settings, *found, rank.record or folder, beside=False
+        )
+        others = others if written.new else []
+    else:
+        written = Written(known, new=False)
+        stored = settings.ranks.get(known)
+        others = [one for one in others if stored is not None and one.number not in stored.runs]
+        task = replace(task, sweep=stored.sweep if stored is not None else task.sweep)
+    ranks = []
+    for other in others:
+        found = _read_other_rank(other, _name_artifact(facts, other, settings.store), record)
+        path = other.record or folder
+        ranks.append(write_and_derive(connection, task, settings, *found, path).run_id)
+    tell(Stored(task.source.shown, written, ranks=tuple(ranks)))
+
+
+def _name_artifact(facts: RunFacts, rank: _Rank, store: Path) -> RunFacts:
+    if rank.report is None:
+        return facts
+    path, digest = relative_path(rank.report, store), sha256(rank.report)
+    return replace(facts, artifact=path, artifact_sha256=digest)
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    """Return run.json, checked: anybody may have written it. Raises ReportError where a field
+    is missing."""
+    record = read_run_record(folder)
+    if record is None:
+        raise ReportError(folder, "perfctl", "run.json is missing or not whole", _AGAIN)
+    for name in (*_FACTS, "origin", "artifact", "commands"):
+        if name not in record:
+            raise ReportError(folder, "perfctl", f"run.json lacks {name}", _AGAIN)
+    return record
+
+
+def _find_ranks(folder: Path) -> list[_Rank]:
+    """Return the ranks beside the first, by the files that carry their number: workload.rank1.json,
+    report.rank1.pt.trace.json.gz."""
+    ranks: dict[int, _Rank] = {}
+    for path in sorted(folder.iterdir()):
+        if (match := _RANK.match(path.name)) is None or not path.is_file():
+            continue
+        number = int(match[2])
+        rank = ranks.setdefault(number, _Rank(number))
+        is_source = path.suffix == ".ncu-rep" and path.with_suffix(".csv").exists()
+        if match[1] == "workload":
+            ranks[number] = replace(rank, record=path)
+        elif path.suffix not in _LEFT_OVER and not is_source:
+            ranks[number] = replace(rank, report=path)
+    return [ranks[number] for number in sorted(ranks)]
+
+
+def _read_first_rank(
+    folder: Path,
+    rank: _Rank,
+    facts: RunFacts,
+    record: Mapping[str, Any],
+    first: Mapping[str, Any],
+) -> tuple[RunFacts, Report | None]:
+    """Read rank 0, or the only one, with what lies beside its report. Raises ReportError."""
+    facts, report = _read_rank(rank, facts)
+    if report is None:
+        return facts, None
+    if report.batch_size not in (None, facts.batch_size):
+        sizes = f"batch size {facts.batch_size}, the workload ran {report.batch_size}"
+        raise ReportError(folder, "perfctl", f"run.json says {sizes}", _AGAIN)
+    report = add_surroundings(report, folder, record, first)
+    if facts.rank is not None and _is_shared(record):
+        reason = (
+            f"{facts.profiler} wrote one report of all {facts.world_size} ranks, so that times and "
+            "counts of a layer are sums over them; perfctl torch keeps ranks apart"
+        )
+        report = replace(report, gaps=(*report.gaps, Gap("rank", "ambiguous", reason)))
+        if facts.status == "ok":
+            facts = replace(facts, status="partial", reason=reason)
+    return facts, report
+
+
+def _read_other_rank(
+    rank: _Rank, facts: RunFacts, record: Mapping[str, Any]
+) -> tuple[RunFacts, Report | None]:
+    """Read a rank that is a run of its own, partial where its record or its trace cannot be
+    read."""
+    gaps = []
+    if rank.report is None and facts.profiler in _ONE_REPORT:
+        only_first = any("--under-rank" in command for command in record["commands"][:1])
+        why = f"{facts.profiler} wrote one report of all ranks: it is with rank 0"
+        if only_first:
+            why = (
+                f"only rank 0 ran under {facts.profiler}, which is its default (--ranks all counts "
+                "every rank)"
+            )
+        elif not _is_shared(record):
+            why = (
+                f"{facts.profiler} left no report of this rank; stderr.log says what it and the "
+                "script said"
+            )
+            facts = replace(facts, status="partial", reason=facts.reason or why)
+        state = "not_collected" if only_first else "not_available"
+        gaps.append(Gap("kernel", state, why))
+    try:
+        facts, report = _read_rank(rank, facts)
+    except ReportError as error:
+        variant = mark_rank(facts.variant, rank.number, facts.world_size)
+        failed = replace(
+            facts, status="failed", reason=str(error), variant=variant, rank=rank.number
+        )
+        return failed, None
+    return facts, report and replace(report, gaps=(*report.gaps, *gaps))
+
+
+def _read_rank(rank: _Rank, facts: RunFacts) -> tuple[RunFacts, Report | None]:
+    """Parse and merge the files of a rank; the facts with its number, and with what went wrong.
+    Raises ReportError."""
+    record = parsers.parse(rank.record) if rank.record is not None else None
+    report = None
+    if rank.report is not None and rank.report != rank.record:
+        try:
+            report = parsers.parse(rank.report, single_operators=False)
+        except ReportError as error:
+            reason = f"{facts.reason}; {error}" if facts.reason else str(error)
+            facts = replace(facts, status="partial" if record else "failed", reason=reason)
+    whole = _merge(report, record) if report and record else report or record
+    if whole is not None and (report is None or record is None):
+        whole = replace(whole, tool=facts.profiler)
+    if facts.world_size is not None:
+        variant = facts.variant or (record or report or facts).variant
+        variant = mark_rank(variant, rank.number, facts.world_size)
+        facts = replace(facts, variant=variant, rank=rank.number)
+        numbers = {"rank": str(rank.number), "world_size": str(facts.world_size)}
+        whole = whole and replace(whole, environment={**whole.environment, **numbers})
+    return facts, whole
+
+
+def _merge(report: Report, record: Report) -> Report:
+    """Return a profiler's report completed by what the profiled process itself recorded."""
+    version = record.environment.get("torch") if report.tool == "torch" else None
+    facts = ("workload", "variant", "batch_size", "mode", "precision")
+    known = ("rank", "world_size", "host", "phase", "effective_batch")
+    return replace(
+        report,
+        tool_version=report.tool_version or version,
+        devices=_merge_devices(report.devices, record.devices),
+        environment={**report.environment, **record.environment},
+        steps=record.steps or report.steps,
+        memory=(*report.memory, *record.memory),
+        summaries=(*report.summaries, *record.summaries),
+        ops=record.ops,
+        gaps=(*report.gaps, *record.gaps),
+        **{name: getattr(record, name) for name in facts},
+        **{name: value for name in known if (value := getattr(record, name)) is not None},
+    )
+
+
+def _merge_devices(seen: tuple[Device, ...], used: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Return the device that the workload used, with facts that only the profiler knew, and the
+    others behind it."""
+    if not used or not seen:
+        return used or seen
+    first = used[0]
+    same = next(
+        (device for device in seen if (device.kind, device.index) == (first.kind, first.index)),
+        None,
+    )
+    if same is None:
+        return used
+    missing = {
+        field: value for field, value in asdict(same).items() if getattr(first, field) is None
+    }
+    return (replace(first, **missing), *(device for device in seen if device is not same))
+
+
+def add_surroundings(
+    report: Report, folder: Path, record: Mapping[str, Any], first: Mapping[str, Any]
+) -> Report:
+    """Return the report with what lies beside it in its folder, and with gaps for what its profiler
+    was told to leave out. ``record``: run.json; ``first``: that of the run that was replayed."""
+    gaps = []
+    if (path := folder / "samples.csv").is_file():
+        try:
+            samples = parsers.parse(path)
+        except ReportError as error:
+            gaps.append(Gap("sample", "unreadable", str(error)))
+        else:
+            report = replace(
+                report,
+                samples=samples.samples,
+                summaries=(*report.summaries, *samples.summaries),
+                gaps=(*report.gaps, *samples.gaps),
+                diagnostics=(*report.diagnostics, *samples.diagnostics),
+            )
+    if record["profiler"] == "ncu" and (path := folder / LAUNCHES).is_file():
+        try:
+            report = with_repeats(report, read_first_pass(read_json(path) or {}))
+        except (KeyError, TypeError, ValueError):
+            why = f"{path.name} cannot be read: the launches that repeat another are left out"
+            gaps.append(Gap("counter", "unreadable", why))
+    known = {str(name): str(value) for name, value in _table(record, "environment").items()}
+    if known.get("ncu:not_replayed"):
+        why = (
+            "kernels that wait for other GPUs (NCCL and the like) were left out: a replay of one "
+            "would never end"
+        )
+        gaps.append(Gap("collective", "not_collected", why))
+    if layers := ", ".join(map(str, _table(first, "profiler_options").get("layers") or ())):
+        known["ncu:layers"] = layers
+        # launches that the profiler was told to leave out are not zero
+        why = f"ncu was told to count only in these layers: {layers}"
+        gaps.append(Gap("kernel", "not_collected", why))
+    environment = {**report.environment, **known}
+    return replace(report, environment=environment, gaps=(*report.gaps, *gaps))
+
+
+def _table(record: Mapping[str, Any], field: str) -> dict[str, Any]:
+    value = record.get(field)
+    return value if isinstance(value, dict) else {}
+
+
+def _is_shared(record: Mapping[str, Any]) -> bool:
+    """Return whether the profiler put all ranks into one report."""
+    is_own = any("--under" in command for command in record["commands"][:1])
+    return record["profiler"] in _ONE_REPORT and not is_own
