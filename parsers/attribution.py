@@ -12,25 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Integers = npt.NDArray[np.int64]
     Flags = npt.NDArray[np.bool_]
-else:
-
-    class _Numpy:
-        """numpy, loaded when it is first used: this module is imported wherever a report
-        is recognised."""
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(import_module("numpy"), name)
-
-    np = _Numpy()
 
 NEVER = 2**63 - 1
 """The end of a range that never ended."""

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from typer.core import TyperCommand, TyperGroup
 
@@ -73,30 +73,36 @@ def _read_directly(param: Any) -> None:
 
     class Direct:
         def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-            if param.multiple or param.nargs != 1:
+            if param.nargs == -1 and isinstance(value, list | tuple):
+                (item,) = get_args(annotation) or (annotation,)
+                items = [_read_word(one, item, limits) for one in value]
+                known: Any = None if None in items else items
+            elif param.multiple or param.nargs != 1:
                 is_empty = value is None and (param.multiple or param.nargs == -1)
-                return () if is_empty else read().coerce(value, param=param, ctx=ctx)
-            if value is None or (type(value) is annotation and value == param.default):
+                known = () if is_empty else None
+            elif value is None or (type(value) is annotation and value == param.default):
                 return value
-            if annotation is Path and isinstance(value, str | Path) and limits.parser is None:
-                if _is_free(limits) and _may_be_read(value):
-                    return Path(value)
-            elif type(value) is str and limits.parser is None:
-                if annotation is str:
-                    return value
-                free = limits.min is None and limits.max is None and not limits.clamp
-                if (
-                    annotation is int
-                    and free
-                    and value.isascii()
-                    and value.isdecimal()
-                    and len(value) < 16
-                ):
-                    return int(value)
-            return read().coerce(value, param=param, ctx=ctx)
+            else:
+                known = _read_word(value, annotation, limits)
+            return read().coerce(value, param=param, ctx=ctx) if known is None else known
 
     direct = Direct()
     param.get_runtime_param = lambda: direct
+
+
+def _read_word(value: Any, annotation: Any, limits: Any) -> str | int | Path | None:
+    """Return the value of a word that needs no work; None if typer has to read it."""
+    if limits.parser is not None or not isinstance(value, str | Path):
+        return None
+    if annotation is Path:
+        return Path(value) if _is_free(limits) and _may_be_read(value) else None
+    if type(value) is not str:
+        return None
+    if annotation is str:
+        return value
+    is_free = limits.min is None and limits.max is None and not limits.clamp
+    is_number = value.isascii() and value.isdecimal() and len(value) < 16
+    return int(value) if annotation is int and is_free and is_number else None
 
 
 def _is_free(limits: Any) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -346,26 +347,38 @@ def write_derived(
     kernels by the id of their names; how many counts there are.
 
     All of it or none. Launches without a ``source`` become "derived". Raises ValueError for a
-    launch that the run does not have.
+    launch that the run does not have. Launches, which may be millions, are not read for a run that
+    has no derived counts.
     """
+    launches = "SELECT id FROM kernel_launch WHERE run_id = ?"
+    had_counts = "SELECT EXISTS (SELECT 1 FROM derived_rule WHERE run_id = ?)"
     with unchecked(connection), transaction(connection):
-        forget(connection, "derived_rule", "run_id = ?", (run_id,))
-        launches = "SELECT id FROM kernel_launch WHERE run_id = ?"
-        forget(connection, "derived_value", f"kernel_id IN ({launches})", (run_id,))
-        connection.execute(
-            "UPDATE kernel_launch SET source = NULL WHERE run_id = ? AND source = 'derived'",
-            (run_id,),
-        )
         connection.executemany(
             "UPDATE kernel_name SET family = ? WHERE id = ?",
             [(family, name_id) for name_id, family in families.items()],
         )
+        if connection.execute(had_counts, (run_id,)).fetchone()[0]:
+            forget(connection, "derived_rule", "run_id = ?", (run_id,))
+            forget(connection, "derived_value", f"kernel_id IN ({launches})", (run_id,))
+            connection.execute(
+                "UPDATE kernel_launch SET source = NULL WHERE run_id = ? AND source = 'derived'",
+                (run_id,),
+            )
+        left = iter(rows)
+        head = list(islice(left, 1))
+        if not head:
+            return 0
         (base,) = connection.execute(
             "SELECT coalesce(min(id - launch), 0) FROM kernel_launch WHERE run_id = ?", (run_id,)
         ).fetchone()
         first = bulk.next_id(connection, "derived_value")
         written = bulk.write_table(
-            connection, "derived_value", DerivedCount, run_id, rows, {"kernel_launch": base}
+            connection,
+            "derived_value",
+            DerivedCount,
+            run_id,
+            chain(head, left),
+            {"kernel_launch": base},
         )
         new = f"derived_value WHERE id >= {first}"
         if connection.execute(

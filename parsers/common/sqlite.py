@@ -8,16 +8,13 @@ import os
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from perfctl.parsers.common import sqlite_pages
-from perfctl.parsers.common.sqlite_pages import Column
 from perfctl.parsers.common.tables import Column as Field
 from perfctl.parsers.common.tables import Table
 from perfctl.records.errors import ReportError, readable
@@ -31,8 +28,6 @@ _COLUMNS = (
 _LONGEST = 256 << 20
 """Bytes of one value; the largest that profilers write, nsys's own messages, have a
 few thousand."""
-ROWS_TOGETHER = 4096
-"""Rows fetched at a time (with 65,536 it takes a fifth longer)."""
 
 
 class Database:
@@ -44,7 +39,7 @@ class Database:
         self._decode = partial(str, encoding="utf-8", errors="replace")
         connection.text_factory = self._decode
         self.connection = connection
-        self._path = path
+        self.path = path
         columns = defaultdict[str, set[str]](set)
         for table, column in connection.execute(_COLUMNS):
             columns[table].add(column)
@@ -101,56 +96,6 @@ class Database:
             yield self.connection
         finally:
             self.connection.text_factory = self._decode
-
-    def numbers(self, table: str, *names: str) -> Iterator[list[Column]]:
-        """Yield columns of integers, some rows at a time, in the order of the table; nothing
-        without the table. What this version does not have, and what is no integer, is NULL."""
-        if table not in self.tables or not names:
-            return
-        done = 0
-        root, positions = self._find_pages(table, names)
-        if self._path is not None and root:
-            try:
-                for columns in sqlite_pages.read_columns(self._path, root, positions):
-                    done += len(columns[0].values)
-                    if len(columns[0].values):
-                        yield columns
-                return
-            except sqlite_pages.Unplain:
-                pass
-        yield from self._fetch_numbers(table, names, done)
-
-    def _find_pages(self, table: str, names: Sequence[str]) -> tuple[int, list[int]]:
-        """Return the table's first page, and where its records hold these columns; (0, []) where
-        only SQL can tell: columns that are not there, are computed, or are the rowid."""
-        rows = self.connection.execute(f"PRAGMA table_xinfo({quoted(table)})").fetchall()
-        order = [row[1] for row in rows]
-        is_odd = any(hidden or key for *_, key, hidden in rows)
-        if is_odd or not set(order).issuperset(names):
-            return 0, []
-        query = "SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?"
-        (root,) = self.connection.execute(query, (table,)).fetchone()
-        return int(root), [order.index(name) for name in names]
-
-    def _fetch_numbers(
-        self, table: str, names: Sequence[str], skipped: int
-    ) -> Iterator[list[Column]]:
-        import numpy as np
-
-        rows_left = f"NOT INDEXED ORDER BY rowid LIMIT -1 OFFSET {skipped}"
-        query = f"{self.select(table, names)} {rows_left}"
-        cursor = self.connection.execute(query)
-        while rows := cursor.fetchmany(ROWS_TOGETHER):
-            values = list(chain.from_iterable(rows))
-            known = np.fromiter((type(value) is int for value in values), bool, len(values))
-            if not known.all():
-                values = [value if type(value) is int else 0 for value in values]
-            whole = np.array(values, np.int64).reshape(-1, len(names))
-            is_known = known.reshape(-1, len(names))
-            yield [
-                Column(whole[:, at], None if is_known[:, at].all() else is_known[:, at])
-                for at in range(len(names))
-            ]
 
     def ends(self, table: str) -> tuple[Any, Any]:
         """Return the first and last rowid; None without rows. Two queries: for min and max in one

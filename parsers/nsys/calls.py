@@ -4,27 +4,23 @@ mpi_event_sum, ...)."""
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfctl.parsers.attribution import NEVER
-from perfctl.parsers.common.sqlite import Database
+import numpy as np
+
+from perfctl.parsers.attribution import NEVER, NOBODY, Spans
+from perfctl.parsers.common.sqlite import Database, integer
+from perfctl.parsers.nsys.columns import NULL, read_pieces
 from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, blanked
 from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, Strings, opened
 from perfctl.records.bulk import Columns
 from perfctl.records.report import WAITS, ApiCall, OpCall
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from perfctl.parsers.attribution import Flags, Integers
-    from perfctl.parsers.common.sqlite_pages import Column
-else:
-    from perfctl.parsers.attribution import np
 
 NO_NAME = "(no name)"
 OSRT_CALL = 27
@@ -55,90 +51,95 @@ _VERSION = re.compile(r"_v.{4}$", re.DOTALL)
 class Sum(NamedTuple):
     """Calls of one function."""
 
-    calls: int
-    total: int
-    shortest: int | None
-    """None when no call has an end; likewise ``longest``."""
-    longest: int | None
+    calls: int = 0
+    total: int = 0
+    shortest: int = NEVER
+    """NEVER if no call has an end."""
+    longest: int = -NEVER
 
     def plus(self, other: Sum) -> Sum:
         """Return both together."""
-        lows = [low for low in (self.shortest, other.shortest) if low is not None]
-        highs = [high for high in (self.longest, other.longest) if high is not None]
-        calls, total = self.calls + other.calls, self.total + other.total
-        return Sum(calls, total, min(lows, default=None), max(highs, default=None))
+        shortest, longest = min(self.shortest, other.shortest), max(self.longest, other.longest)
+        return Sum(self.calls + other.calls, self.total + other.total, shortest, longest)
+
+    def as_call(self, domain: str, name: str) -> ApiCall:
+        """Return the record."""
+        extremes = (None, None) if self.shortest == NEVER else (self.shortest, self.longest)
+        return ApiCall(domain, name, self.calls, self.total, *extremes)
 
 
-def sum_groups(group: Integers, length: Integers, known: Flags | None = None) -> Iterator[Sum]:
-    """Yield the sum of each group: ``group`` is the number of each call's, from 0. ``known``: where
-    it is known how long the call took (None: everywhere)."""
-    calls = np.bincount(group)
-    if known is not None and not known.all():
-        group, length = group[known], length[known]
-    total = np.zeros(len(calls), np.int64)
-    shortest, longest = np.full(len(calls), NEVER), np.full(len(calls), -NEVER)
-    np.add.at(total, group, length)
-    np.minimum.at(shortest, group, length)
-    np.maximum.at(longest, group, length)
-    columns = (calls, total, shortest, longest)
-    for count, together, low, high in zip(*(column.tolist() for column in columns), strict=True):
-        extremes = (None, None) if low == NEVER else (low, high)
-        yield Sum(count, together, *extremes)
+class Sums(dict[int, Sum]):
+    """Calls by number of their name; NULL is the number of those without one."""
 
-
-class Sums(dict[int | None, Sum]):
-    """Calls by number of their name; None is the number of those without one."""
-
-    def add(self, name: Column, length: Integers, known: Flags | None) -> None:
+    def add(self, name: Integers, length: Integers, known: Flags) -> None:
         """Add some calls: numbers of their names, how long each took, and where that is known."""
-        numbers, group = np.unique(name.or_else(-1), return_inverse=True)
-        for number, found in zip(numbers.tolist(), sum_groups(group, length, known), strict=True):
-            self.add_sum(None if number == -1 else number, found)
-
-    def add_sum(self, number: int | None, found: Sum) -> None:
-        """Add calls that are summed already."""
-        self[number] = self[number].plus(found) if number in self else found
+        numbers = np.unique(name)
+        group = np.searchsorted(numbers, name)  # faster than return_inverse, which sorts places
+        calls, total = np.bincount(group), np.zeros(len(numbers), np.int64)
+        shortest, longest = np.full(len(numbers), NEVER), np.full(len(numbers), -NEVER)
+        group, length = group[known], length[known]
+        np.add.at(total, group, length)
+        np.minimum.at(shortest, group, length)
+        np.maximum.at(longest, group, length)
+        columns = (column.tolist() for column in (numbers, calls, total, shortest, longest))
+        for number, *found in zip(*columns, strict=True):
+            self[number] = self.get(number, Sum()).plus(Sum(*found))
 
 
 def api_calls(database: Database, cuda: Sums, ranges: RangeTable) -> list[ApiCall]:
-    """All domains; in each, what took longest first, as ``nsys stats`` prints them."""
+    """Return the calls of all domains; in each, what took longest first, as ``nsys stats`` prints
+    them."""
     strings = Strings(database, NO_NAME)
-    found = [*_named("cuda", cuda, strings)]
-    if database.has(OSRT, "start", "end", "nameId"):
-        found += _named("osrt", _sums(database, OSRT, "nameId", "eventClass", OSRT_CALL), strings)
+    strings[NULL] = NO_NAME
+    name_of = strings.__getitem__
+    names = {number: _VERSION.sub("", strings[number] or NO_NAME) for number in cuda}
+    found = [some.as_call("cuda", names[number]) for number, some in cuda.items()]
+    found.sort(key=_rank)
+    is_call = f"eventClass = {OSRT_CALL}" if database.has(OSRT, "eventClass") else "TRUE"
+    found += _sum_table(database, "osrt", {OSRT: "nameId"}, name_of, is_call)
     found += _of_ranges(ranges)
     for table, domain in OF_LIBRARIES.items():
-        found += _named(domain, _sums(database, table, "nameId"), strings)
-    mpi = Sums()
-    for table in OF_MPI:
-        name = "nameId" if database.has(table, "nameId") else "textId"
-        for number, found_here in _sums(database, table, name).items():
-            mpi.add_sum(number, found_here)
-    found += _named("mpi", mpi, strings)
-    return [*found, *_synchronisation(database)]
+        found += _sum_table(database, domain, {table: "nameId"}, name_of)
+    named = {table: "nameId" if database.has(table, "nameId") else "textId" for table in OF_MPI}
+    found += _sum_table(database, "mpi", named, name_of)
+    rows = database.rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
+    labels: dict[object, str] = {**SYNCS} | {number: str(label).lower() for number, label in rows}
+
+    def name_kind(number: object) -> str:
+        return labels.get(number, f"type {number}")
+
+    return [*found, *_sum_table(database, "sync", {SYNC: "syncType"}, name_kind)]
 
 
-def _sums(
-    database: Database, table: str, name: str, kind: str | None = None, only: int = 0
-) -> Sums:
-    """Of a table of calls; where it has the column ``kind``, of the rows in which that
-    is ``only``."""
-    sums = Sums()
-    names = (name, "start", "end", *([kind] if kind and database.has(table, kind) else []))
-    for number, start, end, *kinds in database.numbers(table, *names):
-        known = end.where_known() & start.where_known()
-        length = (end.values - start.values) * known
-        if kinds:
-            rows = (kinds[0].values == only).nonzero()[0]
-            number = number._replace(values=number.or_else(-1)[rows], known=None)
-            length, known = length[rows], known[rows]
-        sums.add(number, length, known)
-    return sums
+def _sum_table(
+    database: Database,
+    domain: str,
+    tables: Mapping[str, str],
+    name_of: Callable[[object], str | None],
+    where: str = "TRUE",
+) -> list[ApiCall]:
+    """Sum the calls in these tables by name, longest first. ``tables``: table -> its column of
+    numbers of names."""
+    rows = " UNION ALL ".join(
+        f"SELECT {integer(name)} AS name, {integer('end')} - {integer('start')} AS length "
+        f"FROM {table} WHERE {where}"
+        for table, name in tables.items()
+        if database.has(table, name, "start", "end")
+    )
+    if not rows:
+        return []
+    query = (
+        "SELECT name, count(*), coalesce(sum(length), 0), min(length), max(length) "
+        f"FROM ({rows}) GROUP BY name"
+    )
+    sums = database.connection.execute(query)
+    found = [ApiCall(domain, name_of(name) or NO_NAME, *some) for name, *some in sums]
+    return sorted(found, key=_rank)
 
 
 def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall] | tuple[()]:
-    """Each call that waits for the GPU, in the order of the table, with the measured step in which
-    its process began it.
+    """Return each call that waits for the GPU, in the order of the table, with the measured step in
+    which it began.
 
     Records are made while they are read, from a connection of their own.
     """
@@ -146,127 +147,75 @@ def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall]
         STRINGS, "id", "value"
     ):
         return ()
-    alike = database.connection.execute(
-        f"SELECT id, value FROM {STRINGS} WHERE value GLOB 'cu*Synchronize*'"
-    )
-    cut = {number: _VERSION.sub("", str(text)) for number, text in alike if isinstance(number, int)}
-    names = {number: name for number, name in cut.items() if name in WAITS}
-    return Columns(OpCall, partial(_waits, path, names, _Steps(ranges))) if names else ()
+    query = f"SELECT id, value FROM {STRINGS} WHERE value GLOB 'cu*Synchronize*'"
+    found = {
+        number: _VERSION.sub("", str(text)) for number, text in database.connection.execute(query)
+    }
+    names = {number: name for number, name in found.items() if name in WAITS}
+    return Columns(OpCall, partial(_read_waits, path, names, ranges)) if names else ()
 
 
-def _waits(path: Path, names: dict[int, str], steps: _Steps) -> Iterator[Sequence[Sequence[Any]]]:
-    wanted = list(names)
-    columns = ("nameId", "start", "end", "globalTid")
+def _read_waits(
+    path: Path, names: dict[int, str], ranges: RangeTable
+) -> Iterator[Sequence[Sequence[Any]]]:
+    numbers = ranges.step_numbers()
     with opened(path) as database:
-        for name, start, end, thread in database.numbers(RUNTIME, *columns):
-            known = start.where_known() & end.where_known() & (end.values >= start.values)
-            rows = np.flatnonzero(known & np.isin(name.or_else(-1), wanted))
+        pieces = read_pieces(database, RUNTIME, "nameId", "start", "end", "globalTid")
+        for name, start, end, thread in pieces:
+            rows = np.flatnonzero((start != NULL) & (end >= start) & np.isin(name, list(names)))
             if not len(rows):
                 continue
-            begins, threads = start.values[rows], thread.or_else(-1)[rows]
+            begins, threads = start[rows], thread[rows]
+            moments = Spans(threads & PROCESS_BITS, threads, begins, begins)
+            steps = numbers[ranges.attribution.of_calls(moments).step]
             nothing = [None] * len(rows)
             yield (
-                [names[number] for number in name.values[rows].tolist()],
+                [names[number] for number in name[rows].tolist()],
                 begins.tolist(),
-                (end.values[rows] - begins).tolist(),
+                (end[rows] - begins).tolist(),
                 *(nothing,) * 5,
-                [steps.at(*place) for place in zip(threads.tolist(), begins.tolist(), strict=True)],
-                blanked(threads & ~PROCESS_BITS, threads == -1),
+                blanked(steps, steps == NOBODY),
+                blanked(threads & ~PROCESS_BITS, threads == NULL),
                 nothing,
             )
-
-
-class _Steps:
-    """Finds the measured step of a moment, by the ranges of a process that name steps."""
-
-    def __init__(self, ranges: RangeTable) -> None:
-        self.of: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-        steps = {
-            name: label.step for name, label in enumerate(ranges.labels) if label.step is not None
-        }
-        rows, spans = np.flatnonzero(np.isin(ranges.name, list(steps))), ranges.spans
-        columns = (spans.process, spans.start, spans.end, ranges.name)
-        for process, start, end, name in zip(
-            *(column[rows].tolist() for column in columns), strict=True
-        ):
-            self.of[process].append((start, end, steps[name]))
-        for known in self.of.values():
-            known.sort()
-
-    def at(self, thread: int, moment: int) -> int | None:
-        """Of a thread as nsys numbers it, its process included; None outside of all steps."""
-        known = self.of.get(thread & PROCESS_BITS, [])
-        place = bisect_right(known, (moment, NEVER, 0)) - 1
-        return known[place][2] if place >= 0 and moment < known[place][1] else None
-
-
-def _named(domain: str, sums: Sums, strings: Strings) -> list[ApiCall]:
-    """Longest first."""
-    found = []
-    for number, of in sums.items():
-        name = strings[number] or NO_NAME
-        if domain == "cuda":
-            name = _VERSION.sub("", name)
-        found.append(ApiCall(domain, name, of.calls, of.total, of.shortest, of.longest))
-    return sorted(found, key=_rank)
 
 
 def _rank(call: ApiCall) -> tuple[int, str]:
     return -(call.total_ns or 0), call.name
 
 
-def _of_ranges(ranges: RangeTable) -> Iterator[ApiCall]:
-    """Ranges by domain, name and style, and once more those of libraries that annotate their own
-    calls. A range that never ended lasts until the last NVTX event, as ``nsys stats`` takes it."""
+def _of_ranges(ranges: RangeTable) -> list[ApiCall]:
+    """Sum ranges by domain, name and style, and once more those of libraries that annotate their
+    own calls. A range that never ended lasts until the last NVTX event, as ``nsys stats`` has
+    it."""
     chosen = np.flatnonzero(ranges.kind != MARK)
     if not len(chosen):
-        return
-    start, end = ranges.spans.start[chosen], ranges.spans.end[chosen]
+        return []
+    spans = ranges.spans.take(chosen)
     every_end = ranges.spans.end[ranges.spans.end != NEVER]
     until = max(int(ranges.spans.start.max()), int(every_end.max(initial=-NEVER)))
-    length = np.where(end == NEVER, until, end) - start
-    group, keys = np.zeros(len(chosen), np.int64), [ranges.name[chosen], ranges.kind[chosen]]
-    domain, process = ranges.domain[chosen], ranges.spans.process[chosen]
-    for key in (*keys, domain, process) if domain.any() else keys:
-        values, number = np.unique(key, return_inverse=True)
+    length = np.where(spans.end == NEVER, until, spans.end) - spans.start
+    columns = (ranges.name[chosen], ranges.kind[chosen], ranges.domain[chosen], spans.process)
+    group = np.zeros(len(chosen), np.int64)
+    for column in columns if columns[2].any() else columns[:2]:
+        values, number = np.unique(column, return_inverse=True)
         _, group = np.unique(group * len(values) + number, return_inverse=True)
+    by_group = Sums()
+    by_group.add(group, length, np.ones(len(group), bool))
     _, rows = np.unique(group, return_index=True)
+    keys = zip(*(column[rows].tolist() for column in columns), strict=True)
     sums: dict[tuple[str | None, str, int], Sum] = {}
-    for row, summed in zip(rows.tolist(), sum_groups(group, length), strict=True):
-        number = int(domain[row])
-        of = ranges.domains.get((int(process[row]), number), "") if number else None
-        place = of, ranges.names[int(ranges.name[chosen[row]])], int(ranges.kind[chosen[row]])
-        sums[place] = sums[place].plus(summed) if place in sums else summed
-    found = [
-        ApiCall("nvtx", f"{of}:{name}" if of else name, *some)
-        for (of, name, _), some in sums.items()
-    ]
-    libraries = [
-        ApiCall(_library(*place), place[1], *some)
-        for place, some in sums.items()
-        if _library(*place)
-    ]
-    yield from sorted(found, key=_rank)
-    yield from sorted(libraries, key=lambda call: (call.domain, *_rank(call)))
-
-
-def _library(domain: str | None, name: str, _: int) -> str:
-    """The domain of calls that a range belongs to; empty for other ranges. NCCL's own domain may
-    have no name."""
-    if domain is None:
-        return ""
-    return "nccl" if not domain and _OF_NCCL.match(name) else NVTX_LIBRARIES.get(domain.lower(), "")
-
-
-def _synchronisation(database: Database) -> list[ApiCall]:
-    """How long the host, or a stream, waited for the GPU, by kind of waiting."""
-    labels = {
-        number: str(label).lower()
-        for number, label in database.rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
-    }
-    sums = _sums(database, SYNC, "syncType")
-    calls = [
-        ApiCall("sync", labels.get(number) or SYNCS.get(number or 0) or f"type {number}", *some)
-        for number, some in sums.items()
-    ]
-    return sorted(calls, key=_rank)
+    for (name, kind, domain, process), found in zip(keys, by_group.values(), strict=True):
+        of = ranges.domains.get((process, domain), "") if domain else None
+        place = of, ranges.names[name], kind
+        sums[place] = sums.get(place, Sum()).plus(found)
+    calls, libraries = [], []
+    for (of, name, _), found in sums.items():
+        calls.append(found.as_call("nvtx", f"{of}:{name}" if of else name))
+        library = NVTX_LIBRARIES.get((of or "").lower())
+        if of == "" and _OF_NCCL.match(name):  # NCCL's own domain may have no name
+            library = "nccl"
+        if library:
+            libraries.append(found.as_call(library, name))
+    libraries.sort(key=lambda call: (call.domain, *_rank(call)))
+    return [*sorted(calls, key=_rank), *libraries]

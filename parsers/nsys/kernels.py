@@ -1,32 +1,48 @@
-"""Reads kernels of an nsys export: which call launched each, and which ranges were around the call;
-then as records, or for a store to copy them inside SQLite."""
+"""Reads the GPU work of an nsys export: which call launched each kernel and copy, and which ranges
+were around the call; then kernels as records, or for a store to copy them inside SQLite.
+
+Layers of the kernels that CUDA graphs replayed come from the ranges that were open when their nodes
+were created. With --cuda-graph-trace=node a kernel of a graph names its node, which is a copy:
+cudaGraphInstantiate copies the nodes that the stream capture created. CUDA_GRAPH_NODE_EVENTS has
+both, each with the thread and the time of its creation, and the copy with the node that it was made
+from (``originalGraphNodeId``). So a kernel leads to its copy, from there to the node of the
+capture, and from there to the innermost range around that node's creation on its thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from perfctl.parsers.attribution import NOBODY, SLICE, Calls, Ids, Spans
+import numpy as np
+
+from perfctl.parsers.attribution import NOBODY, Calls, Ids, Spans
 from perfctl.parsers.common.sqlite import Database, integer
 from perfctl.parsers.nsys.calls import Sums
-from perfctl.parsers.nsys.graphs import Created, find_created, find_launches
-from perfctl.parsers.nsys.ranges import PROCESS_BITS, GpuTime, RangeTable, objects
-from perfctl.parsers.nsys.tables import KERNEL, RUNTIME, Strings, check_starts, opened
+from perfctl.parsers.nsys.columns import NULL, check_known, join_pieces, read_pieces, read_whole
+from perfctl.parsers.nsys.ranges import PROCESS_BITS, GpuTime, RangeTable, blanked, objects
+from perfctl.parsers.nsys.tables import (
+    GRAPH,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    NODES,
+    RUNTIME,
+    Strings,
+    opened,
+)
 from perfctl.records.bulk import NO_NAME, Columns, SqlKernels
 from perfctl.records.report import Kernel
 from perfctl.records.serving import GraphLaunch
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from perfctl.parsers.attribution import Flags, Integers
 
     Indices = npt.NDArray[np.int32]
-else:
-    from perfctl.parsers.attribution import np
 
 CHUNK = 512
 """Rows converted to columns at a time: few enough for the processor's cache (2048 takes a
@@ -58,7 +74,13 @@ COLUMNS = {
 """Field of Kernel -> its column."""
 OFTEN_ZERO = {"graph_id", "graph_node_id", "cluster_x", "cluster_y", "cluster_z"}
 """Fields for which nsys writes 0 where it means "no graph" and "no cluster"."""
+MOST_NAMES = 1 << 24
+"""More strings than an export has."""
+CREATION = "creation of its nodes"
+"""``GraphLaunch.capture`` where the report has the creation of a graph's nodes."""
 _PROCESS = "(globalPid >> 24) & 0xFFFFFF"
+_GENERATIONS = 16
+"""Copies of copies that are followed."""
 
 
 class Around(NamedTuple):
@@ -72,9 +94,7 @@ class Around(NamedTuple):
 
     def at(self, rows: Integers) -> Around:
         """Return the entries of these rows; NOBODY stays NOBODY."""
-        if not len(self.innermost):
-            return Around(*[np.full(len(rows), NOBODY, np.int32)] * 3)
-        return Around(*(np.where(rows >= 0, values[rows], np.int32(NOBODY)) for values in self))
+        return Around(*(np.append(values, np.int32(NOBODY))[rows] for values in self))
 
 
 class Launched(NamedTuple):
@@ -83,11 +103,13 @@ class Launched(NamedTuple):
     around: Around
     unlaunched: int
     """Rows that no launch call in the report belongs to."""
-    captured: Flags | None = None
-    """Rows whose layer is that in which the node of their graph was captured; None where there
-    is none."""
+    names: Mapping[int, tuple[str, str | None]] | None
+    """Of kernels: number in the table -> name and short name, as all real exports have them; None
+    if a name has no number, or more than one short name."""
+    captured: Flags | None
+    """Rows whose layer is that in which the node of their graph was captured; None if there
+    are none."""
     graphs: tuple[GraphLaunch, ...] = ()
-    """Of kernels only: the launches of graphs."""
 
 
 class Attributed(NamedTuple):
@@ -104,156 +126,218 @@ class Attributed(NamedTuple):
 
 
 class _Work(NamedTuple):
-    """Columns of a table of GPU work; NOBODY where process or correlation id is not said."""
+    """Columns of a table of GPU work; NULL where a row does not state the value."""
 
     process: Integers
     correlation: Integers
     start: Integers
     length: Integers
-    """Negative where start or end is not known."""
+    """Negative if start or end is not known."""
     node: Integers
-    """Of a CUDA graph, NOBODY for none (some versions write 0); empty where nodes are not read."""
+    """Of a CUDA graph; empty if the report has no creation of one."""
+    names: Mapping[int, tuple[str, str | None]] | None
+    """As in ``Launched``."""
 
 
 class _LaunchCalls(NamedTuple):
-    """Calls that launched GPU work."""
+    """Calls that launched GPU work, and what all calls of the report are."""
 
     calls: Calls
     around: Around
     only_process: int | None
-    """Where a single one made all calls of the report."""
+    """The process that made all calls of the report, if it is a single one."""
     spans: Spans | None
-    """Of the calls; None where nobody needs them."""
+    """Of the calls; None if no one needs them."""
+    api: Sums
+    """All calls, by number of their name."""
+    threads: set[int]
+    """Threads that made them."""
 
 
-def attribute(database: Database, tables: Sequence[str], ranges: RangeTable) -> Attributed:
-    """Return what the work in these tables belongs to. Calls that launched none of it are only
+class _Created(NamedTuple):
+    """Nodes of CUDA graphs whose creation is in the report."""
+
+    nodes: Calls
+    """By process and id."""
+    layers: Integers
+    """Of each: the range that names the layer in which it, or what it was copied from, was
+    captured; NOBODY for none."""
+    is_captured: Flags
+    """Whether that first creation is in the report."""
+
+
+def attribute(database: Database, ranges: RangeTable) -> Attributed:
+    """Return what the GPU work of a report belongs to. Calls that launched none of it are only
     counted."""
-    created = find_created(database, ranges)
-    work = {table: _read_work(database, table, created is not None) for table in tables}
-    api, gpu, threads = Sums(), GpuTime(ranges), set[int]()
-    wanted = Ids(_join([some.correlation for some in work.values()]))
-    calls = _read_calls(database, wanted, ranges, api, threads, gpu.keeps_calls)
+    created = _find_created(database, ranges)
+    work = {
+        table: _read_work(database, table, has_nodes=created is not None)
+        for table in (KERNEL, MEMCPY, MEMSET, GRAPH)
+    }
+    gpu = GpuTime(ranges)
+    wanted = Ids(np.concatenate([some.correlation for some in work.values()]))
+    calls = _read_calls(database, wanted, ranges, gpu.keeps_calls)
     launched = {table: _find_launches(some, calls, gpu, created) for table, some in work.items()}
-    kernels, of_kernels = work[KERNEL], launched[KERNEL]
-    if created is not None and len(kernels.node):
-        in_graph = kernels.node != NOBODY
-        _, is_captured = created.find(kernels.process, kernels.node)
-        steps = ranges.step_numbers()[of_kernels.around.step]
-        columns = (kernels.process, kernels.correlation, kernels.length, steps)
-        graphs = find_launches(*columns, in_graph, is_captured)
-        launched[KERNEL] = of_kernels._replace(graphs=tuple(graphs))
-    return Attributed(launched, api, gpu, threads)
+    if created is not None:
+        kernels = launched[KERNEL]
+        graphs = _find_graphs(work[KERNEL], kernels.around, ranges, created)
+        launched[KERNEL] = kernels._replace(graphs=tuple(graphs))
+    return Attributed(launched, calls.api, gpu, calls.threads)
 
 
-def _read_work(database: Database, table: str, has_nodes: bool) -> _Work:
-    names = ("globalPid", "correlationId", "start", "end", *(("graphNodeId",) if has_nodes else ()))
-    pieces: list[tuple[Integers, ...]] = []
-    for process, called, begin, end, *nodes in database.numbers(table, *names):
-        known = begin.where_known() & end.where_known()
-        took = np.where(known, end.values - begin.values, NOBODY)
-        ids = process.or_else(NOBODY), called.or_else(NOBODY)
-        graph = [np.where(node.or_else(0) == 0, NOBODY, node.values) for node in nodes]
-        pieces.append((*ids, begin.values, took, *graph))
-    if not pieces:
-        return _Work(*[np.empty(0, np.int64)] * 5)
-    processes, *columns = zip(*pieces, strict=True)
-    graph_nodes = _join(columns.pop()) if has_nodes else np.empty(0, np.int64)
-    correlation, start, length = map(_join, columns)
-    return _Work(_join_equal(processes), correlation, start, length, graph_nodes)
+def _read_work(database: Database, table: str, *, has_nodes: bool) -> _Work:
+    wanted = ("globalPid", "correlationId", "start", "end", *NAMES)
+    nodes = ["graphNodeId"] * has_nodes  # read only if needed: it is one of the last columns
+    process, correlation, start, end, name, short_name, *found = read_whole(
+        database, table, *wanted, *nodes
+    )
+    names = _read_names(database, name, short_name) if database.has(table, *NAMES) else None
+    if len(process) and process.min() == process.max():  # without memory for each
+        process = np.broadcast_to(process[0], len(process))
+    correlation = np.where(correlation == NULL, NOBODY, correlation)
+    length = np.where((start != NULL) & (end != NULL), end - start, NOBODY)
+    # some versions write 0 for "no node"
+    node = np.where(found[0] == 0, NULL, found[0]) if found else np.empty(0, np.int64)
+    return _Work(process, correlation, start, length, node, names)
+
+
+def _read_names(
+    database: Database, name: Integers, short_name: Integers
+) -> dict[int, tuple[str, str | None]] | None:
+    if not len(name) or name.min() < 0 or name.max() >= MOST_NAMES:
+        return None
+    short_of = np.full(int(name.max()) + 1, NULL)
+    short_of[name] = short_name
+    if (short_of[name] != short_name).any():
+        return None
+    numbers, strings = np.flatnonzero(np.bincount(name)), Strings(database)
+    strings[NULL] = None
+    pairs = zip(numbers.tolist(), short_of[numbers].tolist(), strict=True)
+    return {number: (strings[number] or NO_NAME, strings[short]) for number, short in pairs}
 
 
 def _read_calls(
     database: Database,
     wanted: Ids,
     ranges: RangeTable,
-    api: Sums,
-    threads: set[int],
     keeps_spans: bool,
 ) -> _LaunchCalls:
-    """Read all calls of the CUDA API, and keep those that launched ``wanted`` work; nothing where
-    they were not traced. ``api`` and ``threads`` are added to."""
-    processes, correlations, found, kept = [], [], [], []
-    callers: set[int] = set()
+    """Read all calls of the CUDA API, and keep those that launched ``wanted`` work; none if they
+    were not traced."""
+    api, threads, callers = Sums(), set[int](), set[int]()
+    number, index = np.empty(0, np.int64), np.empty(0, np.int32)
+    kept: list[list[Any]] = [[number, number, index, index, index, *[number] * (3 * keeps_spans)]]
     names = ("correlationId", "globalTid", "start", "end", "nameId")
     is_traced = database.has(RUNTIME, *names[:3])
-    pieces = database.numbers(RUNTIME, *names) if is_traced else ()
+    pieces = read_pieces(database, RUNTIME, *names) if is_traced else ()
     for correlation, thread, start, end, name in pieces:
-        length = (end.values - start.values) * end.where_known()
-        api.add(name, length, end.known)
-        threads.update(find_different(thread.or_else(NOBODY)))
-        stated = correlation.where_known() & thread.where_known()
-        check_starts(RUNTIME, start, stated)
-        callers.update(_find_extremes((thread.values & PROCESS_BITS)[stated]))
-        is_wanted = wanted.first_equal(correlation.values) != NOBODY
-        rows = np.flatnonzero(stated & is_wanted)
-        begins, caller = start.values[rows], thread.values[rows]
+        length = np.where(end == NULL, 0, end - start)
+        api.add(name, length, end != NULL)
+        threads |= find_different(thread)
+        stated = (correlation != NULL) & (thread != NULL)
+        check_known(RUNTIME, start[stated])
+        callers |= find_different((thread & PROCESS_BITS)[stated])
+        rows = np.flatnonzero(stated & (wanted.first_equal(correlation) != NOBODY))
+        caller, begins = thread[rows], start[rows]
         calls = Spans(caller & PROCESS_BITS, caller, begins, begins + length[rows])
-        inside = ranges.attribution.of_calls(calls)
-        processes.append(calls.process)
-        correlations.append(correlation.values[rows])
-        columns = (inside.innermost, inside.layer, inside.step)
-        found.append(Around(*(column.astype(np.int32) for column in columns)))
-        kept += [(calls.process, caller, begins, calls.end)] * keeps_spans
-    only = callers.pop() if len(callers) == 1 else None
-    spans = Spans(*map(_join, zip(*kept, strict=True) if kept else [()] * 4))
-    by_id = Calls(_join_equal(processes), _join(correlations))
-    return _LaunchCalls(by_id, _join_around(found), only, spans if keeps_spans else None)
+        found = ranges.attribution.of_calls(calls)
+        indices = (column.astype(np.int32) for column in (found.innermost, found.layer, found.step))
+        spans = (caller, begins, calls.end) if keeps_spans else ()
+        kept.append([calls.process, correlation[rows], *indices, *spans])
+    process, ids, innermost, layer, step, *spans_of = join_pieces(kept)
+    return _LaunchCalls(
+        Calls(process, ids),
+        Around(innermost, layer, step),
+        callers.pop() if len(callers) == 1 else None,
+        Spans(process, *spans_of) if keeps_spans else None,
+        api,
+        threads,
+    )
 
 
 def _find_launches(
-    work: _Work, known: _LaunchCalls, gpu: GpuTime, created: Created | None
+    work: _Work, known: _LaunchCalls, gpu: GpuTime, created: _Created | None
 ) -> Launched:
-    found, captured, unlaunched = [], [], 0
-    for first in range(0, len(work.correlation), SLICE):
-        part = slice(first, first + SLICE)
-        process = work.process[part]
-        if known.only_process is not None:  # then it can only be that one
-            process = np.where(process == NOBODY, known.only_process, process)
-        call = known.calls.find(process, work.correlation[part])
-        unlaunched += int((call == NOBODY).sum())
-        around = known.around.at(call)
-        gpu.add(around.innermost, call, known.spans, work.start[part], work.length[part])
-        if created is not None and len(work.node):
-            layer, _ = created.find(process, work.node[part])
-            captured.append(layer != NOBODY)
-            of_layer = np.where(layer != NOBODY, layer, around.layer).astype(np.int32)
-            around = around._replace(layer=of_layer)
-        found.append(around)
-    rows = np.concatenate(captured) if captured else None
-    has_captured = rows is not None and bool(rows.any())
-    return Launched(_join_around(found), unlaunched, rows if has_captured else None)
-
-
-def _join_around(found: Sequence[Around]) -> Around:
-    if not found:
-        return Around(*[np.empty(0, np.int32)] * 3)
-    return found[0] if len(found) == 1 else Around(*map(np.concatenate, zip(*found, strict=True)))
-
-
-def _join(pieces: Sequence[Integers]) -> Integers:
-    return np.concatenate(pieces) if len(pieces) else np.empty(0, np.int64)
-
-
-def _join_equal(pieces: Sequence[Integers]) -> Integers:
-    """Join the pieces; where all numbers are equal, without memory for each."""
-    values = set[int]().union(*map(_find_extremes, pieces))
-    if len(values) == 1:
-        return np.broadcast_to(np.int64(values.pop()), sum(map(len, pieces)))
-    return _join(pieces)
-
-
-def _find_extremes(values: Integers) -> set[int]:
-    return {int(values.min()), int(values.max())} if len(values) else set()
+    process = work.process
+    if known.only_process is not None:  # then it can only be that one
+        process = np.where(process == NULL, known.only_process, process)
+    call = known.calls.find(process, work.correlation)
+    around, captured = known.around.at(call), np.zeros(len(call), bool)
+    gpu.add(around.innermost, call, known.spans, work.start, work.length)
+    if created is not None:
+        layer = np.append(created.layers, NOBODY)[created.nodes.find(process, work.node)]
+        captured = layer != NOBODY
+        of_layer = np.where(captured, layer, around.layer).astype(np.int32)
+        around = around._replace(layer=of_layer)
+    unlaunched = int((call == NOBODY).sum())
+    return Launched(around, unlaunched, work.names, captured if captured.any() else None)
 
 
 def find_different(values: Integers) -> set[int]:
-    """Return the values, each once: quickly where the same stands in many rows after one
+    """Return the values, each once: quickly if the same one stands in many rows after one
     another."""
-    if not len(values):
-        return set()
     changes = np.flatnonzero(values[1:] != values[:-1])
-    return set(values[np.append(changes, len(values) - 1)].tolist())
+    return {*values[changes].tolist(), *values[-1:].tolist()}
+
+
+def _find_created(database: Database, ranges: RangeTable) -> _Created | None:
+    """Return the nodes; None if the report has no creation of one."""
+    names = ("start", "globalTid", "graphNodeId", "originalGraphNodeId")
+    if not database.has(NODES, *names[:3]) or not database.filled(NODES):
+        return None
+    columns = read_whole(database, NODES, *names)
+    stated = np.logical_and.reduce([column != NULL for column in columns[:3]])
+    # of several events of a node, the first is its creation
+    order = np.flatnonzero(stated)[np.argsort(columns[0][stated], kind="stable")]
+    begins, threads, ids, copied = (column[order] for column in columns)
+    copied = np.where(copied == NULL, 0, copied)
+    processes = threads & PROCESS_BITS
+    nodes = Calls(processes, ids)
+    first = np.arange(len(ids))
+    for _ in range(_GENERATIONS):
+        copies = (first != NOBODY) & (copied[first] != 0)
+        if not copies.any():
+            break
+        above = nodes.find(processes[first[copies]], copied[first[copies]])
+        first[copies] = np.where(above == first[copies], NOBODY, above)
+    else:
+        first[copies] = NOBODY  # a circle
+    around = ranges.attribution.of_calls(Spans(processes, threads, begins, begins))
+    return _Created(nodes, np.append(around.layer, NOBODY)[first], first != NOBODY)
+
+
+def _find_graphs(
+    work: _Work, around: Around, ranges: RangeTable, created: _Created
+) -> Iterator[GraphLaunch]:
+    """Yield one record per launch of a graph, in the order of its first kernel."""
+    rows = np.flatnonzero(work.node != NULL)
+    if not len(rows):
+        return
+    process, correlation, length = (
+        column[rows] for column in (work.process, work.correlation, work.length)
+    )
+    keys = np.stack([process, correlation])
+    _, first, group = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
+    node = created.nodes.find(process, work.node[rows])
+    matched = np.bincount(group, np.append(created.is_captured, False)[node]).astype(np.int64)
+    kernels, untimed = np.bincount(group), np.bincount(group, length < 0) > 0
+    steps = ranges.step_numbers()[around.step[rows]]
+    times = np.zeros(len(first), np.int64)
+    np.add.at(times, group, length)
+    for at in np.argsort(first, kind="stable").tolist():
+        row = first[at]
+        mine, some = int(kernels[at]), int(matched[at])
+        yield GraphLaunch(
+            int(correlation[row]),
+            None if steps[row] == NOBODY else int(steps[row]),
+            mine,
+            None if untimed[at] else int(times[at]),
+            CREATION if some else None,
+            some,
+            "node" if some else None,
+            some / mine if some else None,
+        )
 
 
 def read_kernels(
@@ -261,16 +345,16 @@ def read_kernels(
 ) -> Iterable[Kernel]:
     """Return all kernels in the order of their table."""
     count = len(launched.around.innermost)
-    if KERNEL not in database.tables or not count:
+    if not count:
         return ()
     records = Columns(Kernel, partial(_read_chunks, path, launched, ranges))
     first, last = database.ends(KERNEL)
-    names = _read_names(database)
     # where rows were deleted, a row's position does not follow from its id
-    if last - first + 1 != count or names is None:
+    if last - first + 1 != count or launched.names is None:
         return records
     layers = {}
-    for index in _find_used(ranges.name, launched.around.layer):
+    used = np.flatnonzero(np.bincount(launched.around.layer + 1)[1:])
+    for index in np.unique(ranges.name[used]).tolist():
         label = ranges.labels[index]
         layers[index] = (label.layer, label.direction, "range")
         if launched.captured is not None:
@@ -282,28 +366,11 @@ def read_kernels(
         first,
         _find_fields(database, is_checked=False),
         NAMES[0],
-        names,
+        launched.names,
         partial(_find_stretches, first, launched, ranges),
         layers,
         records,
     )
-
-
-def _read_names(database: Database) -> dict[int, tuple[str, str | None]] | None:
-    """Return number -> (name, short name), as all real exports have them; None where a name has no
-    number, or has more than one short name."""
-    if not database.has(KERNEL, *NAMES):
-        return None
-    query = f"SELECT DISTINCT {', '.join(NAMES)} FROM {KERNEL}"
-    pairs = database.connection.execute(query).fetchall()
-    numbers = {name for name, _ in pairs}
-    if len(numbers) < len(pairs) or not all(
-        type(name) is int and 0 <= name < 1 << 32 for name in numbers
-    ):
-        return None
-    strings = Strings(database)
-    strings.look_up(number for pair in pairs for number in pair)
-    return {name: (strings[name] or NO_NAME, strings[short]) for name, short in pairs}
 
 
 def _find_fields(database: Database, *, is_checked: bool) -> dict[str, str]:
@@ -344,20 +411,12 @@ def _find_stretches(
         yield [column.tolist() for column in (*rows, *(column[starts] for column in columns))]
 
 
-def _find_used(numbers: Integers, which: Indices) -> list[int]:
-    """Return every value of ``numbers[which]``, NOBODY left out; sorted."""
-    is_used = np.zeros(len(numbers) + 1, bool)
-    is_used[which] = True
-    return list(map(int, np.unique(numbers[is_used[:-1]])))
-
-
 def _read_chunks(
     path: Path, launched: Launched, ranges: RangeTable
 ) -> Iterator[Sequence[Sequence[Any]]]:
     around = launched.around
     layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
     sources = objects(["range" if layer is not None else None for layer in layers])
-    numbers = objects([*range(len(ranges.kind)), None])
     with opened(path) as database:
         long_names, short_names = Strings(database, NO_NAME), Strings(database)
         known = _find_fields(database, is_checked=True)
@@ -370,7 +429,7 @@ def _read_chunks(
             part = slice(first, first + len(rows))
             name, short_name, *columns = zip(*rows, strict=True)
             layer = around.layer[part]
-            source = sources[layer]
+            innermost, source = around.innermost[part], sources[layer]
             if launched.captured is not None:
                 source[launched.captured[part]] = "capture"
             yield (
@@ -382,7 +441,7 @@ def _read_chunks(
                 directions[layer].tolist(),
                 steps[around.step[part]].tolist(),
                 source.tolist(),
-                numbers[around.innermost[part]].tolist(),
+                blanked(innermost, innermost == NOBODY),
                 *columns,
             )
             first += len(rows)

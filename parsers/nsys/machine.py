@@ -5,8 +5,8 @@ the file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 
 from perfctl.parsers.common.numbers import iso_utc
 from perfctl.parsers.common.sqlite import Database
@@ -15,10 +15,12 @@ from perfctl.records.report import Device, Diagnostic, Gap, Thread
 
 MIB = 1 << 20
 HOST_FACTS = {
+    "NvDriverVersion": "driver",
     "CpuDescription": "cpu",
     "CpuCores": "cpu_cores",
     "CpuArchitecture": "cpu_architecture",
     "OsDescription": "os",
+    "CudaDriverVersion": "cuda_driver",
 }
 
 
@@ -29,23 +31,26 @@ def versions(database: Database) -> tuple[str | None, str | None]:
 
 
 def environment(database: Database) -> dict[str, str]:
-    """Facts about versions and the host, from the keys named here only."""
+    """Return facts about versions and the host, from the keys named here only."""
     version, schema = versions(database)
-    facts = {"nsys": version, "nsys_schema": schema, "driver": driver_version(database)}
-    facts |= {name: _host_fact(database, key) for key, name in HOST_FACTS.items()}
-    cuda = _host_fact(database, "CudaDriverVersion")
-    if cuda and cuda.isdecimal():  # 12020 is CUDA 12.2
-        facts["cuda_driver"] = f"{int(cuda) // 1000}.{int(cuda) % 1000 // 10}"
+    facts = {"nsys": version, "nsys_schema": schema, **_read_host(database)}
     return {key: value for key, value in facts.items() if value}
 
 
-def driver_version(database: Database) -> str | None:
-    """Of the NVIDIA driver; some versions write 520.61.05 as 5206105 (seen in 2021.3, 2022.1
-    and 2022.4)."""
-    text = _host_fact(database, "NvDriverVersion")
-    if text and text.isdecimal() and len(text) == 7:
-        return f"{text[:3]}.{text[3:5]}.{text[5:]}"
-    return text
+def _read_host(database: Database) -> dict[str, str | None]:
+    if not database.has("TARGET_INFO_SYSTEM_ENV", "name", "value"):
+        return {}
+    marks = ", ".join("?" * len(HOST_FACTS))
+    query = f"SELECT name, value FROM TARGET_INFO_SYSTEM_ENV WHERE name IN ({marks})"
+    rows = database.connection.execute(query, list(HOST_FACTS)).fetchall()
+    values = dict(reversed(rows))  # the first of several counts
+    facts = {name: _text(values.get(key)) for key, name in HOST_FACTS.items()}
+    driver, cuda = facts["driver"] or "", facts["cuda_driver"] or ""
+    if driver.isdecimal() and len(driver) == 7:  # 5206105 is 520.61.05 (2021.3, 2022.1, 2022.4)
+        facts["driver"] = f"{driver[:3]}.{driver[3:5]}.{driver[5:]}"
+    is_number = cuda.isdecimal()  # 12020 is CUDA 12.2
+    facts["cuda_driver"] = f"{int(cuda) // 1000}.{int(cuda) % 1000 // 10}" if is_number else None
+    return facts
 
 
 def threads(database: Database, seen: set[int]) -> tuple[Thread, ...]:
@@ -66,21 +71,16 @@ def threads(database: Database, seen: set[int]) -> tuple[Thread, ...]:
 
 
 def started_at(database: Database) -> str | None:
-    """Start of the session, UTC, ISO 8601."""
-    for (epoch,) in database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
-        if isinstance(epoch, int) and epoch > 0:
-            return iso_utc(epoch)
-    return None
+    """Return the start of the session, UTC, ISO 8601."""
+    rows = database.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
+    starts = [epoch for (epoch,) in rows if isinstance(epoch, int) and epoch > 0]
+    return iso_utc(starts[0]) if starts else None
 
 
 def duration_ns(database: Database) -> int | None:
-    """Length of the capture; None up to 2021.3."""
-    lengths = [
-        value
-        for (value,) in database.rows("ANALYSIS_DETAILS", "duration")
-        if isinstance(value, int)
-    ]
-    return max(lengths, default=0) or None
+    """Return the length of the capture; None up to 2021.3."""
+    rows = database.rows("ANALYSIS_DETAILS", "duration")
+    return max((value for (value,) in rows if isinstance(value, int)), default=0) or None
 
 
 def diagnostics(database: Database) -> tuple[Diagnostic, ...]:
@@ -102,54 +102,57 @@ def diagnostics(database: Database) -> tuple[Diagnostic, ...]:
 
 
 def devices(database: Database) -> tuple[tuple[Device, ...], tuple[Gap, ...]]:
-    """Return the GPUs, those that ran kernels first, then by CUDA ordinal; and a gap where there
-    are none or ordinals differ."""
-    driver = driver_version(database)
+    """Return the GPUs, those that ran kernels first, then by CUDA ordinal; and a gap if there are
+    none or ordinals differ."""
+    driver = _read_host(database).get("driver")
+    rows = database.rows("TARGET_INFO_CUDA_DEVICE", "pid", "gpuId", "cudaId")  # since 2025.1
+    rows.sort(key=lambda row: row[0] if isinstance(row[0], int) else 0)
     found: dict[int, Device] = {}
-    for device in (*_of_target_info(database), *_of_cuda_info(database)):
-        found[device.index] = _merge(found.get(device.index), device)
-    ordered = sorted(
-        found.values(),
-        key=lambda device: (len(found) > 1 and _idle(database, device), device.index),
-    )
-    gaps = (
-        _device_gaps(database)
-        if found
-        else (Gap("device", "not_collected", "the report names no GPU"),)
-    )
-    return tuple(replace(device, driver_version=driver) for device in ordered), gaps
+    for device in (*_read_gpus(database, rows), *_read_old_gpus(database)):
+        first = asdict(found.get(device.index, device))
+        known = {name: value for name, value in first.items() if value is not None}
+        found[device.index] = replace(device, **{**known, "driver_version": driver})
+
+    busy = set()
+    if len(found) > 1 and database.has(KERNEL, "deviceId"):
+        query = f"SELECT DISTINCT deviceId FROM {KERNEL}"
+        busy = {index for (index,) in database.connection.execute(query)}
+    ordered = sorted(found.values(), key=lambda device: (device.index not in busy, device.index))
+    gaps = [] if found else [Gap("device", "not_collected", "the report names no GPU")]
+    pairs = {(gpu, ordinal) for _, gpu, ordinal in rows}
+    if found and not len(dict(pairs)) == len({ordinal for _, ordinal in pairs}) == len(pairs):
+        reason = (
+            "the processes of this report number the GPUs in different orders; perfctl uses the "
+            "numbers of the first process"
+        )
+        gaps.append(Gap("device", "ambiguous", reason))
+    return tuple(ordered), tuple(gaps)
 
 
-def _of_target_info(database: Database) -> Iterable[Device]:
-    """TARGET_INFO_GPU: bytes, bytes per second and hertz; its rows are not in the order of
-    the ordinals."""
-    if not database.has("TARGET_INFO_GPU", "id"):
-        return _of_short_target_info(database)
+def _read_gpus(database: Database, cuda_devices: Sequence[Sequence[object]]) -> Iterator[Device]:
+    """TARGET_INFO_GPU: bytes, bytes per second and hertz; its rows are not in the order of the
+    ordinals. ``cuda_devices``: process, GPU, ordinal."""
+    table = "TARGET_INFO_GPU"
+    if not database.has(table, "id"):  # 2020.x names the GPUs and no more
+        if not database.filled("TARGET_INFO_CUDA_GPU"):
+            for index, name in database.rows(table, "deviceId", "name"):
+                if isinstance(index, int):
+                    yield Device(_text(name), "gpu", index)
+        return
     wanted = ("id", "cuDevice", "name", "smCount", "computeMajor", "computeMinor")
-    rows = database.rows("TARGET_INFO_GPU", *wanted, "totalMemory", "memoryBandwidth", "clockRate")
-    by_gpu = {gpu: ordinal for gpu, ordinal, _ in reversed(_ordinals(database))}
+    rows = database.rows(table, *wanted, "totalMemory", "memoryBandwidth", "clockRate")
+    by_gpu = {gpu: ordinal for _, gpu, ordinal in reversed(cuda_devices)}
     if not by_gpu:  # before 2025.1
         by_gpu = {row[0]: row[1] for row in rows if row[1] is not None}
     if not by_gpu:  # an old report exported by a newer nsys: the columns are there, and NULL
         by_gpu = {row[0]: row[0] for row in rows}
-    found = ((by_gpu.get(gpu), facts) for gpu, _, *facts in rows)
-    return [
-        _gpu(ordinal, facts)
-        for ordinal, facts in found
-        if isinstance(ordinal, int) and ordinal >= 0
-    ]
+    for gpu, _, *facts in rows:
+        ordinal = by_gpu.get(gpu)
+        if isinstance(ordinal, int) and ordinal >= 0:
+            yield _gpu(ordinal, facts)
 
 
-def _of_short_target_info(database: Database) -> Iterable[Device]:
-    """TARGET_INFO_GPU of 2020.x names the GPUs and no more: of use only without
-    TARGET_INFO_CUDA_GPU."""
-    if database.filled("TARGET_INFO_CUDA_GPU"):
-        return []
-    rows = database.rows("TARGET_INFO_GPU", "deviceId", "name")
-    return [_gpu(index, [name, *[None] * 6]) for index, name in rows if isinstance(index, int)]
-
-
-def _of_cuda_info(database: Database) -> Iterable[Device]:
+def _read_old_gpus(database: Database) -> Iterator[Device]:
     """TARGET_INFO_CUDA_GPU (2020.x): kHz, kB/s, and bytes or MiB. 2020.3 gives memory in MiB, and
     with it a bandwidth of 0 or of 0xF0000000, which is none; its successor gives bytes and a
     bandwidth that agrees with the data sheet."""
@@ -190,57 +193,6 @@ def _gpu(index: int, facts: Sequence[object], scale: int = 1) -> Device:
         memory_bandwidth_bps=rate and rate * scale,
         clock_hz=frequency and frequency * scale,
     )
-
-
-def _ordinals(database: Database) -> list[tuple[object, object, object]]:
-    """(GPU, CUDA ordinal, process) from 2025.1 on, lowest process first."""
-    rows = [
-        (row[0], row[1], row[2])
-        for row in database.rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
-    ]
-    return sorted(rows, key=lambda row: row[2] if isinstance(row[2], int) else 0)
-
-
-def _device_gaps(database: Database) -> tuple[Gap, ...]:
-    rows = {(gpu, ordinal) for gpu, ordinal, _ in _ordinals(database)}
-    if len({gpu for gpu, _ in rows}) == len({ordinal for _, ordinal in rows}) == len(rows):
-        return ()
-    reason = (
-        "the processes of this report number the GPUs in different orders; perfctl uses the "
-        "numbers of the first process"
-    )
-    return (Gap("device", "ambiguous", reason),)
-
-
-def _idle(database: Database, device: Device) -> bool:
-    if not database.has(KERNEL, "deviceId"):
-        return False
-    query = f"SELECT 1 FROM {KERNEL} WHERE deviceId = ? LIMIT 1"
-    return database.connection.execute(query, (device.index,)).fetchone() is None
-
-
-def _merge(first: Device | None, second: Device) -> Device:
-    if first is None:
-        return second
-    names = (
-        "name",
-        "compute_capability",
-        "sm_count",
-        "memory_bytes",
-        "memory_bandwidth_bps",
-        "clock_hz",
-    )
-    return replace(
-        first, **{name: getattr(second, name) for name in names if getattr(first, name) is None}
-    )
-
-
-def _host_fact(database: Database, key: str) -> str | None:
-    if not database.has("TARGET_INFO_SYSTEM_ENV", "name", "value"):
-        return None
-    query = "SELECT value FROM TARGET_INFO_SYSTEM_ENV WHERE name = ? LIMIT 1"
-    row = database.connection.execute(query, (key,)).fetchone()
-    return _text(row[0]) if row else None
 
 
 def _count(value: object) -> int | None:

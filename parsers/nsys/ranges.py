@@ -9,33 +9,31 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import operators as nsys_operators
+from perfctl.parsers.nsys.columns import NULL, check_known, read_whole
 from perfctl.parsers.nsys.operators import OperatorRanges
-from perfctl.parsers.nsys.tables import NVTX, STRINGS, check_starts
+from perfctl.parsers.nsys.tables import NVTX, STRINGS
 from perfctl.records.bulk import Columns
 from perfctl.records.ranges import RangeName, read_range_name
 from perfctl.records.report import Range
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     from perfctl.parsers.attribution import Flags, Integers
 
     Objects = npt.NDArray[np.object_]
     Times = tuple[list[int | None], list[int | None]]
-else:
-    from perfctl.parsers.attribution import np
-
-LAST, FIRST = -(2**63), 2**63 - 1
-"""Start values of a maximum and a minimum."""
 
 MARK, PUSH_POP, START_END, DOMAIN_CREATE = 34, 59, 60, 75
 KINDS = {MARK: "mark", PUSH_POP: "push_pop", START_END: "start_end"}
@@ -88,29 +86,25 @@ class RangeTable:
     def _columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
         parent, depth = self.attribution.tree()
         step_range, phase_range = self.attribution.of_ranges()
-        steps, phases = self.label_of("step"), self.label_of("phase")
-        layers, directions = (
-            [getattr(label, field) for label in self.labels] for field in ("layer", "direction")
-        )
-        spans = self.spans
+        layers, directions = self.label_of("layer"), self.label_of("direction")
+        steps, phases = self.label_of("step")[step_range], self.label_of("phase")[phase_range]
+        spans, names = self.spans, objects(self.names)
+        length = spans.end - spans.start
         never = (spans.end == NEVER) | (self.kind == MARK)
         for first in range(0, len(self.kind), CHUNK):
-            part = slice(first, first + CHUNK)
-            names = self.name[part].tolist()
+            part = slice(first, min(first + CHUNK, len(self.kind)))
+            thread = spans.thread[part]
             yield (
-                range(first, first + len(names)),
-                list(map(self.names.__getitem__, names)),
+                range(part.start, part.stop),
+                names[self.name[part]].tolist(),
                 self._domains(spans.process[part], self.domain[part]),
                 spans.start[part].tolist(),
-                blanked(spans.end[part] - spans.start[part], never[part]),
-                blanked(spans.thread[part] & ~PROCESS_BITS, spans.thread[part] == NOBODY),
+                blanked(length[part], never[part]),
+                blanked(thread & ~PROCESS_BITS, thread == NOBODY),
                 blanked(depth[part], depth[part] == NOBODY),
                 blanked(parent[part], parent[part] == NOBODY),
                 list(map(KINDS.__getitem__, self.kind[part].tolist())),
-                list(map(layers.__getitem__, names)),
-                list(map(directions.__getitem__, names)),
-                steps[step_range[part]].tolist(),
-                phases[phase_range[part]].tolist(),
+                *(column[part].tolist() for column in (layers, directions, steps, phases)),
                 *(column[part] for column in gpu),
             )
 
@@ -123,38 +117,31 @@ class RangeTable:
 
 def load(database: Database) -> RangeTable:
     """Read NVTX_EVENTS; an empty table where there is none. Raises sqlite3.Error."""
-    wanted = f"eventType IN ({MARK}, {PUSH_POP}, {START_END})"
-    columns = _numbers(database)
-    codes: defaultdict[bytes, int] = defaultdict()
-    codes.default_factory = codes.__len__
-    name = np.empty(0, np.int64)
-    if NVTX in database.tables:
-        query = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE {wanted}"
-        with database.undecoded() as connection:  # each name once, below
-            texts = (text for (text,) in connection.execute(query))
-            name = np.fromiter(map(codes.__getitem__, texts), np.int64)
-    if len(name) != len(columns[0]):  # its rows are not the same when they are read in another way
-        raise sqlite3.DatabaseError(
-            f"table {NVTX} has {len(columns[0])} rows and {len(name)} texts"
-        )
-    order = np.lexsort((np.negative(columns[1]), columns[0]))
-    start, end, kind, thread, domain, one_thread, name = (
-        column[order] for column in (*columns, name)
-    )
-    process = np.where(thread == NOBODY, NOBODY, thread & PROCESS_BITS)
+    wanted = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
+    columns = read_whole(database, NVTX, *wanted)
+    rows = np.flatnonzero(np.isin(columns[2], list(KINDS)))
+    name, names = _read_texts(database)
+    if len(name) != len(rows):  # its rows are not the same when they are read in another way
+        raise sqlite3.DatabaseError(f"table {NVTX} has {len(rows)} rows and {len(name)} texts")
+    start, end, kind = (column[rows] for column in columns[:3])
+    check_known(NVTX, start)
+    end = np.where(kind == MARK, start, np.where(end == NULL, NEVER, end))
+    order = np.lexsort((np.negative(end), start))
+    start, end, kind, name = (column[order] for column in (start, end, kind, name))
+    thread, domain, end_thread = (column[rows[order]] for column in columns[3:])
+    is_elsewhere = (end_thread != NULL) & (end_thread != thread)
+    process = np.where(thread == NULL, NOBODY, thread & PROCESS_BITS)
+    thread = np.where(thread == NULL, NOBODY, thread)
     spans = Spans(process, thread, start, np.maximum(start, end))
-    names = [text.decode("utf-8", "replace") for text in codes]
     labels = list(map(read_range_name, names))
     on_stack = (kind == PUSH_POP) & (thread != NOBODY)
 
     def attribution() -> Attribution:
-        said = [
-            np.fromiter((getattr(label, field) is not None for label in labels), bool, len(labels))[
-                name
-            ]
+        marks = (
+            np.array([getattr(label, field) is not None for label in labels], bool)[name]
             for field in ("layer", "step", "phase")
-        ]
-        return Attribution(spans, on_stack, *said)
+        )
+        return Attribution(spans, on_stack, *marks)
 
     found, operators = attribution(), None
     if not any(label.layer for label in labels) and any(map(nsys_operators.has_shapes, names)):
@@ -162,11 +149,32 @@ def load(database: Database) -> RangeTable:
         operators = nsys_operators.read(names, name.tolist(), process.tolist(), parents.tolist())
         name = _relabelled(name, names, labels, operators.labels)
         found = attribution()
-    on_one_thread = (kind == START_END) & (one_thread != 0)
-    domains = _domains(database)
     return RangeTable(
-        spans, kind, domain, name, names, labels, domains, found, on_one_thread, operators
+        spans,
+        kind,
+        np.where(domain == NULL, 0, domain),
+        name,
+        names,
+        labels,
+        _domains(database),
+        found,
+        (kind == START_END) & ~is_elsewhere,
+        operators,
     )
+
+
+def _read_texts(database: Database) -> tuple[Integers, list[str]]:
+    """Return the number of each range's text, in the order of the table, and the texts."""
+    if NVTX not in database.tables:
+        return np.empty(0, np.int64), []
+    codes: defaultdict[bytes, int] = defaultdict()
+    codes.default_factory = codes.__len__
+    kinds = ", ".join(map(str, KINDS))
+    query = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE eventType IN ({kinds})"
+    with database.undecoded() as connection:  # each text is decoded once, below
+        texts = chain.from_iterable(connection.execute(query))
+        name = np.fromiter(map(codes.__getitem__, texts), np.int64)
+    return name, [text.decode("utf-8", "replace") for text in codes]
 
 
 def _relabelled(
@@ -183,27 +191,6 @@ def _relabelled(
             labels.append(label)
         changed[index] = numbers[key]
     return changed
-
-
-def _numbers(database: Database) -> list[Integers]:
-    """Of every range and mark: start, end, kind, thread, domain, and whether it ended on the thread
-    where it began."""
-    found: list[list[Integers]] = []
-    names = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
-    for start, end, kind, thread, domain, other in database.numbers(NVTX, *names):
-        wanted = np.isin(kind.values, list(KINDS))
-        check_starts(NVTX, start, wanted)
-        chosen = wanted.nonzero()[0]
-        threads = thread.or_else(NOBODY)
-        ends = np.where(kind.values == MARK, start.values, end.or_else(NEVER))
-        same = ~other.where_known() | (other.values == threads)
-        columns = (start.values, ends, kind.values, threads, domain.values, same.astype(np.int64))
-        found.append([column[chosen] for column in columns])
-    return (
-        list(map(np.concatenate, zip(*found, strict=True)))
-        if found
-        else [np.empty(0, np.int64)] * 6
-    )
 
 
 def _text(database: Database) -> str:
@@ -230,7 +217,7 @@ def objects(values: Sequence[object]) -> Objects:
     return array
 
 
-def blanked(values: Integers, blank: Flags) -> list[int | None]:
+def blanked(values: npt.NDArray[Any], blank: Flags) -> list[int | None]:
     """The values as Python integers, None where ``blank``."""
     out: list[int | None] = values.tolist()
     for index in np.flatnonzero(blank).tolist():
@@ -243,46 +230,25 @@ class GpuTime:
     then ``times``."""
 
     def __init__(self, ranges: RangeTable) -> None:
-        count = len(ranges.kind)
-        self._ranges = ranges
+        count, spans = len(ranges.kind), ranges.spans
         # the last of each is for operations outside of every range
         self._sum = np.zeros(count + 1, np.int64)
-        self._first = np.full(count + 1, FIRST)
-        self._last = np.full(count + 1, LAST)
-        self._parent, _ = ranges.attribution.tree()
-        on_thread = ((ranges.kind == PUSH_POP) | ranges.on_one_thread) & (
-            ranges.spans.thread != NOBODY
-        )
-        self._nest = (
-            None if self._is_tree(on_thread & (ranges.kind != MARK)) else self._nest_of(on_thread)
-        )
+        self._first, self._last = np.full(count + 1, NEVER), np.full(count + 1, -NEVER)
+        self._parent, self._depth = ranges.attribution.tree()
+        self._is_timed = (ranges.kind == PUSH_POP) | ranges.on_one_thread
+        self._is_timed &= spans.thread != NOBODY
+        chosen = np.flatnonzero(self._is_timed)
+        self._numbers = np.append(chosen, NOBODY)
+        self._nest: Nest | None = None
+        if ranges.on_one_thread.any() or _cross(spans.take(chosen), self._parent[chosen]):
+            timed = spans.take(chosen)
+            self._nest = Nest(timed.thread, timed.start, timed.end)
 
     @property
     def keeps_calls(self) -> bool:
         """Whether ``add`` needs the spans of the calls: some ranges cross, so no tree says which
         ones are around a call."""
         return self._nest is not None
-
-    def _is_tree(self, on_thread: npt.NDArray[Any]) -> bool:
-        """Whether these ranges are push/pop ranges alone, and of two on one thread one is inside
-        the other or they share no moment."""
-        chosen = np.flatnonzero(on_thread)
-        if (self._ranges.kind[chosen] != PUSH_POP).any():
-            return False
-        spans = self._ranges.spans
-        chosen = chosen[
-            np.lexsort((spans.start[chosen], self._parent[chosen], spans.thread[chosen]))
-        ]
-        before, after = chosen[:-1], chosen[1:]
-        siblings = (self._parent[before] == self._parent[after]) & (
-            spans.thread[before] == spans.thread[after]
-        )
-        return not (siblings & (spans.end[before] > spans.start[after])).any()
-
-    def _nest_of(self, on_thread: npt.NDArray[Any]) -> tuple[Nest, Integers]:
-        chosen = np.flatnonzero(on_thread)
-        spans = self._ranges.spans.take(chosen)
-        return Nest(spans.thread, spans.start, spans.end), np.append(chosen, NOBODY)
 
     def add(
         self,
@@ -293,48 +259,37 @@ class GpuTime:
         length: Integers,
     ) -> None:
         """Operations: the innermost range around each, the number of its launch call, when it began
-        and how long it took."""
-        if (length < 0).any():  # of these nobody knows when they ran
-            timed = length >= 0
-            innermost, call, start, length = (
-                innermost[timed],
-                call[timed],
-                start[timed],
-                length[timed],
-            )
-        if self._nest is None or calls is None:
-            self._add(innermost, start, length)
-            return
-        nest, numbers = self._nest
-        spans = calls.take(call)
-        for found in nest.around(nest.places(spans.thread, spans.start), spans.end):
-            self._add(numbers[found], start, length)
+        and how long it took; a length below 0 is not known."""
+        levels: Iterable[Integers] = [innermost]
+        if self._nest is not None and calls is not None:
+            spans = calls.take(call)
+            places = self._nest.places(spans.thread, spans.start)
+            levels = (self._numbers[found] for found in self._nest.around(places, spans.end))
+        for level in levels:
+            at = np.where(length < 0, NOBODY, level)
+            self._join(at, length, start, start + length)
 
-    def _add(self, of_range: npt.NDArray[Any], start: Integers, length: Integers) -> None:
-        np.add.at(self._sum, of_range, length)
-        np.minimum.at(self._first, of_range, start)
-        np.maximum.at(self._last, of_range, start + length)
+    def _join(self, at: Integers, total: Integers, first: Integers, last: Integers) -> None:
+        np.add.at(self._sum, at, total)
+        np.minimum.at(self._first, at, first)
+        np.maximum.at(self._last, at, last)
 
-    def times(self, is_known: bool) -> tuple[list[int | None], list[int | None]]:
+    def times(self, is_known: bool) -> Times:
         """(time of its operations added up, from the first start to the last end) of every range.
         Call it once, last."""
-        count = len(self._ranges.kind)
-        if not is_known:
-            return [None] * count, [None] * count
-        if self._nest is None:
-            self._climb()
-        none = self._last[:-1] == LAST
-        known = (self._ranges.kind == PUSH_POP) | self._ranges.on_one_thread
-        known &= self._ranges.spans.thread != NOBODY
-        span = np.where(none, 0, self._last[:-1] - np.where(none, 0, self._first[:-1]))
-        return blanked(self._sum[:-1], ~known), blanked(span, none | ~known)
+        if self._nest is None:  # give each range's operations to the ranges around it
+            for level in range(int(self._depth.max(initial=0)), 0, -1):
+                inner = np.flatnonzero(self._depth == level)
+                columns = (self._sum[inner], self._first[inner], self._last[inner])
+                self._join(self._parent[inner], *columns)
+        unknown = ~self._is_timed | (not is_known)
+        span, is_empty = (self._last - self._first)[:-1], self._last[:-1] == -NEVER
+        return blanked(self._sum[:-1], unknown), blanked(span, unknown | is_empty)
 
-    def _climb(self) -> None:
-        """Give each range's operations to the ranges around it, the deepest first."""
-        _, depth = self._ranges.attribution.tree()
-        for level in range(int(depth.max(initial=0)), 0, -1):
-            inner = np.flatnonzero(depth == level)
-            outer = self._parent[inner]
-            np.add.at(self._sum, outer, self._sum[inner])
-            np.minimum.at(self._first, outer, self._first[inner])
-            np.maximum.at(self._last, outer, self._last[inner])
+
+def _cross(spans: Spans, parent: Integers) -> bool:
+    """Return whether two of these ranges overlap on one thread, and neither is inside the other."""
+    order = np.lexsort((spans.start, parent, spans.thread))
+    before, after = order[:-1], order[1:]
+    siblings = (parent[before] == parent[after]) & (spans.thread[before] == spans.thread[after])
+    return bool((siblings & (spans.end[before] > spans.start[after])).any())

@@ -14,9 +14,10 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from perfctl.parsers.common.lines import readable
 from perfctl.parsers.nsys import sqlite
@@ -36,8 +37,6 @@ _WRITTEN_BY = re.compile(rb"(20[12]\d\.\d{1,2}\.\d{1,2}(?:\.\d{1,5})?)-[0-9a-z]{
 _REFUSED = re.compile(r"Version number is invalid: (\d{4})@(\d+)@(\d+)")
 _INSTALLED = re.compile(r"version (\d{4}\.\d+\.\d+)")
 _END_BYTES = 2**16
-_BULK = ("kernels", "counters", "copies", "ranges", "operations", "samples")
-Record = TypeVar("Record")
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -71,9 +70,16 @@ def parse(path: Path) -> Report:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     keeper = _Keeper(folder)
-    held = {name: _held(getattr(report, name), keeper, path) for name in _BULK}
     kind = "stream" if _is_stream(path) else "report"
-    return replace(report, path=path, form=f"nsys {kind}, exported: {report.form}", **held)  # type: ignore[arg-type]
+    return replace(
+        report,
+        path=path,
+        form=f"nsys {kind}, exported: {report.form}",
+        kernels=_hold(report.kernels, keeper, path),
+        copies=_hold(report.copies, keeper, path),
+        samples=_hold(report.samples, keeper, path),
+        op_calls=_hold(report.op_calls, keeper, path),
+    )
 
 
 class _Keeper:
@@ -83,28 +89,18 @@ class _Keeper:
         weakref.finalize(self, shutil.rmtree, folder, True)
 
 
-class _Held(Generic[Record]):
-    """Records that are read from the export while they are iterated; keeps it there until then."""
-
-    def __init__(
-        self, records: Callable[[], Iterable[Record]], keeper: _Keeper, path: Path
-    ) -> None:
-        self._records, self._keeper, self._path = records, keeper, path
-
-    def __call__(self) -> Iterator[Record]:
-        return iter(self)
-
-    def __iter__(self) -> Iterator[Record]:
-        with _errors_of(self._path):
-            yield from self._records()
-
-
-def _held(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
+def _hold(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
+    """Return records that are read from the export while they are iterated; they keep it there."""
     if isinstance(records, SqlKernels):
-        return replace(records, records=_held(records.records, keeper, path))  # type: ignore[arg-type]
+        return replace(records, records=_hold(records.records, keeper, path))  # type: ignore[arg-type]
     if isinstance(records, Columns):
-        return replace(records, chunks=_Held(records.chunks, keeper, path))
-    return _Held(lambda: records, keeper, path)
+        return replace(records, chunks=partial(_read_held, records.chunks, keeper, path))
+    return _read_held(lambda: records, keeper, path) if records else records
+
+
+def _read_held(read: Callable[[], Iterable[Any]], keeper: _Keeper, path: Path) -> Iterator[Any]:
+    with _errors_of(path):
+        yield from read()
 
 
 @contextlib.contextmanager
@@ -117,31 +113,20 @@ def _errors_of(path: Path) -> Iterator[None]:
 
 
 def _export(nsys: str, source: Path, folder: Path, path: Path) -> Path:
-    """The SQLite export of ``source`` in ``folder``. The tools get links with simple names, never
-    the file's own name."""
+    """Return the SQLite export of ``source`` in ``folder``. The tools get links with simple names,
+    never the file's own name."""
     stream, report, database = (
         folder / name for name in ("stream.qdstrm", "report.nsys-rep", "report.sqlite")
     )
-    with readable(
-        path, TOOL, "Check its permissions and the free space in TMPDIR", "it cannot be exported"
-    ):
-        if _is_stream(source):
-            stream.symlink_to(source)
-            importer = _importer(nsys, path)
-            _run(
-                [importer, "--input-file", str(stream), "--output-file", str(report)],
-                folder,
-                report,
-                path,
-            )
-        else:
-            report.symlink_to(source)
-        _run(
-            [nsys, "export", "--type", "sqlite", "--output", str(database), str(report)],
-            folder,
-            database,
-            path,
-        )
+    remedy = "Check its permissions and the free space in TMPDIR"
+    with readable(path, TOOL, remedy, "it cannot be exported"):
+        is_stream = _is_stream(source)
+        (stream if is_stream else report).symlink_to(source)
+        if is_stream:
+            files = ["--input-file", str(stream), "--output-file", str(report)]
+            _run([_importer(nsys, path), *files], folder, report, path)
+        export = [nsys, "export", "--type", "sqlite", "--output", str(database), str(report)]
+        _run(export, folder, database, path)
     return database
 
 

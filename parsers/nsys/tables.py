@@ -5,17 +5,12 @@ were seen)."""
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.common.sqlite import opened as open_database
-
-if TYPE_CHECKING:
-    from perfctl.parsers.common.sqlite_pages import Column, Flags
 
 TOOL = "nsys"
 KNOWN: dict[str, dict[str, Any]] = json.loads(
@@ -38,6 +33,14 @@ GRAPH = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 NODES = "CUDA_GRAPH_NODE_EVENTS"
 NVTX = "NVTX_EVENTS"
 STRINGS = "StringIds"
+METRIC_NAMES = "TARGET_INFO_GPU_METRICS"
+COUNTED = {
+    "CUDA_UM_CPU_PAGE_FAULT_EVENTS": "unified memory: CPU page faults",
+    "CUDA_UM_GPU_PAGE_FAULT_EVENTS": "unified memory: GPU page faults",
+    NODES: "CUDA graphs: nodes created",
+    "CUDA_GRAPH_EVENTS": "CUDA graphs: events of creation",
+}
+"""Table of events -> name of the summary that counts them."""
 COPY_LABELS = {
     "Host-to-Device": "HtoD",
     "Device-to-Host": "DtoH",
@@ -46,10 +49,6 @@ COPY_LABELS = {
     "Peer-to-Peer": "PtoP",
 }
 """Kind of a copy as nsys spells it (its stats: since 2024) -> the short word."""
-
-
-_TOGETHER = 500
-"""Strings that one statement asks for; SQLite before 3.32 takes at most 999."""
 
 
 class Strings(dict[object, str | None]):
@@ -61,34 +60,13 @@ class Strings(dict[object, str | None]):
         self._connection = database.connection
         self._known = database.has(STRINGS, "id", "value")
 
-    def look_up(self, keys: Iterable[object]) -> None:
-        """Read many at once."""
-        numbers = [key for key in set(keys) if isinstance(key, int)] if self._known else []
-        for first in range(0, len(numbers), _TOGETHER):
-            some = numbers[first : first + _TOGETHER]
-            marks = ", ".join("?" * len(some))
-            rows = self._connection.execute(
-                f"SELECT id, value FROM {STRINGS} WHERE id IN ({marks})", some
-            )
-            self.update((number, str(text)) for number, text in rows if text is not None)
-
-    def __missing__(self, key: object) -> str | None:
+    def __missing__(self, key: object) -> str:
         row = None
         if self._known and isinstance(key, int):
-            row = self._connection.execute(
-                f"SELECT value FROM {STRINGS} WHERE id = ?", (key,)
-            ).fetchone()
-        self[key] = (
-            f"(name {key} is not in the report)" if row is None or row[0] is None else str(row[0])
-        )
-        return self[key]
-
-
-def check_starts(table: str, start: Column, rows: Flags) -> None:
-    """Raise sqlite3.DatabaseError where one of these rows does not say when it began: the file is
-    damaged, and SQLite did not notice."""
-    if not start.where_known()[rows].all():
-        raise sqlite3.DatabaseError(f"table {table} holds values that are not numbers")
+            query = f"SELECT value FROM {STRINGS} WHERE id = ? AND value IS NOT NULL"
+            row = self._connection.execute(query, (key,)).fetchone()
+        self[key] = text = str(row[0]) if row else f"(name {key} is not in the report)"
+        return text
 
 
 def opened(path: Path) -> AbstractContextManager[Database]:

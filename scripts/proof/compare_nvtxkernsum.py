@@ -34,6 +34,7 @@ import numpy.typing as npt
 from perfctl.parsers.attribution import NOBODY, Calls, Nest, Spans
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import ranges as nsys_ranges
+from perfctl.parsers.nsys.columns import read_whole
 from perfctl.parsers.nsys.tables import KERNEL, NVTX, RUNTIME, STRINGS, opened
 
 Row = tuple[str, ...]
@@ -41,22 +42,15 @@ Row = tuple[str, ...]
 _STYLES = {nsys_ranges.PUSH_POP: "PushPop", nsys_ranges.START_END: "StartEnd"}
 
 
-def _read(database: Database, table: str, *names: str) -> list[npt.NDArray[np.int64]]:
-    pieces = [[column.values for column in some] for some in database.numbers(table, *names)]
-    return list(map(np.concatenate, zip(*pieces, strict=True))) or [np.empty(0, np.int64)] * len(
-        names
-    )
-
-
 def from_sweep(path: Path) -> list[Row]:
     """Rows by perfctl's sweep, sorted. Kernels without a launch call are left out, as there is no
     thread to name."""
     with opened(path) as database:
         ranges = nsys_ranges.load(database)
-        thread, start, end, correlation = _read(
+        thread, start, end, correlation = read_whole(
             database, RUNTIME, "globalTid", "start", "end", "correlationId"
         )
-        process, launched_by, name, began, ended = _read(
+        process, launched_by, name, began, ended = read_whole(
             database, KERNEL, "globalPid", "correlationId", "demangledName", "start", "end"
         )
         duration = ended - began

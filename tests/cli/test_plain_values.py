@@ -58,15 +58,38 @@ def test_a_value_is_what_typer_makes_of_it(words: list[str]) -> None:
     assert _given(commands.Command, words) == _given(typer.core.TyperCommand, words)
 
 
-@pytest.mark.parametrize("command", ["runs", "report"])
-def test_a_command_with_simple_options_does_not_load_pydantic(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("words", [[], ["nowhere", "/", ""], ["-"]])
+def test_a_list_of_paths_is_what_typer_makes_of_it(words: list[str]) -> None:
+    found = []
+    for cls in (commands.Command, typer.core.TyperCommand):
+        app = typer.Typer()
+
+        @app.command(cls=cls)
+        def main(paths: list[Path] | None = typer.Argument(None)) -> None:  # noqa: B008
+            print(repr(paths))
+
+        found.append(CliRunner().invoke(app, words).output)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs"], "there is no store here"),
+        (["report"], "there is no store here"),
+        (["ingest", "nowhere"], "there is no such file"),
+    ],
+)
+def test_a_command_with_simple_options_does_not_load_pydantic(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
     told = (
-        f"import sys; from perfctl.__main__ import main; sys.argv = ['perfctl', '{command}', "
-        "'--store', 'none.db']\n"
+        "import sys; from perfctl.__main__ import main; "
+        f"sys.argv = ['perfctl', *{words}, '--store', 'none.db']\n"
         "try: main()\nexcept SystemExit: pass\nprint('pydantic' in sys.modules)"
     )
     found = subprocess.run(
         [sys.executable, "-c", told], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert "there is no store here" in found.stderr
+    assert message in found.stderr
     assert found.stdout.strip() == "False"

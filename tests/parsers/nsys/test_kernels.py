@@ -126,7 +126,6 @@ def test_rows_that_were_taken_out_leave_records_alone(taken: int, tmp_path: Path
 def test_kernels_are_put_together_from_pieces_of_any_size(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nsys_kernels, "SLICE", size)
     monkeypatch.setattr(nsys_kernels, "CHUNK", size)
     monkeypatch.setattr(nsys_kernels, "TOGETHER", size)
     kernels = copied(training_step(NsysBuilder()).write(tmp_path / "r.sqlite"))

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from perfctl.parsers.common.sqlite import Database
-from perfctl.parsers.nsys.sqlite import unknown
+from perfctl.parsers.nsys.gaps import find_unknown
 
 FIRST = "not understood and left out: "
 
@@ -31,7 +31,7 @@ def said(
                 connection.execute(
                     f"INSERT INTO {name} VALUES ({', '.join('1' for _ in columns.split(','))})"
                 )
-        return [(one.severity, one.text) for one in unknown(Database(connection))]
+        return [(one.severity, one.text) for one in find_unknown(Database(connection))]
 
 
 @pytest.mark.parametrize(

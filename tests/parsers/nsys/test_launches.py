@@ -11,8 +11,7 @@ import pytest
 
 from perfctl.parsers import attribution, parse
 from perfctl.parsers.attribution import NEVER, NOBODY
-from perfctl.parsers.common import sqlite
-from perfctl.parsers.nsys import kernels as nsys_kernels
+from perfctl.parsers.nsys import columns as nsys_columns
 from perfctl.parsers.nsys.kernels import Around
 from perfctl.records.bulk import SqlKernels
 from tests.make.nsys_sqlite import NsysBuilder, copied, gap, read
@@ -73,22 +72,18 @@ def test_every_kernel_gets_the_ranges_around_its_own_call(
 def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(
     tmp_path: Path, seed: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (attribution, nsys_kernels):
-        monkeypatch.setattr(module, "SLICE", size)
-    monkeypatch.setattr(sqlite, "ROWS_TOGETHER", size + 1)
+    monkeypatch.setattr(attribution, "SLICE", size)
+    monkeypatch.setattr(nsys_columns, "SLICE_ROWS", size)
+    monkeypatch.setattr(nsys_columns, "ROWS_TOGETHER", size + 1)
     builder, expected = made_up(Random(seed), 1)
     assert [
         (kernel.range_number, kernel.layer) for kernel in read(builder, tmp_path).kernels
     ] == expected
 
 
-@pytest.mark.parametrize("size", [1, 2, 9, 10])
-def test_kernels_without_a_call_are_counted_over_all_pieces(
-    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_without_a_call_are_counted(tmp_path: Path) -> None:
     """Of nine kernels the first, the fourth and the seventh have a call, the last of them outside
     of every layer."""
-    monkeypatch.setattr(nsys_kernels, "SLICE", size)
     builder = NsysBuilder()
     builder.range("conv1:forward", 0, 100)
     for number in range(9):

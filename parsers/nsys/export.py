@@ -1,0 +1,212 @@
+"""Puts together what the modules of this folder read from an nsys export.
+
+Kernels and copies are read while they are iterated, each from a connection of its own, or copied
+by SQL. ``parse`` itself finds the range and layer of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfctl.parsers.attribution import NOBODY
+from perfctl.parsers.common.cupti import COPY_KINDS
+from perfctl.parsers.common.sqlite import Database, integer
+from perfctl.parsers.nsys import calls, gaps, machine
+from perfctl.parsers.nsys import kernels as nsys_kernels
+from perfctl.parsers.nsys import operators as nsys_operators
+from perfctl.parsers.nsys import ranges as nsys_ranges
+from perfctl.parsers.nsys.kernels import Launched
+from perfctl.parsers.nsys.ranges import RangeTable
+from perfctl.parsers.nsys.tables import (
+    COPY_LABELS,
+    COUNTED,
+    GPU_METRICS,
+    GRAPH,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    METRIC_NAMES,
+    RUNTIME,
+    STRINGS,
+    TOOL,
+    opened,
+)
+from perfctl.parsers.operators import Operators
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Copy, Report, Sample, Summary
+
+if TYPE_CHECKING:
+    from perfctl.parsers.nsys.kernels import Indices
+
+SAMPLES = f"""
+SELECT timestamp,
+    max(CASE WHEN metricName GLOB 'GR Active*' THEN value END) / 100.0,
+    CAST(1e6 * coalesce(
+        max(CASE WHEN metricName GLOB 'SM Clock Frequency*' THEN value END),
+        max(CASE WHEN metricName GLOB 'GPC Clock Frequency*' THEN value END),
+        max(CASE WHEN metricName GLOB 'SYS Clock Frequency*' THEN value END)) AS INTEGER),
+    typeId & 255
+FROM {GPU_METRICS} JOIN {METRIC_NAMES} USING (typeId, metricId)
+WHERE metricName GLOB 'GR Active*' OR metricName GLOB '* Clock Frequency*'
+GROUP BY timestamp, typeId ORDER BY timestamp, typeId
+"""
+"""The share of time in which the graphics and compute engine was busy, from percent, and the clock,
+from MHz; the low bits of typeId are the GPU."""
+MEANS = f"""
+SELECT typeId & 255, metricName, avg(value), max(value)
+FROM {GPU_METRICS} JOIN {METRIC_NAMES} USING (typeId, metricId)
+GROUP BY typeId, metricId ORDER BY typeId, metricId
+"""
+MEMORY_KINDS = {
+    "pageable": "pageable",
+    "pinned": "pinned",
+    "device": "device",
+    "array": "device",
+    "managed": "managed",
+    "device static": "device",
+    "managed static": "managed",
+}
+"""Kind of memory as nsys spells it, in lower case -> the word of the record; CUDA arrays and
+__device__ variables are memory of the device."""
+
+
+def read_export(path: Path) -> Report:
+    """Read the file. Raises ReportError if it is damaged, or the rest of a failed export."""
+    with opened(path) as database:
+        if not set(database.tables) - {STRINGS, "ProcessStreams"}:
+            reason = "the export failed: it holds no table but the strings"
+            newer = (
+                "nsys refuses reports newer than itself: export again with an nsys at least as new "
+                "as the report"
+            )
+            raise ReportError(path, TOOL, reason, newer)
+        damage = gaps.find_damage(database)
+        version, schema = machine.versions(database)
+        devices, device_gaps = machine.devices(database)
+        ranges = nsys_ranges.load(database)
+        work = nsys_kernels.attribute(database, ranges)
+        kernels = work.launched[KERNEL]
+        copies = {table: work.launched[table].around.layer for table in (MEMCPY, MEMSET)}
+        operators = _read_operators(ranges, kernels)
+        api_calls = calls.api_calls(database, work.api, ranges)
+        copied = sum(map(len, copies.values()))
+        threads = work.threads | nsys_kernels.find_different(ranges.spans.thread)
+        return Report(
+            tool=TOOL,
+            path=path,
+            form=f"nsys SQLite, schema {schema}"
+            if schema
+            else "nsys SQLite, without a schema version (up to 2021.3)",
+            tool_version=version,
+            devices=devices,
+            environment={**machine.environment(database), **operators.environment},
+            kernels=nsys_kernels.read_kernels(path, database, kernels, ranges),
+            copies=_read_copies(path, copies, ranges),
+            ranges=ranges.records(work.gpu.times(is_known=database.filled(RUNTIME))),
+            samples=_read_samples(path) if _has_metrics(database) else (),
+            summaries=tuple(_summarize(database)),
+            api_calls=api_calls,
+            threads=machine.threads(database, threads),
+            ops=operators.ops,
+            op_calls=calls.waits(path, database, ranges),
+            graph_launches=kernels.graphs,
+            gaps=(
+                *damage,
+                *device_gaps,
+                *gaps.find_gaps(database, ranges, kernels),
+                *gaps.find_lost_work(kernels, copied, api_calls, database.filled(GRAPH)),
+                *gaps.find_unread(database),
+                *operators.gaps,
+            ),
+            diagnostics=(*machine.diagnostics(database), *gaps.find_unknown(database)),
+            started_at=machine.started_at(database),
+            duration_ns=machine.duration_ns(database),
+        )
+
+
+def _has_metrics(database: Database) -> bool:
+    return database.filled(GPU_METRICS) and database.filled(METRIC_NAMES)
+
+
+def _read_samples(path: Path) -> Iterator[Sample]:
+    with opened(path) as database:
+        for at, busy, hertz, gpu in database.connection.execute(SAMPLES):
+            yield Sample(at, busy, None, None, None, None, hertz, gpu)
+
+
+def _summarize(database: Database) -> Iterator[Summary]:
+    """Yield means of the GPU's metrics, and counts of events that have no rows of their own."""
+    query = database.connection.execute
+    rows = query(MEANS).fetchall() if _has_metrics(database) else []
+    several = len({gpu for gpu, *_ in rows}) > 1
+    for gpu, metric, mean, highest in rows:
+        name, _, unit = metric.rstrip("]").partition(" [")
+        place = f"GPU {gpu}" if several else "GPU"
+        unit = "%" if unit.endswith("%") else unit or None
+        yield Summary(f"{place} metric: {name}, mean", mean, unit)
+        yield Summary(f"{place} metric: {name}, highest", highest, unit)
+    for table, name in COUNTED.items():
+        if database.filled(table):
+            count = database.count(table)
+            if database.has(table, "numberOfPageFaults"):
+                (faults,) = query(f"SELECT sum(numberOfPageFaults) FROM {table}").fetchone()
+                yield Summary(name, faults, None)
+                yield Summary(f"{name}, groups", count, None)
+            else:
+                yield Summary(name, count, None)
+    if database.filled(GRAPH):
+        launches, time = query(f"SELECT count(*), sum(end - start) FROM {GRAPH}").fetchone()
+        yield Summary("CUDA graphs: launches recorded whole", launches, None)
+        yield Summary("CUDA graphs: GPU time of these", time, "ns")
+
+
+def _read_operators(ranges: RangeTable, kernels: Launched) -> Operators:
+    if ranges.operators is not None:
+        innermost = kernels.around.innermost
+        launchers = innermost[innermost != NOBODY].tolist() if len(innermost) else None
+        return ranges.operators.collect(launchers)
+    has_layers = any(label.layer for label in ranges.labels)
+    gap = None if has_layers else nsys_operators.without_sizes(ranges.names)
+    return Operators(gaps=() if gap is None else (gap,))
+
+
+def _read_copies(path: Path, layers: Mapping[str, Indices], ranges: RangeTable) -> Iterator[Copy]:
+    """Yield copies, then memsets. ``layers``: for each row of a table, the range of its layer."""
+    names = ranges.label_of("layer")
+    with opened(path) as database:
+        words: dict[object, str] = {"memset": "memset", **COPY_KINDS}
+        for number, label in database.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):  # since 3.0.0
+            words[number] = COPY_LABELS.get(str(label), str(label))
+        # numbered in this order before 3.0.0, too
+        labels = database.rows("ENUM_CUDA_MEM_KIND", "id", "label") or enumerate(MEMORY_KINDS)
+        kinds = {number: MEMORY_KINDS.get(str(label).lower()) for number, label in labels}
+        for table in (MEMCPY, MEMSET):
+            if table not in database.tables:
+                continue
+            target = "dstKind" if table == MEMCPY else "memKind"
+            wanted = ("start", "end", "bytes", "srcKind", target, "srcDeviceId", "dstDeviceId")
+            start, end, *others = (
+                integer(name) if database.has(table, name) else "NULL"
+                for name in (*wanted, "deviceId", "streamId")
+            )
+            kind = "copyKind" if database.has(table, "copyKind") else "'memset'"
+            columns = ", ".join([kind, start, f"{end} - {start}", *others])
+            rows = database.connection.execute(f"SELECT {columns} FROM {table} NOT INDEXED")
+            for row, layer in zip(rows, names[layers[table]].tolist(), strict=True):
+                code, begin, length, size, of, to, source, destination, device, stream = row
+                is_peer = None not in (source, destination) and source != destination
+                other_end = destination if device == source else source
+                yield Copy(
+                    words.get(code, str(code)),
+                    size,
+                    begin,
+                    length,
+                    layer,
+                    device,
+                    stream,
+                    kinds.get(of),
+                    kinds.get(to),
+                    other_end if is_peer else None,
+                )

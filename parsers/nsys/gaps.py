@@ -1,0 +1,249 @@
+"""What an nsys export does not hold, or holds in a form that perfctl does not read, as gaps and
+warnings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from perfctl.parsers.attribution import NOBODY
+from perfctl.parsers.common.doubts import newer, not_understood, others, words
+from perfctl.parsers.common.sqlite import Database
+from perfctl.parsers.common.sqlite_checks import check
+from perfctl.parsers.nsys import calls, tables
+from perfctl.parsers.nsys.kernels import Launched
+from perfctl.parsers.nsys.machine import versions
+from perfctl.parsers.nsys.ranges import PUSH_POP, RangeTable
+from perfctl.parsers.nsys.tables import (
+    COUNTED,
+    GRAPH,
+    KERNEL,
+    KNOWN,
+    MEMCPY,
+    MEMSET,
+    RUNTIME,
+    STRINGS,
+)
+from perfctl.records.report import ApiCall, Diagnostic, Gap
+
+NEWEST_SCHEMA = "3.24"
+"""Of nsys 2026.1.1."""
+_LAYOUTS = ("1.", "2.", "3.")
+"""Schemas with these majors differ in tables and columns, not in meaning."""
+OTHER_TABLES = words(KNOWN["sqlite"]["other_tables"])
+"""Known by name. Those without a reader hold what perfctl does not show (samples, system calls,
+sums that ``nsys stats`` left in the file)."""
+OTHER_FAMILIES = tuple(KNOWN["sqlite"]["other_families"])
+"""Beginnings of tables of other interfaces than CUDA and NVTX, and of enumerations."""
+
+READ = {
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    RUNTIME,
+    GRAPH,
+    tables.NVTX,
+    STRINGS,
+    tables.OSRT,
+    tables.SYNC,
+    tables.GPU_METRICS,
+    *calls.OF_LIBRARIES,
+    *calls.OF_MPI,
+    *COUNTED,
+    "MemcpyOperationStrings",
+    "DomainStrings",
+}
+"""Tables whose rows are in the report's records, one by one or summed."""
+CHECKED = {
+    *READ,
+    "EXPORT_META_DATA",
+    "META_DATA_EXPORT",
+    "TARGET_INFO_SYSTEM_ENV",
+    "TARGET_INFO_GPU",
+    "TARGET_INFO_CUDA_GPU",
+    "TARGET_INFO_CUDA_DEVICE",
+    "ThreadNames",
+    "ANALYSIS_DETAILS",
+    "TARGET_INFO_SESSION_START_TIME",
+    "DIAGNOSTIC_EVENT",
+}
+"""These, and the tables that facts about the machine are in."""
+BOOKKEEPING = words(KNOWN["sqlite"]["bookkeeping"])
+BOOKKEEPING_FAMILIES = tuple(KNOWN["sqlite"]["bookkeeping_families"])
+"""Tables of the profiler's own affairs: versions, names, what ``nsys stats`` left in the file."""
+
+COLUMNS = {table: words(names) for table, names in KNOWN["sqlite"]["columns"].items()}
+ALWAYS: dict[str, frozenset[str]] = {
+    table: words(names) for table, names in KNOWN["sqlite"]["always"].items()
+}
+"""Table -> columns that it had in all exports that were seen (2020.3 to 2026.1)."""
+_LAUNCH = re.compile(
+    "(?:cudaLaunch(?:Cooperative)?Kernel|cuLaunch(?:Cooperative)?Kernel|hipLaunchKernel)"
+    r"(?:Ex)?C?(?:_v\d+|_ptsz)*\Z"
+)
+_COPY = re.compile(r"(?:cuda|cu|hip)Mem(?:cpy(?!Batch)|set)\w*\Z")
+"""Names of calls that move or set memory; others of the kind move several pieces at once."""
+
+
+def find_damage(database: Database) -> tuple[Gap, ...]:
+    """Return a gap for each column and table that cannot be read whole. Raises sqlite3.Error."""
+    # nsys leaves out tables without rows, but for that of the strings
+    always = {name: ALWAYS[name] for name in ALWAYS if name in {STRINGS, *database.tables}}
+    return tuple(check(database, CHECKED, always))
+
+
+def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iterator[Gap]:
+    """Yield one Gap per reason."""
+    count = len(kernels.around.innermost)
+    if versions(database)[0] is None:
+        yield Gap(
+            "profiler_version",
+            "not_available",
+            "nsys exports up to 2021.3 do not state the version",
+        )
+    yield from _kernel_gaps(database, count)
+    if not len(ranges.kind):
+        reason = (
+            "no NVTX range was recorded: the program has no annotations, or NVTX was not traced"
+        )
+        yield Gap("range", "not_collected", f"{reason} (nsys profile --trace=nvtx,...)")
+    if unended := ranges.unended():
+        reason = f"{unended} of {len(ranges.kind)} ranges never ended in the capture"
+        yield Gap("range:duration", "not_available", reason)
+    if count:
+        yield from _layer_gaps(database, ranges, kernels)
+    if database.has(tables.NVTX, "binaryData") and database.holds(tables.NVTX, "binaryData"):
+        reason = "programs gave values in a binary form (NVTX_PAYLOAD_SCHEMAS), which is not read"
+        yield Gap("range:payload", "not_available", reason)
+    if len(ranges.kind) and not database.filled(RUNTIME):
+        reason = "CUDA calls were not recorded, so no GPU time can be assigned to a range"
+        yield Gap("range:gpu_ns", "not_collected", reason)
+
+
+def find_lost_work(
+    kernels: Launched, copies: int, calls: Sequence[ApiCall], has_graphs: bool
+) -> Iterator[Gap]:
+    """Yield a gap where calls launched kernels or, though all kernels are there, started copies
+    that the report does not have."""
+    count = len(kernels.around.innermost) - kernels.unlaunched
+    launches = sum(
+        one.calls or 0 for one in calls if one.domain == "cuda" and _LAUNCH.match(one.name)
+    )
+    if count and launches > count and not has_graphs:
+        which = f"{launches - count:,} of {launches:,} launch calls"
+        reason = f"{which} have no kernel in the report: it ended after the capture, or was lost"
+        yield Gap("kernel", "not_available", reason)
+        return
+    moved = sum(one.calls or 0 for one in calls if one.domain == "cuda" and _COPY.match(one.name))
+    if launches == count and 0 < copies < moved and not has_graphs:
+        reason = (
+            f"{moved - copies:,} of {moved:,} calls that copy or set memory have no such operation "
+            "in the report"
+        )
+        yield Gap("copy", "not_available", f"{reason}: it had no bytes, or was lost")
+
+
+def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
+    traced, reason = database.filled(RUNTIME), ""
+    if database.filled(GRAPH):
+        reason = (
+            "CUDA graphs were recorded as a whole, without their kernels: record with "
+            "--cuda-graph-trace=node"
+        )
+    elif not count and traced:
+        reason = "CUDA calls were traced, but no kernel ran during the capture"
+    elif not count:
+        reason = (
+            "no CUDA activity was recorded: the program did not use a GPU, CUDA was not traced, or "
+            "the tracing failed"
+        )
+        reason += " (see the messages of nsys)"
+    if reason:
+        yield Gap("kernel", "not_collected", reason)
+    if not (count or traced or database.filled(MEMCPY) or database.filled(MEMSET)):
+        yield Gap("copy", "not_collected", "no CUDA activity was recorded, so no copies either")
+
+
+def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iterator[Gap]:
+    count, unlaunched = len(kernels.around.innermost), kernels.unlaunched
+    if not database.filled(RUNTIME):
+        reason = (
+            "CUDA calls were not recorded, so no kernel can be assigned to a range (nsys profile "
+            "--trace=cuda,nvtx)"
+        )
+        yield Gap("layer", "not_collected", reason)
+        return
+    if unlaunched:
+        yield Gap(
+            "layer",
+            "not_available",
+            f"{unlaunched} of {count} kernels have no launch call in the report",
+        )
+    if not (ranges.kind == PUSH_POP).any():
+        reason = "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
+        yield Gap("layer", "not_collected", reason)
+    elif not any(label.layer for label in ranges.labels):
+        reason = (
+            'no range names a layer as perfctl does ("conv2:forward"): record the program with '
+            "perfctl"
+        )
+        yield Gap("layer", "not_collected", reason)
+    elif (outside := int((kernels.around.layer == NOBODY).sum()) - unlaunched) > 0:
+        reason = f"{outside} of {count} kernels were launched outside of every layer's range"
+        yield Gap("layer", "not_available", f"{reason}{_of_graphs(database, kernels)}")
+    if not any(label.step is not None for label in ranges.labels):
+        yield Gap(
+            "step", "not_collected", 'no range names a step as perfctl does ("perfctl:step:3")'
+        )
+
+
+def _of_graphs(database: Database, kernels: Launched) -> str:
+    """How many of the kernels are of graphs whose capture the report does not have."""
+    if kernels.graphs:
+        lost = sum(launch.kernels - launch.matched for launch in kernels.graphs)
+    elif database.has(KERNEL, "graphNodeId"):
+        (lost,) = database.connection.execute(
+            f"SELECT count(*) FROM {KERNEL} WHERE graphNodeId > 0"
+        ).fetchone()
+    else:
+        lost = 0
+    what = "which were captured before the recording began: record the capture, too"
+    return f"; {lost} of all are of CUDA graphs, {what}" if lost else ""
+
+
+def find_unknown(database: Database) -> tuple[Diagnostic, ...]:
+    """Diagnostics for unknown tables and columns that hold data, and for a newer schema."""
+    of_no_list = others(database.tables, COLUMNS, OTHER_TABLES)
+    new = [
+        table
+        for table in of_no_list
+        if not table.startswith(OTHER_FAMILIES) and database.holds(table)
+    ]
+    columns = [
+        f"{table}.{column}"
+        for table, known in COLUMNS.items()
+        for column in others(sorted(database.tables.get(table, ())), known)
+        if database.holds(table, column)
+    ]
+    version, schema = versions(database)
+    unknown_schema = (
+        [schema]
+        if schema and re.match(r"\d+\.", schema) and not schema.startswith(_LAYOUTS)
+        else []
+    )
+    warned = not_understood({"schema version": unknown_schema, "tables": new, "columns": columns})
+    product = f"nsys {version}, schema" if version else "nsys schema"
+    return (*warned, *(() if unknown_schema else newer(product, schema, NEWEST_SCHEMA)))
+
+
+def find_unread(database: Database) -> Iterator[Gap]:
+    """One Gap for each table with rows that are not read."""
+    for table in sorted(database.tables.keys() - READ):
+        if (
+            table in BOOKKEEPING
+            or table.startswith(BOOKKEEPING_FAMILIES)
+            or not (count := database.count(table))
+        ):
+            continue
+        rows = "1 row is" if count == 1 else f"{count:,} rows are"
+        yield Gap(f"table:{table}", "not_available", f"{table}: {rows} not read")
