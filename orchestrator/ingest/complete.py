@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
-from perfctl.orchestrator.analyse.flops import engine
-from perfctl.orchestrator.analyse.kernels.repeats import read_first_pass, with_repeats
-from perfctl.orchestrator.analyse.usage.ranks import with_exposed
+from perfctl.orchestrator.counts.kernels.repeats import read_first_pass, with_repeats
+from perfctl.orchestrator.estimate.flops import engine
 from perfctl.orchestrator.ingest.context import Context, Estimate, OwnRun
 from perfctl.orchestrator.launch.sweep.folders import read_json
+from perfctl.orchestrator.ledger.usage.ranks import with_exposed
 from perfctl.parsers import ReportError
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Diagnostic, Gap, Report
@@ -115,7 +115,7 @@ def _add_guessed_layers(report: Report, estimate: Estimate) -> Report:
             "NAME --batch N"
         )
         return replace(report, gaps=(*report.gaps, Gap("kernel.layer", "not_available", reason)))
-    from perfctl.orchestrator.analyse.kernels.guess_layers import guess
+    from perfctl.orchestrator.counts.kernels.guess_layers import guess
 
     mode = report.mode or "train"
     ops, calls = estimate(report.workload, mode, report.batch_size)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
-from perfctl.orchestrator.analyse.kernels.names import family
-from perfctl.orchestrator.analyse.usage.served import placed
+from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.faults import alone
 from perfctl.orchestrator.files import sha256
 from perfctl.orchestrator.ingest.complete import complete, estimate_calls, mark_rank
@@ -36,6 +35,7 @@ from perfctl.orchestrator.ingest.find import Source, is_run_folder
 from perfctl.orchestrator.launch.profilers.ncu import LAUNCHES
 from perfctl.orchestrator.launch.profilers.replay import RECORD_NAME
 from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
+from perfctl.orchestrator.ledger.usage.served import placed
 from perfctl.orchestrator.pool import Tell
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, estimate, totals
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, estimate, totals
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Report
 from tests.parsers.kineto_trace import Event, annotation, kernel, launch, module, operation, read
 
