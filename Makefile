@@ -65,7 +65,7 @@ fuzz: $(VENV)/.fuzz ## Feed damaged reports to every parser: text for FUZZ_SECON
 		$(BIN)/python scripts/stress/fuzz/fuzz_$$kind.py || missed="$$missed $$kind"; \
 	done; test -z "$$missed"
 
-mutate: $(VENV)/.mutation ## Spoil SAMPLE (300) places of parsers and analyse one by one: do the tests notice?
+mutate: $(VENV)/.mutation ## Spoil SAMPLE (300) places of parsers and of the rooms that compute: do the tests notice?
 	$(BIN)/python scripts/proof/mutation/mutate.py --sample $(or $(SAMPLE),300)
 
 verdicts: $(VENV)/.test ## Draw DRAWS (5000) networks with known hardware effects: are the reasons given true?

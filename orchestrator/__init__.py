@@ -1,2 +1,2 @@
-"""Everything that runs outside the profiled process: launch, store, analyse, report, and the
-command line."""
+"""Everything that runs outside the profiled process: launch, ingest, store, the rooms that
+compute, report, and the command line."""

@@ -58,7 +58,7 @@ OUTPUTS = {
     "ncu-cost": "orchestrator.actions.sweep.sweep:NcuCost",
     "infer": "orchestrator.actions.sweep.sweep:ModelSwept[]",
     "infer-commands": "orchestrator.actions.sweep.sweep:ModelCommand[]",
-    "speedup": "orchestrator.analyse.speedup:Speedup[]",
+    "speedup": "orchestrator.compare.speedup:Speedup[]",
     "bench": "orchestrator.actions.bench:BenchResult",
     "bench-design": "orchestrator.actions.bench:BenchRequest",
     "bench-show": "orchestrator.report.page.bench:BenchShown",

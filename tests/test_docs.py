@@ -17,9 +17,9 @@ import pytest
 import typer.main
 
 import perfctl
-from perfctl.orchestrator.analyse.verdicts.judge import VERDICTS
 from perfctl.orchestrator.cli.flags import OTHER_NAMES
 from perfctl.orchestrator.cli.main import COMMANDS, application, run
+from perfctl.orchestrator.ledger.causes.judge import VERDICTS
 from perfctl.orchestrator.store import schema
 
 pytestmark = pytest.mark.xdist_group("nsys")
@@ -249,7 +249,7 @@ def test_every_product_and_every_optimizer_has_a_row_with_its_formula() -> None:
     products = page.partition("## Products")[2].partition("## Backward")[0]
     rows = re.findall(r"^\| (.+?) \| (.+?) \| (.+?) \|$", products, re.MULTILINE)[1:]
     assert all(source.strip("- ") for _, _, source in rows), "a product without a source"
-    from perfctl.orchestrator.analyse.flops.formulas import WORK
+    from perfctl.orchestrator.estimate.flops.formulas import WORK
 
     for name in WORK:
         assert re.search(rf"\b{name}\b", page, re.IGNORECASE), f"docs/formulas.md has no {name}"
@@ -260,7 +260,7 @@ def test_every_verdict_is_explained_and_no_other() -> None:
     tables = page.partition("## Where the numbers come from")[0]
     explained = set(re.findall(r"^\| ([^|]+?) \| ", tables, re.MULTILINE)) - {"verdict", "---"}
     given = set()
-    for path in (ROOT / "orchestrator" / "analyse" / "verdicts").rglob("*.py"):
+    for path in (ROOT / "orchestrator" / "ledger" / "causes").rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
                 place = {"Verdict": 0, "RunVerdict": 0, "verdict": 1, "_transformed": 1}.get(

@@ -24,15 +24,6 @@ from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.actions.sweep.request import check_ready
 from perfctl.orchestrator.actions.sweep.sweep import storing, take_folder
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.analyse.predict.bench import (
-    FLOPS,
-    MEMORY,
-    TIME,
-    Observation,
-    fastest,
-    points_of,
-)
-from perfctl.orchestrator.analyse.predict.step_parts import features_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.ingest.context import Failed, Settings, Task
@@ -42,6 +33,15 @@ from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.predict.bench import (
+    FLOPS,
+    MEMORY,
+    TIME,
+    Observation,
+    fastest,
+    points_of,
+)
+from perfctl.orchestrator.predict.step_parts import features_of
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts
 from perfctl.parsers.own.bench import as_json, read_points

@@ -22,9 +22,9 @@ from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.compare.pairing import Comparison, Side
-    from perfctl.orchestrator.analyse.compare.suspects import Suspect
-    from perfctl.orchestrator.analyse.history.lines import History, Seen
+    from perfctl.orchestrator.compare.history.lines import History, Seen
+    from perfctl.orchestrator.compare.pairing import Comparison, Side
+    from perfctl.orchestrator.compare.suspects import Suspect
     from perfctl.records.run import Run
 
 
@@ -53,7 +53,7 @@ def compare(
     PerfctlError for a side without a whole run, StoreError and ReportError for files that cannot
     be read.
     """
-    from perfctl.orchestrator.analyse.compare import compare as comparing
+    from perfctl.orchestrator.compare import compare as comparing
 
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
@@ -89,7 +89,7 @@ def side(
     A file or folder of that name comes first (where ``files``), then a sweep of ``store`` (its
     name, the beginning of it, or sweep:3), then a run of it (its number, or run:12).
     """
-    from perfctl.orchestrator.analyse.compare.pairing import Side
+    from perfctl.orchestrator.compare.pairing import Side
 
     named = str(given)
     path = Path(named)
@@ -198,8 +198,8 @@ def history(
     not told; 0.05 is 5 %. Raises ToolMissing without ruptures, UsageError for a gate below 0,
     StoreError, PerfctlError where no run is whole.
     """
-    from perfctl.orchestrator.analyse.history.changes import available
-    from perfctl.orchestrator.analyse.history.lines import History, lines, seen
+    from perfctl.orchestrator.compare.history.changes import available
+    from perfctl.orchestrator.compare.history.lines import History, lines, seen
 
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
@@ -235,10 +235,10 @@ def history(
 def _suspects(
     stores: Sequence[Path | str], before: Sequence[Seen], after: Sequence[Seen]
 ) -> tuple[Suspect, ...]:
-    from perfctl.orchestrator.analyse.compare.causes import explain
-    from perfctl.orchestrator.analyse.compare.compare import compare
-    from perfctl.orchestrator.analyse.compare.pairing import Side
-    from perfctl.orchestrator.analyse.compare.suspects import suspects
+    from perfctl.orchestrator.compare.causes import explain
+    from perfctl.orchestrator.compare.compare import compare
+    from perfctl.orchestrator.compare.pairing import Side
+    from perfctl.orchestrator.compare.suspects import suspects
 
     sides = []
     for label, point in (("A", before), ("B", after)):

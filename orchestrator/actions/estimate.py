@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.actions.estimate_request import Request, check_precision
 from perfctl.orchestrator.actions.messages import Progress, no_progress
 from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
-from perfctl.orchestrator.analyse.answer import DEFAULT_OPTIMIZER
-from perfctl.orchestrator.analyse.flops.engine import estimate as work_out
-from perfctl.orchestrator.analyse.flops.engine import on_paper, types_of_products
-from perfctl.orchestrator.analyse.memory.by_batch import Fit, LinesError, StepMemory, largest_batch
-from perfctl.orchestrator.analyse.memory.estimate import Estimate, part_of
-from perfctl.orchestrator.analyse.memory.trace import RESERVE, memory_of
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.estimate.flops.engine import estimate as work_out
+from perfctl.orchestrator.estimate.flops.engine import on_paper, types_of_products
+from perfctl.orchestrator.estimate.memory.by_batch import Fit, LinesError, StepMemory, largest_batch
+from perfctl.orchestrator.estimate.memory.estimate import Estimate, part_of
+from perfctl.orchestrator.estimate.memory.trace import RESERVE, memory_of
+from perfctl.orchestrator.predict.answer import DEFAULT_OPTIMIZER
 from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, MemoryTrace, OnGpu, Traced
 from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import workload_of
@@ -29,9 +29,9 @@ from perfctl.workloads.models.plan import family_of
 if TYPE_CHECKING:
     import torch
 
-    from perfctl.orchestrator.analyse.sheets.network import NetworkSheet
-    from perfctl.orchestrator.analyse.sheets.sheet import Sheet
-    from perfctl.orchestrator.analyse.sheets.slips import Finding
+    from perfctl.orchestrator.estimate.sheets.network import NetworkSheet
+    from perfctl.orchestrator.estimate.sheets.sheet import Sheet
+    from perfctl.orchestrator.estimate.sheets.slips import Finding
     from perfctl.workloads.models.source import Source
 
 _NAMED = 20
@@ -169,7 +169,7 @@ class InputShape:
 
 def read_input(text: str) -> InputShape:
     """ "3x224x224", "int64:128", "100xNx8". Raises UsageError naming what is wrong."""
-    from perfctl.orchestrator.analyse.flops.formulas import ITEM_BYTES
+    from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
 
     dtype, colon, shape = text.rpartition(":")
     pieces = [piece for piece in shape.lower().split("x") if piece]
@@ -439,7 +439,7 @@ class ModelEstimate:
 
     def network_sheets(self) -> Mapping[int, NetworkSheet]:
         """A line for every layer, and the totals, at each batch size."""
-        from perfctl.orchestrator.analyse.sheets.network import network_sheet, typed
+        from perfctl.orchestrator.estimate.sheets.network import network_sheet, typed
 
         plain = {
             size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()
@@ -518,7 +518,7 @@ def _with_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
 def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding]:
     """Compare a value worked out by hand with each sheet: which figure of the layer is it, or which
     slip explains it?"""
-    from perfctl.orchestrator.analyse.sheets import slips as checking
+    from perfctl.orchestrator.estimate.sheets import slips as checking
 
     return {
         size: checking.check(value, sheet.facts, sheet.quantities) for size, sheet in sheets.items()
@@ -526,7 +526,7 @@ def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding
 
 
 def _sheet(found: Estimate, layer: str | None) -> Sheet:
-    from perfctl.orchestrator.analyse.sheets.sheet import layers_of, sheet_for
+    from perfctl.orchestrator.estimate.sheets.sheet import layers_of, sheet_for
 
     names = list(layers_of(found.ops))
     if layer is None and len(names) != 1:

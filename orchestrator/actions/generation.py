@@ -15,9 +15,10 @@ from perfctl.orchestrator.actions.estimate import (
 )
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
-from perfctl.orchestrator.analyse.flops.experts import assumption
-from perfctl.orchestrator.analyse.flops.formulas import ITEM_BYTES
-from perfctl.orchestrator.analyse.generation import (
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.estimate.flops.experts import assumption
+from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
+from perfctl.orchestrator.estimate.generation import (
     Amounts,
     Cache,
     Generation,
@@ -29,8 +30,7 @@ from perfctl.orchestrator.analyse.generation import (
     layers_of,
     written_by,
 )
-from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.estimate.memory.estimate import Estimate
 from perfctl.records.paper import StepTrace
 from perfctl.records.precision import PRECISIONS
 

@@ -12,17 +12,17 @@ from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.peaks import roofs
 from perfctl.orchestrator.actions.stored_runs import analysed, each_study, outlines
 from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
-from perfctl.orchestrator.analyse.analysis import analyse_all
-from perfctl.orchestrator.analyse.ledger.prepared import studies
-from perfctl.orchestrator.analyse.usage.served import PHASES
-from perfctl.orchestrator.analyse.usage.training import passes
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.ledger.analysis import analyse_all
+from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.ledger.usage.served import PHASES
+from perfctl.orchestrator.ledger.usage.training import passes
 from perfctl.orchestrator.store import database, read
 from perfctl.parsers import no_collection
 from perfctl.records.ranges import DIRECTIONS
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.analysis import Analysis
+    from perfctl.orchestrator.ledger.analysis import Analysis
     from perfctl.records.run import Run
 
 R = TypeVar("R")

@@ -15,16 +15,16 @@ from perfctl.orchestrator.actions.estimate import (
     without_driver_warning,
 )
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD
-from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
-from perfctl.orchestrator.analyse.mfu.audit import RECOMPUTE, Audit, Peak, audit
-from perfctl.orchestrator.analyse.mfu.conventions import KEYS
-from perfctl.orchestrator.analyse.mfu.decoder import AttentionLayer, Decoder, by_hand
+from perfctl.orchestrator.counts.hardware import machines
+from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD
+from perfctl.orchestrator.estimate.mfu.audit import RECOMPUTE, Audit, Peak, audit
+from perfctl.orchestrator.estimate.mfu.conventions import KEYS
+from perfctl.orchestrator.estimate.mfu.decoder import AttentionLayer, Decoder, by_hand
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.memory.estimate import Estimate
+    from perfctl.orchestrator.estimate.memory.estimate import Estimate
     from perfctl.records.decoder import DecoderFacts
 
 PATHS = {**PATH_OF, "fp8": "tensor fp8"}

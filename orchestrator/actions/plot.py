@@ -27,7 +27,7 @@ from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.store import database, read
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.speedup import Speedup
+    from perfctl.orchestrator.compare.speedup import Speedup
     from perfctl.orchestrator.report.charts.files import Drawn, Picture
     from perfctl.records.run import Run
 
@@ -141,7 +141,7 @@ def charts(
 
 
 def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
-    from perfctl.orchestrator.analyse.speedup import Speedup
+    from perfctl.orchestrator.compare.speedup import Speedup
 
     try:
         studies = msgspec.json.decode(path.read_bytes(), type=list[Speedup] | Speedup)
@@ -203,7 +203,7 @@ def _of_bench(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
 
 def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
     from perfctl.orchestrator.actions.study.flops import networks_of
-    from perfctl.orchestrator.analyse.usage.inference import inference_points
+    from perfctl.orchestrator.ledger.usage.inference import inference_points
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.charts import study as charts_study
     from perfctl.orchestrator.report.charts.inference import all_charts
@@ -267,7 +267,7 @@ def _studies(store: Path) -> dict[str, dict[str, str]]:
 def _drawn(
     before: str, study: Study, source: ChartSource, allowed: frozenset[str], messages: Messages
 ) -> dict[str, Drawn]:
-    from perfctl.orchestrator.analyse import speedup as analysis
+    from perfctl.orchestrator.compare import speedup as analysis
 
     found: dict[str, Drawn] = {}
     for batch, arms in study.items():

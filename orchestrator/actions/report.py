@@ -13,9 +13,9 @@ from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress, no
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.stored_runs import analysed, loaded, outlines
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.analyse.ledger.prepared import studies as group_studies
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.ledger.prepared import studies as group_studies
 from perfctl.orchestrator.store import database, read
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.sweep import Listening
-    from perfctl.orchestrator.analyse.speedup import Arm, ArmFacts, Speedup
+    from perfctl.orchestrator.compare.speedup import Arm, ArmFacts, Speedup
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
     from perfctl.records.run import Run
 
@@ -160,7 +160,7 @@ def compare_arms(
 ) -> SpeedupResult:
     """The speed-ups of each batch size, with the estimated memory of each arm. Raises PerfctlError
     when there is none."""
-    from perfctl.orchestrator.analyse import speedup as analysis
+    from perfctl.orchestrator.compare import speedup as analysis
 
     found: list[Speedup] = []
     for batch, arms in study.items():
@@ -321,7 +321,7 @@ def runs_of(request: SweepRequest, store: Path) -> list[Run]:
 
 def results(request: SweepRequest, runs: Sequence[Run]) -> dict[str, Any]:
     """results.json: each run's figures, with units in their names."""
-    from perfctl.orchestrator.analyse.speedup import Arm, facts_of
+    from perfctl.orchestrator.compare.speedup import Arm, facts_of
     from perfctl.orchestrator.outputs import to_json
 
     rows = []
@@ -344,7 +344,7 @@ def arms_of(
     requests: Sequence[tuple[Way, SweepRequest]], store: Path
 ) -> dict[int | None, list[Arm]]:
     """Batch size -> arms, in the order of the list of devices."""
-    from perfctl.orchestrator.analyse.speedup import Arm
+    from perfctl.orchestrator.compare.speedup import Arm
 
     found = {way: runs_of(request, store) for way, request in requests}
     return {
@@ -362,7 +362,7 @@ def named_arms(
     """Batch size -> arms, of sweeps, runs and reports that exist. Raises UsageError for fewer
     than two."""
     from perfctl.orchestrator.actions.compare import side
-    from perfctl.orchestrator.analyse.speedup import Arm
+    from perfctl.orchestrator.compare.speedup import Arm
 
     if len(names) < 2:
         raise UsageError("`runs` needs two or more", "Use for instance `runs` unet_cpu,unet_cuda")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from perfctl.orchestrator import pool
-from perfctl.orchestrator.analyse.ledger.prepared import Study, studies
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
 from perfctl.orchestrator.faults import alone, lost, whole
+from perfctl.orchestrator.ledger.prepared import Study, studies
 from perfctl.orchestrator.store import database, read
 from perfctl.parsers import no_collection
 from perfctl.records.run import Run

@@ -79,7 +79,7 @@ def _runs(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
 def rows_of_ledger(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
     """The rows of ``perfctl ledger --json``."""
     from perfctl.orchestrator.actions.stored_runs import analysed, analysed_each
-    from perfctl.orchestrator.analyse.ledger.prepared import studies
+    from perfctl.orchestrator.ledger.prepared import studies
 
     found = analysed(list(runs), lambda some: list(studies(some)))
     for rows in analysed_each((study.runs for study in found), _rows):
@@ -104,8 +104,8 @@ def values_of_ledger(store: Path, ids: Iterable[int] | None) -> Iterator[list[An
 
 
 def _rows(some: Sequence[Run]) -> list[dict[str, Any]]:
-    from perfctl.orchestrator.analyse.analysis import analyse
-    from perfctl.orchestrator.analyse.ledger.prepared import studies
+    from perfctl.orchestrator.ledger.analysis import analyse
+    from perfctl.orchestrator.ledger.prepared import studies
     from perfctl.orchestrator.report.ledger.rows import ledger_rows
 
     # rows have kernels' whole names

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.kernels.names import family, recognise
+from perfctl.orchestrator.counts.kernels.names import family, recognise
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import write_derived
 from perfctl.records.report import CODE, DerivedCount
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.derived.records import Derived
+    from perfctl.orchestrator.counts.derived.records import Derived
     from perfctl.records.run import Run
 
 _MISSING = """
@@ -75,9 +75,9 @@ def _has_derived(connection: sqlite3.Connection, run_id: int) -> bool:
 
 def derive_counts(run: Run) -> Iterator[DerivedCount]:
     """Yield the derived counts of a run; of a run with counters, those that complete a launch."""
-    from perfctl.orchestrator.analyse.counters.sums import instructions
-    from perfctl.orchestrator.analyse.derived.rules import verified
-    from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
+    from perfctl.orchestrator.counts.counters.sums import instructions
+    from perfctl.orchestrator.counts.derived.rules import verified
+    from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
 
     if run.report is None or not run.report.ops or not run.report.kernels:
         return
@@ -103,8 +103,8 @@ def derive_counts(run: Run) -> Iterator[DerivedCount]:
 def _executed(name: str, derived: Derived) -> Iterator[tuple[str, float]]:
     """Yield (instruction, how many): FADD, FMUL and FFMA of threads; HMMA of warps, where the name
     says how large one is."""
-    from perfctl.orchestrator.analyse.counters.sums import FLOPS_PER_INSTRUCTION
-    from perfctl.orchestrator.analyse.derived.records import TENSOR_FLOP
+    from perfctl.orchestrator.counts.counters.sums import FLOPS_PER_INSTRUCTION
+    from perfctl.orchestrator.counts.derived.records import TENSOR_FLOP
 
     for instruction, value in (
         ("FADD", derived.fadd),

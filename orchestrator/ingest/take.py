@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
-from perfctl.orchestrator.analyse.flops import engine
-from perfctl.orchestrator.analyse.usage.ranks import with_exposed
-from perfctl.orchestrator.analyse.usage.served import placed
+from perfctl.orchestrator.estimate.flops import engine
 from perfctl.orchestrator.files import sha256
 from perfctl.orchestrator.ingest.context import (
     Note,
@@ -28,6 +26,8 @@ from perfctl.orchestrator.ingest.context import (
 )
 from perfctl.orchestrator.ingest.derive import derive
 from perfctl.orchestrator.ingest.find import Source
+from perfctl.orchestrator.ledger.usage.ranks import with_exposed
+from perfctl.orchestrator.ledger.usage.served import placed
 from perfctl.orchestrator.pool import Tell
 from perfctl.orchestrator.store.write import RunFacts, Written, holds_rows, set_partial, write_run
 from perfctl.parsers import ReportError
@@ -87,7 +87,7 @@ def complete(report: Report, task: Task, settings: Settings) -> Report:
             "NAME --batch N"
         )
         return replace(report, gaps=(*report.gaps, Gap("kernel.layer", "not_available", reason)))
-    from perfctl.orchestrator.analyse.kernels.guess_layers import guess
+    from perfctl.orchestrator.counts.kernels.guess_layers import guess
 
     mode = report.mode or "train"
     ops, calls = settings.estimate(report.workload, mode, report.batch_size)

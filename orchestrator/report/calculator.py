@@ -1,9 +1,9 @@
 """The calculator's page: its controls, its sources, and the numbers that Python worked out, as
 compact JSON.
 
-A step by the fit that ships is the product of two tables of ``analyse.predict.grid``,
+A step by the fit that ships is the product of two tables of ``predict.grid``,
 amounts of a model and costs of a device, so that 84 models on 99 devices stay small. Every other
-step is a curve of ``analyse.predict.grid``. The page reads between two batch sizes on a straight
+step is a curve of ``predict.grid``. The page reads between two batch sizes on a straight
 line. Numbers of the tables are 32-bit floats; those of a curve 16-bit levels, whose logarithms are
 evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
 """
@@ -20,18 +20,18 @@ from itertools import islice, pairwise
 from math import log
 from typing import Any
 
-from perfctl.orchestrator.analyse.cost import CLOSE
-from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Machine, class_of
-from perfctl.orchestrator.analyse.hardware.peaks import PATH_OF
-from perfctl.orchestrator.analyse.memory.by_batch import (
+from perfctl.orchestrator.counts.hardware.machines import BOARDS, Machine, class_of
+from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
+from perfctl.orchestrator.estimate.memory.by_batch import (
     MemoryLine,
     largest_fitting,
     reserve_on,
     upper,
 )
-from perfctl.orchestrator.analyse.memory.trace import RESERVE
-from perfctl.orchestrator.analyse.predict.fit import StepFitted
-from perfctl.orchestrator.analyse.predict.grid import (
+from perfctl.orchestrator.estimate.memory.trace import RESERVE
+from perfctl.orchestrator.predict.cost import CLOSE
+from perfctl.orchestrator.predict.fit import StepFitted
+from perfctl.orchestrator.predict.grid import (
     LARGEST,
     PROBE,
     Amount,
@@ -43,12 +43,12 @@ from perfctl.orchestrator.analyse.predict.grid import (
     costs,
     grid_of,
 )
-from perfctl.orchestrator.analyse.predict.grid import Part as SplitPart
-from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Measured, element_bytes
-from perfctl.orchestrator.analyse.predict.predict import PRECISIONS, limit_of
-from perfctl.orchestrator.analyse.predict.published import Published
-from perfctl.orchestrator.analyse.predict.step_parts import PARTS
-from perfctl.orchestrator.analyse.prices import Price
+from perfctl.orchestrator.predict.grid import Part as SplitPart
+from perfctl.orchestrator.predict.operations import OPTIMIZERS, Measured, element_bytes
+from perfctl.orchestrator.predict.predict import PRECISIONS, limit_of
+from perfctl.orchestrator.predict.prices import Price
+from perfctl.orchestrator.predict.published import Published
+from perfctl.orchestrator.predict.step_parts import PARTS
 from perfctl.orchestrator.report.prices import days, sources
 
 FORMAT = "perfctl grid 2"

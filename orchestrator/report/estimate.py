@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.flops.engine import Totals, fused_only, types_of_products
-from perfctl.orchestrator.analyse.flops.experts import assumption
-from perfctl.orchestrator.analyse.memory.by_batch import Fit
-from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.memory.trace import CONTEXT, Memory
-from perfctl.orchestrator.analyse.sheets.layers import Line
-from perfctl.orchestrator.analyse.sheets.network import NetworkSheet
-from perfctl.orchestrator.analyse.sheets.sheet import Section, Sheet
-from perfctl.orchestrator.analyse.sheets.slips import Finding
-from perfctl.orchestrator.analyse.sheets.slips import explain as explain_check
+from perfctl.orchestrator.estimate.flops.engine import Totals, fused_only, types_of_products
+from perfctl.orchestrator.estimate.flops.experts import assumption
+from perfctl.orchestrator.estimate.memory.by_batch import Fit
+from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.memory.trace import CONTEXT, Memory
+from perfctl.orchestrator.estimate.sheets.layers import Line
+from perfctl.orchestrator.estimate.sheets.network import NetworkSheet
+from perfctl.orchestrator.estimate.sheets.sheet import Section, Sheet
+from perfctl.orchestrator.estimate.sheets.slips import Finding
+from perfctl.orchestrator.estimate.sheets.slips import explain as explain_check
 from perfctl.orchestrator.report.files.documents import latex_page, latex_table
 from perfctl.records.paper import CAPABILITY, LayerCall
 

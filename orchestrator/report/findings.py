@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from perfctl.orchestrator.analyse.analysis import Analysis, short_names
-from perfctl.orchestrator.analyse.counters.amd import TOOLS, is_amd
-from perfctl.orchestrator.analyse.counters.sums import PIPE_TENSOR, metric, op
-from perfctl.orchestrator.analyse.counters.work import KernelFlops, makes_flops
-from perfctl.orchestrator.analyse.derived.run import coverage
-from perfctl.orchestrator.analyse.figure import total_of
-from perfctl.orchestrator.analyse.ledger.ledger import (
+from perfctl.orchestrator.counts.counters.amd import TOOLS, is_amd
+from perfctl.orchestrator.counts.counters.sums import PIPE_TENSOR, metric, op
+from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
+from perfctl.orchestrator.counts.derived.run import coverage
+from perfctl.orchestrator.counts.figure import total_of
+from perfctl.orchestrator.ledger.analysis import Analysis, short_names
+from perfctl.orchestrator.ledger.causes.judge import Headline, headlines
+from perfctl.orchestrator.ledger.causes.timeline.judge import worst
+from perfctl.orchestrator.ledger.ledger import (
     NO_STEPS,
     Ledger,
     LedgerRow,
@@ -19,13 +21,11 @@ from perfctl.orchestrator.analyse.ledger.ledger import (
     beyond_time,
     causes,
 )
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, PreparedStudy, Study
-from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
-from perfctl.orchestrator.analyse.usage.busy import BUSY, Busy, busy_from
-from perfctl.orchestrator.analyse.usage.ranges import range_totals
-from perfctl.orchestrator.analyse.usage.run_usage import RunUsage, fits
-from perfctl.orchestrator.analyse.verdicts.judge import Headline, headlines
-from perfctl.orchestrator.analyse.verdicts.timeline.judge import worst
+from perfctl.orchestrator.ledger.prepared import PreparedRun, PreparedStudy, Study
+from perfctl.orchestrator.ledger.sweep import BatchPoint
+from perfctl.orchestrator.ledger.usage.busy import BUSY, Busy, busy_from
+from perfctl.orchestrator.ledger.usage.ranges import range_totals
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage, fits
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.phases import (
     has_repeats,

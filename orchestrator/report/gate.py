@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree  # writes, reads nothing  # nosec B405
 
-from perfctl.orchestrator.analyse.gate.judge import Cause, causes
-from perfctl.orchestrator.analyse.gate.records import (
+from perfctl.orchestrator.compare.gate.judge import Cause, causes
+from perfctl.orchestrator.compare.gate.records import (
     BETTER,
     FAILS,
     MEANING,

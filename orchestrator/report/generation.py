@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from perfctl.orchestrator.analyse.generation import (
+from perfctl.orchestrator.estimate.generation import (
     MEASURES,
     Cache,
     CachePart,

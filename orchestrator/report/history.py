@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.compare.suspects import Suspect
-from perfctl.orchestrator.analyse.history.changes import Change, fewest
-from perfctl.orchestrator.analyse.history.lines import QUANTITIES, History, Line, Seen, Series
+from perfctl.orchestrator.compare.history.changes import Change, fewest
+from perfctl.orchestrator.compare.history.lines import QUANTITIES, History, Line, Seen, Series
+from perfctl.orchestrator.compare.suspects import Suspect
 from perfctl.orchestrator.report.numbers import si, size, time
 
 BARS = "▁▂▃▄▅▆▇█"

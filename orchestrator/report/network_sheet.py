@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from html import escape
 
-from perfctl.orchestrator.analyse.sheets.network import NetworkLine, NetworkSheet
+from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet
 from perfctl.orchestrator.report.estimate import columns, html_page, mark
 from perfctl.orchestrator.report.files.documents import latex_page, latex_table
 

@@ -7,7 +7,7 @@ from math import floor, isfinite, log10
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.cost import Span
+    from perfctl.orchestrator.predict.cost import Span
 
 DASH = "–"
 HOUR = 3600.0

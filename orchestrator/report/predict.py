@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint
-from perfctl.orchestrator.analyse.cost import Choice, Frontier, Rental, Room, Span, Training
-from perfctl.orchestrator.analyse.hardware.machines import Device
-from perfctl.orchestrator.analyse.predict.predict import StepTime
+from perfctl.orchestrator.counts.hardware.machines import Device
+from perfctl.orchestrator.predict.answer import Answer, AnswerPoint
+from perfctl.orchestrator.predict.cost import Choice, Frontier, Rental, Room, Span, Training
+from perfctl.orchestrator.predict.predict import StepTime
 from perfctl.orchestrator.report import numbers
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (

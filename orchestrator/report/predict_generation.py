@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from perfctl.orchestrator.analyse.cost import Span
-from perfctl.orchestrator.analyse.predict.generation import (
+from perfctl.orchestrator.predict.cost import Span
+from perfctl.orchestrator.predict.generation import (
     GenerationAnswer,
     GenerationPoint,
     MemoryNeeded,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.prices import Price, PriceTable
+from perfctl.orchestrator.predict.prices import Price, PriceTable
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.text_tables import add_rows, grid
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
-from perfctl.orchestrator.analyse.speedup import (
+from perfctl.orchestrator.compare.speedup import (
     Against,
     ArmFacts,
     Gain,
@@ -15,7 +14,7 @@ from perfctl.orchestrator.analyse.speedup import (
     Speedup,
     disagreement,
 )
-from perfctl.orchestrator.analyse.statistics import WIDEST
+from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
 from perfctl.orchestrator.report import terminal as terminals
 from perfctl.orchestrator.report.charts import speedup
 from perfctl.orchestrator.report.charts.charts import Chart
@@ -35,6 +34,7 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
     time_cell,
 )
+from perfctl.orchestrator.statistics import WIDEST
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

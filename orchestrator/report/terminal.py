@@ -8,9 +8,9 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.prepared import heading, studies
-from perfctl.orchestrator.analyse.usage.served import same_sequences
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.prepared import heading, studies
+from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.orchestrator.report.files.documents import Part, cell_text, head_text, of_view
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
     from rich.text import Text
 
-    from perfctl.orchestrator.analyse.usage.phase_layers import PhaseParts
+    from perfctl.orchestrator.ledger.usage.phase_layers import PhaseParts
 
 ROWS, SOURCE_ROWS = 12, 20
 """Rows of a table before "and N more"."""

@@ -2,7 +2,7 @@
 multiply-add is 2 FLOPs.
 
 Shapes are recorded inside the profiled process (``perfctl.workloads.tracing``), formulas live in
-``analyse.flops``.
+``estimate.flops``.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import inspect
 
-from perfctl.orchestrator.analyse.flops.engine import TABLE
-from perfctl.orchestrator.analyse.flops.formulas import Formula
+from perfctl.orchestrator.estimate.flops.engine import TABLE
+from perfctl.orchestrator.estimate.flops.formulas import Formula
 
 SECTIONS = {
     "convolution": "products",
@@ -59,7 +59,7 @@ Which formula an operation of PyTorch gets. [Formulas](formulas.md) states them 
 FLOPs. Operations that torch itself tags pointwise count 1 FLOP for each output value; `aten._foreach_*` 1 for each value of
 the first list. Any other operation that is not here is listed by name and number of calls, and never counted as 0.
 
-This page is made from the table in `orchestrator/analyse/flops/operations.csv`: `python scripts/accept/docs.py`.
+This page is made from the table in `orchestrator/estimate/flops/operations.csv`: `python scripts/accept/docs.py`.
 
 | formula | stated under | operations |
 |---|---|---|

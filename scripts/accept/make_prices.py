@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.prices import COLUMNS
+from perfctl.orchestrator.predict.prices import COLUMNS
 
 PAGE = "Full Stack Deep Learning, page of 2023-10-30"
 """Source of the providers' rows in versions of the file before its index.md says "Updated October

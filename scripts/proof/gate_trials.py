@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.actions.compare import side
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.analyse.gate.judge import SESSIONS, causes, judge, with_sessions
-from perfctl.orchestrator.analyse.gate.quantities import of_model, of_runs
-from perfctl.orchestrator.analyse.gate.records import (
+from perfctl.orchestrator.compare.gate.judge import SESSIONS, causes, judge, with_sessions
+from perfctl.orchestrator.compare.gate.quantities import of_model, of_runs
+from perfctl.orchestrator.compare.gate.records import (
     FAILS,
     NOT_JUDGED,
     TIME,

@@ -16,7 +16,7 @@ from argparse import Namespace
 
 from torchvision import models
 
-from perfctl.orchestrator.analyse.flops.engine import estimate
+from perfctl.orchestrator.estimate.flops.engine import estimate
 from perfctl.workloads.models import torchvision
 from perfctl.workloads.models.torchvision import FAMILIES
 from perfctl.workloads.run import loop

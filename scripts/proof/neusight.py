@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.kernels.grids import (
+from perfctl.orchestrator.counts.kernels.grids import (
     ConvShape,
     ExpectedGrid,
     GemmShape,
     expected_grid,
 )
-from perfctl.orchestrator.analyse.kernels.names import Algorithm, of_layer, recognise
+from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer, recognise
 
 FAMILIES_WANTED, GRIDS_WANTED = 0.995, 0.999
 VERIFIED = ("implicit gemm", "winograd fused", "winograd not fused", "gemm")

@@ -110,11 +110,11 @@ def page() -> tuple[str, str]:
     from perfctl.orchestrator.actions.predict.calculator import planned_model
     from perfctl.orchestrator.actions.predict.prices import load
     from perfctl.orchestrator.actions.predict.traced_models import names_of, trace_all
-    from perfctl.orchestrator.analyse.hardware import machines
-    from perfctl.orchestrator.analyse.hardware.machines import BOARDS
-    from perfctl.orchestrator.analyse.predict import published
-    from perfctl.orchestrator.analyse.predict.bench import measured_of
-    from perfctl.orchestrator.analyse.predict.fit import fit_steps
+    from perfctl.orchestrator.counts.hardware import machines
+    from perfctl.orchestrator.counts.hardware.machines import BOARDS
+    from perfctl.orchestrator.predict import published
+    from perfctl.orchestrator.predict.bench import measured_of
+    from perfctl.orchestrator.predict.fit import fit_steps
     from perfctl.orchestrator.report.calculator import Known, Place, page_view
     from perfctl.orchestrator.report.page.page import render_calculator
     from perfctl.parsers.own.bench import read_points

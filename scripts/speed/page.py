@@ -108,7 +108,7 @@ def pages() -> list[tuple[str, int, str]]:
 def synthetic() -> ModuleType:
     """The builders of the tests."""
     spec = importlib.util.spec_from_file_location(
-        "synthetic", ROOT / "tests" / "analyse" / "synthetic.py"
+        "synthetic", ROOT / "tests" / "make" / "synthetic.py"
     )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -16,11 +16,11 @@ import pytest
 from perfctl.orchestrator.actions.sweep import sweep as actions
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.sweep import sweep
-from perfctl.orchestrator.analyse.kernels.repeats import first_pass
 from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.counts.kernels.repeats import first_pass
 from perfctl.orchestrator.launch.machine import devices, tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
-from tests.analyse.kernels.test_repeats import OPS, STEP
+from tests.counts.kernels.test_repeats import OPS, STEP
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 DEPTH = {

@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.actions.ledger import ledger
-from perfctl.orchestrator.analyse.analysis import Analysis
+from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.report.findings import findings
 from tests.make.kineto import Event, kernel, launch, operation
 from tests.make.nsys_sqlite import NsysBuilder

@@ -15,8 +15,8 @@ from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.generation import estimate_generation, part_of_model
 from perfctl.orchestrator.actions.trace_cache import OFF
-from perfctl.orchestrator.analyse.generation import Generation
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.generation import Generation
 from perfctl.workloads.models import generation as models
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

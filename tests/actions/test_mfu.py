@@ -10,8 +10,8 @@ import pytest
 
 import perfctl
 from perfctl.orchestrator.actions.mfu import Dimensions, peak_of, trace_decoder
-from perfctl.orchestrator.analyse.mfu.decoder import AttentionLayer
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.mfu.decoder import AttentionLayer
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 

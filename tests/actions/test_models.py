@@ -15,8 +15,8 @@ from perfctl.orchestrator.actions.export import export, trace
 from perfctl.orchestrator.actions.plot import ChartSource, plot
 from perfctl.orchestrator.actions.predict.predict import answer, frontier_of
 from perfctl.orchestrator.actions.predict.prices import prices
-from perfctl.orchestrator.analyse.answer import Question
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.predict.answer import Question
 
 NET = "mlp:depth=3,width=16"
 

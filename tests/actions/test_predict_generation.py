@@ -11,14 +11,14 @@ import pytest
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.generation import estimate_generation
 from perfctl.orchestrator.actions.predict.generation import predict_generation
-from perfctl.orchestrator.analyse.predict.generation import (
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.predict.generation import (
     GenerationAnswer,
     steps_of,
     whole_of,
     work_of,
 )
-from perfctl.orchestrator.analyse.predict.published import peaks_of, table_machines
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.predict.published import peaks_of, table_machines
 from scripts.proof.accuracy.engines.engine_rows import Shape, step
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

@@ -12,9 +12,9 @@ import pytest
 
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest import ingest
-from perfctl.orchestrator.analyse.usage.exchange import job_talk
-from perfctl.orchestrator.analyse.usage.ranks import jobs
 from perfctl.orchestrator.ingest.find import ranks_in_names
+from perfctl.orchestrator.ledger.usage.exchange import job_talk
+from perfctl.orchestrator.ledger.usage.ranks import jobs
 from perfctl.orchestrator.report.studies.ranks import ranks_table
 from perfctl.orchestrator.store import database, read
 from perfctl.records.run import Run

@@ -15,8 +15,8 @@ import yaml
 
 import perfctl
 from perfctl.orchestrator.actions.gate.gate import runs, update
-from perfctl.orchestrator.analyse.gate.judge import judge
-from perfctl.orchestrator.analyse.gate.records import (
+from perfctl.orchestrator.compare.gate.judge import judge
+from perfctl.orchestrator.compare.gate.records import (
     BETTER,
     NOT_JUDGED,
     SAME,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.analyse.known_network import blocks, mnist, step
+from tests.make.known_network import blocks, mnist, step
 from tests.make.nsys_sqlite import NsysBuilder
 
 pytest.importorskip("torch", reason="torch is not installed")

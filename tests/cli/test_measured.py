@@ -12,7 +12,7 @@ from perfctl.orchestrator.actions.predict.measurements import (
     model_name,
     optimizer_of,
 )
-from perfctl.orchestrator.analyse.hardware.machines import machine_name
+from perfctl.orchestrator.counts.hardware.machines import machine_name
 from perfctl.records.paper import OpShape
 from tests.cli import plain_runs as runs
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.predict.predict import find_subject
-from perfctl.orchestrator.analyse.predict.step_parts import roofline
+from perfctl.orchestrator.predict.step_parts import roofline
 from tests.cli import plain_runs as runs
 from tests.cli.predict_calls import NET, ask
 
@@ -55,7 +55,7 @@ def test_power_that_was_measured_stands_before_the_data_sheets(
 
 def bench(slower: float = 1.0) -> list[Any]:
     """Steps that take twice their roofline, of networks of two families at four batch sizes."""
-    from perfctl.orchestrator.analyse.hardware.machines import named
+    from perfctl.orchestrator.counts.hardware.machines import named
 
     machine, rows = named("T4").machine, []
     for width in (16, 24, 32, 48):
@@ -103,7 +103,7 @@ def test_runs_of_ones_own_are_fitted(perfctl: Callable[..., Any], tmp_path: Path
 def test_without_scikit_learn_one_note_says_so_and_the_next_way_is_taken(
     perfctl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from perfctl.orchestrator.analyse.predict import efficiency
+    from perfctl.orchestrator.predict import efficiency
 
     monkeypatch.setattr(efficiency, "find_spec", lambda name: None)
     runs.store(tmp_path / "perfctl.db", bench())

@@ -15,7 +15,7 @@ from perfctl.orchestrator.cli.main import application
 from perfctl.orchestrator.outputs import VERSIONS, name_of, schema_of, to_json
 from perfctl.orchestrator.report.studies.ranks import job_outputs
 from perfctl.records.report import Collective, Kernel
-from tests.analyse.synthetic import foreign_run
+from tests.make.synthetic import foreign_run
 
 Perfctl = Callable[..., Any]
 READ = {

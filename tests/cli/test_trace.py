@@ -15,7 +15,7 @@ from perfctl.orchestrator.report.files.trace import trace
 from perfctl.parsers import parse
 from perfctl.records.report import Kernel, OpCall, Range, Sample
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 Perfctl = Callable[..., Any]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.predict.bench import fastest, measured_of
+from perfctl.orchestrator.predict.bench import fastest, measured_of
 from perfctl.parsers.own.bench import as_json, read_points
 from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.errors import ReportError

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from perfctl.orchestrator.analyse.cost import Span, Training
-from perfctl.orchestrator.analyse.predict.predict import StepTime
+from perfctl.orchestrator.predict.cost import Span, Training
+from perfctl.orchestrator.predict.predict import StepTime
 
 IN_PAGE = """choices => choices.map(one => {
   const page = perfctlCalculator, choice = { ...page.firstChoice(), ...one }, a = page.answerOf(choice);

@@ -13,7 +13,7 @@ from itertools import chain
 from math import prod
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.usage.inference import PAYS
+from perfctl.orchestrator.ledger.usage.inference import PAYS
 from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
 from perfctl.orchestrator.report.tables import Cell, Column, Table
 

@@ -10,7 +10,7 @@ from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.page import study
 from perfctl.records.report import ApiCall, Copy, Range, Report
 from perfctl.records.run import Run
-from tests.analyse.synthetic import make_run
+from tests.make.synthetic import make_run
 from tests.report.outline import printed
 
 

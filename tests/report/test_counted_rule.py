@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import perfctl
-from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.figure import Figure, total_of
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, studies
+from perfctl.orchestrator.counts.figure import Figure, total_of
+from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.report.findings import without_layers
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.rows import column_facts
 from perfctl.orchestrator.report.tables import figure_cell, why
-from tests.analyse import simulated
+from tests.make import simulated
 
 PLAIN = "fp32: FADD + FMUL + 2 FFMA"
 CORES = "tensor: 512 x tensor instructions (HMMA.884, fp32 accumulation)"

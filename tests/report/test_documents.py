@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.ledger.prepared import studies
+from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.files.documents import (
     FORMS,
@@ -17,7 +17,7 @@ from perfctl.orchestrator.report.files.documents import (
     markdown_text,
     tex,
 )
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 HOSTILE = "a|b & 50% of $x_1 #2 {y} ~z^2 \\input{/etc/passwd} <b>[link](x) *µ* − → ≥ 中 \u202f|"
 SPECIAL = re.compile(r"(?<!\\)(?:\\\\)*[&%#_$~^]")

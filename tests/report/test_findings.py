@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.ledger.prepared import Study, studies
+from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.prepared import Study, studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import Copy, Kernel, Range, Step
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 
 def said(study: Study) -> list[Finding]:

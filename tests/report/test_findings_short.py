@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.analysis import analyse_all
-from perfctl.orchestrator.analyse.ledger.prepared import studies
+from perfctl.orchestrator.ledger.analysis import analyse_all
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.records.report import Copy, Gap, Kernel, Range
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 LONG = "model.layers." + "very_long_block_name." * 8 + "q_proj"
 REASON = "the tool gave up, for reasons that it explains at length and in many words, " * 4

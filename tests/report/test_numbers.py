@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.cost import Span
-from perfctl.orchestrator.analyse.figure import Figure, missing
+from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.predict.cost import Span
 from perfctl.orchestrator.report import numbers, tables
 
 

@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 import perfctl
-from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
-from perfctl.orchestrator.analyse.ledger.prepared import studies
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.ledger import LedgerRow
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.rows import ledger_rows
@@ -21,7 +21,7 @@ from perfctl.orchestrator.report.page.about import gaps
 from perfctl.orchestrator.report.terminal import ledger_table
 from perfctl.records.paper import LayerCall
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 BATCH = 64
 KNOWN = {

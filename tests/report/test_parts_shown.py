@@ -6,12 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfctl.orchestrator.analyse.analysis import Analysis, analyse_all
-from perfctl.orchestrator.analyse.ledger.prepared import studies
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse_all
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Device, Step, Summary
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 MIB = 1 << 20
 BATCH = 64

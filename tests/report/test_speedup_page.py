@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from perfctl.orchestrator.analyse.speedup import (
+from perfctl.orchestrator.compare.speedup import (
     Against,
     ArmFacts,
     Epoch,

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfctl.orchestrator.report import terminal, text_tables
 from perfctl.records.report import Summary
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.outline import printed
 
 

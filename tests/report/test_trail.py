@@ -7,15 +7,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.prepared import studies
-from perfctl.orchestrator.analyse.verdicts.judge import Judged, Judgement
-from perfctl.orchestrator.analyse.verdicts.rule import Verdict
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.causes.judge import Judged, Judgement
+from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.matrix import matrix
 from perfctl.orchestrator.report.ledger.trail import Trail, TrailStep, trails
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 
 def analysed(runs: Sequence[Run]) -> Analysis:

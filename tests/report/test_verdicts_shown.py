@@ -7,14 +7,14 @@ import json
 from dataclasses import replace
 
 from perfctl.orchestrator.actions.tables import ledger as frame
-from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.prepared import studies
-from perfctl.orchestrator.analyse.verdicts.judge import Judged, Judgement
-from perfctl.orchestrator.analyse.verdicts.rule import Verdict
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.causes.judge import Judged, Judgement
+from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.ledger.page import ledger_view, reasons, still_open
 from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_verdicts
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.outline import printed
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfctl.orchestrator.analyse.predict.operations import Operation
+from perfctl.orchestrator.predict.operations import Operation
 from scripts.proof.accuracy import accuracy_ops_model as ops
 from scripts.proof.accuracy.accuracy_ops_model import (
     LAUNCH,

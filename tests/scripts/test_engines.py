@@ -9,11 +9,11 @@ from statistics import median
 
 import pytest
 
-from perfctl.orchestrator.analyse.hardware.machines import Machine, by_hand, named
-from perfctl.orchestrator.analyse.predict import generation
-from perfctl.orchestrator.analyse.predict.generation import StepWork
-from perfctl.orchestrator.analyse.predict.published import table_machines
-from perfctl.orchestrator.analyse.predict.step_parts import peak_of
+from perfctl.orchestrator.counts.hardware.machines import Machine, by_hand, named
+from perfctl.orchestrator.predict import generation
+from perfctl.orchestrator.predict.generation import StepWork
+from perfctl.orchestrator.predict.published import table_machines
+from perfctl.orchestrator.predict.step_parts import peak_of
 from scripts.proof.accuracy.engines.engine_rows import SHAPES, Shape, at_once, rows, step
 
 FIT = generation.load_engines()

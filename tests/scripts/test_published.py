@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.hardware.machines import GPUS, Gpu, flops_per_second
+from perfctl.orchestrator.counts.hardware.machines import GPUS, Gpu, flops_per_second
 
 FILE = Path(__file__).resolve().parents[2] / "scripts" / "proof" / "accuracy" / "published.csv"
 COLUMNS = (

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.ledger.ledger import ledger
-from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.prepared import prepare, studies
 
 FOLDER = Path(__file__).resolve().parents[2] / "scripts" / "proof" / "verdicts"
 SEEDS = range(40)

@@ -15,7 +15,8 @@ from perfctl.orchestrator.actions.bench import bench_points, observations
 from perfctl.orchestrator.actions.bench_file import read_bench
 from perfctl.orchestrator.actions.study.cost import CostRequest, bench_of, parts
 from perfctl.orchestrator.actions.study.folder import StudyFolder
-from perfctl.orchestrator.analyse.predict.bench import (
+from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.predict.bench import (
     FLOPS,
     MEMORY,
     TIME,
@@ -23,8 +24,7 @@ from perfctl.orchestrator.analyse.predict.bench import (
     relation,
     relations,
 )
-from perfctl.orchestrator.analyse.statistics import fisher_interval
-from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.statistics import fisher_interval
 
 BENCH = Path(__file__).resolve().parent.parent / "data" / "bench-cpu" / "bench.json"
 

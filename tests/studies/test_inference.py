@@ -19,7 +19,7 @@ from perfctl.orchestrator.report.studies.inference import InferenceRequest, infe
 from perfctl.orchestrator.report.studies.records import StudyPage
 from perfctl.orchestrator.report.studies.written import markdown
 from perfctl.records.report import Gap, Step, Summary
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 MS = 1_000_000
 

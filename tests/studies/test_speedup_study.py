@@ -11,7 +11,8 @@ import pytest
 
 from perfctl.orchestrator.actions.study.folder import StudyFolder
 from perfctl.orchestrator.actions.study.speedup import SpeedupRequest, parts, study_speedup
-from perfctl.orchestrator.analyse.speedup import (
+from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.compare.speedup import (
     Against,
     ArmFacts,
     Gain,
@@ -21,7 +22,6 @@ from perfctl.orchestrator.analyse.speedup import (
     Unsettled,
     gain,
 )
-from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.speedup import WHICH, gain_cells, headline, notes
 

@@ -23,7 +23,7 @@ from perfctl.orchestrator.store import database, query, read
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.analysis import Analysis
+    from perfctl.orchestrator.ledger.analysis import Analysis
     from perfctl.orchestrator.report.tables import Table
 
 Answer = dict[str, Any]
@@ -289,8 +289,8 @@ def findings(
     then warnings."""
     from perfctl.orchestrator.actions.stored_runs import analysed
     from perfctl.orchestrator.actions.tables import newest_runs
-    from perfctl.orchestrator.analyse.analysis import analyse_all
-    from perfctl.orchestrator.analyse.ledger.prepared import heading, studies
+    from perfctl.orchestrator.ledger.analysis import analyse_all
+    from perfctl.orchestrator.ledger.prepared import heading, studies
     from perfctl.orchestrator.report import findings as views
     from perfctl.orchestrator.report.studies.ranks import rank_findings, talks
     from perfctl.parsers import no_collection
@@ -485,7 +485,7 @@ def compare(
     """Two runs or sweeps of the store side by side: what became slower or faster, what is new
     or gone."""
     from perfctl.orchestrator.actions.compare import compare as compared
-    from perfctl.orchestrator.analyse.compare.pairing import BETTER, NEWS, WORSE
+    from perfctl.orchestrator.compare.pairing import BETTER, NEWS, WORSE
     from perfctl.orchestrator.report.compare.output import compare_output
 
     found = compared(a, b, gate=gate, force=force, store=store, messages=messages, files=False)
@@ -602,8 +602,8 @@ def tables(store: Path, messages: Messages, *, table: str | None = None) -> Answ
 def _analysed(store: Path, run: int) -> tuple[Run, Analysis]:
     """One run, and its study by itself."""
     from perfctl.orchestrator.actions import stored_runs
-    from perfctl.orchestrator.analyse.analysis import analyse
-    from perfctl.orchestrator.analyse.ledger.prepared import studies
+    from perfctl.orchestrator.ledger.analysis import analyse
+    from perfctl.orchestrator.ledger.prepared import studies
 
     with database.reading(store) as connection:
         found = stored_runs.only_run(connection, run)

@@ -37,16 +37,16 @@ from perfctl.orchestrator.actions.predict.traced_models import (
     shipped_table,
     trace_all,
 )
-from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.machines import BOARDS, Device, class_of
-from perfctl.orchestrator.analyse.memory import of_plan
-from perfctl.orchestrator.analyse.predict import published
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, Network, amounts
-from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, operations_of_plan
-from perfctl.orchestrator.analyse.prices import Price, unsure_for
+from perfctl.orchestrator.counts.hardware import machines
+from perfctl.orchestrator.counts.hardware.machines import BOARDS, Device, class_of
 from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.estimate.memory import of_plan
 from perfctl.orchestrator.files import check_free, replacing, user_folder
 from perfctl.orchestrator.launch.machine.doctor import host_facts
+from perfctl.orchestrator.predict import published
+from perfctl.orchestrator.predict.grid import LARGEST, Network, amounts
+from perfctl.orchestrator.predict.operations import OPTIMIZERS, operations_of_plan
+from perfctl.orchestrator.predict.prices import Price, unsure_for
 from perfctl.orchestrator.report.calculator import (
     Known,
     Model,

@@ -13,18 +13,18 @@ from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.predict import find_device
 from perfctl.orchestrator.actions.predict.prices import left_out, load
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.analyse.generation import Generation
-from perfctl.orchestrator.analyse.hardware.machines import Device
-from perfctl.orchestrator.analyse.memory.by_batch import reserve_on
-from perfctl.orchestrator.analyse.predict import generation as times
-from perfctl.orchestrator.analyse.predict.generation import (
+from perfctl.orchestrator.counts.hardware.machines import Device
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.estimate.generation import Generation
+from perfctl.orchestrator.estimate.memory.by_batch import reserve_on
+from perfctl.orchestrator.predict import generation as times
+from perfctl.orchestrator.predict.generation import (
     GenerationAnswer,
     GenerationPoint,
     MemoryNeeded,
 )
-from perfctl.orchestrator.analyse.predict.step_parts import peak_of
-from perfctl.orchestrator.analyse.prices import Price, for_board
-from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.predict.prices import Price, for_board
+from perfctl.orchestrator.predict.step_parts import peak_of
 
 
 @dataclass(frozen=True, slots=True)

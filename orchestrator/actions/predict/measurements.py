@@ -13,24 +13,24 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.analyse.flops.formulas import state_values
-from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, machine_name
-from perfctl.orchestrator.analyse.predict.fit import computed_ns, fit_steps
-from perfctl.orchestrator.analyse.predict.operations import (
+from perfctl.orchestrator.counts.hardware import machines
+from perfctl.orchestrator.counts.hardware.machines import Device, Machine, machine_name
+from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.estimate.flops.formulas import state_values
+from perfctl.orchestrator.predict.fit import computed_ns, fit_steps
+from perfctl.orchestrator.predict.operations import (
     Measured,
     StepSpec,
     operations_of,
     operations_of_plan,
 )
-from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun, power_readings, timed_runs
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.predict.fit import StepFitted
+    from perfctl.orchestrator.predict.fit import StepFitted
     from perfctl.records.paper import OpShape
 
 FEWEST = 20

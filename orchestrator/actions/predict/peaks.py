@@ -15,7 +15,7 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.hardware.peaks import Peaks
+    from perfctl.orchestrator.counts.hardware.peaks import Peaks
     from perfctl.records.run import Run
 
 ASKED = "threads_asked"
@@ -33,7 +33,7 @@ def roofs(kind: str, store: Path, runs: Sequence[Run], messages: Messages = SILE
         raise UsageError(f"`peaks`: '{kind}' is not known", "Use published or measured")
     if kind == "published":
         return []
-    from perfctl.orchestrator.analyse.hardware.peaks import read_measured
+    from perfctl.orchestrator.counts.hardware.peaks import read_measured
 
     everything = records_beside(store)
     kept = [record for record in everything if ASKED not in record]  # peaks of the whole machine

@@ -26,32 +26,31 @@ from perfctl.orchestrator.actions.predict.measurements import Known, known_of, p
 from perfctl.orchestrator.actions.predict.peaks import as_peaks, for_cpu
 from perfctl.orchestrator.actions.predict.prices import left_out, load
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.analyse import answer as answers
-from perfctl.orchestrator.analyse import cost
-from perfctl.orchestrator.analyse.answer import Answer, AnswerPoint, Question, Subject
-from perfctl.orchestrator.analyse.hardware import machines
-from perfctl.orchestrator.analyse.hardware.machines import (
+from perfctl.orchestrator.counts.hardware import machines
+from perfctl.orchestrator.counts.hardware.machines import (
     Board,
     Device,
     DeviceError,
     Machine,
     of_board,
 )
-from perfctl.orchestrator.analyse.memory.by_batch import Gpu, LinesError, StepMemory, reserve_on
-from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.memory.of_plan import inference_lines, lines_of_plan
-from perfctl.orchestrator.analyse.memory.trace import capability
-from perfctl.orchestrator.analyse.predict import published
-from perfctl.orchestrator.analyse.predict.operations import (
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.estimate.memory.by_batch import Gpu, LinesError, StepMemory, reserve_on
+from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.memory.of_plan import inference_lines, lines_of_plan
+from perfctl.orchestrator.estimate.memory.trace import capability
+from perfctl.orchestrator.predict import answer as answers
+from perfctl.orchestrator.predict import cost, published
+from perfctl.orchestrator.predict.answer import Answer, AnswerPoint, Question, Subject
+from perfctl.orchestrator.predict.operations import (
     Operation,
     operations_of,
     operations_of_plan,
 )
-from perfctl.orchestrator.analyse.predict.predict import StepTime
-from perfctl.orchestrator.analyse.predict.predict import predict as predict_step
-from perfctl.orchestrator.analyse.predict.step_parts import peak_of
-from perfctl.orchestrator.analyse.prices import Price, PriceTable, for_board, unsure_for
-from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.predict.predict import StepTime
+from perfctl.orchestrator.predict.predict import predict as predict_step
+from perfctl.orchestrator.predict.prices import Price, PriceTable, for_board, unsure_for
+from perfctl.orchestrator.predict.step_parts import peak_of
 from perfctl.workloads.models.find import workload_of
 from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
 from perfctl.workloads.models.plan import canonical, family_of, plan

@@ -9,16 +9,16 @@ from datetime import UTC, date, datetime
 from importlib import resources
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.hardware.machines import Board, meant, nearest
-from perfctl.orchestrator.analyse.prices import (
+from perfctl.orchestrator.counts.hardware.machines import Board, meant, nearest
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.files import user_folder, write_text
+from perfctl.orchestrator.predict.prices import (
     Price,
     PriceTable,
     PriceTableError,
     for_board,
     read_prices,
 )
-from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.files import user_folder, write_text
 
 VARIABLE = "PERFCTL_PRICES"
 """Environment variable with the path of the user's own table."""

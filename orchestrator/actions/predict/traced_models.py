@@ -40,14 +40,14 @@ from perfctl.orchestrator.actions.estimate import (
 )
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.messages import Progress
-from perfctl.orchestrator.analyse.memory import by_batch
-from perfctl.orchestrator.analyse.memory.by_batch import MemoryLine
-from perfctl.orchestrator.analyse.memory.estimate import Estimate
-from perfctl.orchestrator.analyse.predict.grid import LARGEST, Amounts, Network, amounts
-from perfctl.orchestrator.analyse.predict.operations import OPTIMIZERS, Operation, operations_of
-from perfctl.orchestrator.analyse.predict.step_parts import merged
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.estimate.memory import by_batch
+from perfctl.orchestrator.estimate.memory.by_batch import MemoryLine
+from perfctl.orchestrator.estimate.memory.estimate import Estimate
 from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.predict.grid import LARGEST, Amounts, Network, amounts
+from perfctl.orchestrator.predict.operations import OPTIMIZERS, Operation, operations_of
+from perfctl.orchestrator.predict.step_parts import merged
 from perfctl.orchestrator.report.calculator import Model
 from perfctl.workloads.models.source import ModelError
 
@@ -350,7 +350,8 @@ def _versions() -> str:
         digest.update(f"{library} {metadata.version(library)}\n".encode())
     for package in (
         "perfctl.workloads",
-        "perfctl.orchestrator.analyse",
+        "perfctl.orchestrator.estimate",
+        "perfctl.orchestrator.predict",
         "perfctl.orchestrator.actions.predict",
     ):
         for file in sorted(Path(str(resources.files(package))).rglob("*.py")):

@@ -15,14 +15,14 @@ from perfctl.orchestrator.actions.bench_file import Bench, read_bench
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim, none_if_empty
-from perfctl.orchestrator.analyse.predict.bench import Observation
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.predict.bench import Observation
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.bench import BenchRequest, BenchResult, Listening
-    from perfctl.orchestrator.analyse.predict.fit import LeftOut, StepFitted
-    from perfctl.orchestrator.analyse.predict.operations import Measured
-    from perfctl.orchestrator.analyse.prices import Price, PriceTable
+    from perfctl.orchestrator.predict.fit import LeftOut, StepFitted
+    from perfctl.orchestrator.predict.operations import Measured
+    from perfctl.orchestrator.predict.prices import Price, PriceTable
     from perfctl.records.bench import BenchPoint
 
 PAGE = "calculator.html"
@@ -243,7 +243,7 @@ def leave_out(
     """Fits of the store, each with the error of networks that it did not see; what cannot be fitted
     goes to ``missing``."""
     from perfctl.orchestrator.actions.predict.calculator import store_and_devices
-    from perfctl.orchestrator.analyse.predict.fit import left_out
+    from perfctl.orchestrator.predict.fit import left_out
 
     learned, _ = store_and_devices(store)
     made = []

@@ -21,7 +21,7 @@ from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.workloads.models.mnist_cnn import CONV2
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.comparison import Network
+    from perfctl.orchestrator.compare.comparison import Network
     from perfctl.orchestrator.ingest.context import Hear
     from perfctl.orchestrator.report.studies.flops_findings import FlopsStudy
     from perfctl.orchestrator.report.studies.flops_tables import HandValue
@@ -398,9 +398,9 @@ def _no_layer(option: str, layer: str, network: Network, batch: int) -> UsageErr
 def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
     """The networks of one workload, that of the first run if none is named, each with the analyses
     of its runs."""
-    from perfctl.orchestrator.analyse.analysis import analyse_all
-    from perfctl.orchestrator.analyse.comparison import Network
-    from perfctl.orchestrator.analyse.ledger.prepared import studies
+    from perfctl.orchestrator.compare.comparison import Network
+    from perfctl.orchestrator.ledger.analysis import analyse_all
+    from perfctl.orchestrator.ledger.prepared import studies
 
     found = [one for one in studies(runs) if not one.foreign and workload in (None, one.workload)]
     shaped = [one for one in found if any(run.report.ops for run in one.runs)]
@@ -440,7 +440,7 @@ def _label(runs: Sequence[Run]) -> str:
 def _checked(asked: FlopsRequest, networks: Sequence[Network], batch: int) -> Iterator[HandValue]:
     """Each hand value with the sheet that explains it best: exactly before nearly, few slips before
     many, ``batch`` first."""
-    from perfctl.orchestrator.analyse.sheets.slips import check as compare
+    from perfctl.orchestrator.estimate.sheets.slips import check as compare
     from perfctl.orchestrator.report.studies.flops_tables import HandValue
 
     typed = hand_values(asked.hand)

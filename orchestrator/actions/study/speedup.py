@@ -21,7 +21,7 @@ from perfctl.orchestrator.files import write_text
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.speedup import Study, Way
     from perfctl.orchestrator.actions.sweep.sweep import Listening
-    from perfctl.orchestrator.analyse.speedup import Speedup
+    from perfctl.orchestrator.compare.speedup import Speedup
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
     from perfctl.records.run import Run
 
@@ -266,7 +266,7 @@ def recorded(source: Path, messages: Messages, missing: list[tuple[str, str]]) -
 def _arms(network: str, runs: Sequence[Run], missing: list[tuple[str, str]]) -> Study:
     """Batch size -> arms, of the profiler and the network's form that the newest runs have; empty
     with one device alone."""
-    from perfctl.orchestrator.analyse.speedup import Arm, uncompiled
+    from perfctl.orchestrator.compare.speedup import Arm, uncompiled
 
     profiler = next(
         (name for name in ("torch", "kineto", "nsys") if any(run.profiler == name for run in runs)),
@@ -308,7 +308,7 @@ def _arms(network: str, runs: Sequence[Run], missing: list[tuple[str, str]]) -> 
 def _labels(runs: Sequence[Run]) -> dict[int, str]:
     """Run -> "cpu", "cuda:bf16"; with the device's name where runs of one kind are of
     several devices."""
-    from perfctl.orchestrator.analyse.ledger.prepared import device_label
+    from perfctl.orchestrator.ledger.prepared import device_label
 
     kinds: dict[int, str] = {}
     for run in runs:

@@ -13,8 +13,8 @@ from perfctl.orchestrator.errors import PartlyDone, UsageError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.estimate_request import Request
-    from perfctl.orchestrator.analyse.sheets.sheet import Sheet
-    from perfctl.orchestrator.analyse.sheets.slips import Finding
+    from perfctl.orchestrator.estimate.sheets.sheet import Sheet
+    from perfctl.orchestrator.estimate.sheets.slips import Finding
 
 
 def estimate(
@@ -250,7 +250,7 @@ def _sheets_text(
 ) -> str:
     """The layer's sheet (where ``form`` is given) and what the hand value is, for every
     batch size."""
-    from perfctl.orchestrator.analyse.sheets.slips import explain
+    from perfctl.orchestrator.estimate.sheets.slips import explain
     from perfctl.orchestrator.report.estimate import FORMS
 
     texts = []
@@ -262,7 +262,7 @@ def _sheets_text(
 
 
 def _capability(gpu: str | None) -> tuple[int, int] | None:
-    from perfctl.orchestrator.analyse.memory.trace import CAPABILITIES, capability
+    from perfctl.orchestrator.estimate.memory.trace import CAPABILITIES, capability
 
     found = capability(gpu) if gpu is not None else None
     if gpu is not None and found is None:

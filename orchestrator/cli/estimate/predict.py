@@ -188,7 +188,7 @@ def predict(
         if value is not None:
             raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
     from perfctl.orchestrator.actions.predict import predict as actions
-    from perfctl.orchestrator.analyse.answer import Question
+    from perfctl.orchestrator.predict.answer import Question
 
     question = Question(
         model=model,

@@ -221,7 +221,7 @@ def show(
     """Show what was measured and, by family, which estimated figures the time of a step
     goes with."""
     from perfctl.orchestrator.actions import bench as actions
-    from perfctl.orchestrator.analyse.predict.bench import correlations
+    from perfctl.orchestrator.predict.bench import correlations
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.report.page import bench as page_bench
 

@@ -16,7 +16,7 @@ from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.analysis import Analysis
+    from perfctl.orchestrator.ledger.analysis import Analysis
     from perfctl.records.run import Run
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from perfctl.orchestrator.analyse.comparison import LayerPoint
-from perfctl.orchestrator.analyse.ledger.timing import Spread
+from perfctl.orchestrator.compare.comparison import LayerPoint
+from perfctl.orchestrator.ledger.timing import Spread
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch
 from perfctl.orchestrator.report.charts.speedup import Course, epoch, plotted
 from perfctl.orchestrator.report.numbers import percent, short, si, significant, time

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from perfctl.orchestrator.analyse.statistics import TooWide, share_too_wide, wilson
-from perfctl.orchestrator.analyse.usage.busy import by_device
-from perfctl.orchestrator.analyse.usage.inference import InferencePoint
+from perfctl.orchestrator.ledger.usage.busy import by_device
+from perfctl.orchestrator.ledger.usage.inference import InferencePoint
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
 from perfctl.orchestrator.report.charts.speedup import Bar, Course, bars, plotted
 from perfctl.orchestrator.report.numbers import per_second, percent, short, size, time
+from perfctl.orchestrator.statistics import TooWide, share_too_wide, wilson
 
 MODELS = 8
 """Lines with a name of their own in one chart; the tables have all models."""

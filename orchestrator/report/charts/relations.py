@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.predict import bench
-from perfctl.orchestrator.analyse.predict.bench import (
+from perfctl.orchestrator.predict import bench
+from perfctl.orchestrator.predict.bench import (
     ALL,
     FEW,
     Observation,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.analyse.kernels.categories import CATEGORIES
-from perfctl.orchestrator.analyse.speedup import ArmFacts, Gain, Speedup
+from perfctl.orchestrator.compare.speedup import ArmFacts, Gain, Speedup
+from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
 from perfctl.orchestrator.report.charts import charts as style
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
 from perfctl.orchestrator.report.charts.files import INK, PAPER, RULE, SERIES, Hit, drawable

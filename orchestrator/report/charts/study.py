@@ -6,15 +6,15 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
-from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.counters.sums import instructions
-from perfctl.orchestrator.analyse.hardware.seen import fastest, seen_gpu
-from perfctl.orchestrator.analyse.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun, Study, studies
-from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
-from perfctl.orchestrator.analyse.ledger.timing import host_times
-from perfctl.orchestrator.analyse.usage.busy import COMMUNICATION, COMPUTE, COPIES, IDLE, Breakdown
-from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
+from perfctl.orchestrator.counts.counters.sums import instructions
+from perfctl.orchestrator.counts.hardware.seen import fastest, seen_gpu
+from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study, studies
+from perfctl.orchestrator.ledger.sweep import BatchPoint
+from perfctl.orchestrator.ledger.timing import host_times
+from perfctl.orchestrator.ledger.usage.busy import COMMUNICATION, COMPUTE, COPIES, IDLE, Breakdown
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
 from perfctl.orchestrator.report.numbers import ratio, short, si, size, time
 from perfctl.records.run import Run

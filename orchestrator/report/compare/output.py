@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.compare.causes import Part as Alignment
-from perfctl.orchestrator.analyse.compare.pairing import BETTER, NEWS, WORSE, Comparison, Pair, Row
-from perfctl.orchestrator.analyse.compare.suspects import Suspect
+from perfctl.orchestrator.compare.causes import Part as Alignment
+from perfctl.orchestrator.compare.pairing import BETTER, NEWS, WORSE, Comparison, Pair, Row
+from perfctl.orchestrator.compare.suspects import Suspect
 from perfctl.orchestrator.report.compare.page import (
     SENTENCES,
     CompareTable,

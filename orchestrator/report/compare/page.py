@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.compare import pairing
-from perfctl.orchestrator.analyse.compare.causes import KINDS, SAME, TIMED, Executed, Part
-from perfctl.orchestrator.analyse.compare.pairing import (
+from perfctl.orchestrator.compare import pairing
+from perfctl.orchestrator.compare.causes import KINDS, SAME, TIMED, Executed, Part
+from perfctl.orchestrator.compare.pairing import (
     BETTER,
     NEWS,
     WORSE,
@@ -16,8 +16,8 @@ from perfctl.orchestrator.analyse.compare.pairing import (
     Pair,
     Row,
 )
-from perfctl.orchestrator.analyse.compare.rows import PER_REPORT
-from perfctl.orchestrator.analyse.compare.suspects import NOT_RANKED
+from perfctl.orchestrator.compare.rows import PER_REPORT
+from perfctl.orchestrator.compare.suspects import NOT_RANKED
 from perfctl.orchestrator.report.compare.words import (
     ENERGY_UNITS,
     MINUS,

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.compare import pairing
-from perfctl.orchestrator.analyse.compare.causes import (
+from perfctl.orchestrator.compare import pairing
+from perfctl.orchestrator.compare.causes import (
     ALGORITHM,
     ARITHMETIC,
     GRIDS,
@@ -22,19 +22,19 @@ from perfctl.orchestrator.analyse.compare.causes import (
     Why,
     explain,
 )
-from perfctl.orchestrator.analyse.compare.pairing import NOT_RECORDED, Comparison, Pair, Row
-from perfctl.orchestrator.analyse.compare.rows import KERNELS, UNATTRIBUTED
-from perfctl.orchestrator.analyse.compare.suspects import (
+from perfctl.orchestrator.compare.pairing import NOT_RECORDED, Comparison, Pair, Row
+from perfctl.orchestrator.compare.rows import KERNELS, UNATTRIBUTED
+from perfctl.orchestrator.compare.suspects import (
     LIKELY,
     NOT_RANKED,
     Suspect,
     between_kernels,
     suspects,
 )
-from perfctl.orchestrator.analyse.ledger.timing import KERNEL_BASIS
-from perfctl.orchestrator.analyse.statistics import ratio_too_wide
+from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.report.numbers import full, si, significant, size, time
 from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.statistics import ratio_too_wide
 
 MINUS = "−"
 REPEATS = 5

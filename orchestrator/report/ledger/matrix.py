@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import log2
 
-from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.figure import total_of
-from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
+from perfctl.orchestrator.counts.figure import total_of
+from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.ledger import LedgerRow
 from perfctl.orchestrator.report.ledger.keys import row_key
 from perfctl.orchestrator.report.ledger.page import ratio_cell
 from perfctl.orchestrator.report.numbers import full, ratio, rounded

@@ -7,18 +7,18 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import log, log2
 
-from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.kernels.shared import SHARED_OUT
-from perfctl.orchestrator.analyse.ledger.ledger import (
+from perfctl.orchestrator.counts.kernels.shared import SHARED_OUT
+from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.causes.judge import Judgement
+from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.ledger import (
     KernelUse,
     Ledger,
     LedgerRow,
     Unattributed,
     causes,
 )
-from perfctl.orchestrator.analyse.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, covers_capture
-from perfctl.orchestrator.analyse.verdicts.judge import Judgement
-from perfctl.orchestrator.analyse.verdicts.rule import Verdict
+from perfctl.orchestrator.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, covers_capture
 from perfctl.orchestrator.report.ledger.roofline import bound_cell
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time
 from perfctl.orchestrator.report.tables import (

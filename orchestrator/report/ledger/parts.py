@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.hardware.seen import MIB, SeenGpu, fastest, seen_gpu
-from perfctl.orchestrator.analyse.ledger.prepared import Study
-from perfctl.orchestrator.analyse.ledger.timing import HostTime, host_times, macs_of
-from perfctl.orchestrator.analyse.verdicts.window_rules import Window
+from perfctl.orchestrator.counts.hardware.seen import MIB, SeenGpu, fastest, seen_gpu
+from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.causes.window_rules import Window
+from perfctl.orchestrator.ledger.prepared import Study
+from perfctl.orchestrator.ledger.timing import HostTime, host_times, macs_of
 from perfctl.orchestrator.report.numbers import full, ratio, short, si
 from perfctl.orchestrator.report.page.about import device_text, tools
 from perfctl.orchestrator.report.tables import (

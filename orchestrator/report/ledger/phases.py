@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.kernels.shared import SHARED_OUT
-from perfctl.orchestrator.analyse.usage.padding import Padding
-from perfctl.orchestrator.analyse.usage.phase_layers import (
+from perfctl.orchestrator.counts.kernels.shared import SHARED_OUT
+from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.usage.padding import Padding
+from perfctl.orchestrator.ledger.usage.phase_layers import (
     PartUse,
     PhaseParts,
     phase_parts,

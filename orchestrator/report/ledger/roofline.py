@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.counters.work import CACHES, LEVELS
-from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE
-from perfctl.orchestrator.analyse.roofline import (
+from perfctl.orchestrator.counts.counters.work import CACHES, LEVELS
+from perfctl.orchestrator.ledger.ledger import OUTSIDE
+from perfctl.orchestrator.ledger.roofline import (
     FAR,
     LAUNCH_NS,
     LevelPoint,

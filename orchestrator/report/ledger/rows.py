@@ -9,13 +9,13 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.ledger import KernelUse, LedgerRow, Unattributed
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun, studies
-from perfctl.orchestrator.analyse.roofline import Roofline, RooflinePoint
-from perfctl.orchestrator.analyse.usage.energy import Energy, why_none
-from perfctl.orchestrator.analyse.usage.training import PassUse, passes
-from perfctl.orchestrator.analyse.verdicts.rule import Verdict
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.ledger import KernelUse, LedgerRow, Unattributed
+from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
+from perfctl.orchestrator.ledger.roofline import Roofline, RooflinePoint
+from perfctl.orchestrator.ledger.usage.energy import Energy, why_none
+from perfctl.orchestrator.ledger.usage.training import PassUse, passes
 from perfctl.orchestrator.outputs import column_schema, object_schema, to_json, type_schema
 from perfctl.orchestrator.report.ledger.phases import PhaseRow, phase_rows, phases_of
 from perfctl.orchestrator.report.ledger.roofline import spoken

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.ledger.ledger import LedgerRow
-from perfctl.orchestrator.analyse.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun
-from perfctl.orchestrator.analyse.ledger.timing import Key
-from perfctl.orchestrator.analyse.verdicts.evidence import KernelGroup, kernels_by_key
-from perfctl.orchestrator.analyse.verdicts.rule import Verdict
+from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, kernels_by_key
+from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.ledger import LedgerRow
+from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun
+from perfctl.orchestrator.ledger.timing import Key
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.page import formulas, reason
 from perfctl.orchestrator.report.numbers import full, ratio, significant, time

@@ -9,11 +9,11 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from perfctl.orchestrator.analyse.hardware.seen import seen_gpu
-from perfctl.orchestrator.analyse.kernels.pairing import match, unmatched_lines
-from perfctl.orchestrator.analyse.ledger.ledger import Ledger
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedStudy, Study, device_label
-from perfctl.orchestrator.analyse.usage.phase_layers import phase_parts
+from perfctl.orchestrator.counts.hardware.seen import seen_gpu
+from perfctl.orchestrator.counts.kernels.pairing import match, unmatched_lines
+from perfctl.orchestrator.ledger.ledger import Ledger
+from perfctl.orchestrator.ledger.prepared import PreparedStudy, Study, device_label
+from perfctl.orchestrator.ledger.usage.phase_layers import phase_parts
 from perfctl.orchestrator.report.findings import lacking_flops
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import (

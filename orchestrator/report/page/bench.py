@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.ledger.prepared import MODES, Study
-from perfctl.orchestrator.analyse.predict import bench as measured
-from perfctl.orchestrator.analyse.predict.bench import (
+from perfctl.orchestrator.ledger.prepared import MODES, Study
+from perfctl.orchestrator.predict import bench as measured
+from perfctl.orchestrator.predict.bench import (
     Correlation,
     correlations,
     fastest,

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.kernels.names import recognise
-from perfctl.orchestrator.analyse.ledger.ledger import OUTSIDE
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedBatch, PreparedRun
-from perfctl.orchestrator.analyse.ledger.timing import Key
+from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.ledger import OUTSIDE
+from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
+from perfctl.orchestrator.ledger.timing import Key
 from perfctl.orchestrator.report.ledger.keys import row_key
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.records.report import Kernel

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfctl.orchestrator.analyse.ledger.prepared import Study
-from perfctl.orchestrator.analyse.usage.inference import Latency, latencies, latency, least_watched
+from perfctl.orchestrator.ledger.prepared import Study
+from perfctl.orchestrator.ledger.usage.inference import Latency, latencies, latency, least_watched
 from perfctl.orchestrator.report.numbers import per_second, percent, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfctl.orchestrator.analyse.analysis import Analysis, short_names
-from perfctl.orchestrator.analyse.counters.work import KernelFlops, makes_flops
-from perfctl.orchestrator.analyse.figure import Figure, missing, total_of
-from perfctl.orchestrator.analyse.kernels.names import family
-from perfctl.orchestrator.analyse.kernels.short_names import shorten
-from perfctl.orchestrator.analyse.ledger.prepared import PreparedRun
-from perfctl.orchestrator.analyse.ledger.sweep import (
+from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
+from perfctl.orchestrator.counts.figure import Figure, missing, total_of
+from perfctl.orchestrator.counts.kernels.names import family
+from perfctl.orchestrator.counts.kernels.short_names import shorten
+from perfctl.orchestrator.ledger.analysis import Analysis, short_names
+from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.sweep import (
     KernelSet,
     LayerKernels,
     Switch,

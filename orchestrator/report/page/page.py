@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from perfctl.orchestrator.analyse.hardware.peaks import Peaks
+from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.analyse.compare.pairing import Comparison
-    from perfctl.orchestrator.analyse.history.lines import History
-    from perfctl.orchestrator.analyse.speedup import Speedup
+    from perfctl.orchestrator.compare.history.lines import History
+    from perfctl.orchestrator.compare.pairing import Comparison
+    from perfctl.orchestrator.compare.speedup import Speedup
     from perfctl.orchestrator.report.studies.records import StudyPage
 
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *TURNING), "\ufffd")

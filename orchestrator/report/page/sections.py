@@ -8,12 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.analysis import Analysis, analyse_all, short_names
-from perfctl.orchestrator.analyse.counters.sums import instructions, ops_path
-from perfctl.orchestrator.analyse.derived.records import Derived
-from perfctl.orchestrator.analyse.derived.rules import error_of
-from perfctl.orchestrator.analyse.hardware.peaks import Peaks
-from perfctl.orchestrator.analyse.ledger.prepared import (
+from perfctl.orchestrator.counts.counters.sums import instructions, ops_path
+from perfctl.orchestrator.counts.derived.records import Derived
+from perfctl.orchestrator.counts.derived.rules import error_of
+from perfctl.orchestrator.counts.hardware.peaks import Peaks
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse_all, short_names
+from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     PreparedStudy,
     Study,
@@ -21,8 +21,8 @@ from perfctl.orchestrator.analyse.ledger.prepared import (
     parts,
     studies,
 )
-from perfctl.orchestrator.analyse.usage.exchange import JobTalk
-from perfctl.orchestrator.analyse.usage.served import same_sequences
+from perfctl.orchestrator.ledger.usage.exchange import JobTalk
+from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.orchestrator.report.charts import study as charts_study
 from perfctl.orchestrator.report.charts.study import chart_views, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings

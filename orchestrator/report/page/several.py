@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.analyse.analysis import Analysis
-from perfctl.orchestrator.analyse.figure import total_of
-from perfctl.orchestrator.analyse.ledger.prepared import MODES, heading
-from perfctl.orchestrator.analyse.usage.busy import UsageShare
-from perfctl.orchestrator.analyse.usage.inference import (
+from perfctl.orchestrator.counts.figure import total_of
+from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.prepared import MODES, heading
+from perfctl.orchestrator.ledger.usage.busy import UsageShare
+from perfctl.orchestrator.ledger.usage.inference import (
     LIGHTEST_FIRST,
     Latency,
     latencies,

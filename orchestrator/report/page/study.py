@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
-from perfctl.orchestrator.analyse.statistics import interval_too_wide
-from perfctl.orchestrator.analyse.usage.ranges import range_totals
+from perfctl.orchestrator.ledger.sweep import BatchPoint
+from perfctl.orchestrator.ledger.usage.ranges import range_totals
 from perfctl.orchestrator.report import tables
 from perfctl.orchestrator.report.numbers import full, rounded, time
 from perfctl.orchestrator.report.page.kernels import run_label
@@ -28,6 +27,7 @@ from perfctl.orchestrator.report.tables import (
     time_cell,
     word,
 )
+from perfctl.orchestrator.statistics import interval_too_wide
 from perfctl.records.report import Copy, Summary
 from perfctl.records.run import Run
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor
 
-from perfctl.orchestrator.analyse.analysis import short_names
-from perfctl.orchestrator.analyse.usage.busy import COMMUNICATION, UsageShare, breakdown
-from perfctl.orchestrator.analyse.usage.energy import seconds
-from perfctl.orchestrator.analyse.usage.run_usage import CAUSES, RunUsage
-from perfctl.orchestrator.analyse.usage.served import inferred, is_guessed, phases, placed
-from perfctl.orchestrator.analyse.usage.training import PassUse, Queries, attends, passes
-from perfctl.orchestrator.analyse.verdicts.timeline.judge import run_verdicts
+from perfctl.orchestrator.ledger.analysis import short_names
+from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts
+from perfctl.orchestrator.ledger.usage.busy import COMMUNICATION, UsageShare, breakdown
+from perfctl.orchestrator.ledger.usage.energy import seconds
+from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, RunUsage
+from perfctl.orchestrator.ledger.usage.served import inferred, is_guessed, phases, placed
+from perfctl.orchestrator.ledger.usage.training import PassUse, Queries, attends, passes
 from perfctl.orchestrator.report.numbers import percent, significant
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import (

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
-from perfctl.orchestrator.analyse.predict import bench
-from perfctl.orchestrator.analyse.predict.bench import (
+from perfctl.orchestrator.predict import bench
+from perfctl.orchestrator.predict.bench import (
     ALL,
     FEW,
     Coefficient,
@@ -16,7 +16,7 @@ from perfctl.orchestrator.analyse.predict.bench import (
     Relation,
     correlations,
 )
-from perfctl.orchestrator.analyse.predict.fit import LeftOut
+from perfctl.orchestrator.predict.fit import LeftOut
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import (
     QUANTITIES,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.analyse.comparison import LayerPoint, Network
-from perfctl.orchestrator.analyse.ledger.prepared import device_label, heading
-from perfctl.orchestrator.analyse.ledger.timing import host_times
-from perfctl.orchestrator.analyse.sheets.slips import explain
-from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
+from perfctl.orchestrator.compare.comparison import LayerPoint, Network
+from perfctl.orchestrator.estimate.sheets.slips import explain
+from perfctl.orchestrator.ledger.prepared import device_label, heading
+from perfctl.orchestrator.ledger.timing import host_times
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.comparison import (
     clocks_chart,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.analyse.statistics import FEWEST_STEPS, Ratio, ratio
-from perfctl.orchestrator.analyse.usage.busy import BUSY
-from perfctl.orchestrator.analyse.usage.inference import (
+from perfctl.orchestrator.ledger.usage.busy import BUSY
+from perfctl.orchestrator.ledger.usage.inference import (
     PAYS,
     BusyFrom,
     InferencePoint,
@@ -34,6 +33,7 @@ from perfctl.orchestrator.report.studies.inference_tables import (
     why,
 )
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
+from perfctl.orchestrator.statistics import FEWEST_STEPS, Ratio, ratio
 from perfctl.records.run import Run
 
 MOST = 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfctl.orchestrator.analyse.ledger.prepared import Study
-from perfctl.orchestrator.analyse.usage.inference import (
+from perfctl.orchestrator.ledger.prepared import Study
+from perfctl.orchestrator.ledger.usage.inference import (
     ON_CPU,
     InferencePoint,
     busy_from,

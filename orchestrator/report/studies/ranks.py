@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from perfctl.orchestrator.analyse.usage.exchange import JobTalk, LayerTalk, job_talk
-from perfctl.orchestrator.analyse.usage.ranks import Job, jobs
+from perfctl.orchestrator.ledger.usage.exchange import JobTalk, LayerTalk, job_talk
+from perfctl.orchestrator.ledger.usage.ranks import Job, jobs
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, si, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (

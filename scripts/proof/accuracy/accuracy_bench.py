@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from accuracy_steps import Line, beside, by_factor, by_line, held_out, leaving_out, percent, spelled
 
-from perfctl.orchestrator.analyse.hardware.machines import Machine, of_measured
-from perfctl.orchestrator.analyse.predict.bench import measured_of
-from perfctl.orchestrator.analyse.predict.efficiency import folds
-from perfctl.orchestrator.analyse.predict.fit import Table, table
-from perfctl.orchestrator.analyse.predict.operations import Measured
-from perfctl.orchestrator.analyse.predict.step_parts import roofline
+from perfctl.orchestrator.counts.hardware.machines import Machine, of_measured
+from perfctl.orchestrator.predict.bench import measured_of
+from perfctl.orchestrator.predict.efficiency import folds
+from perfctl.orchestrator.predict.fit import Table, table
+from perfctl.orchestrator.predict.operations import Measured
+from perfctl.orchestrator.predict.step_parts import roofline
 from perfctl.parsers.own.bench import read_points
 from perfctl.workloads.models.plan import plan
 

@@ -40,14 +40,14 @@ from accuracy_ops_model import (
     sustained_rate,
 )
 
-from perfctl.orchestrator.analyse.predict.efficiency import (
+from perfctl.orchestrator.predict.efficiency import (
     Sample,
     Settings,
     folds,
     interval,
     learn_model,
 )
-from perfctl.orchestrator.analyse.predict.operations import Operation
+from perfctl.orchestrator.predict.operations import Operation
 
 SEED = 11
 WITHIN_WANTED, LEFT_OUT_WANTED = 0.06, 0.15

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.analyse.predict.operations import Operation
 from perfctl.orchestrator.errors import ToolMissing
+from perfctl.orchestrator.predict.operations import Operation
 
 if TYPE_CHECKING:
     import numpy as np

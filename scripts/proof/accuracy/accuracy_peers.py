@@ -28,9 +28,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from perfctl.orchestrator.actions import estimate as estimation
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, formula_for
-from perfctl.orchestrator.analyse.flops.formulas import as_real_work
-from perfctl.orchestrator.analyse.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, formula_for
+from perfctl.orchestrator.estimate.flops.formulas import as_real_work
+from perfctl.orchestrator.estimate.memory.estimate import Estimate
 from perfctl.workloads.tracing import operations
 from perfctl.workloads.tracing.gradients import tensors_in
 

@@ -42,9 +42,9 @@ from publish import (
 from published_rows import KEPT, Row, cpu_rows, rows, shared_folder
 from scipy.stats import beta
 
-from perfctl.orchestrator.analyse.predict import published
-from perfctl.orchestrator.analyse.predict.published import Published, product_of, unseen, width_of
-from perfctl.orchestrator.analyse.predict.step_parts import roofline
+from perfctl.orchestrator.predict import published
+from perfctl.orchestrator.predict.published import Published, product_of, unseen, width_of
+from perfctl.orchestrator.predict.step_parts import roofline
 
 HEADING = (
     f"{'':91}{'':>12}{'median error of others':>40}\n"

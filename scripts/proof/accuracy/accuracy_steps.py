@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from perfctl.orchestrator.analyse.predict import efficiency
-from perfctl.orchestrator.analyse.predict.fit import HEADROOM, Table, fit_table
+from perfctl.orchestrator.predict import efficiency
+from perfctl.orchestrator.predict.fit import HEADROOM, Table, fit_table
 
 Folds = Sequence[tuple[Any, Any]]
 """(places to learn from, places held out)."""

@@ -30,11 +30,11 @@ import numpy as np
 from accuracy_steps import Line, beside, by_boosting, by_factor, by_line, held_out, percent, spelled
 from published_rows import KEPT, Traces
 
-from perfctl.orchestrator.analyse.hardware.machines import named
-from perfctl.orchestrator.analyse.predict.efficiency import folds
-from perfctl.orchestrator.analyse.predict.fit import table
-from perfctl.orchestrator.analyse.predict.operations import HEAVY, Measured, StepSpec
-from perfctl.orchestrator.analyse.predict.step_parts import roofline
+from perfctl.orchestrator.counts.hardware.machines import named
+from perfctl.orchestrator.predict.efficiency import folds
+from perfctl.orchestrator.predict.fit import table
+from perfctl.orchestrator.predict.operations import HEAVY, Measured, StepSpec
+from perfctl.orchestrator.predict.step_parts import roofline
 
 FILE = "benchmark-train-amp-{}-pt112-cu113-rtx3090.csv"
 SEED = 3

@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from perfctl import parsers
-from perfctl.orchestrator.analyse.counters.work import makes_flops, values_by_launch
+from perfctl.orchestrator.counts.counters.work import makes_flops, values_by_launch
 
 COUNTS = ("ffma", "fmul", "fadd", "hfma", "pipe_tensor")
 Groups = Mapping[Hashable, Sequence[tuple[float | None, ...]]]

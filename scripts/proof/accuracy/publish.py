@@ -1,5 +1,5 @@
 """Makes the fits that ship with perfctl, published.json and published_cpu.json in
-orchestrator/analyse/predict.
+orchestrator/predict.
 
     python scripts/proof/accuracy/publish.py [--shared ../shared] [--traces FILE]
 
@@ -32,10 +32,10 @@ from published_rows import KEPT, Row, cpu_rows, rows, shared_folder
 from scipy.optimize import nnls
 from scipy.stats import t as student
 
-from perfctl.orchestrator.analyse.predict import published
-from perfctl.orchestrator.analyse.predict.efficiency import folds
-from perfctl.orchestrator.analyse.predict.operations import element_bytes
-from perfctl.orchestrator.analyse.predict.published import (
+from perfctl.orchestrator.predict import published
+from perfctl.orchestrator.predict.efficiency import folds
+from perfctl.orchestrator.predict.operations import element_bytes
+from perfctl.orchestrator.predict.published import (
     COMPILED,
     CPU_FILE,
     FILE,
@@ -48,7 +48,7 @@ from perfctl.orchestrator.analyse.predict.published import (
     regime_of,
     terms,
 )
-from perfctl.orchestrator.analyse.predict.step_parts import EXTRA, PARTS
+from perfctl.orchestrator.predict.step_parts import EXTRA, PARTS
 
 Floats = NDArray[np.float64]
 HUBER = 1.0

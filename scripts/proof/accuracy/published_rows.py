@@ -22,9 +22,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.analyse.hardware.machines import CPU, Machine, by_hand, named
-from perfctl.orchestrator.analyse.predict.operations import Operation, StepSpec, operations_of
-from perfctl.orchestrator.analyse.predict.step_parts import merged, peak_of
+from perfctl.orchestrator.counts.hardware.machines import CPU, Machine, by_hand, named
+from perfctl.orchestrator.predict.operations import Operation, StepSpec, operations_of
+from perfctl.orchestrator.predict.step_parts import merged, peak_of
 from perfctl.workloads.tracing.recorder import trace
 
 HERE = Path(__file__).resolve().parent

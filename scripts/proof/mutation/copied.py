@@ -9,6 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+CODE = (
+    "parsers",
+    *(f"orchestrator/{room}" for room in ("estimate", "counts", "ledger", "compare", "predict")),
+    "orchestrator/statistics.py",
+)
+"""Folders and files that are mutated. Each has a folder or a file of tests with its name."""
+
 
 class Copy:
     """``work/tree`` is mutated, ``work/clean`` stays; ``work/names/perfctl`` makes the
@@ -19,8 +26,8 @@ class Copy:
         self.work = work.resolve()
         self.folder = self.work / "tree"
 
-    def make(self, code: tuple[str, ...]) -> None:
-        """Copy and measure, unless that was done before; () for a copy without coverage."""
+    def make(self, *, has_coverage: bool) -> None:
+        """Copy, and measure the coverage unless that was done before."""
         if not self.folder.exists():
             listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
             names = subprocess.run(
@@ -32,8 +39,8 @@ class Copy:
                     if (self.root / name).is_file():
                         shutil.copy2(self.root / name, target, follow_symlinks=False)
             self._name()
-        if code and not (self.work / "coverage").exists():
-            self._measure(code)
+        if has_coverage and not (self.work / "coverage").exists():
+            self._measure()
 
     def _name(self) -> None:
         package = self.work / "names" / "perfctl"
@@ -43,7 +50,7 @@ class Copy:
         for name in ("orchestrator", "parsers", "workloads", "templates"):
             (package / name).symlink_to(self.folder / name)
 
-    def _measure(self, code: tuple[str, ...]) -> None:
+    def _measure(self) -> None:
         """By line and test: pytest-cov names each test by its node id."""
         rules = self.work / "coveragerc"
         rules.write_text("[run]\nrelative_files = true\n", encoding="utf-8")
@@ -59,8 +66,9 @@ class Copy:
             "--cov-context=test",
             "--cov-report=",
         ]
-        command += [f"--cov-config={rules}", *(f"--cov={name}" for name in code)]
-        command += [f"tests/{Path(name).name}" for name in code]
+        command += [f"--cov-config={rules}", "--cov=parsers", "--cov=orchestrator"]
+        for path in map(Path, CODE):
+            command.append(f"tests/test_{path.name}" if path.suffix else f"tests/{path.name}")
         subprocess.run(command, cwd=self.folder, env=self.environment(), check=True)
         (self.folder / ".coverage").rename(self.work / "coverage")
 

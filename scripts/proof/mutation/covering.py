@@ -17,6 +17,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from pathlib import Path
 
+from copied import CODE
 from coverage import CoverageData
 
 MOST = 150
@@ -25,8 +26,8 @@ MOST = 150
 def changed(tree: Path, clean: Path, code: tuple[str, ...]) -> dict[Path, set[int]]:
     """File in the tree -> lines of the clean file that the mutation touched."""
     found = {}
-    for folder in code:
-        for path in (tree / folder).rglob("*.py"):
+    for name in code:
+        for path in [tree / name] if name.endswith(".py") else (tree / name).rglob("*.py"):
             before = (clean / path.relative_to(tree)).read_text(encoding="utf-8").splitlines()
             after = path.read_text(encoding="utf-8").splitlines()
             if before != after:
@@ -76,9 +77,7 @@ def main() -> int:
         return subprocess.run(command, cwd=tree, check=False).returncode
     data = CoverageData(str(work / "coverage"))
     data.read()
-    nodes = tests_of(
-        changed(tree, work / "clean", ("parsers", "orchestrator/analyse")), work / "clean", data
-    )
+    nodes = tests_of(changed(tree, work / "clean", CODE), work / "clean", data)
     if not nodes:
         print("no test executes these lines")
         return 0

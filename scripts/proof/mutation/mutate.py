@@ -1,4 +1,4 @@
-"""Do the tests notice wrong code? Runs a random sample of mutants of parsers and analyse.
+"""Do the tests notice wrong code? Runs a random sample of mutants of the parsers and of the rooms that compute.
 
     python scripts/proof/mutation/mutate.py [--sample 300] [--seed 0] [--work FOLDER] [--only parsers/common/numbers.py ...]
     python scripts/proof/mutation/mutate.py --sample 40 --work NEW --only parsers/common/numbers.py \
@@ -23,12 +23,11 @@ import sys
 from math import sqrt
 from pathlib import Path
 
-from copied import Copy
+from copied import CODE, Copy
 from cosmic_ray.work_db import WorkDB
 from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkItem, WorkResult
 
 ROOT = Path(__file__).resolve().parents[3]
-CODE = ("parsers", "orchestrator/analyse")
 REACH = 0.85
 TIMEOUT_S = 600
 _SAME = re.compile(
@@ -47,7 +46,7 @@ def main() -> int:
     """Exit code: 0 when enough were killed, 1 when not."""
     arguments = _arguments()
     copy = Copy(ROOT, arguments.work)
-    copy.make(() if arguments.tests else CODE)
+    copy.make(has_coverage=not arguments.tests)
     database = _session(copy, arguments)
     subprocess.run(
         [_tool("cosmic-ray"), "exec", "cosmic.toml", "session.sqlite"],

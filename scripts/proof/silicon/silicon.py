@@ -27,15 +27,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
 
-from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Work
-from perfctl.orchestrator.analyse.derived.rules import derive
-from perfctl.orchestrator.analyse.kernels.grids import ConvShape, GemmShape, up
-from perfctl.orchestrator.analyse.kernels.names import recognise
+from perfctl.orchestrator.counts.derived.records import Derived, Launch, Work
+from perfctl.orchestrator.counts.derived.rules import derive
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, up
+from perfctl.orchestrator.counts.kernels.names import recognise
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT.parent / "shared" / "datasets" / "a100_operators"
 REPORTS = ROOT.parent / "shared" / "reports"
-VERIFIED = ROOT / "orchestrator" / "analyse" / "derived" / "verified.json"
+VERIFIED = ROOT / "orchestrator" / "counts" / "derived" / "verified.json"
 NEAR, WANTED = 0.02, 0.97
 CHIP = "an A100 (CUDA 11.4)"
 L2_BYTES = 40e6

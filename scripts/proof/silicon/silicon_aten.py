@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.derived.operators import by_rows
-from perfctl.orchestrator.analyse.derived.pointwise import pointwise
-from perfctl.orchestrator.analyse.derived.records import Derived, Launch, Rows
-from perfctl.orchestrator.analyse.kernels.names import recognise
+from perfctl.orchestrator.counts.derived.operators import by_rows
+from perfctl.orchestrator.counts.derived.pointwise import pointwise
+from perfctl.orchestrator.counts.derived.records import Derived, Launch, Rows
+from perfctl.orchestrator.counts.kernels.names import recognise
 
 ROOT = Path(__file__).resolve().parents[3]
 REPORT = (
@@ -34,7 +34,7 @@ REPORT = (
     / "csv_long"
     / "leleucas_bert_nsight_with_prof_lines.csv"
 )
-VERIFIED = ROOT / "orchestrator" / "analyse" / "derived" / "verified.json"
+VERIFIED = ROOT / "orchestrator" / "counts" / "derived" / "verified.json"
 CHIP = "an A100 (PyTorch 1.13)"
 WIDTH, HEADS, SEQUENCES, LENGTH = 256, 8, 2, 20
 ROWS = (

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfctl import parsers
-from perfctl.orchestrator.analyse.counters import sums
-from perfctl.orchestrator.analyse.counters.work import kernel_flops, values_by_launch
-from perfctl.orchestrator.analyse.derived.pointwise import pointwise
-from perfctl.orchestrator.analyse.derived.records import AttentionShape, Derived, Launch, Work
-from perfctl.orchestrator.analyse.derived.rules import derive
-from perfctl.orchestrator.analyse.derived.tensor_cores import tiles_of
-from perfctl.orchestrator.analyse.kernels.grids import GemmShape
-from perfctl.orchestrator.analyse.kernels.names import recognise
+from perfctl.orchestrator.counts.counters import sums
+from perfctl.orchestrator.counts.counters.work import kernel_flops, values_by_launch
+from perfctl.orchestrator.counts.derived.pointwise import pointwise
+from perfctl.orchestrator.counts.derived.records import AttentionShape, Derived, Launch, Work
+from perfctl.orchestrator.counts.derived.rules import derive
+from perfctl.orchestrator.counts.derived.tensor_cores import tiles_of
+from perfctl.orchestrator.counts.kernels.grids import GemmShape
+from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Kernel
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from effects import FUSED, Effect, Scene, Set
 from kernels import Launch
 
-from perfctl.orchestrator.analyse.flops.engine import estimate
+from perfctl.orchestrator.estimate.flops.engine import estimate
 from perfctl.records.report import Counter, Device, Gap, Kernel, Report, Step
 from perfctl.records.run import Run
 

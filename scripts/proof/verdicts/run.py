@@ -30,8 +30,8 @@ from typing import NamedTuple
 from draw import ORDER, Draw, Place, RowTruth, describe, draw
 from effects import Effect
 
-from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.prepared import studies
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.prepared import studies
 
 GAP = 0.05
 """A ratio or factor this near to 1 needs no reason."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.analyse.gate.records import (
+from perfctl.orchestrator.compare.gate.records import (
     NOT_JUDGED,
     SAME,
     WORSE,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.flops.engine import estimate
+from perfctl.orchestrator.estimate.flops.engine import estimate
 from perfctl.records.report import Report
 from tests.make.kineto import Event, kernel, launch, operation, read
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, estimate, totals
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, estimate, totals
 from perfctl.parsers import parse
 from perfctl.records.report import COVERS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, estimate, totals
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, estimate, totals
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Report
 from tests.make.nsys_sqlite import NsysBuilder, gap, read
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.analysis import analyse
-from perfctl.orchestrator.analyse.ledger.ledger import ledger
-from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.prepared import prepare, studies
 from perfctl.orchestrator.report.ledger.rows import ledger_rows
 from perfctl.orchestrator.report.terminal import ledger_document
 from perfctl.parsers.kineto.origins import _multiplies, read_path, read_paths
 from perfctl.records.report import Report
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.make.kineto import Event, annotation, kernel, launch, operation, read
 
 NAME = "triton_per_fused_add_gelu_native_layer_norm_0"

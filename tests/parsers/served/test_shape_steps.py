@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.analyse.usage.served import placed
-from perfctl.orchestrator.analyse.usage.training import passes
+from perfctl.orchestrator.ledger.usage.served import placed
+from perfctl.orchestrator.ledger.usage.training import passes
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Report
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.make.kineto import Event, kernel, launch, module, operation, written
 
 VOCABULARY, WIDTH, HEADS, SEQUENCES, PROMPT = 50, 16, 2, 3, 7

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.compare.compare import compare
-from perfctl.orchestrator.analyse.compare.pairing import MEANING, Comparison, Side
+from perfctl.orchestrator.compare.compare import compare
+from perfctl.orchestrator.compare.pairing import MEANING, Comparison, Side
 from perfctl.orchestrator.report.compare import output as compare_text
 from perfctl.orchestrator.report.compare.words import around, findings, percent_change
 from perfctl.orchestrator.report.page import page
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.outline import outline, printed
 
 HOSTILE = (

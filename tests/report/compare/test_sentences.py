@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.compare.compare import compare
-from perfctl.orchestrator.analyse.compare.pairing import Comparison, Side
+from perfctl.orchestrator.compare.compare import compare
+from perfctl.orchestrator.compare.pairing import Comparison, Side
 from perfctl.orchestrator.report.compare.words import findings, of_the_change
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.records.report import Step
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
 STEP, STEPS = 1_000_000, 12

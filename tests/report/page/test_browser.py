@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.compare.compare import compare
-from perfctl.orchestrator.analyse.compare.pairing import Side
+from perfctl.orchestrator.compare.compare import compare
+from perfctl.orchestrator.compare.pairing import Side
 from perfctl.orchestrator.report.page.page import render, render_comparison
 from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.report import Copy, Kernel, Range
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.outline import HOSTILE
 from tests.report.visit import Visit, serious
 

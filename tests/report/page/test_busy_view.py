@@ -3,8 +3,8 @@ of models."""
 
 from __future__ import annotations
 
-from perfctl.orchestrator.analyse.ledger.prepared import prepare, studies
-from perfctl.orchestrator.analyse.usage.run_usage import RunUsage
+from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.study import across
 from perfctl.orchestrator.report.findings import busy_findings, without_layers
 from perfctl.orchestrator.report.page.usage import (
@@ -16,7 +16,7 @@ from perfctl.orchestrator.report.page.usage import (
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Device, Kernel, MemoryFigure, Sample, Step, Summary
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 GPU = Device("a GPU", "gpu", memory_bytes=100_000)
 

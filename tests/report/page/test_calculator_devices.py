@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.predict.prices import load
-from perfctl.orchestrator.analyse.hardware.machines import BOARDS, flops_per_second
+from perfctl.orchestrator.counts.hardware.machines import BOARDS, flops_per_second
 from tests.report.page.test_calculator_page import at, settled
 from tests.report.visit import Visit
 

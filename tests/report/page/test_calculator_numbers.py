@@ -14,15 +14,15 @@ import pytest
 
 from perfctl.orchestrator.actions.predict import predict as predict_action
 from perfctl.orchestrator.actions.predict.calculator import planned_model
-from perfctl.orchestrator.analyse.answer import Question
-from perfctl.orchestrator.analyse.cost import Job, Span, room_of, training
-from perfctl.orchestrator.analyse.hardware.machines import Device, Machine, named
-from perfctl.orchestrator.analyse.memory.by_batch import reserve_on
-from perfctl.orchestrator.analyse.predict import published
-from perfctl.orchestrator.analyse.predict.operations import Measured, StepSpec
-from perfctl.orchestrator.analyse.predict.predict import predict
-from perfctl.orchestrator.analyse.predict.step_parts import roofline
+from perfctl.orchestrator.counts.hardware.machines import Device, Machine, named
 from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.estimate.memory.by_batch import reserve_on
+from perfctl.orchestrator.predict import published
+from perfctl.orchestrator.predict.answer import Question
+from perfctl.orchestrator.predict.cost import Job, Span, room_of, training
+from perfctl.orchestrator.predict.operations import Measured, StepSpec
+from perfctl.orchestrator.predict.predict import predict
+from perfctl.orchestrator.predict.step_parts import roofline
 from perfctl.orchestrator.report.calculator import (
     SAME_BYTES,
     CalculatorView,
@@ -143,7 +143,7 @@ def devices() -> dict[str, Device]:
 def known(devices: dict[str, Device]) -> Known:
     """Fits to made-up steps on three devices, and some of these steps themselves."""
     pytest.importorskip("sklearn")
-    from perfctl.orchestrator.analyse.predict.fit import fit_steps
+    from perfctl.orchestrator.predict.fit import fit_steps
 
     records = {name: tuple(steps(devices[name].machine)) for name in (*MEASURED_ON, "Desk CPU")}
     fits = [

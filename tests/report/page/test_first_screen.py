@@ -14,7 +14,7 @@ from perfctl.orchestrator.actions.report import report
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Range, Step
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.visit import Visit, violations
 
 ROOT = Path(__file__).parents[3]

@@ -6,13 +6,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.prepared import studies
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.page.icicle import MOST, icicles
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.page.test_browser import gpu_step
 from tests.report.visit import Visit
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.usage.inference import pays_until
+from perfctl.orchestrator.ledger.usage.inference import pays_until
 from perfctl.orchestrator.report.page.page import render
 from perfctl.orchestrator.report.page.records import LONGEST, StudyView
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.studies.inference import times_as_many
 from perfctl.records.report import Gap, Step, Summary
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.evidence import unproved
 
 MS = 1_000_000

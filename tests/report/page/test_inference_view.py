@@ -11,7 +11,7 @@ from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.page.inference import inference_findings, inference_tables
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Gap, Step, Summary
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 MS = 1_000_000
 

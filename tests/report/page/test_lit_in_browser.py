@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.report.page.page import render
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.page.test_roofline_shown import with_levels
 from tests.report.visit import Visit, serious
 

@@ -13,7 +13,7 @@ from perfctl.orchestrator.report.page.page import render
 from perfctl.orchestrator.report.page.records import Overview
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.tables import Column, table
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 WHEN = "2026-11-20T20:40:00Z"
 

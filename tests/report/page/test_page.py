@@ -17,7 +17,7 @@ from perfctl.orchestrator.report.page.page import render
 from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Gap, Kernel
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.outline import HOSTILE, launch_columns, outline
 
 WHEN = "2026-11-20 20:40 UTC"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.report.page.page import render
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.visit import Visit
 
 PREFIX = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.analysis import Analysis, analyse
-from perfctl.orchestrator.analyse.ledger.prepared import studies
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.roofline import (
     bound_cell,
     roofline_charts,
@@ -21,7 +21,7 @@ from perfctl.orchestrator.report.ledger.roofline import (
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Counter
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 WHEN = "2026-11-20T20:40:00Z"
 HOSTILE = "</script><img src=x onerror=alert(1)> $\\frac{1}{2}$ \x00 \ud800"

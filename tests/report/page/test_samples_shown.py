@@ -6,8 +6,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from perfctl.orchestrator.analyse.ledger.sweep import BatchPoint
-from perfctl.orchestrator.analyse.ledger.timing import Spread
+from perfctl.orchestrator.ledger.sweep import BatchPoint
+from perfctl.orchestrator.ledger.timing import Spread
 from perfctl.orchestrator.report.page.about import tools
 from perfctl.orchestrator.report.page.study import sweep_table
 

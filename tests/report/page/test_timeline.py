@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.orchestrator.report.page import timeline
 from perfctl.records.report import Copy, Kernel, Range
-from tests.analyse import synthetic
+from tests.make import synthetic
 
 
 def decoded(text: str, count: int) -> list[int]:

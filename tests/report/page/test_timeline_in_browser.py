@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.analyse.usage.busy import busy
+from perfctl.orchestrator.ledger.usage.busy import busy
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Copy, Kernel, Range
 from perfctl.records.run import Run
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.visit import Visit, serious
 
 STEPS, EACH, GAP = 40, 50, 1_000

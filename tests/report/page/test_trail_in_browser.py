@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.report.page.page import render
-from tests.analyse import synthetic
+from tests.make import synthetic
 from tests.report.visit import Visit
 
 

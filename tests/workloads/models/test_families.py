@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.orchestrator.actions.estimate import Session
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.analyse.predict.operations import (
+from perfctl.orchestrator.predict.operations import (
     Operation,
     operations_of,
     operations_of_plan,

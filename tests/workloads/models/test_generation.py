@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.generation import estimate_generation
-from perfctl.orchestrator.analyse.generation import Generation
+from perfctl.orchestrator.estimate.generation import Generation
 from perfctl.workloads.models import generation, libraries
 from perfctl.workloads.tracing.generation import cache_tensors
 

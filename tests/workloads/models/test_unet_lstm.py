@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from perfctl.orchestrator.analyse.flops.engine import BACKWARD, estimate, totals
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, estimate, totals
 from perfctl.workloads.data.shapes import draw_shapes, read_masks
 from perfctl.workloads.data.texts import encode, read_texts, write_texts
 from perfctl.workloads.models import lstm, unet

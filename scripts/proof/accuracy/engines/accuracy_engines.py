@@ -27,9 +27,9 @@ import numpy as np
 from engine_rows import Row, rows
 from publish_engines import LeftOut, all_left_out, chip, learn, product, spread_of, teaches
 
-from perfctl.orchestrator.analyse.cost import Span, over_link
-from perfctl.orchestrator.analyse.hardware.machines import named
-from perfctl.orchestrator.analyse.predict import generation
+from perfctl.orchestrator.counts.hardware.machines import named
+from perfctl.orchestrator.predict import generation
+from perfctl.orchestrator.predict.cost import Span, over_link
 
 FILE = "datasets/neusight/summary/summary.csv"
 AIM = 0.15
@@ -176,8 +176,8 @@ def whole_steps(shared: Path, traces: Path | None) -> bool:
     from published_rows import KEPT
     from published_rows import rows as step_rows
 
-    from perfctl.orchestrator.analyse.predict import published
-    from perfctl.orchestrator.analyse.predict.step_parts import roofline
+    from perfctl.orchestrator.predict import published
+    from perfctl.orchestrator.predict.step_parts import roofline
 
     every = step_rows(shared, traces or KEPT)
     with (shared / FILE).open(encoding="utf-8", newline="") as file:
@@ -272,8 +272,8 @@ def trained(traces: Path | None) -> None:
     15 boards."""
     from published_rows import KEPT, Traces
 
-    from perfctl.orchestrator.analyse.predict import published
-    from perfctl.orchestrator.analyse.predict.operations import StepSpec
+    from perfctl.orchestrator.predict import published
+    from perfctl.orchestrator.predict.operations import StepSpec
 
     kept, key = Traces(traces or KEPT), "hf:gpt2 1024"
     kept.prepare([key])

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.orchestrator.analyse.hardware.machines import Machine, named
-from perfctl.orchestrator.analyse.predict import generation
-from perfctl.orchestrator.analyse.predict.generation import StepWork
+from perfctl.orchestrator.counts.hardware.machines import Machine, named
+from perfctl.orchestrator.predict import generation
+from perfctl.orchestrator.predict.generation import StepWork
 
 FILE = Path(__file__).resolve().parents[1] / "published.csv"
 MAY_FIT = ("Apache-2.0", "BSD-3-Clause", "MIT")

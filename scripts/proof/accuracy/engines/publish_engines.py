@@ -1,4 +1,4 @@
-"""Makes the fit of servers that generate text, orchestrator/analyse/predict/engines.json, from
+"""Makes the fit of servers that generate text, orchestrator/predict/engines.json, from
 published.csv.
 
     python scripts/proof/accuracy/engines/publish_engines.py
@@ -18,8 +18,8 @@ import numpy as np
 from engine_rows import Row, rows
 from scipy.optimize import least_squares
 
-from perfctl.orchestrator.analyse.predict.generation import COSTS, ENGINES_COVER, FILE, FORMAT
-from perfctl.orchestrator.analyse.predict.published import product_of
+from perfctl.orchestrator.predict.generation import COSTS, ENGINES_COVER, FILE, FORMAT
+from perfctl.orchestrator.predict.published import product_of
 
 GUESS = (1.5, 1.15, 1.0, 1.2, 1.2, 1.5e-5, 5e-6, 3e-6)
 """In the order of COSTS: two thirds of the peak; causal attention needs half of the square, at half

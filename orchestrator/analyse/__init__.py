@@ -1,1 +1,0 @@
-"""Pure functions: records in, records out."""

@@ -1,0 +1,239 @@
+"""Where a series of points changed its level: candidates by ruptures, each then tested against
+series without a change.
+
+Candidates: PELT with an exact search of the squared error of logarithms (R. Killick, P. Fearnhead,
+I. A. Eckley, Journal of the American Statistical Association 107 (2012)), as ruptures' KernelCPD
+with a linear kernel (S. Arlot, A. Celisse, Z. Harchaoui, Journal of Machine Learning Research 20
+(2019)); penalty 2 s^2 ln n, s from the differences of successive points. Test: the best split of
+the two segments around a candidate, against the best splits of series without a change: the same
+noise in other orders, each point as like the one before it as in the line (autocorrelation of the
+first order, drawn anew for each series with the error that it is known with). How noise is
+distributed is not assumed. A line that drifts slowly for fewer than about 50 points still looks
+like one with a change: docs/commands/history.md has the measured share of false alarms. Where it
+was: the splits whose squared error is within 7.35 s^2 of the best (95 %; B. E. Hansen, Econometrica
+68 (2000)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.statistics import Ratio, ratio
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+ALPHA = 0.02
+"""Chance that anything at all is claimed of a line in which nothing changed; steps and layers have
+a half each."""
+SHORTEST = 3
+"""Points of a level at least."""
+ORDERS = 9_999
+"""Most orders that a candidate is compared with."""
+_FIRST = 199
+"""Orders after which a hopeless candidate is given up."""
+_HANSEN = 7.35
+_BIAS = 3
+"""Times (1 + 4 r)/n that the autocorrelation r of a line of n points is found too small: once for
+its mean (M. G. Kendall, Biometrika 41 (1954)), twice more for the two levels of the best split,
+which is chosen for leaving little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A level that changed between two points of a series."""
+
+    JSON_KEYS = ("interval", "p")
+
+    after: int
+    """Index of the first point of the new level; the one before it is the last of the old one."""
+    change: float
+    """New level over old, less 1."""
+    interval: tuple[float, float] | None
+    """95 % interval of the change; None for an exact count."""
+    p: float | None
+    """Among all series of its kind; None for an exact count."""
+    earliest: int
+    """With 95 %, the first point of the new level is not before this one."""
+    latest: int
+    """With 95 %, the first point of the new level is not after this one."""
+    before_points: int
+    """Points of the old level."""
+    after_points: int
+
+
+def available() -> bool:
+    return find_spec("ruptures") is not None
+
+
+def fewest(series: int = 1) -> int:
+    """Points that can show a change at all, where so many series are judged together."""
+    count = 2 * SHORTEST
+    while 2 / math.comb(count, count // 2) >= ALPHA / 2 / series:
+        count += 1
+    return count
+
+
+def exact_changes(values: Sequence[float]) -> list[Change]:
+    """Every change of a count that does not jitter."""
+    edges = [0, *(at for at in range(1, len(values)) if values[at] != values[at - 1]), len(values)]
+    return [
+        Change(
+            at,
+            values[at] / values[at - 1] - 1 if values[at - 1] else math.inf,
+            None,
+            None,
+            at,
+            at,
+            at - left,
+            right - at,
+        )
+        for left, at, right in zip(edges, edges[1:], edges[2:], strict=False)
+    ]
+
+
+def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0) -> list[Change]:
+    """Changes of level that are significant among so many ``series``, and larger than ``gate``
+    (0.05 is 5 %), oldest first.
+
+    values: one a point, above 0. The same values give the same answer: orders are drawn from
+    one seed.
+    """
+    if len(values) < fewest(series) or min(values) <= 0:
+        return []
+    import numpy as np
+
+    logs = np.log(np.asarray(values, dtype=float))
+    edges = [0, *_candidates(logs), len(logs)]
+    threshold = ALPHA / 2
+    weight = series * max(len(edges) - 2, 1)
+    chances: dict[tuple[int, int, int], float] = {}
+    while len(edges) > 2:
+        tested = {}
+        for place in zip(edges, edges[1:], edges[2:], strict=False):
+            if place not in chances:
+                chances[place] = min(
+                    weight * _chance(logs[place[0] : place[2]], threshold / weight), 1.0
+                )
+            tested[place] = chances[place]
+        worst = max(tested, key=lambda place: (tested[place], -abs(_shift(logs, place))))
+        if tested[worst] < threshold:
+            break
+        edges.remove(worst[1])
+    found = []
+    for left, at, right in zip(edges, edges[1:], edges[2:], strict=False):
+        both = ratio([[one] for one in values[left:at]], [[one] for one in values[at:right]])
+        change = math.expm1(_shift(logs, (left, at, right)))
+        if abs(change) <= gate:
+            continue
+        interval = (both.low - 1, both.high - 1) if isinstance(both, Ratio) else (change, change)
+        earliest, latest = _range(logs[left:right], at - left)
+        p = chances[left, at, right]
+        found.append(
+            Change(at, change, interval, p, left + earliest, left + latest, at - left, right - at)
+        )
+    return found
+
+
+def _shift(logs: Array, place: tuple[int, int, int]) -> float:
+    left, at, right = place
+    return float(logs[at:right].mean() - logs[left:at].mean())
+
+
+def _candidates(logs: Array) -> list[int]:
+    import numpy as np
+    from ruptures import KernelCPD
+
+    steps = np.diff(logs)
+    spread = float(np.median(np.abs(steps - np.median(steps)))) / 0.6745 / math.sqrt(2)
+    spread = max(spread, float(np.std(steps)) / 10)
+    if spread == 0:
+        return []
+    scaled = ((logs - logs.mean()) / spread).reshape(-1, 1)
+    edges = (
+        KernelCPD(kernel="linear", min_size=SHORTEST)
+        .fit(scaled)
+        .predict(pen=2 * math.log(len(logs)))
+    )
+    return [int(edge) for edge in edges[:-1]]
+
+
+def _gains(rows: Array) -> Array:
+    """Squared error that each split of each row saves; splits from SHORTEST to n - SHORTEST."""
+    import numpy as np
+
+    count = rows.shape[1]
+    sums = np.cumsum(rows - rows.mean(axis=1, keepdims=True), axis=1)[
+        :, SHORTEST - 1 : count - SHORTEST
+    ]
+    left = np.arange(SHORTEST, count - SHORTEST + 1)
+    gains: Array = sums**2 * count / (left * (count - left))
+    return gains
+
+
+def _splits(rows: Array) -> Array:
+    """Best split of each row: squared error that it saves over the error that remains; no unit."""
+    import numpy as np
+
+    best = _gains(rows).max(axis=1)
+    whole = ((rows - rows.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    found: Array = best / np.maximum(whole - best, 1e-12 * whole + 1e-300)
+    return found
+
+
+def _chance(points: Array, needed: float) -> float:
+    """p-value of the best split of these points; not worked out further where it is hopeless to be
+    below ``needed``."""
+    import numpy as np
+
+    seen = float(_splits(points[None])[0]) * (1 - 1e-9)
+    dice = np.random.default_rng(0)
+    more, drawn = 0, 0
+    for wanted in (_FIRST, ORDERS - _FIRST):
+        more += int((_splits(_unchanged(dice, points, wanted)) >= seen).sum())
+        drawn += wanted
+        if (more + 1) / (drawn + 1) > max(4 * needed, 0.05):
+            break
+    return (more + 1) / (drawn + 1)
+
+
+def _unchanged(dice: Any, points: Array, wanted: int) -> Array:
+    """So many series with the noise of these points and without a change, each of them with its own
+    autocorrelation."""
+    import numpy as np
+
+    count = len(points)
+    best = int(_gains(points[None]).argmax()) + SHORTEST
+    rest = np.concatenate(
+        [points[:best] - points[:best].mean(), points[best:] - points[best:].mean()]
+    )
+    whole = float((rest**2).sum())
+    found = float((rest[1:] * rest[:-1]).sum()) / whole if whole else 0.0
+    alike = found + _BIAS * (1 + 4 * found) / count
+    drawn = dice.normal(alike, math.sqrt(max(1 - alike**2, 0.05) / count), wanted).clip(0.0, 0.98)
+    alike = min(max(alike, 0.0), 0.98)
+    shocks = np.concatenate([rest[:1] * math.sqrt(1 - alike**2), rest[1:] - alike * rest[:-1]])
+    rows: Array = dice.permuted(np.tile(shocks, (wanted, 1)), axis=1)
+    rows[:, 0] /= np.sqrt(1 - drawn**2)
+    for at in range(1, count):
+        rows[:, at] += drawn * rows[:, at - 1]
+    return rows
+
+
+def _range(points: Array, at: int) -> tuple[int, int]:
+    """Splits that are almost as good as the one at ``at``."""
+    gains = _gains(points[None])[0]
+    inside = [*(points[:at] - points[:at].mean()), *(points[at:] - points[at:].mean())]
+    variance = sum(one * one for one in inside) / max(len(points) - 2, 1)
+    near = [
+        place + SHORTEST
+        for place, gain in enumerate(gains)
+        if gains[at - SHORTEST] - gain <= _HANSEN * variance
+    ]
+    return min(near, default=at), max(near, default=at)

@@ -1,0 +1,1 @@
+"""What the hardware executed: counters, kernel names, grids, derived counts, device peaks."""

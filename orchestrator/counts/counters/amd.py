@@ -1,0 +1,183 @@
+"""FLOPs and DRAM bytes of one launch on an AMD GPU, from its hardware counters. 1 multiply-add =
+2 FLOPs.
+
+FLOPs follow the definitions of AMD's rocprof-compute (formerly Omniperf): "FLOP counting
+conventions" in its documentation (conceptual/pipeline-metrics) and the formula of "VALU FLOPs" in
+its analysis configuration (1100_compute-units):
+
+- ``SQ_INSTS_VALU_{ADD,MUL,TRANS,FMA}_F{16,32,64}`` count instructions of a wave. An addition, a
+  multiplication and a transcendental function is 1 operation of a lane, an FMA 2; a wave of CDNA
+  and GCN has 64 lanes. The execution mask is not looked at, so this is an upper bound where lanes
+  are masked; a packed instruction (V_PK_FMA_F32, V_PK_FMA_F16) counts as one that is not, so it is
+  a lower bound where instructions are packed.
+- ``SQ_INSTS_VALU_MFMA_MOPS_<type>`` count 512 operations of the matrix cores each, by the type of
+  the inputs; matrix instructions ignore the mask. XF32 is AMD's name of TF32. I8 counts operations
+  on integers: no FLOPs.
+
+The counters exist on CDNA 2 and later (gfx90a, gfx942, gfx950). MI100's (gfx908) counters do not
+tell types apart. RDNA has waves of 32 or 64 lanes, which no counter tells: no FLOPs are worked
+out there.
+
+Bytes follow rocprofiler's FETCH_SIZE and WRITE_SIZE: requests of L2 to memory (``TCC_EA``, from
+gfx940 on ``TCC_EA0``), reads of 32 and 64 bytes, and of 128 where ``TCC_BUBBLE`` counts them;
+writes of 32 and 64.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.records.run import Run
+
+Values = Mapping[str, float | None]
+
+TOOLS = ("rocprofv3", "rocprof", "rocprof-compute")
+"""Profilers whose runs have these counters; perfctl 1.0.0 was the last release to read the
+latter two."""
+LANES = 64
+MOPS = 512
+"""Operations that one count of a matrix counter stands for."""
+WEIGHTS = {"ADD": 1, "MUL": 1, "TRANS": 1, "FMA": 2}
+"""Operations of one lane."""
+PATHS = {"fp32": "F32", "fp64": "F64", "fp16": "F16"}
+MATRIX = {
+    "F16": "fp16",
+    "BF16": "bf16",
+    "F32": "fp32",
+    "F64": "fp64",
+    "F8": "fp8",
+    "XF32": "tf32",
+    "F6F4": "fp6 or fp4",
+}
+INTEGER = "I8"
+EXPECTED = ("F16", "BF16", "F32", "F64")
+"""Matrix types of every chip that has these counters: without one of them a sum is not whole."""
+_VALU = re.compile(r"SQ_INSTS_VALU_(?:ADD|MUL|TRANS|FMA)_F(?:16|32|64)(?:_sum)?\Z")
+_MOPS = re.compile(r"SQ_INSTS_VALU_MFMA_MOPS_[A-Z0-9]+(?:_sum)?\Z")
+_UNCERTAIN = (
+    "wave instructions x 64 lanes: too many where lanes are masked, too few where instructions are "
+    "packed"
+)
+_RDNA = re.compile(r"gfx1\d")
+
+_UNITS = ("TCC_EA0", "TCC_EA")
+
+
+def is_amd(run: Run) -> bool:
+    """True for a run on an AMD GPU: its tool or its device says so."""
+    return run.profiler in TOOLS or any(
+        (device.compute_capability or "").startswith("gfx")
+        or re.search(r"\bAMD\b|Instinct|Radeon", device.name or "")
+        for device in run.devices
+        if device.kind == "gpu"
+    )
+
+
+def makes_flops(name: str) -> bool:
+    """True for the counters that FLOPs are made from."""
+    return _VALU.match(name) is not None or _MOPS.match(name) is not None
+
+
+def read(values: Values, name: str) -> float | None:
+    """A counter, which some tools call a sum over shader engines."""
+    value = values.get(name)
+    return values.get(f"{name}_sum") if value is None else value
+
+
+def vector(values: Values, path: str, chip: str | None) -> Figure:
+    """FLOPs of the vector units in one type; all four counters are needed."""
+    names = {f"SQ_INSTS_VALU_{kind}_{PATHS[path]}": by for kind, by in WEIGHTS.items()}
+    found = {name: read(values, name) for name in names}
+    lacking = [name for name, value in found.items() if value is None]
+    if len(lacking) == len(names):
+        if chip == "gfx908":
+            return missing(
+                "not_available", "the counters of gfx908 (MI100) do not tell types apart"
+            )
+        return missing(
+            "not_collected", f"{path} counters were not collected ({', '.join(lacking)})"
+        )
+    if lacking:
+        return missing(
+            "not_collected", f"{path}: without {', '.join(lacking)} it is no count of FLOPs"
+        )
+    if chip is not None and _RDNA.match(chip):
+        return missing("refused", f"a wave of {chip} has 32 or 64 lanes, and no counter says which")
+    total = LANES * sum(by * (found[name] or 0) for name, by in names.items())
+    kind = PATHS[path]
+    rule = f"{LANES} x (ADD_{kind} + MUL_{kind} + TRANS_{kind} + 2 FMA_{kind})"
+    if not total:
+        return Figure(0, "counted", rule=rule)
+    return Figure(total, "estimated", f"{rule}; {_UNCERTAIN}", rule=rule)
+
+
+def matrix(
+    values: Values, chip: str | None
+) -> tuple[Figure, tuple[tuple[str, Figure], ...], Figure]:
+    """FLOPs of the matrix cores, ("bf16", figure) of the types told apart, and integer operations,
+    which are no FLOPs."""
+    counts = {kind: read(values, f"SQ_INSTS_VALU_MFMA_MOPS_{kind}") for kind in (*MATRIX, INTEGER)}
+    types = tuple(
+        (
+            MATRIX.get(kind, "int8"),
+            Figure(MOPS * value, "counted", rule=f"{MOPS} x MFMA_MOPS_{kind}"),
+        )
+        for kind, value in counts.items()
+        if value is not None
+    )
+    integers = counts.pop(INTEGER)
+    integer = missing("not_collected", "integer matrix operations were not collected")
+    if integers is not None:
+        integer = Figure(MOPS * integers, "counted", "integer operations, no FLOPs")
+    known = {kind: value for kind, value in counts.items() if value is not None}
+    if not known and chip in ("gfx906", "gfx900"):
+        return (
+            Figure(0, "counted", f"{chip} has no matrix cores", launches=0, of_launches=0),
+            types,
+            integer,
+        )
+    if not known:
+        return (
+            missing(
+                "not_collected", "matrix counters (SQ_INSTS_VALU_MFMA_MOPS_...) were not collected"
+            ),
+            types,
+            integer,
+        )
+    lacking = tuple(f"matrix {MATRIX[kind]}" for kind in EXPECTED if kind not in known)
+    total = MOPS * sum(known.values())
+    reason = (
+        f"matrix operations of {', '.join(lacking).replace('matrix ', '')} were not collected"
+        if lacking
+        else None
+    )
+    if lacking and not total:
+        return missing("not_collected", f"{reason}, and the others are 0"), types, integer
+    rule = f"{MOPS} x MFMA_MOPS: {' + '.join(MATRIX[kind] for kind in known)}"
+    return Figure(total, "counted", reason, missing=lacking, rule=rule), types, integer
+
+
+def dram_bytes(values: Values) -> Figure | None:
+    """Bytes between the GPU and its memory; None where nothing of it was counted."""
+    fetched, written = values.get("FETCH_SIZE"), values.get("WRITE_SIZE")
+    if fetched is not None and written is not None:
+        return Figure(fetched + written, "counted", rule="FETCH_SIZE + WRITE_SIZE")
+    for unit in _UNITS if any(name.startswith(_UNITS) for name in values) else ():
+        reads, short = read(values, f"{unit}_RDREQ_sum"), read(values, f"{unit}_RDREQ_32B_sum")
+        writes, long = read(values, f"{unit}_WRREQ_sum"), read(values, f"{unit}_WRREQ_64B_sum")
+        if reads is None or short is None or writes is None or long is None:
+            continue
+        wide = values.get("TCC_BUBBLE_sum") or 0
+        total = (
+            128 * wide + 64 * (reads - wide - short) + 32 * short + 64 * long + 32 * (writes - long)
+        )
+        rule = f"{unit}: 128 and 64 and 32 bytes a read request, 64 and 32 a write request"
+        return Figure(total, "counted", rule=rule)
+    if fetched is not None or written is not None:
+        lacking = "WRITE_SIZE" if written is None else "FETCH_SIZE"
+        return missing(
+            "not_collected", f"only one of FETCH_SIZE and WRITE_SIZE was collected, not {lacking}"
+        )
+    return None

@@ -1,0 +1,583 @@
+"""Sums of one launch: weighted instruction counts (fp32, fp64, fp16) and operations of the tensor
+cores. 1 multiply-add = 2 FLOPs.
+
+``sm__ops_path_tensor_[op_<instruction>_]src_<type>[_dst_<type>][_sparsity_<on|off>].sum`` counts
+operations, 2 per multiply-add. A form that says less is the sum of those that say more, so of each
+input type only the coarsest level counts. Without these metrics (ncu before 2023) there are only
+instructions, whose size depends on their shape: FLOPs per instruction of a warp were measured from
+compiled PTX, and the kernel's name has the shape.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from math import isclose
+from typing import NamedTuple
+
+from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.counts.kernels.names import Algorithm
+
+Values = Mapping[str, float | None]
+
+PIPE_TENSOR = "inst_executed_pipe_tensor.sum"
+SUBPIPES = tuple(
+    f"inst_executed_pipe_tensor_subpipe_{kind}.sum" for kind in ("hmma", "imma", "dmma")
+)
+"""The parts of the tensor pipe of Blackwell, which has no counter of the whole; CC 12 has
+no dmma."""
+HFMA2_ON_TENSOR_PIPE = "inst_executed_pipe_tensor_op_hmma_type_hfma2.sum"
+AMPERE_OR_LATER = "8.0 or later"
+"""A compute capability that only the names of kernels tell."""
+PHANTOM_SLACK = 0.05
+"""How far pipe_tensor may lie above hfma/32 (threads predicated off) and still be all
+constant moves."""
+PATHS = {
+    "fp32": {"fadd": 1, "fmul": 1, "ffma": 2},
+    "fp64": {"dadd": 1, "dmul": 1, "dfma": 2},
+    "fp16": {"hadd": 1, "hmul": 1, "hfma": 2},
+}
+"""Instructions of each path, and the FLOPs of one thread of them."""
+HALF_SINCE_2025 = {"hadd": 2, "hmul": 2, "hfma": 4}
+"""An HADD2, HMUL2 or HFMA2 works on two numbers. ncu's half roofline weighs it 1, 1, 2 in 2022.3
+(the section files of that version) and 2, 2, 4 in 2025.1 (the derived metrics of a report); how
+many of the two lanes were used, no counter says."""
+
+PER_CYCLE = "rate x elapsed cycles: .sum.per_cycle_elapsed x cycles_elapsed.avg"
+PER_SECOND = "rate x time: .sum.per_second x gpu__time_duration.sum"
+AVERAGE = "average x units: .avg x {} {}"
+PARTITIONS = 4
+"""SM sub-partitions of an SM, since Volta; ``smsp__`` counts are averaged over them."""
+_BASE = re.compile(
+    "(?P<base>(?P<unit>sm(?:sp)?)__(?:sass_thread_inst_executed_op_[a-z0-9]+_pred_on|"
+    r"ops_path_tensor_\w+|inst_executed_pipe_tensor\w*))\.(?P<form>sum\.per_cycle_elapsed|"
+    r"sum\.per_second|avg)"
+)
+_MULTIPLIED = re.compile(
+    "derived__(?P<base>(?P<unit>smsp)__sass_thread_inst_executed_op_[a-z0-9]+_pred_on)_x(?P<times>"
+    "[24])"
+)
+"""What ncu's roofline sections print instead of the rate: per elapsed cycle, times its weight. (The
+``sm__`` form of the same name is the chip's peak.)"""
+
+PREFIX = "sm__ops_path_tensor_"
+VOLTA_FLOPS_PER_INSTRUCTION = 512
+"""HMMA.884 with fp32 accumulation: one step of a warp is 256 multiply-adds. fp16 accumulation does
+twice that."""
+FLOPS_PER_INSTRUCTION = {
+    ("fp16", "s884"): 512,
+    ("fp16", "h884"): 1024,
+    ("fp16", "s1688"): 2048,
+    ("fp16", "h1688"): 2048,
+    ("tf32", "s1684"): 1024,
+    ("tf32", "s1688"): 2048,
+    ("fp16", "s16816"): 4096,
+    ("fp16", "h16816"): 4096,
+    ("bf16", "s1688"): 2048,
+    ("bf16", "s16816"): 4096,
+    ("fp64", "d884"): 512,
+    ("fp8", "s16832"): 8192,
+    ("tf32", "c1688"): 2048,
+    ("tf32", "gc1688"): 2048,
+    ("fp64", "z884"): 512,
+    ("fp64", "gz884"): 512,
+}
+"""(type, accumulator and shape) -> FLOPs of one instruction of a warp. Complex products (c, z; g
+for Gauss's three) and 3xTF32 are several real instructions of the same size."""
+WARPS = 4
+"""Of a warpgroup: each counts one instruction of wgmma, and does a quarter of it."""
+_WARPGROUP = re.compile(r"[shi](64)x(\d+)x(\d+)")
+DEPTHS = {"tf32": 8, "fp16": 16, "bf16": 16, "fp8": 32, "int8": 32}
+"""Type -> elements of the sum that one wgmma takes."""
+INTEGER_PER_INSTRUCTION = {"i8816": 2048, "i16816": 4096, "i16832": 8192}
+INTEGER = ("int8", "int4", "int1")
+EXPECTED = {7: ("fp16",), 8: ("fp16", "bf16", "tf32"), 9: ("fp16", "bf16", "tf32")}
+"""Types that must be there before a sum of them is whole; 10 and later as 9. fp64, fp8 and fp4 are
+rare enough to be asked for only where the kernel's name says so."""
+_PATH = re.compile(
+    r"sm__ops_path_tensor_(?:op_(?P<op>[a-z0-9]+)_)?src_(?P<src>[a-z0-9]+(?:_fp\d)*?)"
+    "(?:_dst_(?P<dst>[a-z0-9]+))?"
+    r"(?:_sparsity_(?P<sparsity>on|off))?\.sum"
+)
+
+UNSURE = 0.02
+"""Share of the tensor instructions that may be HFMA2 above which what is left is a lower bound."""
+HIDDEN = "tensor instructions that may be HFMA2"
+
+NO_INTEGER = missing("not_collected", "integer tensor operations were not collected")
+Tensor = tuple[Figure, tuple[tuple[str, Figure], ...], Figure]
+"""FLOPs of all types together, ("tf32", figure) of the types told apart, and integer operations,
+which are no FLOPs."""
+
+
+def metric(values: Values, tail: str) -> float | None:
+    """The ``sm__`` sum, else the ``smsp__`` one, which is the same."""
+    value = values.get(f"sm__{tail}")
+    return values.get(f"smsp__{tail}") if value is None else value
+
+
+def asked(values: Values, tail: str) -> bool:
+    """True when the report has the metric, with or without a value."""
+    return f"sm__{tail}" in values or f"smsp__{tail}" in values
+
+
+def pipe_tensor(values: Values) -> float | None:
+    """Instructions of the tensor pipe: its own counter, else the sum of its parts; None without
+    hmma and imma."""
+    whole = metric(values, PIPE_TENSOR)
+    parts = [metric(values, tail) for tail in SUBPIPES]
+    if whole is not None or None in parts[:2]:
+        return whole
+    return sum(value for value in parts if value is not None)
+
+
+def op(name: str) -> str:
+    """ "ffma" -> the counter of its threads, without the unit in front."""
+    return f"sass_thread_inst_executed_op_{name}_pred_on.sum"
+
+
+def instructions(
+    values: Values, names: Iterable[str] = ("fadd", "fmul", "ffma")
+) -> dict[str, float]:
+    """Instruction -> how many threads executed it, for those that were counted."""
+    counted = {name: metric(values, op(name)) for name in names}
+    return {name: value for name, value in counted.items() if value is not None}
+
+
+def major(capability: str | None) -> int:
+    """8 for "8.6"; 0 when not known."""
+    head = (capability or "").partition(".")[0]
+    return int(head) if head.isdecimal() else 0
+
+
+def weighted(values: Values, path: str, weights: Mapping[str, int] | None = None) -> Figure:
+    """Sum of weight x threads over the instructions of one path; all of them are needed."""
+    weights = weights or PATHS[path]
+    found = {name.upper(): metric(values, op(name)) for name in weights}
+    lacking = [name for name, value in found.items() if value is None]
+    if not lacking:
+        total = sum(
+            weights[name.lower()] * value for name, value in found.items() if value is not None
+        )
+        rule = " + ".join(
+            f"{by} {name.upper()}" if by > 1 else name.upper() for name, by in weights.items()
+        )
+        return Figure(total, "counted", rule=rule)
+    if any(asked(values, op(name.lower())) for name in lacking):
+        return missing("not_available", f"ncu printed no value for {', '.join(lacking)}")
+    if len(lacking) == len(weights):
+        return missing(
+            "not_collected", f"{path} counters were not collected ({', '.join(lacking)})"
+        )
+    had = ", ".join(name for name in found if name not in lacking)
+    return missing(
+        "not_collected",
+        f"only {had} was collected; without {', '.join(lacking)} it is no count of FLOPs",
+    )
+
+
+def fp32(values: Values, capability: str | None) -> Figure:
+    """FADD + FMUL + 2 FFMA; on Blackwell also the instructions that work on two numbers."""
+    figure = weighted(values, "fp32")
+    if figure.value is None or major(capability) < 10:
+        return figure
+    packed = weighted(values, "packed fp32", {"fadd2": 2, "fmul2": 2, "ffma2": 4})
+    if packed.value is None:
+        return replace(
+            figure, reason="packed fp32 (FFMA2) was not collected", missing=("packed fp32",)
+        )
+    figure = replace(
+        figure, value=figure.value + packed.value, rule=f"{figure.rule} + {packed.rule}"
+    )
+    return (
+        replace(figure, state="estimated", reason="packed fp32 weighted 2, 2, 4")
+        if packed.value
+        else figure
+    )
+
+
+def fp16(
+    values: Values,
+    capability: str | None,
+    phantom: bool,
+    version: str | None,
+    halves: bool | None = None,
+) -> Figure:
+    """HADD + HMUL + 2 HFMA, or twice that, by the version of ncu; what only moves constants is
+    left out.
+
+    ``halves``: whether the kernel's name has a half-precision type among its types; None where it
+    has no types. The compiler puts real half-precision multiply-adds on the tensor pipe too (every
+    other HFMA2 for sm_80 and sm_90), so that only a kernel of other types shows that all of them
+    move constants.
+    """
+    weights = half_weights(values, version)
+    if phantom and capability is not None:
+        others = weighted(values, "fp16", {name: weights[name] for name in ("hadd", "hmul")})
+        most = weights["hfma"] * (metric(values, op("hfma")) or 0)
+        reason = "HFMA2 moved constants and is left out"
+        if halves is not False and most:
+            reason = (
+                "HFMA2 moves constants or multiplies halves, and no counter tells which: 0 to "
+                f"{most:,.0f} FLOPs"
+            )
+        if others.value == 0 and (halves is False or not most):
+            return Figure(0, "counted", reason, rule=others.rule)
+        if others.value == 0:
+            return missing("not_available", reason)
+        lacking = ("fp16 multiply-adds",)
+        return (
+            others
+            if others.value is None
+            else replace(others, state="estimated", reason=reason, missing=lacking)
+        )
+    figure = weighted(values, "fp16", weights)
+    if not figure.value:
+        return figure
+    if _may_move_constants(values, capability, phantom):
+        chip = "" if capability else " (the chip is not known; it is so from CC 8.0 on)"
+        return missing("refused", f"HFMA2 may only have moved constants{chip}: not added")
+    reason = "2 HADD + 2 HMUL + 4 HFMA; down to half of that where one of two lanes is used"
+    if weights is PATHS["fp16"]:
+        reason = "HADD + HMUL + 2 HFMA; up to twice that where instructions are packed"
+    return replace(figure, state="estimated", reason=reason)
+
+
+def half_weights(values: Values, version: str | None) -> Mapping[str, int]:
+    """By the report's own derived metrics, else by the version; 2022.3's where neither says."""
+    for ending, weights in (
+        ("op_hfma_pred_on_x4", HALF_SINCE_2025),
+        ("op_hfma_pred_on_x2", PATHS["fp16"]),
+    ):
+        if any(name.endswith(ending) for name in values):
+            return weights
+    found = re.match(r"(\d{4})\.\d", version or "")
+    return HALF_SINCE_2025 if found and int(found[1]) >= 2025 else PATHS["fp16"]
+
+
+def _may_move_constants(values: Values, capability: str | None, phantom: bool) -> bool:
+    """True when nothing tells HFMA2 arithmetic from HFMA2 that loads a constant.
+
+    ptxas 12.9 moves constants with HFMA2.MMA (counted by the tensor pipe too) on sm_80 and sm_90,
+    with plain HFMA2 on sm_100 and sm_120, and not at all on sm_75 and before.
+    """
+    hfma, pipe = metric(values, op("hfma")), pipe_tensor(values)
+    if not hfma or 0 < major(capability) < 8:
+        return False
+    late = major(capability) >= 10 or capability == AMPERE_OR_LATER
+    return phantom or late or pipe is None or 32 * pipe >= hfma
+
+
+def is_phantom(values: Values, capability: str | None, tensor_core: bool | None = None) -> bool:
+    """True when all tensor instructions are HFMA2, which compilers for CC 8.x and 9.x emit to
+    move constants.
+
+    Where the chip is not known the equality makes it likely; then nothing is added, and nothing is
+    called 0. A kernel that is a product on tensor cores by its name (``tensor_core``) may meet the
+    equality by chance: there only the counter of HFMA2 on the tensor pipe proves it, which GA100
+    and GH100 have and other chips of 8.x have not.
+    """
+    pipe, hfma = pipe_tensor(values), metric(values, op("hfma"))
+    if not pipe or major(capability) not in (0, 8, 9):
+        return False
+    moves = metric(values, HFMA2_ON_TENSOR_PIPE)
+    if moves is not None:
+        return moves == pipe
+    if tensor_core or not hfma:
+        return False
+    return hfma <= 32 * pipe <= hfma * (1 + PHANTOM_SLACK)
+
+
+class _Form(NamedTuple):
+    """A metric that a sum can be worked out from."""
+
+    total: str
+    unit: str
+    form: str
+    times: int
+
+
+@lru_cache(maxsize=4096)
+def _form(name: str) -> _Form | None:
+    if found := _BASE.fullmatch(name):
+        return _Form(f"{found['base']}.sum", found["unit"], found["form"], 1)
+    found = _MULTIPLIED.fullmatch(name)
+    return (
+        _Form(f"{found['base']}.sum", found["unit"], "sum.per_cycle_elapsed", int(found["times"]))
+        if found
+        else None
+    )
+
+
+def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, dict[str, str]]:
+    """``values`` with the sums that follow from other forms, and metric -> rule of each sum that
+    was added.
+
+    Every product of a rate must be whole, as counts are; rates printed with a few decimals give
+    none, and then none of the launch is used. Rates that are all 0 prove nothing either: they may
+    have been rounded to it.
+    """
+    found: dict[str, float] = {}
+    rules: dict[str, str] = {}
+    averages: dict[str, float] = {}
+    for name, value in values.items():
+        read = _form(name)
+        if (
+            value is None
+            or read is None
+            or values.get(read.total) is not None
+            or read.total in found
+        ):
+            continue
+        if read.form == "avg":
+            averages[read.total] = value
+            continue
+        product, rule = _product(values, read.unit, read.form, value / read.times)
+        if product is None:
+            continue
+        count = round(product)
+        if not isclose(product, count, rel_tol=1e-12, abs_tol=1e-4):
+            return values, {}
+        found[read.total], rules[read.total] = count, rule
+    if not any(found.values()):
+        found, rules = {}, {}
+    if sm_count is not None:
+        for total, average in averages.items():
+            if total not in found:
+                of_sms = total.startswith("sm__")
+                units, word = (
+                    (sm_count, "SMs") if of_sms else (sm_count * PARTITIONS, "SM partitions")
+                )
+                found[total], rules[total] = round(average * units), AVERAGE.format(units, word)
+    return {**values, **found}, rules
+
+
+def unused(values: Values) -> frozenset[str]:
+    """Instructions ("ffma") that a report has in forms that no whole counts follow from, and in
+    no other."""
+    found = (_form(name) for name, value in values.items() if value is not None)
+    totals = {read.total for read in found if read is not None and values.get(read.total) is None}
+    return frozenset(
+        total.partition("_op_")[2].partition("_")[0] for total in totals if "_op_" in total
+    )
+
+
+def _product(values: Values, unit: str, form: str, rate: float) -> tuple[float | None, str]:
+    duration = values.get("gpu__time_duration.sum")
+    if form == "sum.per_second":
+        return (None if duration is None else rate * duration / 1e9), PER_SECOND
+    cycles = values.get(f"{unit}__cycles_elapsed.avg")
+    frequency = values.get(f"{unit}__cycles_elapsed.avg.per_second")
+    if cycles is None and frequency is not None and duration is not None:
+        cycles = frequency * duration / 1e9
+    return (None if cycles is None else rate * cycles), PER_CYCLE
+
+
+def flops_of_instruction(algorithm: Algorithm) -> int | None:
+    """FLOPs (or integer operations) of one tensor instruction of a warp, from its shape in the
+    kernel's name; None if not said."""
+    said, math = algorithm.instruction or "", algorithm.math or ""
+    found = _WARPGROUP.fullmatch(said)
+    if found is None:
+        return (
+            INTEGER_PER_INSTRUCTION.get(said)
+            if math in INTEGER
+            else FLOPS_PER_INSTRUCTION.get((math, said))
+        )
+    m, n, k = (int(side) for side in found.groups())
+    return 2 * m * n * k // WARPS if DEPTHS.get(math) == k else None
+
+
+def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Algorithm) -> Tensor:
+    """From the counters of operations where there are any, else from instructions."""
+    paths = {
+        name: value
+        for name, value in values.items()
+        if name.startswith(PREFIX) and name.endswith(".sum")
+    }
+    if any(value is not None for value in paths.values()):
+        types = _types(paths)
+        floats = {kind: figure for kind, figure in types.items() if kind not in INTEGER}
+        integers = [
+            figure.value
+            for kind, figure in types.items()
+            if kind in INTEGER and figure.value is not None
+        ]
+        integer = (
+            Figure(sum(integers), "counted", "integer operations, no FLOPs")
+            if integers
+            else NO_INTEGER
+        )
+        return _sum_of_types(floats, capability, algorithm), tuple(sorted(types.items())), integer
+    pipe = pipe_tensor(values)
+    if pipe and algorithm.math in INTEGER and algorithm.tensor_core is not False:
+        return _integers(pipe, algorithm)
+    figure = _instructions(values, pipe, capability, phantom, algorithm, bool(paths))
+    integer = (
+        Figure(0, "counted") if pipe == 0 else missing("not_available", "their shape is not known")
+    )
+    return figure, ((algorithm.math, figure),) if figure.value and algorithm.math else (), integer
+
+
+def ops_path(values: Values) -> float | None:
+    """Operations of the tensor cores, integer ones too, no form of a counter added to its own
+    parts; None without."""
+    known = [figure.value for figure in _types(values).values() if figure.value is not None]
+    return sum(known) if known else None
+
+
+def _types(paths: Values) -> dict[str, Figure]:
+    levels: dict[str, dict[int, list[tuple[str | None, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for name, value in paths.items():
+        found = _PATH.fullmatch(name)
+        if found is None or value is None:
+            continue
+        level = (
+            4 * (found["op"] is not None)
+            + 2 * (found["sparsity"] is not None)
+            + (found["dst"] is not None)
+        )
+        part = found["sparsity"] or (f"op {found['op']}" if found["op"] else None)
+        levels[found["src"]][level].append((part, value))
+    return {kind: _type(kind, found) for kind, found in levels.items()}
+
+
+def _type(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figure:
+    level = min(levels)
+    value = sum(count for _, count in levels[level])
+    by_instruction = next((levels[one] for one in (4, 5) if one in levels), [])
+    of_memory = sum(count for part, count in by_instruction if (part or "").startswith("op utc"))
+    # the total is without the instructions of tensor memory (tcgen05)
+    if level < 4 and value < of_memory:
+        return Figure(
+            value + of_memory, "counted", rule=f"{PREFIX}src_{kind} + {PREFIX}op_utc*_src_{kind}"
+        )
+    parts = {part for part, _ in levels[level] if part}
+    without: tuple[str, ...] = ()
+    if level & 4:
+        without = (f"tensor {kind} of other instructions",)
+    elif level & 2 and parts != {"on", "off"}:
+        without = (f"tensor {kind} with sparsity {'off' if parts == {'on'} else 'on'}",)
+    if without and not value:
+        return missing("not_collected", f"{without[0]} was not collected, and the rest is 0")
+    return Figure(value, "counted", missing=without, rule=f"{PREFIX}src_{kind}")
+
+
+def _sum_of_types(
+    floats: dict[str, Figure], capability: str | None, algorithm: Algorithm
+) -> Figure:
+    known = {kind: figure for kind, figure in floats.items() if figure.value is not None}
+    value = sum(figure.value or 0 for figure in known.values())
+    wanted = dict.fromkeys(EXPECTED.get(min(major(capability), 9), ()))
+    if algorithm.tensor_core and algorithm.math and algorithm.math not in INTEGER:
+        wanted[algorithm.math] = None
+    lacking = tuple(
+        f"tensor {kind}" for kind in wanted if not any(kind in name.split("_") for name in known)
+    )
+    without = (*lacking, *(part for figure in known.values() for part in figure.missing))
+    what = ", ".join(without).replace("tensor ", "") or "floating-point types"
+    reason = f"tensor operations of {what} were not collected"
+    if not known or (without and not value):
+        return missing(
+            "not_collected",
+            reason + (f", and those of {', '.join(sorted(known))} are 0" if known else ""),
+        )
+    rule = f"{PREFIX}src: " + " + ".join(sorted(known))
+    return Figure(value, "counted", reason if without else None, missing=without, rule=rule)
+
+
+def _integers(pipe: float, algorithm: Algorithm) -> Tensor:
+    flops = Figure(
+        0, "estimated", "its tensor instructions multiply integers, by the kernel's name: no FLOPs"
+    )
+    each = flops_of_instruction(algorithm)
+    if each is None:
+        reason = "integer tensor instructions have no size without their shape"
+        return flops, (), missing("not_available", reason)
+    rule = f"{each} x tensor instructions ({algorithm.instruction}, by the kernel's name)"
+    return flops, (), Figure(each * pipe, "estimated", rule, rule=rule)
+
+
+def _instructions(
+    values: Values,
+    pipe: float | None,
+    capability: str | None,
+    phantom: bool,
+    algorithm: Algorithm,
+    paths_asked: bool,
+) -> Figure:
+    if 0 < major(capability) < 7:
+        return Figure(
+            0,
+            "counted",
+            f"compute capability {capability} has no tensor cores",
+            launches=0,
+            of_launches=0,
+        )
+    if pipe is None and (
+        paths_asked or any(asked(values, tail) for tail in (PIPE_TENSOR, *SUBPIPES))
+    ):
+        return missing("not_available", "ncu printed no value for the tensor counters on this chip")
+    if pipe is None:
+        return missing("not_collected", "tensor counters were not collected")
+    if pipe == 0 and algorithm.tensor_core:
+        reason = (
+            "it is a product on tensor cores by its name, and the tensor pipe counted no "
+            "instruction: wgmma and tcgen05 may count elsewhere"
+        )
+        return missing("not_available", reason)
+    if pipe == 0:
+        return Figure(0, "counted", rule="no tensor instruction was executed")
+    if phantom and capability is None:
+        reason = (
+            "its instructions are as many as HFMA2, which moves constants on CC 8.x and 9.x; the "
+            "chip is not known"
+        )
+        return missing("refused", reason)
+    if phantom:
+        reason = "the tensor pipe only moved constants (HFMA2 = 32 x its instructions)"
+        if metric(values, HFMA2_ON_TENSOR_PIPE) is not None:
+            reason = (
+                "the tensor pipe only ran HFMA2, which moves constants or multiplies halves "
+                "outside of tensor cores"
+            )
+        return Figure(0, "counted", reason, rule="tensor instructions - HFMA2 / 32")
+    return _sized(values, pipe, capability, algorithm)
+
+
+def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algorithm) -> Figure:
+    """Instructions x the FLOPs of the shape that the kernel's name states, or of the only one that
+    Volta has."""
+    each = flops_of_instruction(algorithm)
+    shape = f"{algorithm.instruction} of {algorithm.math}, by the kernel's name"
+    if capability == "7.0":
+        each = each or VOLTA_FLOPS_PER_INSTRUCTION
+        shape = f"HMMA.884, {'fp16' if each == 1024 else 'fp32'} accumulation"
+    elif each is None or capability is None:
+        reason = "tensor instructions were counted, but not their shape: no FLOPs follow from that"
+        return missing("not_available", reason)
+    moves: float = 0  # as ncu counts them, else at most HFMA2 / 32 on CC 8.x and 9.x
+    said = None
+    if major(capability) in (8, 9):
+        said = metric(values, HFMA2_ON_TENSOR_PIPE)
+        moves = said if said is not None else min((metric(values, op("hfma")) or 0) // 32, pipe)
+    less = f", without {moves:,.0f} that move constants" if moves else ""
+    rule = f"{each} x tensor instructions ({shape}){less}"
+    if said is not None or not moves:
+        return Figure(each * (pipe - moves), "estimated", rule, rule=rule)
+    most = (
+        f"HFMA2 that multiplies halves runs on both pipes, so up to {each * moves:,.0f} FLOPs more "
+        f"({moves / pipe:.1%})"
+    )
+    if moves >= pipe:
+        return missing(
+            "not_available",
+            f"its tensor instructions may all be HFMA2: 0 to {each * pipe:,.0f} FLOPs",
+        )
+    without = (HIDDEN,) if moves > UNSURE * pipe else ()
+    return Figure(each * (pipe - moves), "estimated", f"{rule}; {most}", missing=without, rule=rule)

@@ -1,0 +1,503 @@
+"""Counted work: FLOPs that one kernel executed, from its SASS counters or from those of an AMD GPU
+(amd.py); and of a group of launches FLOPs by path, DRAM bytes and launches, per step. 1
+multiply-add = 2 FLOPs.
+
+``_thread_inst_`` metrics count threads, so they are not multiplied by 32; ``sm__`` and ``smsp__``
+sums agree. Additions alone (FADD, the counters of many studies) say nothing about multiply-adds,
+which are FFMA: all three are needed.
+
+Bytes that a launch moved through L1 and L2, and the most of them that its chip moves in a cycle:
+Nsight Compute's hierarchical roofline sections read other counters from version to version:
+``l1tex__t_bytes`` and ``lts__t_bytes`` up to 2022.3; cycles of write-back, of 128 bytes in L1 and
+32 in L2, in 2024.1. They do not count the same traffic (the latter is what the SMs read, the former
+has writes and fills too), so the roof of a level is the peak of the very counter that its bytes
+come from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+from perfctl.orchestrator.counts.counters import amd, sums
+from perfctl.orchestrator.counts.counters.sums import (
+    AMPERE_OR_LATER,
+    INTEGER,
+    NO_INTEGER,
+    PATHS,
+    PREFIX,
+    Values,
+)
+from perfctl.orchestrator.counts.figure import Figure, missing, total_of
+from perfctl.orchestrator.counts.hardware.machines import TENSOR
+from perfctl.orchestrator.counts.kernels.names import NOTHING, Algorithm, recognise
+from perfctl.records.report import Counter, Kernel
+from perfctl.records.run import Run
+
+LEVELS = ("L1", "L2", "DRAM")
+"""From the SMs outwards."""
+CACHES = LEVELS[:2]
+SECTOR = 32
+"""Bytes of a sector."""
+K = TypeVar("K", bound=Hashable)
+NOT_COUNTED = "no ncu run at this batch size; 'perfctl ncu' makes one"
+NO_COUNTERS = "the runs were on a CPU; FLOPs are counted on NVIDIA GPUs only, by ncu"
+NO_BYTES = missing("not_collected", "DRAM bytes were not counted; 'perfctl ncu' collects them")
+NOT_MOVED = missing("not_collected", "bytes of this cache were not counted")
+
+_HALF = re.compile(r"half|bf16|bfloat16|(?<![a-z0-9])fp?16|e[45]m[23]|fp8", re.IGNORECASE)
+_CASTS = re.compile(r"\((?:unsigned )?(?:int|long|bool|char)\)")
+_TYPE = re.compile(
+    r"(?<![a-z])(?:float|double|int|long|unsigned|char|short|bool)\d?(?![a-z])|[sdcz]gemm|scudnn|"
+    "f32|f64"
+)
+
+BESIDE = "partly known: only what its threads did beside the tensor cores"
+
+Parts = Sequence[tuple[str, Figure]]
+
+
+class KernelFlops(NamedTuple):
+    """FLOPs of one launch by path; ``total`` is their sum, a lower bound when a path is missing."""
+
+    fp32: Figure
+    fp64: Figure
+    fp16: Figure
+    tensor: Figure
+    total: Figure
+    tensor_types: tuple[tuple[str, Figure], ...] = ()
+    """("tf32", figure), ... where the report tells them apart; integer types are here too."""
+    integer: Figure = NO_INTEGER
+    """Integer operations of the tensor cores: no FLOPs, and not in ``total``."""
+
+
+def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float | None]]:
+    """launch -> metric -> value; a metric that several sections print keeps its first number."""
+    found: dict[int, dict[str, float | None]] = {}
+    for launch, name, value, *_ in counters:
+        values = found.setdefault(launch, {})
+        if values.get(name) is None:
+            values[name] = value
+    return found
+
+
+def flops_by_launch(run: Run, by_launch: Mapping[int, Values]) -> dict[int, KernelFlops]:
+    """launch -> FLOPs, for every launch of the run that has any counter; ``by_launch`` are its
+    ``values_by_launch``."""
+    capability, sms = compute_capability(run), sm_count(run)
+    if run.profiler in amd.TOOLS:
+        return {launch: amd_flops(values, capability) for launch, values in by_launch.items()}
+    # what the chip is at least, by kernels that exist for it only: ampere_sgemm runs on no earlier
+    if capability is None:
+        chips = {
+            recognise(name).architecture or ""
+            for name in {kernel.name for kernel in run.report.kernels}
+        }
+        later = ("ampere", "ada", "hopper", "blackwell")
+        if any(chip in later or (chip.startswith("sm") and int(chip[2:]) >= 80) for chip in chips):
+            capability = AMPERE_OR_LATER
+    version = run.profiler_version or run.report.tool_version
+    names = {kernel.launch: kernel.name for kernel in run.report.kernels}
+    return {
+        launch: kernel_flops(
+            values, capability, name=names.get(launch), sm_count=sms, version=version
+        )
+        for launch, values in by_launch.items()
+    }
+
+
+def compute_capability(run: Run) -> str | None:
+    """Of the GPU the run used, "gfx942" for AMD's; None when no record says so."""
+    return next(
+        (device.compute_capability for device in run.devices if device.compute_capability), None
+    )
+
+
+def sm_count(run: Run) -> int | None:
+    """Streaming multiprocessors (AMD: compute units) of the GPU the run used; None when no record
+    says so."""
+    return next((device.sm_count for device in run.devices if device.sm_count), None)
+
+
+def amd_flops(values: Values, chip: str | None) -> KernelFlops:
+    """FLOPs of one launch on an AMD GPU; ``chip`` is "gfx942", ... or None when not known."""
+    used = tuple(item for item in values.items() if amd.makes_flops(item[0]))
+    return _amd_flops(used, chip)
+
+
+@lru_cache(maxsize=65536)
+def _amd_flops(items: tuple[tuple[str, float | None], ...], chip: str | None) -> KernelFlops:
+    values = dict(items)
+    vector = {path: amd.vector(values, path, chip) for path in amd.PATHS}
+    matrix, types, integer = amd.matrix(values, chip)
+    return KernelFlops(
+        **vector,
+        tensor=matrix,
+        total=_total({**vector, "tensor": matrix}),
+        tensor_types=types,
+        integer=integer,
+    )
+
+
+def kernel_flops(
+    values: Values,
+    capability: str | None,
+    *,
+    name: str | None = None,
+    sm_count: int | None = None,
+    version: str | None = None,
+) -> KernelFlops:
+    """FLOPs of one launch from its metrics.
+
+    ``capability`` is "7.0", "8.6", ... or None when not known. The kernel's ``name`` may say the
+    shape of its tensor instructions, ``sm_count`` turns averages into sums, ``version`` is that
+    of ncu.
+    """
+    algorithm = recognise(name) if name else NOTHING
+    halves = has_halves(name) if name else None
+    used = tuple(item for item in values.items() if makes_flops(item[0]))
+    if all(metric.endswith(".sum") for metric, _ in used):
+        return _kernel_flops(used, capability, algorithm, version, halves)
+    counted, rules = sums.with_counts(values, sm_count)
+    items = tuple(item for item in counted.items() if makes_flops(item[0]))
+    found = _kernel_flops(items, capability, algorithm, version, halves)
+    return _estimated(found, rules) if rules else _without_counts(found, sums.unused(values))
+
+
+def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
+    reasons = {
+        figure.reason: (
+            f"{path} counters ({', '.join(ops).upper()}) are there as rates only, from which no "
+            "whole counts follow"
+        )
+        for path, ops in sums.PATHS.items()
+        if (figure := getattr(found, path)).state == "not_collected" and unused.issuperset(ops)
+    }
+    changed = {
+        path: replace(figure, reason=reasons[figure.reason])
+        for path in (*sums.PATHS, "total")
+        if (figure := getattr(found, path)).value is None and figure.reason in reasons
+    }
+    return found._replace(**changed)
+
+
+def _estimated(found: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
+    core = [rule for metric, rule in rules.items() if "_op_" in metric and "tensor" not in metric]
+    tensors = [rule for metric, rule in rules.items() if "tensor" in metric]
+    by_path = dict.fromkeys(sums.PATHS, core) | {"tensor": tensors, "total": [*core, *tensors]}
+    return found._replace(
+        tensor_types=tuple(
+            (kind, _from_rates(figure, tensors)) for kind, figure in found.tensor_types
+        ),
+        **{path: _from_rates(getattr(found, path), used) for path, used in by_path.items()},
+    )
+
+
+def _from_rates(figure: Figure, rules: Iterable[str]) -> Figure:
+    named = tuple(dict.fromkeys(rules))
+    if figure.value is None or not figure.launches or not named:
+        return figure
+    return replace(
+        figure, state="estimated", reason="; ".join((*named, *filter(None, (figure.reason,))))
+    )
+
+
+@lru_cache(maxsize=4096)
+def makes_flops(name: str) -> bool:
+    """True for the metrics that FLOPs are made from (what turns a rate into a count
+    not included)."""
+    is_nvidia = (
+        "_thread_inst_executed_op_" in name
+        or "_inst_executed_pipe_tensor" in name
+        or name.startswith(PREFIX)
+    )
+    return is_nvidia or amd.makes_flops(name)
+
+
+@lru_cache(maxsize=65536)
+def _kernel_flops(
+    items: tuple[tuple[str, float | None], ...],
+    capability: str | None,
+    algorithm: Algorithm,
+    version: str | None,
+    halves: bool | None,
+) -> KernelFlops:
+    """Launches of one kernel mostly have the same counts, so equal ones are worked out once."""
+    values = dict(items)
+    phantom = sums.is_phantom(values, capability, algorithm.tensor_core)
+    fp32 = sums.fp32(values, capability)
+    fp64 = sums.weighted(values, "fp64")
+    fp16 = sums.fp16(values, capability, phantom, version, halves)
+    tensor, types, integer = sums.tensor(values, capability, phantom, algorithm)
+    total = _total(
+        {"fp32": fp32, "fp64": fp64, "fp16": fp16, "tensor": tensor}, bool(algorithm.tensor_core)
+    )
+    return KernelFlops(fp32, fp64, fp16, tensor, total, types, integer)
+
+
+@lru_cache(maxsize=4096)
+def has_halves(name: str) -> bool | None:
+    """Whether a kernel's name has a type of 16 bits or fewer among its types; None where it has
+    no types."""
+    if _HALF.search(name):
+        return True
+    return False if _TYPE.search(_CASTS.sub("", name)) else None
+
+
+def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
+    """Sum of the paths. No value when nothing was measured, or when the known part is 0 and a path
+    is missing.
+
+    A product on tensor cores whose tensor work is not known has no counted total: what is known is
+    beside its work.
+    """
+    lacking = {name: figure for name, figure in paths.items() if figure.value is None}
+    known = [figure for figure in paths.values() if figure.value is not None]
+    value = sum(figure.value or 0 for figure in known)
+    without = (*lacking, *(part for figure in known for part in figure.missing))
+    if not known or (without and value == 0):
+        first = next(iter(lacking.values()), None)
+        if first is None:
+            return missing(
+                "not_collected", f"{', '.join(without)} was not collected and the rest is 0"
+            )
+        return missing(first.state, first.reason or "not collected")
+    notes = [figure.reason for figure in known if figure.reason and figure.launches]
+    notes += [f"{name}: {figure.reason}" for name, figure in lacking.items()]
+    rules = "; ".join(
+        f"{name}: {figure.rule}" for name, figure in paths.items() if figure.rule and figure.value
+    )
+    beside = tensor_kernel and "tensor" in lacking
+    if beside:
+        notes.insert(0, BESIDE)
+    state = (
+        "estimated" if beside or any(figure.state == "estimated" for figure in known) else "counted"
+    )
+    return Figure(value, state, "; ".join(notes) or None, missing=without, rule=rules or None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A counter of one level's traffic and the bytes of one of it."""
+
+    counter: str
+    bytes_each: int = 1
+
+
+_READINGS = {
+    "L1": (
+        *(
+            _Reading(f"l1tex__lsu_writeback_active{tail}", 128)
+            for tail in ("_mem_lgds", "_mem_lg", "")
+        ),
+        _Reading("l1tex__t_bytes"),
+        _Reading("l1tex__t_sectors", SECTOR),
+    ),
+    "L2": (
+        _Reading("lts__lts2xbar_cycles_active", 32),
+        _Reading("lts__t_bytes"),
+        _Reading("lts__t_sectors", SECTOR),
+    ),
+}
+"""Level -> counters, the newest section's first: then the points are those that Nsight
+Compute draws."""
+_READ = frozenset(
+    f"{reading.counter}.sum{tail}"
+    for readings in _READINGS.values()
+    for reading in readings
+    for tail in ("", ".per_second")
+)
+
+
+def cache_bytes(values: Values) -> dict[str, Figure]:
+    """Level -> bytes in one launch, counted, or from a rate where nothing counted them; ``rule``
+    names the counter.
+
+    Levels without a counter are left out.
+    """
+    found: dict[str, Figure] = {}
+    if _READ.isdisjoint(values):
+        return found
+    for level, readings in _READINGS.items():
+        figures = (_bytes(values, reading) for reading in readings)
+        if (figure := next((one for one in figures if one is not None), None)) is not None:
+            found[level] = figure
+    return found
+
+
+def _bytes(values: Values, reading: _Reading) -> Figure | None:
+    total = values.get(f"{reading.counter}.sum")
+    if total is not None:
+        return Figure(total * reading.bytes_each, "counted", rule=reading.counter)
+    rate, time_ns = (
+        values.get(f"{reading.counter}.sum.per_second"),
+        values.get("gpu__time_duration.sum"),
+    )
+    if rate is None or time_ns is None:
+        return None
+    said = f"{reading.counter}.sum.per_second x gpu__time_duration"
+    return Figure(
+        rate * reading.bytes_each * time_ns / 1e9, "estimated", said, rule=reading.counter
+    )
+
+
+def bytes_per_cycle(launches: Iterable[Values]) -> dict[str, float]:
+    """Counter -> the most bytes that the chip moves in a cycle, where a report says so; the largest
+    of its launches.
+
+    Either as ``.sum.peak_sustained``, or from a sum, its share of the peak and the cycles of
+    its unit.
+    """
+    found: dict[str, float] = {}
+    for values in launches:
+        for readings in _READINGS.values():
+            for reading in readings:
+                if (peak := _peak(values, reading.counter)) is not None:
+                    most = peak * reading.bytes_each
+                    found[reading.counter] = max(most, found.get(reading.counter, 0.0))
+    return found
+
+
+def _peak(values: Values, counter: str) -> float | None:
+    stated = values.get(f"{counter}.sum.peak_sustained")
+    if stated:
+        return stated
+    total, share = (
+        values.get(f"{counter}.sum"),
+        values.get(f"{counter}.sum.pct_of_peak_sustained_elapsed"),
+    )
+    cycles = values.get(f"{counter.partition('__')[0]}__cycles_elapsed.avg")
+    # a share that is printed with two decimals is near enough from 1 % on
+    return (
+        float(f"{total / (share / 100) / cycles:.3g}")
+        if total and share and share >= 1 and cycles
+        else None
+    )
+
+
+class CountedWork(NamedTuple):
+    """What a group of launches executed in one step."""
+
+    paths: Mapping[str, Figure]
+    """"fp32", "fp64", "fp16" and "tensor tf32", ... -> FLOPs."""
+    total: Figure
+    dram: Figure
+    """Bytes between the GPU and its DRAM."""
+    launches: float
+    caches: Mapping[str, Figure] = MappingProxyType({})
+    """"L1" and "L2" -> bytes, for levels that were counted."""
+
+
+NO_WORK = CountedWork({}, missing("not_collected", NOT_COUNTED), NO_BYTES, 0)
+ON_A_CPU = CountedWork(
+    {},
+    missing("not_available", NO_COUNTERS),
+    missing("not_available", "DRAM bytes are counted on NVIDIA GPUs only, by ncu"),
+    0,
+)
+
+
+def launch_parts(
+    kernel: Kernel,
+    flops: KernelFlops | None,
+    values: Values,
+    *,
+    capability: str | None,
+    precision: str | None,
+) -> Parts:
+    """("total", "dram", a path or a cache; its figure) of one launch.
+
+    ``capability`` ("7.0") and ``precision`` ("fp32") name the type of tensor work that neither a
+    counter nor the kernel's name says.
+    """
+    moved = cache_bytes(values)
+    parts = [
+        ("total", flops.total if flops else NO_WORK.total),
+        ("dram", dram_bytes(values) if values else NO_BYTES),
+        *((level, moved.get(level, NOT_MOVED)) for level in CACHES),
+    ]
+    if flops:
+        parts += [(path, getattr(flops, path)) for path in PATHS]
+        types = [item for item in flops.tensor_types if item[0] not in INTEGER]
+        parts += [
+            (f"tensor {kind}", figure)
+            for kind, figure in types
+            or [(tensor_kind(kernel.name, capability, precision), flops.tensor)]
+        ]
+    return parts
+
+
+def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, CountedWork]:
+    """key -> work per step of the launches with that key, from the parts of each."""
+    grouped: dict[K, list[Parts]] = defaultdict(list)
+    for key, parts in launches:
+        grouped[key].append(parts)
+    known: dict[tuple[int, ...], Figure] = {}
+
+    def total(found: Sequence[Figure]) -> Figure:
+        """Most paths of a kernel have one and the same figure; ``grouped`` keeps all of
+        them alive."""
+        same = tuple(map(id, found))
+        if (figure := known.get(same)) is None:
+            figure = known[same] = total_of(found, divide_by=steps)
+        return figure
+
+    def of(group: Sequence[Parts]) -> CountedWork:
+        figures: dict[str, list[Figure]] = defaultdict(list)
+        for parts in group:
+            for name, figure in parts:
+                figures[name].append(figure)
+        paths = {path: total(found) for path, found in figures.items()}
+        caches = {level: paths.pop(level) for level in CACHES}
+        return CountedWork(
+            total=paths.pop("total"),
+            dram=paths.pop("dram"),
+            paths=paths,
+            launches=len(group) / steps,
+            caches={level: figure for level, figure in caches.items() if figure.value is not None},
+        )
+
+    made: dict[tuple[int, ...], CountedWork] = {}
+    """Launches that have all in common have one object of parts, so many groups are the same."""
+    work = {}
+    for key, group in grouped.items():
+        same = tuple(map(id, group))
+        if (one := made.get(same)) is None:
+            one = made[same] = of(group)
+        work[key] = one
+    return work
+
+
+def dram_bytes(values: Values) -> Figure:
+    """Bytes between the GPU and its DRAM in one launch; from a rate only where nothing
+    counted them."""
+    whole = values.get("dram__bytes.sum")
+    read, written = values.get("dram__bytes_read.sum"), values.get("dram__bytes_write.sum")
+    if whole is None and read is not None and written is not None:
+        whole = read + written
+    if whole is not None:
+        return Figure(whole, "counted")
+    rate, time_ns = values.get("dram__bytes.sum.per_second"), values.get("gpu__time_duration.sum")
+    if rate is None or time_ns is None:
+        return amd.dram_bytes(values) or NO_BYTES
+    return Figure(
+        rate * time_ns / 1e9, "estimated", "dram__bytes.sum.per_second x gpu__time_duration"
+    )
+
+
+def tensor_kind(name: str, capability: str | None, precision: str | None) -> str:
+    """Input type of tensor work that no counter tells apart: from the kernel's name, the chip, the
+    run's precision."""
+    said = recognise(name)
+    if said.tensor_core and said.math:
+        return said.math
+    if capability == "7.0":
+        return "fp16"
+    return {"fp32": "tf32"}.get(
+        precision or "", precision if precision in TENSOR else "of unknown type"
+    ) or ""

@@ -1,0 +1,523 @@
+"""Matrix products, convolutions and their gradients on the CUDA cores in fp32: cuBLAS, cuDNN,
+CUTLASS and ATen.
+
+Forward rules were read off counters of an A100 (CUDA 11.4) with known shapes, stride 1 and no
+padding; ``scripts/proof/silicon/silicon.py`` repeats the comparison. No counter has verified a rule
+for gradients: each follows from a sister kernel or from open source.
+cuBLAS computes C = alpha A B + beta C, column by column, so that a tile's first side lies along the
+outputs of a Linear layer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import ceil, prod
+
+from perfctl.orchestrator.counts.derived.records import Derived, Launch, Work
+from perfctl.orchestrator.counts.kernels.grids import (
+    STEP,
+    WINOGRAD_IMAGES,
+    WINOGRAD_PRODUCTS,
+    ConvShape,
+    GemmShape,
+    Tiling,
+    covers,
+    expected_grid,
+    slices_of,
+    summed,
+    tilings,
+    up,
+)
+from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
+
+WORKSPACE = 1 << 20
+"""Values that cuBLAS's own workspace holds: 4 MiB before Hopper (``cublasSetWorkspace``)."""
+_FEWEST_REDUCED = 4
+
+
+_SGEMM = re.compile(r"sgemm_\d+x\d+|(?P<xmma>xmma_gemm_f32f32_f32f32\w*_ffma)")
+_SCUDNN_STEP = 4
+
+_REDUCE = re.compile(
+    r"splitkreduce_kernel<(?:\(int\))?\d+, ?(?:\(int\))?\d+, ?int, ?float, ?float, ?float, ?float, "
+    r"?(?:\(bool\))?\w+, ?(?:\(bool\))?(?P<bias>\w+),"
+)
+
+_SMALL = re.compile(r"gemmsn_\w*kernel\w*<float, ?\d+, ?\d+, ?\d+, ?\d+, ?(\d+),", re.IGNORECASE)
+
+_VECTOR = re.compile(r"gemv2t_kernel_val<int, ?int, ?float,[^>]*?(128), ?16, ?(\d), ?\d,")
+
+_DOT = re.compile(r"(?:^|\s|::)dot_kernel<float, ?(?:\(int\))?(\d+),")
+
+_ENGINE = re.compile(r"(dgrad|wgrad)_(?:alg\d_)?(?:nd_float_)?engine<float")
+
+_SIMT = re.compile(r"cutlass_\w*simt_s(fprop|dgrad|wgrad)_")
+_SIMT_DIRECTIONS = {"fprop": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}
+
+_POINTS = {t * (t // 2 + 1): t for t in (16, 32, 64)}
+"""Points of a transformed tile of t x t real values (the rest mirrors them) -> t: the z of the
+product's grid."""
+
+_GROUPED = re.compile(r"(conv|dgrad|wgrad)2d_grouped_direct_kernel")
+_GROUPED_DIRECTIONS = {"conv": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}
+
+_DEPTHWISE = re.compile(r"conv_depthwise2d_(forward|backward|grad_weight)_kernel<[^>]*?float")
+_DEPTHWISE_DIRECTIONS = {
+    "forward": "forward",
+    "backward": "grad_input",
+    "grad_weight": "grad_weight",
+}
+
+
+def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``..._sgemm_MxN_..``: whole tiles, the sum in whole steps, each part of a split sum
+    by itself.
+
+    FMUL is alpha: once for each value of the tiles, each slice and each part. The slices are added
+    up by FADD. The parts wait in a workspace for ``splitKreduce``, which adds the bias, too; where
+    they do not fit there, they are added to C one after the other: a multiply-add for each value
+    and each part but the first. Verified for tiles of 32, 64 and 128. Not verified: the simt
+    kernels of CUTLASS (``cutlass_80_simt_sgemm_128x256_8x4``), whose epilogue scales and adds in
+    the same way, and ``xmma_gemm_f32f32_f32f32_.._ffma``, whose epilogue is in no rule.
+    """
+    tile, name = algorithm.tile, launch.name
+    found = _SGEMM.search(name)
+    if tile is None or algorithm.tensor_core or found is None or "fp16" in name:
+        return None
+    cut = _tiling(launch, work, tile[:2])
+    if cut is None:
+        return None
+    slices = slices_of(name)
+    step = tile[2] or STEP * slices
+    deep = summed(cut.shape.k, cut.parts, step)
+    onto = 0 if _waits(launch, cut) else cut.parts - 1 + work.onto
+    parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
+    more = f" + {onto} onto each value" if onto else ""
+    ffma = cut.values * (deep + onto)
+    known = found["xmma"] is None
+    return Derived(
+        "sgemm, sliced"
+        if slices > 1
+        else "cutlass sgemm"
+        if "cutlass" in name
+        else "sgemm"
+        if known
+        else "xmma sgemm",
+        f"{cut} x (sum of {cut.shape.k:,}{parts}, in steps of {step}: {deep:,}{more}) = {ffma:,} "
+        "FFMA",
+        ffma=ffma,
+        fmul=cut.values * slices * cut.parts if known else None,
+        fadd=cut.values * (slices - 1) * cut.parts if known else None,
+    )
+
+
+def _tiling(launch: Launch, work: Work, tile: tuple[int, int]) -> Tiling | None:
+    """How a kernel of cuBLAS cuts up the work; a convolution is a plain product only where its grid
+    says so."""
+    shape, grid = work.shape, launch.grid
+    scale = launch.scale / slices_of(launch.name) if launch.scale else None
+    if (
+        grid is not None
+        and grid[2] == WINOGRAD_PRODUCTS
+        and work.forward is not None
+        and work.forward.kernel_h > 1
+    ):
+        return None
+    if isinstance(shape, GemmShape):
+        return next(tilings(shape, tile, grid, scale, "cutlass" in launch.name), None)
+    if not isinstance(shape, ConvShape) or shape.groups != 1 or grid is None or work.stride != 1:
+        return None
+    if grid[2] == WINOGRAD_PRODUCTS and shape.kernel_h > 1:
+        return None
+    # after im2col, or 1 x 1: all images at once, or one product an image
+    whole = GemmShape(shape.pixels, shape.out_channels, shape.depth)
+    apart = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
+    return next(
+        (cut for one in (whole, apart) for cut in tilings(one, tile, grid) if cut.parts == 1), None
+    )
+
+
+def _waits(launch: Launch, cut: Tiling) -> bool:
+    """True where the parts of a sum wait in a workspace. Where the launch after it is not known: 4
+    parts or more that fit."""
+    if cut.parts == 1:
+        return False
+    if launch.reduced is not None:
+        return launch.reduced
+    outputs = cut.shape.batch * cut.shape.m * cut.shape.n
+    return cut.parts >= _FEWEST_REDUCED and cut.parts * outputs <= WORKSPACE
+
+
+def reduction(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``splitKreduce_kernel``: an FADD for each output and part, one more for a bias, and alpha
+    once for each output."""
+    found, shape = _REDUCE.search(launch.name.lower()), work.shape
+    if found is None or launch.before is None or not isinstance(shape, GemmShape):
+        return None
+    before, tile = launch.before, recognise(launch.before.name).tile
+    cut = (
+        next(tilings(shape, tile[:2], before.grid, swizzled=True), None)
+        if tile and before.grid
+        else None
+    )
+    if cut is None or cut.parts == 1:
+        return None
+    parts, outputs, bias = (
+        cut.parts,
+        shape.batch * shape.m * shape.n,
+        found["bias"] in ("1", "true"),
+    )
+    fadd = outputs * (parts + bias)
+    more = " + 1 of the bias" if bias else ""
+    return Derived(
+        "splitKreduce",
+        f"{outputs:,} outputs x ({parts} parts{more}) = {fadd:,} FADD",
+        ffma=0,
+        fmul=outputs,
+        fadd=fadd,
+    )
+
+
+def small_columns(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``gemmSN_TN_kernel``: few rows, filled up to its columns; each of 16 threads scales and adds
+    its part of the sum.
+
+    Verified for the layout TN only.
+    """
+    shape, found = work.shape, _SMALL.search(launch.name)
+    if not isinstance(shape, GemmShape) or found is None:
+        return None
+    side = int(found[1])
+    rows = up(shape.m, side)
+    onto = shape.m * shape.n * work.onto
+    ffma = shape.batch * (rows * shape.n * shape.k + onto)
+    fadd = rows * shape.n * (16 + ceil(shape.k / 16)) - (rows - shape.m) * shape.n
+    family = "gemmSN" if "_tn_" in launch.name.lower() else "gemmSN, other layouts"
+    more = f" + {onto:,} of the bias" if onto else ""
+    return Derived(
+        family,
+        f"{shape.m} rows filled up to {rows} x {shape.n:,} x {shape.k:,}{more} = {ffma:,} FFMA",
+        ffma=ffma,
+        fmul=shape.batch * shape.m * up(shape.n, 8) * shape.k / 8,
+        fadd=shape.batch * fadd,
+    )
+
+
+def vector(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``gemv2T_kernel_val<.., 128, 16, T, 4, ..>``: no padding; 128 threads add up 128 T elements
+    at a time (T is 2 or 4), and a warp's 32 sums at the end. Verified up to 256 elements for
+    T = 2."""
+    shape, found = work.shape, _VECTOR.search(launch.name.lower())
+    if not isinstance(shape, GemmShape) or found is None or 1 not in (shape.m, shape.n):
+        return None
+    each = int(found[1]) * int(found[2])
+    outputs = shape.m * shape.n
+    parts = launch.grid[2] // shape.batch if launch.grid and launch.grid[2] > shape.batch else 1
+    ffma = shape.batch * outputs * (shape.k + work.onto)
+    sums = parts * (31 + 16 * (ceil(ceil(shape.k / parts) / each) - 1))
+    return Derived(
+        "gemv",
+        f"{outputs:,} outputs x {shape.k:,}{' + 1 of the bias' if work.onto else ''} = {ffma:,} "
+        "FFMA",
+        ffma=ffma,
+        fmul=shape.batch * up(outputs, 4) * shape.k / 8,
+        fadd=shape.batch * outputs * sums,
+    )
+
+
+def dot(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``dot_kernel<float, 128, ..>``: one multiply-add for each element; each block adds up the
+    sums of its 128 threads.
+
+    FADD was 127 x 7, 16 and 216 for sums of 512, 2,048 and 65,536: without a grid no rule says how
+    many blocks there are.
+    """
+    shape, found = work.shape, _DOT.search(launch.name)
+    if not isinstance(shape, GemmShape) or found is None:
+        return None
+    fadd = prod(launch.grid) * (int(found[1]) - 1) if launch.grid else None
+    rule = f"{shape.m * shape.n:,} x {shape.k:,} = {shape.macs:,} FFMA"
+    return Derived("dot", rule, ffma=shape.macs, fmul=0, fadd=fadd)
+
+
+def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Implicit and explicit GEMM: outputs of all images by channels, in whole tiles.
+
+    ``..._scudnn_MxN``: the sum in steps of 4, and FMUL and FADD of the epilogue for each value of
+    the tiles. ``..._convolve_sgemm``: filters larger than 1 x 1 in steps of 8; only outputs that
+    exist are scaled.
+    The gradient of the input with stride 1 is a convolution with the channels exchanged, and runs
+    on the same kernels. ``precomputed_``: 1 x 1 only; the grids of larger filters do not follow
+    from their outputs.
+    """
+    shape, name = work.shape, launch.name
+    if (
+        not isinstance(shape, ConvShape)
+        or algorithm.tile is None
+        or shape.groups != 1
+        or algorithm.tensor_core
+    ):
+        return None
+    if work.stride != 1 or algorithm.direction not in (None, work.direction, "forward"):
+        return None
+    (m, n, _), gradient = algorithm.tile, ", gradient" if work.direction != "forward" else ""
+    if launch.grid is not None and launch.grid[:2] != (
+        ceil(shape.pixels / m),
+        ceil(shape.out_channels / n),
+    ):
+        return None
+    area, blocks = _blocks(shape, m, n)
+    if re.search(r"_scudnn_\d+x\d+", name) and "winograd" not in name and "stridedB" not in name:
+        deep = up(shape.depth, _SCUDNN_STEP)
+        rule = f"{blocks} x {deep:,} = {area * deep:,} FFMA"
+        return Derived(f"scudnn{gradient}", rule, ffma=area * deep, fmul=area, fadd=area)
+    if found := re.search(r"(\w+_convolve_sgemm)<float", name):
+        larger = shape.kernel_h * shape.kernel_w > 1
+        if larger and found[1].startswith("precomputed"):
+            return None
+        deep = up(shape.depth, STEP) if larger else shape.depth
+        rule = f"{blocks} x {deep:,} = {area * deep:,} FFMA"
+        return Derived(
+            f"{found[1]}{gradient}",
+            rule,
+            ffma=area * deep,
+            fmul=shape.pixels * shape.out_channels,
+            fadd=0,
+        )
+    return None
+
+
+def _blocks(shape: ConvShape, m: int, n: int) -> tuple[int, str]:
+    area = up(shape.pixels, m) * up(shape.out_channels, n)
+    return (
+        area,
+        (
+            f"ceil({shape.pixels:,} output positions / {m}) x ceil({shape.out_channels} channels / "
+            f"{n}) tiles x {m} x {n}"
+        ),
+    )
+
+
+def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``scudnn_.._stridedB``: all inputs by channels, a sum over channels out and taps, at
+    stride 1. ``dgrad_engine``: for each image all weights of a channel by the outputs, a sum over
+    channels out.
+
+    The grids are those of a public trace of ResNet-50's training on a V100 (PyTorch 1.9). No
+    counter verified them; the epilogues are in no rule.
+    """
+    shape, forward, name, grid = work.shape, work.forward, launch.name, launch.grid
+    if not isinstance(shape, ConvShape) or forward is None or shape.groups != 1 or grid is None:
+        return None
+    if (
+        work.direction != "grad_input"
+        or algorithm.direction not in (None, "grad_input")
+        or not in_tiles(algorithm)
+    ):
+        return None
+    m, n, _ = algorithm.tile or (1, 1, None)
+    if _ENGINE.search(name):
+        outputs = forward.out_h * forward.out_w
+        blocks = (ceil(forward.depth / m), ceil(outputs / n), forward.batch)
+        what = (
+            f"{forward.batch} images x {forward.depth:,} weights of a channel by {outputs:,} "
+            "outputs"
+        )
+        return (
+            _tiled("dgrad_engine", what, blocks, (m, n), forward.out_channels)
+            if grid == blocks
+            else None
+        )
+    if not _strided_b(name) or "_splitK_" in name or work.stride != 1:
+        return None
+    blocks = (ceil(shape.pixels / m), ceil(shape.out_channels / n), 1)
+    what = f"{shape.pixels:,} inputs by {shape.out_channels} channels"
+    deep = up(shape.depth, _SCUDNN_STEP)
+    return _tiled("scudnn, grad_input", what, blocks, (m, n), deep) if grid == blocks else None
+
+
+def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``scudnn_.._stridedB_splitK`` and ``wgrad_alg0_engine``: weights of a channel by channels
+    out, a sum over all outputs. Winograd: 36 products of channels by channels, sums over tiles of 4
+    x 4 outputs.
+
+    The grids are those of the same trace; no counter verified them, and the epilogues are in
+    no rule.
+    """
+    forward, name, grid = work.forward, launch.name, launch.grid
+    if work.direction != "grad_weight" or forward is None or forward.groups != 1 or grid is None:
+        return None
+    if algorithm.direction not in (None, "grad_weight") or not in_tiles(algorithm):
+        return None
+    m, n, _ = algorithm.tile or (1, 1, None)
+    blocks = (ceil(forward.depth / m), ceil(forward.out_channels / n))
+    what = f"{forward.depth:,} weights of a channel by {forward.out_channels} channels"
+    if _ENGINE.search(name):
+        fits = grid[:2] == blocks and grid[2] % forward.batch == 0
+        return _tiled("wgrad_alg0_engine", what, blocks, (m, n), forward.pixels) if fits else None
+    if _strided_b(name) and "_splitK_" in name:
+        parts = grid[2]
+        if grid[:2] != blocks or ceil(forward.pixels / parts) * (parts - 1) >= forward.pixels:
+            return None
+        what += f", {forward.pixels:,} outputs in {parts} parts"
+        return _tiled(
+            "scudnn, grad_weight", what, blocks, (m, n), summed(forward.pixels, parts, _SCUDNN_STEP)
+        )
+    three = (forward.kernel_h, forward.kernel_w) == (3, 3) and forward.same_size
+    if algorithm.family != "gemm" or not three or grid[2] != 36:
+        return None
+    sides = forward.in_channels, forward.out_channels
+    if grid[:2] not in [
+        (ceil(rows / m), ceil(columns / n)) for rows, columns in (sides, sides[::-1])
+    ]:
+        return None
+    tiles = up(forward.batch, WINOGRAD_IMAGES) * ceil(forward.out_h / 4) * ceil(forward.out_w / 4)
+    what = f"{sides[0]} by {sides[1]} channels, {tiles:,} tiles of 4 x 4 outputs"
+    return _tiled("winograd, grad_weight", what, grid, (m, n), up(tiles, STEP))
+
+
+def in_tiles(algorithm: Algorithm) -> bool:
+    """Whether it cuts its outputs into tiles on the CUDA cores."""
+    return algorithm.tile is not None and not algorithm.tensor_core
+
+
+def _strided_b(name: str) -> bool:
+    return "scudnn" in name and "stridedB" in name
+
+
+def _tiled(
+    family: str, what: str, blocks: tuple[int, ...], sides: tuple[int, int], deep: int
+) -> Derived:
+    ffma = prod(blocks) * prod(sides) * deep
+    tiles = f"{' x '.join(f'{number:,}' for number in blocks)} tiles x {sides[0]} x {sides[1]}"
+    return Derived(family, f"{what}: {tiles} x {deep:,} = {ffma:,} FFMA", ffma=ffma)
+
+
+def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """CUTLASS's ``simt_s{fprop,dgrad,wgrad}``: whole tiles; the channels of each tap in whole
+    steps, or all outputs of wgrad.
+
+    After ``implicit_gemm_k_iterations`` and the tiles of ``implicit_gemm_problem_size`` in CUTLASS,
+    stride 1 for dgrad. Each value of the tiles is scaled once. Not verified on silicon.
+    """
+    found, tile, shape = _SIMT.search(launch.name), algorithm.tile, work.shape
+    if found is None or tile is None or work.direction != _SIMT_DIRECTIONS[found[1]]:
+        return None
+    m, n, step = tile[0], tile[1], tile[2] or STEP
+    if isinstance(shape, GemmShape):
+        rows, columns, deep = shape.m, shape.n, up(shape.k, step)
+        groups = shape.batch
+    elif isinstance(shape, ConvShape) and work.stride == 1:
+        rows, columns, groups = shape.pixels, shape.out_channels, shape.groups
+        deep = shape.kernel_h * shape.kernel_w * up(shape.in_channels, step)
+    else:
+        return None
+    down, across = ceil(rows / m), ceil(columns / n)
+    grid = launch.grid
+    if groups > 1 or (
+        grid is not None and (grid[2] > 1 or not covers(grid, down, across, swizzled=True))
+    ):
+        return None
+    area = down * across * m * n
+    rule = (
+        f"ceil({rows:,} / {m}) x ceil({columns:,} / {n}) tiles x {m} x {n} x {deep:,} = "
+        f"{area * deep:,} FFMA"
+    )
+    return Derived("cutlass simt convolution", rule, ffma=area * deep, fmul=area, fadd=0)
+
+
+def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Winograd, and the products between its transforms: multiply-adds of whole blocks; its
+    additions are in no rule."""
+    shape = work.shape
+    if (
+        not isinstance(shape, ConvShape)
+        or launch.grid is None
+        or algorithm.family not in ("winograd", "gemm")
+    ):
+        return None
+    if work.stride != 1 or algorithm.direction not in (None, work.direction):
+        return None
+    said = expected_grid(replace(algorithm, direction=None), launch.grid, shape)
+    if said is None or not said.matches or algorithm.tensor_core or "cgemm" in launch.name:
+        return None
+    return Derived(said.family, said.rule, ffma=said.multiplies)
+
+
+def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``gcgemm`` between Fourier transforms: a complex product for each point, 4 multiply-adds for
+    each complex one.
+
+    Its grids are those of NeuSight's measurements: one launch for all images, or one for each place
+    of a tile. The step along the channels is taken from real products. Not verified on silicon; the
+    transforms have no rule.
+    """
+    shape, tile, grid = work.shape, algorithm.tile, launch.grid
+    if (
+        not isinstance(shape, ConvShape)
+        or "cgemm_" not in launch.name
+        or tile is None
+        or grid is None
+    ):
+        return None
+    t = _POINTS.get(grid[2], 0)
+    if shape.groups != 1 or work.stride != 1 or t < max(shape.kernel_h, shape.kernel_w):
+        return None
+    places = ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(
+        shape.out_w / (t - shape.kernel_w + 1)
+    )
+    products = (
+        GemmShape(images, shape.out_channels, shape.in_channels, grid[2])
+        for images in dict.fromkeys((shape.batch * places, shape.batch))
+    )
+    cut = next((cut for product in products for cut in tilings(product, tile[:2], grid)), None)
+    if cut is None:
+        return None
+    deep = up(shape.in_channels, STEP)
+    rule = (
+        f"{grid[2]} points of {t} x {t} values: {cut} x {deep:,} channels x 4 = "
+        f"{4 * cut.values * deep:,} FFMA"
+    )
+    return Derived("products of FFT", rule, ffma=4 * cut.values * deep)
+
+
+def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Kernels that fill no tiles: ``conv2d_grouped_direct_kernel``, and ``conv2d_c1_k1`` with one
+    more for each output.
+
+    ``dgrad2d_`` and ``wgrad2d_grouped_direct_kernel`` are taken to do what is on paper, too: not
+    verified on silicon.
+    """
+    shape, name = work.shape, launch.name
+    if (found := _GROUPED.search(name)) and work.direction == _GROUPED_DIRECTIONS[found[1]]:
+        if isinstance(shape, ConvShape) and work.direction == "forward":
+            outputs = shape.pixels * shape.out_channels
+            rule = f"{outputs:,} outputs x {shape.depth:,} = {shape.macs:,} FFMA"
+            return Derived("grouped direct", rule, ffma=shape.macs, fmul=outputs, fadd=0)
+        # with another size of the image, exchanged channels have more taps than paper
+        if work.direction == "grad_weight" or (isinstance(shape, ConvShape) and shape.same_size):
+            return Derived(
+                "grouped direct, gradient", f"as on paper: {shape.macs:,} FFMA", ffma=shape.macs
+            )
+    if "conv2d_c1_k1_" in name and isinstance(shape, ConvShape) and work.direction == "forward":
+        outputs = shape.pixels * shape.out_channels
+        ffma = outputs * (shape.depth + 1)
+        rule = f"{outputs:,} outputs x ({shape.depth:,} + 1) = {ffma:,} FFMA"
+        return Derived("conv2d_c1_k1", rule, ffma=ffma, fmul=outputs, fadd=0)
+    return None
+
+
+def depthwise(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """ATen's ``conv_depthwise2d``: one multiply-add for each tap on the image, none for padding
+    (DepthwiseConv2d.cu).
+
+    Not verified on silicon. The weight's gradient adds up the sums of its threads: that is in
+    no rule.
+    """
+    found = _DEPTHWISE.search(launch.name)
+    if found is None or work.inside is None or work.direction != _DEPTHWISE_DIRECTIONS[found[1]]:
+        return None
+    sums = None if found[1] == "grad_weight" else 0
+    rule = f"taps that fall on the image: {work.inside:,} FFMA"
+    return Derived("depthwise of ATen", rule, ffma=work.inside, fmul=0, fadd=sums)

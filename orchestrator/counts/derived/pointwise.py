@@ -1,0 +1,300 @@
+"""Kernels without products: what moves or compares values, PyTorch's elementwise kernels, an
+element at a time, and its kernels over lists of tensors (optimizers, gradient clipping and other
+``_foreach_`` operations).
+
+``elementwise.csv`` holds FFMA, FMUL and FADD for an element, which perfctl 1.0.0 read from
+PyTorch's machine code for several architectures. Counters of an A100 confirm ``add`` (a + alpha b:
+one FFMA and no FADD) and ``mul``.
+
+Kernels over lists cut every tensor into chunks and give each launch as many chunks and tensors as
+fit (``MultiTensorApply.cuh``), so a launch's grid and the sizes of the parameters tell
+its elements.
+
+nsys and Kineto write the functor of an elementwise kernel as ``{lambda(float)#1}`` and
+``(anonymous namespace)``, ncu writes ``[lambda(float) (instance 1)]`` and ``<unnamed>``; the table
+of counts and the kernels of a report must come to the same word.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from math import ceil, prod
+from pathlib import Path
+from typing import NamedTuple
+
+from perfctl.orchestrator.counts.derived.records import Derived, Launch
+from perfctl.orchestrator.counts.kernels.names import Algorithm
+from perfctl.records.paper import OpShape
+
+_NOISE = re.compile(
+    r"\(anonymous namespace\)::|<unnamed>::|\bunnamed>::|_global__n__\w+?::|_internal_\w+?::|"
+    r"\(int\)|\(bool\)|\bat::native::|\bc10::|binary_internal::|\bat::|\boperator ?\(\) ?\(\) "
+    r"?(?:const)?(?:::)?|\bconst\b"
+)
+_NCU_LAMBDA = re.compile(r"(?:\[|\{|(?<=::)|(?<= ))lambda\(([^()]*)\) \(instance (\d+)\)\]?")
+_LAMBDA = re.compile(r"\{lambda\(([^()]*)\)#(\d+)\}")
+_HEAD = re.compile(
+    r"(?:^|[ :])(?:vectorized_elementwise_kernel<\d+, ?|unrolled_elementwise_kernel<"
+    r"|elementwise_kernel<\d+, ?\d+, ?(?:void )?gpu_kernel_impl(?:_nocast)?<)"
+)
+_FOREACH = re.compile(r"(?:^|[ :])multi_tensor_apply_kernel<(?:\w+::)*\w+<[\w ,]+>, ?")
+_DISPATCH = re.compile(r"\{#\d+\}(?=\{[a-z])")
+CHUNK = 65_536
+"""Elements of a chunk."""
+_LISTS = re.compile(
+    r"(TensorListMetadata|TensorListScalarListMetadata|FusedOptimizerTensorListMetadata)<(?:[\w:]+,"
+    r" ?)?(?:\(int\))?([1-5])>"
+)
+_MOST: Mapping[str, tuple[tuple[int, tuple[int, ...]], ...]] = {
+    "Tensor": ((320, (110, 64, 48, 36, 30)), (2240, (770, 448, 336, 252, 210))),
+    "Scalar": ((320, (96, 64, 48, 36, 30)), (2240, (672, 448, 336, 252, 210))),
+}
+"""Chunks of a launch at most, and its tensors by the number of lists: built for CUDA 12 and older,
+for CUDA 13 and newer."""
+_MOVES = ("copy", "layout")
+_COMPARES = re.compile(
+    "max_pool_forward|max_?pool.*forward|launch_clamp_scalar|clamp_(?:min|max)_scalar|"
+    "threshold_kernel|comparefunctor|fillfunctor|(?:^|::)relu_?kernel|masked_fill|bool_tensor|"
+    "isnan|argmax|tril_kernel|triu_kernel|triu_tril_kernel"
+)
+_VERIFIED = (
+    (re.compile(r"cudafunctor(?:onself|onother)?_add<float>"), "add"),
+    (re.compile(r"functor<float, ?float, ?float,.*mulfunctor<float>"), "mul"),
+)
+"""Functors that hardware counters confirmed are families of their own."""
+_PER_BLOCK = re.compile(
+    r"(?:^|::|\s)(?:unrolled_|vectorized_|legacy_)?elementwise_kernel<(?:\(int\))?(\d+)(?:, "
+    r"?(?:\(int\))?(\d+))?"
+)
+_ITEMS = (512, 1024, 2048)
+"""Elements of a block of vectorized and unrolled kernels: 128 threads of 4, 8 or 16."""
+
+
+@lru_cache(maxsize=4096)
+def functor_of(name: str) -> str | None:
+    """``gelucudakernelimpl{#2}{float#1}``, ``cudafunctor_add<float>``, ...; None where ``name`` is
+    no elementwise kernel.
+
+    The numbers of lambdas tell the variants of one function (GELU exact or by tanh) apart, but for
+    the last without arguments: it stands for the type, which the innermost lambda's arguments say
+    again. Kernels of optimizers and ``_foreach_`` operations give ``foreach `` and the template's
+    arguments: ``foreach unaryopfunctor<float,2,1,1>,sqrt<float>``.
+    """
+    plain = _NOISE.sub(
+        "", _NCU_LAMBDA.sub(r"{lambda(\1)#\2}", name.lower().replace("(anonymous namespace)::", ""))
+    )
+    if (foreach := _FOREACH.search(plain)) is not None:
+        return "foreach " + _arguments(plain[foreach.end() :]).replace(" ", "")
+    if (head := _HEAD.search(plain)) is None:
+        return None
+    functor = _first_argument(plain[head.end() :])
+    marked = _LAMBDA.sub(lambda found: f"{{{found[1]}#{found[2]}}}", functor)
+    marked = re.sub(r"\([^()]*\)", "", marked).replace("::", "").replace(" ", "")
+    return _DISPATCH.sub("", marked)
+
+
+def without_variant(functor: str) -> str:
+    """``functor`` without the numbers of its lambdas: ``gelucudakernelimpl{float}``."""
+    return re.sub(r"#\d+(?=\})", "", re.sub(r"\{#\d+\}", "", functor))
+
+
+def _first_argument(text: str) -> str:
+    """``text`` up to the comma or bracket that ends the first template argument."""
+    return _until(text, ",")
+
+
+def _arguments(text: str) -> str:
+    """``text`` up to the bracket that ends the template's arguments."""
+    return _until(text, "")
+
+
+def _until(text: str, end: str) -> str:
+    depth = 0
+    for place, letter in enumerate(text):
+        if letter in "<({[":
+            depth += 1
+        elif letter in ">)}]":
+            depth -= 1
+        if depth < 0 or (letter == end and depth == 0):
+            return text[:place]
+    return text
+
+
+def over_parameters(
+    launch: Launch, tensors: Sequence[int] | None, capability: str | None = None
+) -> Derived | None:
+    """Instructions of a kernel over lists as long as ``tensors`` (elements of each parameter, in
+    order; None: not known)."""
+    lists = lists_of(launch.name)
+    if lists is None or not tensors or launch.grid is None:
+        return None
+    functor = functor_of(launch.name)
+    counts = per_element(functor, capability) if functor is not None else None
+    if counts is None:
+        return None
+    fits = {
+        elements
+        for blocks, limits in _MOST["Scalar" if "Scalar" in lists[1] else "Tensor"]
+        for chunks, elements in packed(tensors, limits[int(lists[2]) - 1], blocks)
+        if chunks == launch.grid[0]
+    }
+    return of_elements("optimizer", counts, fits.pop()) if len(fits) == 1 else None
+
+
+@lru_cache(maxsize=8192)
+def lists_of(name: str) -> re.Match[str] | None:
+    """What a kernel's name says of the lists that it works on; None for a kernel over no lists."""
+    return _LISTS.search(name)
+
+
+def packed(
+    tensors: Iterable[int], most_tensors: int, most_chunks: int
+) -> Iterator[tuple[int, int]]:
+    """(chunks, elements) of each launch."""
+    blocks = held = elements = 0
+    for size in tensors:
+        held += 1
+        chunks = ceil(size / CHUNK)
+        for chunk in range(chunks):
+            last = chunk == chunks - 1
+            blocks += 1
+            elements += size - chunk * CHUNK if last else CHUNK
+            if blocks == most_chunks or (held == most_tensors and last):
+                yield blocks, elements
+                blocks = elements = 0
+                held = 0 if last else 1
+    if blocks:
+        yield blocks, elements
+
+
+def parameters_of(ops: Iterable[OpShape]) -> tuple[int, ...] | None:
+    """Elements of each parameter in order of use; None where a module's own parameters are not read
+    off its operations' inputs."""
+    totals: dict[str, int] = {}
+    seen: dict[str, set[int]] = {}
+    for op in sorted(ops, key=lambda op: op.position):
+        if op.direction == "forward" and op.parameters:
+            totals[op.layer] = op.parameters
+            seen.setdefault(op.layer, set()).update(prod(shape) for shape in op.inputs if shape)
+    found: list[int] = []
+    for layer, total in totals.items():
+        sizes = seen[layer]
+        pairs = {
+            (size, total - size) for size in sizes if total - size in sizes and size >= total - size
+        }
+        if total in sizes:
+            pairs.add((total, 0))
+        if len(pairs) != 1:
+            return None
+        found += [size for size in pairs.pop() if size]
+    return tuple(found)
+
+
+class PerElement(NamedTuple):
+    """Instructions that a functor executes for one element."""
+
+    ffma: float
+    fmul: float
+    fadd: float
+    spread: float
+    """By how much of its FLOPs values can change the count, up or down: 0.05 is 5 %."""
+    source: str
+    """Whose machine code says so."""
+
+
+@lru_cache(maxsize=1)
+def _table() -> Mapping[tuple[str, str], PerElement]:
+    """(functor, architecture or "" for all) -> counts; also without the variant, where all variants
+    do the same."""
+    found: dict[tuple[str, str], PerElement] = {}
+    variants: dict[tuple[str, str], set[PerElement]] = {}
+    text = Path(__file__).with_name("elementwise.csv").read_text(encoding="utf-8")
+    for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
+        ffma, fmul, fadd, spread = (float(row[name]) for name in ("ffma", "fmul", "fadd", "spread"))
+        counts = PerElement(ffma, fmul, fadd, spread, row["source"])
+        found[row["functor"], row["arch"]] = counts
+        variants.setdefault((without_variant(row["functor"]), row["arch"]), set()).add(counts)
+    for place, all_counts in variants.items():
+        if len(all_counts) == 1:
+            found.setdefault(place, next(iter(all_counts)))
+    return found
+
+
+def per_element(functor: str, capability: str | None) -> PerElement | None:
+    """Instructions of ``functor`` for an element on a GPU of compute capability "8.6"; None:
+    not known.
+
+    Where architectures differ, the newest that is not newer than the GPU counts; without a
+    capability there is no answer.
+    """
+    table = _table()
+    for name in (functor, without_variant(functor)):
+        if (same := table.get((name, ""))) is not None:
+            return same
+        if capability is None:
+            continue
+        number = int(capability.replace(".", ""))
+        known = sorted(
+            int(arch) for word, arch in table if word == name and arch and int(arch) <= number
+        )
+        if known:
+            return table[name, str(known[-1])]
+    return None
+
+
+def pointwise(
+    launch: Launch, algorithm: Algorithm, sizes: Collection[int], capability: str | None = None
+) -> Derived | None:
+    """Instructions of a kernel without products; ``sizes``: elements of the tensors that it may
+    work on."""
+    if algorithm.family in _MOVES or algorithm.role in ("layout", "offsets"):
+        return Derived("moves values", "moves values: no FADD, FMUL or FFMA", 0, 0, 0)
+    if _compares(launch.name):
+        return Derived("compares values", "compares and fills: no FADD, FMUL or FFMA", 0, 0, 0)
+    functor = functor_of(launch.name)
+    counts = per_element(functor, capability) if functor is not None else None
+    if counts is None:
+        return None
+    if not (counts.ffma or counts.fmul or counts.fadd):
+        return Derived("elementwise", "no FADD, FMUL or FFMA in its machine code", 0, 0, 0)
+    name = launch.name.lower()
+    elements = _elements(launch, name, sizes)
+    family = next((word for pattern, word in _VERIFIED if pattern.search(name)), "elementwise")
+    return None if elements is None else of_elements(family, counts, elements)
+
+
+@lru_cache(maxsize=4096)
+def _compares(name: str) -> bool:
+    return _COMPARES.search(name.lower()) is not None
+
+
+def _elements(launch: Launch, name: str, sizes: Collection[int]) -> int | None:
+    """Elements of the launch: the one size that fits its grid; None where several or none do."""
+    found = _PER_BLOCK.search(name)
+    if launch.grid is None:
+        return None
+    if "vectorized_" in name or "unrolled_" in name:
+        per_block: tuple[int, ...] = _ITEMS
+    elif found is not None and found[2] is not None:
+        per_block = (int(found[1]) * int(found[2]),)
+    else:
+        return None
+    fits = {size for size in sizes for each in per_block if ceil(size / each) == launch.grid[0]}
+    return fits.pop() if len(fits) == 1 else None
+
+
+def of_elements(family: str, counts: PerElement, elements: int) -> Derived:
+    """``counts`` for each of ``elements``."""
+    said = ", ".join(
+        f"{value:g} {name}"
+        for name, value in (("FFMA", counts.ffma), ("FMUL", counts.fmul), ("FADD", counts.fadd))
+        if value
+    )
+    rule = f"{said} for each of {elements:,} elements, from the machine code of {counts.source}"
+    if counts.spread:
+        rule += f", {counts.spread:.0%} up or down by the values"
+    ffma, fmul, fadd = (round(value * elements) for value in counts[:3])
+    return Derived(family, rule, ffma, fmul, fadd)

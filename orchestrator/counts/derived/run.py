@@ -1,0 +1,542 @@
+"""Derived counts of a run: what each operation of a traced step computes, every launch of a layer
+whose shapes are known, and the other instructions of launches of which some were counted.
+
+A rule holds for a launch only where it gives exactly what was counted. So the counters also tell
+how many samples the launch worked on, which the study's batch size need not be.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import chain
+from math import prod
+from operator import attrgetter
+from typing import Any
+
+from perfctl.orchestrator.counts.counters.sums import INTEGER, NO_INTEGER
+from perfctl.orchestrator.counts.counters.work import KernelFlops
+from perfctl.orchestrator.counts.derived.operators import by_rows, pool_of, pooled
+from perfctl.orchestrator.counts.derived.pointwise import (
+    lists_of,
+    over_parameters,
+    parameters_of,
+    pointwise,
+)
+from perfctl.orchestrator.counts.derived.records import (
+    TENSOR_FLOP,
+    AttentionShape,
+    Derived,
+    Launch,
+    Rows,
+    Work,
+)
+from perfctl.orchestrator.counts.derived.rules import Verified, derive, error_of, verified
+from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
+from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.estimate.flops.formulas import (
+    CONVOLUTIONS,
+    LINEAR,
+    Shape,
+    integers,
+    left_factor,
+    shape_of,
+)
+from perfctl.records.paper import OpShape
+from perfctl.records.report import CODE, DerivedCount, Kernel
+
+_PER_OUTPUT = ("fadd", "fmul")
+"""Instructions of an epilogue: a whole number for each output."""
+LARGEST_BATCH = 1 << 20
+CONVOLUTION_GRADIENTS = ("aten.convolution_backward", "aten.convolution_backward_overrideable")
+BATCHED = ("aten.bmm", "aten.baddbmm")
+_ATTENTION = (
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_flash_attention",
+    "_efficient_attention",
+    "scaled_dot_product_attention",
+)
+
+_SUMS = ("sum", "mean")
+_SOFTMAX = (
+    "_softmax",
+    "_log_softmax",
+    "_safe_softmax",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+)
+_LAYER_NORM = ("native_layer_norm", "native_layer_norm_backward")
+_BATCH_NORM = (
+    "native_batch_norm",
+    "native_batch_norm_backward",
+    "_native_batch_norm_legit",
+    "cudnn_batch_norm",
+    "cudnn_batch_norm_backward",
+    "_batch_norm_with_update",
+    "batch_norm_backward",
+)
+
+Key = tuple[str, str]
+"""Layer and direction."""
+NO_RULE = "no rule for this kernel"
+
+_Own = tuple[Any, ...]
+"""Name, grid, block and cluster of a launch: what a network repeats."""
+_Facts = tuple[_Own, bool, _Own | None]
+"""With whether the next launch adds up the parts of its sum; and of such a one, the launch
+before it."""
+_own = attrgetter(
+    "name",
+    "grid_x",
+    "grid_y",
+    "grid_z",
+    "block_x",
+    "block_y",
+    "block_z",
+    "cluster_x",
+    "cluster_y",
+)
+
+MACHINE_CODE = "machine code"
+_OF_CODE = {"FADD": "fadd", "FMUL": "fmul", "FFMA": "ffma", TENSOR_FLOP: "tensor"}
+
+
+def complete(
+    launch: Launch, counts: Mapping[str, float], works: Iterable[Work], batch: int
+) -> Derived | None:
+    """All instructions of a launch, from some that were counted; None unless one work alone fits
+    what was counted.
+
+    ``counts``: instruction ("fadd", "fmul") -> how often it was executed. ``works``: what the
+    launch may compute, each at ``batch`` samples.
+    """
+    known = {name: counts[name] for name in _PER_OUTPUT if counts.get(name)}
+    if not known or counts.get("ffma") is not None:
+        return None
+    samples = ((work, _samples(work, batch, value)) for work in works for value in known.values())
+    fitting = {at_batch(work, batch, seen) for work, seen in samples if seen is not None}
+    said = {
+        found
+        for work in fitting
+        if (found := derive(launch, work)) is not None and _agrees(found, known)
+    }
+    return said.pop() if len(said) == 1 else None
+
+
+def at_batch(work: Work, batch: int, samples: int) -> Work:
+    """The work of ``samples`` samples in place of ``batch``."""
+    shape = work.shape
+    if isinstance(shape, GemmShape):
+        return replace(work, shape=replace(shape, m=shape.m * samples // batch))
+    return replace(work, shape=replace(shape, batch=shape.batch * samples // batch))
+
+
+def _samples(work: Work, batch: int, value: float) -> int | None:
+    """How many samples have ``value`` outputs; None where no whole number has."""
+    shape = work.shape
+    if isinstance(shape, AttentionShape):
+        return None
+    outputs = (
+        shape.pixels * shape.out_channels
+        if isinstance(shape, ConvShape)
+        else shape.batch * shape.m * shape.n
+    )
+    found = value * batch / outputs
+    return int(found) if found == int(found) and 1 <= found <= LARGEST_BATCH else None
+
+
+def _agrees(found: Derived, counts: Mapping[str, float]) -> bool:
+    return found.ffma is not None and all(
+        getattr(found, name) == value for name, value in counts.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWork:
+    """All that one layer computes in one direction."""
+
+    products: tuple[Work, ...]
+    sizes: frozenset[int]
+    """Elements of the tensors that its operations read and write: what an elementwise kernel
+    works on."""
+    rows: frozenset[Rows] = frozenset()
+    """What its operations sum, normalise or pool."""
+
+
+def layer_work(ops: Iterable[OpShape]) -> LayerWork:
+    """The work of operations of one layer in one direction."""
+    products: dict[Work, None] = {}
+    sizes = set()
+    rows = set()
+    for op in ops:
+        sizes |= {prod(shape) for shape in (*op.inputs, *op.outputs) if shape}
+        products |= dict.fromkeys(works_of(op))
+        if (found := rows_of(op) or pool_of(op)) is not None:
+            rows.add(found)
+    return LayerWork(tuple(products), frozenset(sizes), frozenset(rows))
+
+
+def rows_of(op: OpShape) -> Rows | None:
+    """What one operation sums, normalises or turns into probabilities; None where it does none
+    of these."""
+    name = op.op.removeprefix("aten.")
+    source, output = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
+    if not source or not prod(source):
+        return None
+    if name in _SUMS and op.outputs and op.outputs[0] is not None:
+        outputs = prod(output)
+        return (
+            Rows("sum", outputs, prod(source) // outputs)
+            if outputs and prod(source) % outputs == 0
+            else None
+        )
+    if name in _SOFTMAX:
+        return Rows("softmax", prod(source[:-1]), source[-1])
+    if name in _LAYER_NORM:
+        statistics = (
+            shape_of(op.outputs, 1) if name == "native_layer_norm" else shape_of(op.inputs, 2)
+        )
+        rows = prod(statistics)
+        learned = (1, 2) if name == "native_layer_norm" else (4,)  # weight and bias; weight
+        affine = all(shape_of(op.inputs, place) for place in learned)
+        return (
+            Rows("layer_norm", rows, prod(source) // rows, affine=affine)
+            if statistics and rows
+            else None
+        )
+    if name in _BATCH_NORM and len(source) > 1:
+        training = bool(op.attributes.get("training", op.attributes.get("train", True)))
+        return Rows("batch_norm", source[1], prod(source) // source[1], training=training)
+    return None
+
+
+def works_of(op: OpShape) -> tuple[Work, ...]:
+    """The products of one operation: none, one, or the gradients of a convolution."""
+    output = shape_of(op.outputs, 0)
+    if op.op in CONVOLUTION_GRADIENTS:
+        return _gradients(op)
+    if op.op in CONVOLUTIONS:
+        source, weight, output = map(
+            in_two_dimensions, (shape_of(op.inputs, 0), shape_of(op.inputs, 1), output)
+        )
+        shape = conv_shape(op, source, weight, output)
+        return (Work(shape, inside=_inside(op, source, weight, output)),) if shape else ()
+    if op.op in LINEAR:
+        left = left_factor(op)
+        if not left or not output:
+            return ()
+        onto = op.op in ("aten.addmm", "aten._addmm_activation")
+        return (Work(GemmShape(prod(output[:-1]), output[-1], left[-1]), onto=onto),)
+    if op.op in BATCHED:
+        left = left_factor(op)
+        if len(left) != 3 or len(output) != 3:
+            return ()
+        return (
+            Work(GemmShape(output[1], output[2], left[2], output[0]), onto=op.op == "aten.baddbmm"),
+        )
+    work = _attention(op)
+    return (work,) if work else ()
+
+
+def in_two_dimensions(shape: Shape) -> Shape:
+    """PyTorch runs a 1-D convolution as one of height 1."""
+    return (*shape[:2], 1, *shape[2:]) if len(shape) == 3 else shape
+
+
+def conv_shape(op: OpShape, source: Shape, weight: Shape, output: Shape) -> ConvShape | None:
+    """A 2-d convolution, forward; None for others and transposed ones."""
+    if op.attributes.get("transposed") or not len(source) == len(weight) == len(output) == 4:
+        return None
+    groups = int(str(op.attributes.get("groups", 1)))
+    same = set(integers(op, "stride")) == {1} and source[2:] == output[2:]
+    return ConvShape(output[0], source[1], *output[1:], *weight[2:], groups, same_size=same)
+
+
+def _inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> int | None:
+    share = share_inside(op, source, weight, output)
+    return None if share is None else round(share * output[0] * prod(output[2:]) * prod(weight))
+
+
+def share_inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> float | None:
+    """Taps of a 2-d convolution's filter that fall on the image, of all that paper counts; None
+    when not known."""
+    steps = [integers(op, name) for name in ("stride", "padding", "dilation")]
+    whole = len(source) == len(weight) == len(output) == 4 and all(len(step) == 2 for step in steps)
+    if op.attributes.get("transposed") or not whole:
+        return None
+    share = 1.0
+    for at in (0, 1):
+        stride, pad, dilation = (step[at] for step in steps)
+        size, taps, outs = source[2 + at], weight[2 + at], output[2 + at]
+        hits = sum(
+            0 <= out * stride - pad + tap * dilation < size
+            for out in range(outs)
+            for tap in range(taps)
+        )
+        share *= hits / (outs * taps) if outs and taps else 1.0
+    return share
+
+
+def _gradients(op: OpShape) -> tuple[Work, ...]:
+    """Of a convolution: inputs are grad_output, input and weight. The gradient of the input, at
+    stride 1, is a convolution with the channels exchanged; that of the weight multiplies channels
+    out by filters, summed over all outputs."""
+    grad, source, weight = (in_two_dimensions(shape_of(op.inputs, place)) for place in range(3))
+    forward, strides = conv_shape(op, source, weight, grad), integers(op, "stride")
+    if forward is None:
+        return ()
+    # where none is stated: an output as large as the input has stride 1
+    stride = max(strides) if strides else 1 if source[2:] == grad[2:] else None
+    forward = replace(forward, same_size=stride == 1 and source[2:] == grad[2:])
+    inside = _inside(op, source, weight, grad)
+    mask = (
+        integers(op, "output_mask")
+        or tuple(int(shape is not None) for shape in op.outputs)
+        or (1, 1)
+    )
+    turned = replace(
+        forward,
+        in_channels=forward.out_channels,
+        out_channels=forward.in_channels,
+        out_h=source[2],
+        out_w=source[3],
+    )
+    columns = forward.depth
+    filters = GemmShape(
+        forward.out_channels // forward.groups, columns, forward.pixels, forward.groups
+    )
+    both = (
+        Work(turned, direction="grad_input", forward=forward, stride=stride, inside=inside),
+        Work(filters, direction="grad_weight", forward=forward, stride=stride, inside=inside),
+    )
+    return tuple(work for work, wanted in zip(both, mask, strict=False) if wanted)
+
+
+def _attention(op: OpShape) -> Work | None:
+    name = op.op.removeprefix("aten.").removesuffix("_backward").removesuffix("_forward")
+    if name not in _ATTENTION:
+        return None
+    backward = op.op.endswith("_backward")
+    query, key, value = (shape_of(op.inputs, place + backward) for place in range(3))
+    if not len(query) == len(key) == len(value) == 4:
+        return None
+    return Work(
+        AttentionShape(
+            query[0],
+            query[1],
+            query[2],
+            key[2],
+            query[3],
+            value[3],
+            bool(op.attributes.get("is_causal")),
+            backward,
+        )
+    )
+
+
+NOTHING_KNOWN = LayerWork((), frozenset())
+
+
+def derived_counts(
+    launches: Sequence[tuple[Kernel, Key | None]],
+    ops: Sequence[OpShape],
+    capability: str | None = None,
+) -> dict[int, Derived]:
+    """Launch -> its instructions, for launches of layers with a rule for their kernel.
+
+    ``capability``: of the GPU, "8.0"; kernels whose code differs between architectures have no rule
+    without it.
+    """
+    works = _works(ops)
+    tensors = parameters_of(ops)
+
+    kept: dict[Key | None, dict[_Facts, Derived | None]] = {}
+    found: dict[int, Derived] = {}
+    for number, facts, key in _in_order(launches):
+        if (known := kept.get(key)) is None:
+            known = kept[key] = _known(works.get(_side(key), NOTHING_KNOWN), capability)
+        try:
+            counts = known[facts]
+        except KeyError:
+            counts = known[facts] = _one(
+                _launch(facts), works.get(_side(key), NOTHING_KNOWN), capability
+            )
+        if counts is None and lists_of(facts[0][0]) is not None:
+            counts = over_parameters(_launch(facts), tensors, capability)
+        if counts is not None:
+            found[number] = counts
+    return found
+
+
+def _in_order(
+    launches: Sequence[tuple[Kernel, Key | None]],
+) -> Iterator[tuple[int, _Facts, Key | None]]:
+    """(number, launch, layer and direction), each with what the launches before and after it in its
+    layer say of it."""
+    layers: dict[Key | None, list[Kernel]] = defaultdict(list)
+    for kernel, key in launches:
+        layers[key].append(kernel)
+    reduces = {
+        name: "splitkreduce" in name.lower() for name in {kernel.name for kernel, _ in launches}
+    }
+    for key, kernels in layers.items():
+        kernels.sort(key=attrgetter("launch"))
+        before: _Own | None = None
+        following = chain((reduces[kernel.name] for kernel in kernels[1:]), [False])
+        for kernel, is_reduced in zip(kernels, following, strict=True):
+            own = _own(kernel)
+            yield kernel.launch, (own, is_reduced, before if reduces[kernel.name] else None), key
+            before = own
+
+
+def _launch(facts: _Facts) -> Launch:
+    own, is_reduced, before = facts
+    earlier = None if before is None else _bare(before)
+    return replace(_bare(own), reduced=is_reduced, before=earlier)
+
+
+def _bare(own: _Own) -> Launch:
+    name, grid_x, grid_y, grid_z, block_x, block_y, block_z, cluster_x, cluster_y = own
+    grid = None if grid_x is None else (grid_x, grid_y or 1, grid_z or 1)
+    block = None if block_x is None else (block_x, block_y or 1, block_z or 1)
+    cluster = None if cluster_x is None else (cluster_x, cluster_y or 1)
+    return Launch(name, grid, block, cluster)
+
+
+def _side(key: Key | None) -> Key | None:
+    return (
+        None
+        if key is None
+        else (key[0], "forward" if key[1] in ("forward", "recompute") else "backward")
+    )
+
+
+def _works(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
+    sides: dict[Key | None, list[OpShape]] = defaultdict(list)
+    for op in ops:
+        if op.direction in ("forward", "backward"):
+            sides[op.layer, op.direction].append(op)
+    return {side: layer_work(mine) for side, mine in sides.items()}
+
+
+@lru_cache(maxsize=256)
+def _known(work: LayerWork, capability: str | None) -> dict[_Facts, Derived | None]:
+    """Launch -> its counts in a layer of this work, as far as somebody asked: runs of one model ask
+    for the same again."""
+    return {}
+
+
+def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | None:
+    """The counts of a launch, where all products that its grid fits say the same."""
+    said = {found for product in work.products if (found := derive(launch, product)) is not None}
+    if len({(one.ffma, one.fmul, one.fadd, one.tensor) for one in said}) == 1:
+        return min(said, key=lambda one: one.rule)
+    if said:
+        return None
+    rows = by_rows(launch, work.rows) or pooled(launch, work.rows)
+    return rows or pointwise(launch, recognise(launch.name), work.sizes, capability)
+
+
+def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
+    """Launch -> instructions that perfctl 1.0.0 read from its kernel's code.
+
+    None for a launch with a lower bound, or with arithmetic in other types than fp32 and
+    tensor cores.
+    """
+    launches: dict[int, list[DerivedCount]] = defaultdict(list)
+    for row in rows:
+        launches[row.launch].append(row)
+    found = {}
+    for launch, mine in launches.items():
+        known = {_OF_CODE[row.instruction]: row for row in mine if row.instruction in _OF_CODE}
+        others = {row.instruction for row in mine} - _OF_CODE.keys()
+        if any("at least" in row.rule for row in mine) or any("MMA" not in name for name in others):
+            continue
+        rule = "; ".join(
+            f"{name.upper()} {row.rule.removeprefix(f'{CODE}: ')}" for name, row in known.items()
+        )
+        value = {name: row.value or 0 for name, row in known.items()}
+        found[launch] = Derived(
+            MACHINE_CODE,
+            f"{CODE}: {rule}",
+            value.get("ffma", 0),
+            value.get("fmul", 0),
+            value.get("fadd", 0),
+            value.get("tensor"),
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of the kernel time a run's derived counts of products stand for, and how well their
+    rules are known."""
+
+    share: float
+    """Of the kernel time, 0..1: launches whose multiply-adds a rule gives."""
+    verified: float
+    """Of the time that ``share`` covers, 0..1: launches by rules that were checked
+    against counters."""
+    within: float
+    """Largest error of the verified rules that were used, on 95 of 100 launches."""
+    chips: tuple[str, ...]
+
+
+def coverage(kernels: Iterable[Kernel], derived: Mapping[int, Derived]) -> Coverage | None:
+    """None where no launch has a duration, or no product a rule."""
+    total = ruled = held = 0.0
+    used: dict[str, Verified] = {}
+    for kernel in kernels:
+        took, found = kernel.duration_ns or 0, derived.get(kernel.launch)
+        total += took
+        if found is not None and (found.ffma or found.tensor):
+            ruled += took
+            if (known := verified().get(found.family)) is not None:
+                held += took
+                used[found.family] = known
+    if not ruled:
+        return None
+    chips = tuple(dict.fromkeys(one.chip for one in used.values()))
+    return Coverage(
+        ruled / total, held / ruled, max((one.within for one in used.values()), default=0.0), chips
+    )
+
+
+def as_flops(found: Derived) -> KernelFlops:
+    """The launch's FLOPs by path, all of them derived."""
+    rule = f"{found.rule} ({error_of([found.family])})"
+    nothing = Figure(0, "derived", rule)
+    fp32, tensor = nothing, nothing
+    if found.ffma is not None:
+        lacking = tuple(name for name in ("fmul", "fadd") if getattr(found, name) is None)
+        fp32 = Figure(
+            2 * found.ffma + (found.fmul or 0) + (found.fadd or 0), "derived", rule, missing=lacking
+        )
+    elif found.tensor is not None:  # scaling and sums of the epilogue are in no rule
+        fp32 = missing("not_available", "no rule for what a tensor kernel does beside its products")
+    integer = NO_INTEGER
+    if found.tensor is not None and found.math in INTEGER:  # operations, no FLOPs
+        integer = Figure(found.tensor, "derived", rule)
+    elif found.tensor is not None:
+        tensor = Figure(found.tensor, "derived", rule)
+    parts = (*fp32.missing, *(("fp32",) if fp32.value is None else ()))
+    total = Figure((fp32.value or 0) + (tensor.value or 0), "derived", rule, missing=parts)
+    types = ((found.math, tensor),) if found.math and tensor.value else ()
+    return KernelFlops(fp32, nothing, nothing, tensor, total, types, integer)
+
+
+def as_values(found: Derived) -> dict[str, float | None]:
+    """The launch's instructions under the names of the counters that would have counted them."""
+    values: dict[str, float | None] = {
+        f"sm__sass_thread_inst_executed_op_{name}_pred_on.sum": value
+        for name in ("ffma", "fmul", "fadd")
+        if (value := getattr(found, name)) is not None
+    }
+    if found.tensor is not None:
+        values["sm__ops_path_tensor_src_" + (found.math or "fp16") + ".sum"] = found.tensor
+    return values

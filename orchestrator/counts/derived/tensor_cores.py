@@ -1,0 +1,441 @@
+"""Matrix products, convolutions and fused attention on tensor cores: FLOPs in whole tiles.
+
+A tile is computed whole, and so is each step along the sum. The grid says how tiles lie and how
+often a sum is split. Persistent kernels (cuBLAS and CUTLASS from Hopper on) launch fewer thread
+blocks than there are tiles: there tiles follow from the shape alone. Where orientation, cluster or
+split stay open and matter, there is no rule for the launch. Sources: CUTLASS
+(``GemmIdentityThreadblockSwizzle``, ``implicit_gemm_k_iterations``, the tile scheduler
+of ``sm90``).
+
+Attention has whole tiles of queries by keys, of which a causal mask skips those above its diagonal.
+Backward computes the scores again: five products in place of forward's two. Sources:
+flash-attention (``flash_fwd_kernel.h``, ``flash_bwd_kernel.h``,
+``hopper/mainloop_fwd_sm90_tma_gmma_ws.hpp``), PyTorch (``mem_eff_attention/kernel_forward.h``,
+``kernel_backward.h``). cuDNN's kernels print their tile, not how they treat a mask or
+the gradients.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from math import ceil, prod
+from typing import NamedTuple
+
+from perfctl.orchestrator.counts.derived.records import AttentionShape, Derived, Launch, Work
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid, up
+from perfctl.orchestrator.counts.kernels.names import Algorithm
+
+_NUMBER = r"(?:\(int\))?(\d+)"
+_FLASH_2 = re.compile(rf"flash_(fwd|bwd)_kernel_traits<{_NUMBER}, ?{_NUMBER}, ?{_NUMBER}")
+_C = rf"cute::c<{_NUMBER}>"
+_FLASH_3 = re.compile(
+    rf"collectivemainloop(fwd|bwd)\w*<(?:\(int\))?\d+, ?(?:(?:\(int\))?\d+, ?)*cute::tuple<{_C}, "
+    f"?{_C}, ?{_C} ?>, ?"
+    rf"cute::tuple<{_C}, ?{_C}, ?{_C} ?>, ?(?:{_NUMBER}, ?)?[^<>]*?cutlass::arch::sm\d+, "
+    r"?(?:\(bool\))?(true|false|0|1)"
+)
+_FLAGS = re.compile(
+    r"> ?, ?((?:\(bool\))?(?:true|false|0|1)(?:, ?(?:\(bool\))?(?:true|false|0|1))+)"
+)
+_PACKED = re.compile(r"compute_attn_ws<\w+traits<[^<>]*_t, ?\d+>")
+"""Early kernels for Hopper whose last number is the values' width or the heads packed into
+a tile."""
+_EFFICIENT = re.compile(
+    r"fmha_cutlass([fb])_(f32|f16|bf16)_(?:not)?aligned_(\d+)x(\d+)(?:_(rf|gmem|k\d+))?\w*?_sm(\d+)"
+)
+_CUDNN = re.compile(r"native_sdpa_sm\d+_flash_fprop_\w+?_(\d+)x(\d+)x(\d+)_\d+x\d+x\d+")
+TENSOR_STEP, SIMT_STEP = 32, 8
+"""Along each sum, of memory-efficient attention (``DefaultGemmType::ThreadK``)."""
+
+VOLTA_STEP = 32
+"""Along the sum, of Volta's s884 and h884 kernels, whose names have no step."""
+LONGEST_STEP = 128
+"""Of any kernel: a sum that fills it fills all steps, so that a name without a step does
+not matter."""
+_ALIKE = 0.02
+_PERSISTENT = re.compile(r"nvjet|sm(?:90|1\d\d)_xmma|cutlass3x|gemmuniversal<|stream_?k|segment_k")
+_CLUSTER = re.compile(
+    r"cutlass3x\w*?_\d+x\d+x\d+_(\d+)x(\d+)x\d+_|cgasize(\d+)x(\d+)x|"
+    r"nvjet\w*?_\d+x\d+_\d+x\d+_(\d+)x(\d+)_"
+)
+_NOT_DENSE = re.compile(
+    "grouped_?gemm|groupproblemshape|grouped_|sparse(?:gemm|tensorop)|sptensorop|spgemm|"
+    r"planar_?complex|(?<![a-z])(?:g?c|g?z)\d+gemm"
+)
+"""Several products of unknown shapes, 2:4 sparsity, complex numbers."""
+_THRICE = re.compile(r"3x_?tf32|tf32x3|fast_?f32")
+_SPLIT = re.compile(r"split_?k|segment_k_on|stream_?k")
+_SWIZZLES = (1, 2, 4, 8, 16)
+
+Cover = tuple[int, int, int, int]
+"""Tile sides along rows and columns, and how many tiles are computed along each."""
+
+
+def product(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Products on tensor cores: tiles of the shape x m x n x the sum in whole steps, 2 FLOPs each
+    (3 products for 3xTF32)."""
+    shape = work.shape
+    if not isinstance(shape, GemmShape) or algorithm.family != "gemm":
+        return None
+    return _tiled(launch, algorithm, shape, f"tensor product, {_kind(algorithm)}", shape.k)
+
+
+def is_dense(name: str, algorithm: Algorithm) -> bool:
+    """Whether the rules below may be asked about a kernel of this name, in lower case."""
+    return (
+        algorithm.role == "main"
+        and bool(algorithm.tensor_core)
+        and algorithm.tile is not None
+        and not _NOT_DENSE.search(name)
+    )
+
+
+def _kind(algorithm: Algorithm) -> str:
+    return (
+        algorithm.instruction
+        or algorithm.architecture
+        or algorithm.library
+        or "unknown instruction"
+    )
+
+
+def _tiled(
+    launch: Launch,
+    algorithm: Algorithm,
+    shape: GemmShape,
+    family: str,
+    sum_words: int,
+    deep: int | None = None,
+) -> Derived | None:
+    """``deep``: the sum with its padding where the caller knows it, else whole steps of
+    each part."""
+    said = {}
+    for cover, split in _covers(launch, algorithm, shape):
+        for padded in [deep] if deep is not None else _depths(algorithm, shape.k, split):
+            said[shape.batch * cover[0] * cover[1] * cover[2] * cover[3] * padded] = (
+                cover,
+                split,
+                padded,
+            )
+    if not said or max(said) > min(said) * (1 + _ALIKE):
+        return None
+    macs, (cover, split, padded) = next(iter(said.items()))
+    thrice = 3 if _THRICE.search(launch.name.lower()) else 1
+    done = 2 * macs * thrice
+    times = f"{shape.batch:,} products x " if shape.batch > 1 else ""
+    parts = f" in {split} parts" if split > 1 else ""
+    again = " x 3 TF32 products" if thrice > 1 else ""
+    return Derived(
+        family,
+        f"{times}{cover[2]:,} x {cover[3]:,} tiles of {cover[0]} x {cover[1]} for {shape.m:,} x "
+        f"{shape.n:,} x (sum of {sum_words:,}{parts}, padded to {padded:,}) x 2{again} = {done:,} "
+        "FLOP",
+        tensor=done,
+        math=algorithm.math,
+    )
+
+
+def _depths(algorithm: Algorithm, k: int, split: int) -> list[int]:
+    """The sum as it is computed; both ways to part it, evenly or in whole steps, where
+    they differ."""
+    step = (algorithm.tile or (0, 0, None))[2]
+    if step is None and algorithm.instruction in ("s884", "h884"):
+        step = VOLTA_STEP
+    if step is None:
+        return [k] if k % (LONGEST_STEP * split) == 0 else []
+    part = ceil(k / split)
+    evenly = up(part, step) * (split - 1) + up(max(k - part * (split - 1), 0), step)
+    return list(dict.fromkeys((evenly, up(k, step))))
+
+
+class _Said(NamedTuple):
+    """What a kernel's name says about its grid."""
+
+    cluster: tuple[int, int] | None
+    is_persistent: bool
+    is_split: bool
+    may_round: bool
+
+
+@lru_cache(maxsize=4096)
+def _said(name: str) -> _Said:
+    lowered = name.lower()
+    found = _CLUSTER.search(lowered)
+    sides = [int(side) for side in found.groups() if side] if found else []
+    return _Said(
+        (sides[0], sides[1]) if sides else None,
+        _PERSISTENT.search(lowered) is not None,
+        _SPLIT.search(lowered) is not None,
+        "nvjet" in lowered,
+    )
+
+
+def _covers(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[tuple[Cover, int]]:
+    """(tiles, parts of the sum) that name, grid and cluster allow. cuBLAS works column by column,
+    so the tile's first side lies along the outputs in most kernels. A cluster is computed whole.
+    The launch states its size; only a name states how it lies: cuBLAS's 1x2 is launched as 2x1."""
+    said = _said(launch.name)
+    m, n = (algorithm.tile or (0, 0, None))[:2]
+    cluster = said.cluster or launch.cluster or (1, 1)
+    lies = [((n, m), cluster[::-1]), ((m, n), cluster)]
+    if said.cluster is None and launch.cluster is not None:
+        lies += [((n, m), cluster), ((m, n), cluster[::-1])]
+    for sides, along in lies:
+        whole = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
+        rounded = up(whole[0], along[0]), up(whole[1], along[1])
+        for rows, columns in dict.fromkeys((rounded, whole)) if said.may_round else (rounded,):
+            if said.is_persistent or launch.grid is None:
+                yield (*sides, rows, columns), 1
+            elif (
+                split := parts(launch.grid, rows, columns, shape.batch, said.is_split)
+            ) is not None:
+                yield (*sides, rows, columns), split
+
+
+def parts(
+    grid: Grid, rows: int, columns: int, batch: int = 1, one_dimension: bool = False
+) -> int | None:
+    """How often the sum is split by this grid of rows x columns tiles; None where the grid is not
+    of these tiles.
+
+    Tiles lie in x and y in either order, or swizzled (columns of S tiles side by side), or all in
+    x; z holds products and parts.
+    """
+    x, y, z = grid
+    is_laid = (x * y == rows * columns and 1 in (x, y)) or any(
+        x == a * s and y == ceil(b / s)
+        for a, b in ((rows, columns), (columns, rows))
+        for s in _SWIZZLES
+    )
+    if is_laid and z % batch == 0:
+        return z // batch
+    tiles = rows * columns * batch
+    if x * y * z == tiles:
+        return 1
+    return x // tiles if one_dimension and y == z == 1 and x % tiles == 0 else None
+
+
+def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Forward, and both gradients, as implicit GEMM. The channels of each filter position fill
+    whole steps: CUTLASS pads them so, and where they are whole already all kernels agree."""
+    shape = work.shape
+    if algorithm.family != "conv":
+        return None
+    step = (algorithm.tile or (0, 0, None))[2]
+    gradient = algorithm.direction in ("grad_input", "grad_weight")
+    forward = work.forward if gradient else shape
+    if work.direction != (algorithm.direction if gradient else "forward") or not isinstance(
+        forward, ConvShape
+    ):
+        return None
+    if forward.groups != 1 or not step:
+        return None
+    positions, cutlass = forward.kernel_h * forward.kernel_w, "cutlass" in launch.name.lower()
+    if algorithm.direction == "grad_weight":
+        made = GemmShape(forward.out_channels, forward.depth, forward.pixels)
+        return _tiled(
+            launch, algorithm, made, "tensor convolution, gradient of the weight", forward.pixels
+        )
+    channels, outputs = forward.in_channels, forward.out_channels
+    if gradient:  # with a stride, positions of the filter are skipped
+        if not forward.same_size:
+            return None
+        channels, outputs = outputs, channels
+    if channels % step and not cutlass:
+        return None
+    made = GemmShape(forward.pixels, outputs, positions * channels)
+    family = "tensor convolution, gradient of the input" if gradient else "tensor convolution"
+    return _tiled(launch, algorithm, made, family, made.k, positions * up(channels, step))
+
+
+class _Tile(NamedTuple):
+    """Queries and keys of a tile, and the widths that are computed."""
+
+    family: str
+    m: int
+    n: int
+    width: int
+    value_width: int
+    causal: bool
+
+
+def attention(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Flash attention 1 to 3, memory-efficient attention, and cuDNN's forward without a mask."""
+    shape, name = work.shape, launch.name.lower()
+    if not isinstance(shape, AttentionShape) or algorithm.role != "main":
+        return None
+    if found := _EFFICIENT.search(name):
+        return _efficient(found, algorithm, shape)
+    if not algorithm.tensor_core:
+        return None
+    tile = _flash_2(name, shape) or _flash_3(name, shape) or _cudnn(name, shape)
+    if tile is None or not _grid_fits(launch, shape, tile):
+        return None
+    return _derived(tile, algorithm, shape)
+
+
+def _derived(tile: _Tile, algorithm: Algorithm, shape: AttentionShape) -> Derived:
+    tiles = tiles_of(shape, tile.m, tile.n, tile.causal)
+    both = tile.width, tile.value_width
+    depth = 3 * both[0] + 2 * both[1] if shape.backward else sum(both)
+    done = 2 * shape.batch * shape.heads * tiles * tile.m * tile.n * depth
+    mask = " that the mask leaves" if tile.causal else ""
+    return Derived(
+        f"{tile.family}, {'backward' if shape.backward else 'forward'}",
+        f"{shape.batch * shape.heads:,} heads x {tiles:,} tiles{mask} x {tile.m} x {tile.n} x "
+        f"{depth} x 2 = {done:,} FLOP",
+        tensor=done,
+        math=algorithm.math,
+    )
+
+
+def tiles_of(shape: AttentionShape, m: int, n: int, causal: bool) -> int:
+    """Tiles of m queries by n keys that one head computes; the mask's diagonal ends at the
+    last key."""
+    rows, columns = ceil(shape.queries / m), ceil(shape.keys / n)
+    if not causal:
+        return rows * columns
+    return sum(ceil(max(last, 0) / n) for last in _seen(shape, m))
+
+
+def _seen(shape: AttentionShape, m: int, top_left: bool = False) -> list[int]:
+    """Keys that each row of tiles reaches under a causal mask."""
+    shift = 0 if top_left else shape.keys - shape.queries
+    rows = ceil(shape.queries / m)
+    return [min(min((row + 1) * m, shape.queries) + shift, shape.keys) for row in range(rows)]
+
+
+def _flash_2(name: str, shape: AttentionShape) -> _Tile | None:
+    """``flash_fwd_kernel<Flash_fwd_kernel_traits<width, m, n, ..>, dropout, causal, ..>``, also
+    with split keys."""
+    found = _FLASH_2.search(name)
+    if found is None or (found[1] == "bwd") != shape.backward:
+        return None
+    width, m, n = (int(side) for side in found.groups()[1:])
+    if width < max(shape.width, shape.value_width) or _PACKED.search(name):
+        return None
+    flags = _FLAGS.search(name, found.end())
+    said = (
+        [word.strip().removeprefix("(bool)") in ("true", "1") for word in flags[1].split(",")]
+        if flags
+        else []
+    )
+    at = 0 if "splitkv" in name or "compute_attn" in name else 1
+    causal = said[at] if len(said) > at else shape.causal
+    return _Tile("flash attention", m, n, width, width, causal)
+
+
+def _flash_3(name: str, shape: AttentionShape) -> _Tile | None:
+    """``CollectiveMainloopFwdSm90<stages, cluster, tuple<m, n, width>, value width, type, float,
+    Sm90, causal, ..>``."""
+    found = _FLASH_3.search(name)
+    if found is None or (found[1] == "bwd") != shape.backward:
+        return None
+    m, n, width = int(found[5]), int(found[6]), int(found[7])
+    value_width = int(found[8]) if found[8] else width
+    if width < shape.width or value_width < shape.value_width:
+        return None
+    return _Tile("flash attention 3", m, n, width, value_width, found[9] in ("true", "1"))
+
+
+def _cudnn(name: str, shape: AttentionShape) -> _Tile | None:
+    found = _CUDNN.search(name)
+    if found is None or shape.backward or shape.causal:
+        return None
+    m, n, width = (int(side) for side in found.groups())
+    if width < max(shape.width, shape.value_width):
+        return None
+    return _Tile("cuDNN attention", m, n, width, width, False)
+
+
+def _grid_fits(launch: Launch, shape: AttentionShape, tile: _Tile) -> bool:
+    """Flash attention 2: rows (keys backward) x batch x heads. Others are persistent, or their grid
+    is not known."""
+    if launch.grid is None or tile.family != "flash attention" or "compute_attn" in launch.name:
+        return True
+    heads = shape.batch * shape.heads
+    if shape.backward:  # fewer blocks in x where the order of sums is fixed
+        return launch.grid[1] * launch.grid[2] == heads
+    blocks = ceil(shape.queries / tile.m) * heads
+    return prod(launch.grid) == blocks or (
+        "splitkv" in launch.name and prod(launch.grid) % blocks == 0
+    )
+
+
+def _efficient(found: re.Match[str], algorithm: Algorithm, shape: AttentionShape) -> Derived | None:
+    """``fmha_cutlassF_f16_aligned_64x64_rf_sm80``: both products of a tile of queries by keys, each
+    sum in whole steps.
+
+    The mask begins at the first key. Values lie in one tile as wide as its keys (rf), or in as many
+    as they need (gmem). fp32 takes three TF32 products from Ampere on, and the CUDA cores before.
+    """
+    way, stored, m, n, kind, chip = (
+        *found.groups()[:2],
+        int(found[3]),
+        int(found[4]),
+        found[5],
+        int(found[6]),
+    )
+    if (way == "b") != shape.backward or not kind:
+        return None
+    simt = not algorithm.tensor_core
+    if simt and stored != "f32":
+        return None
+    step = SIMT_STEP if simt else TENSOR_STEP
+    macs = (
+        _backward(shape, m, n, step, int(kind[1:]))
+        if way == "b"
+        else _forward(shape, m, n, step, kind)
+    )
+    if macs is None:
+        return None
+    each = 3 if stored == "f32" and not simt else 1
+    heads = shape.batch * shape.heads
+    unit, times = ("FFMA", 1) if simt else ("FLOP", 2 * each)
+    done = heads * macs * times
+    again = "" if simt else f" x 2{' x 3 TF32 products' if each > 1 else ''}"
+    rule = (
+        f"{heads:,} heads x {macs:,} multiply-adds in tiles of {m} queries x {n} keys{again} = "
+        f"{done:,} {unit}"
+    )
+    made = Derived(
+        f"memory-efficient attention, {'backward' if way == 'b' else 'forward'}, sm{chip}", rule
+    )
+    return replace(made, ffma=done) if simt else replace(made, tensor=done, math=algorithm.math)
+
+
+def _forward(shape: AttentionShape, m: int, n: int, step: int, kind: str) -> int | None:
+    """Multiply-adds of a head: scores, and probabilities by values."""
+    if kind == "rf" and shape.value_width > n:
+        return None
+    values = n if kind == "rf" else up(shape.value_width, n)
+    rows = (
+        _seen(shape, m, top_left=True) if shape.causal else [shape.keys] * ceil(shape.queries / m)
+    )
+    return sum(
+        m * (up(keys, n) * up(shape.width, step) + values * _steps(keys, n, step)) for keys in rows
+    )
+
+
+def _steps(length: int, tile: int, step: int) -> int:
+    """A sum in tiles, the last of which takes only the steps that it needs."""
+    return length // tile * tile + up(length % tile, step)
+
+
+def _backward(shape: AttentionShape, i: int, j: int, step: int, widest: int) -> int | None:
+    """Multiply-adds of a head: scores and their gradients in tiles of i queries by j keys, then
+    gradients of V, Q and K."""
+    if max(shape.width, shape.value_width) > widest:
+        return None
+    total = 0
+    for key in range(0, shape.keys, j):
+        keys = min(j, shape.keys - key)
+        for query in range(key // i * i if shape.causal else 0, shape.queries, i):
+            queries = min(i, shape.queries - query)
+            total += i * j * (up(shape.width, step) + up(shape.value_width, step))
+            total += j * up(queries, step) * (up(shape.value_width, i) + up(shape.width, i))
+            total += i * up(keys, step) * up(shape.width, j)
+    return total

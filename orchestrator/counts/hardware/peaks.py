@@ -1,0 +1,175 @@
+"""Peaks of a device: FLOP/s by path and bytes/s, from the table of devices, its own record,
+or measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from perfctl.orchestrator.counts.hardware import machines
+from perfctl.records.report import Device
+
+MEASURE = "'--peaks measured' measures them on the machine it runs on"
+
+
+PATH_OF = {
+    "fp32": "fp32",
+    "fp64": "fp64",
+    "tf32": "tensor tf32",
+    "bf16": "tensor bf16",
+    "fp16": "tensor fp16",
+}
+"""Precision of a run -> path of its peak."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachePeak:
+    """Bytes/s of one cache."""
+
+    bandwidth: float
+    source: str
+    """In words: "128 B x 108 SMs x 1410 MHz"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """FLOP/s (1 multiply-add = 2) and bytes/s of one device, with their source."""
+
+    device: str
+    source: str
+    """In words: "published figures of the A100 SXM4 80 GB", "measured on 2026-11-20"."""
+    kind: str
+    """published, derived (units x clock of the device's own record), measured, or none."""
+    flops: Mapping[str, float] = field(default_factory=dict)
+    """path ("fp32", "fp64", "fp16", "tensor tf32", ...) -> FLOP/s, dense. Unknown paths
+    are missing."""
+    bandwidth: float | None = None
+    reason: str | None = None
+    """Why there are no peaks, and what helps; None if there are."""
+    caches: Mapping[str, CachePeak] = field(default_factory=dict)
+    """Counter of L1's or L2's bytes -> its roof; "L1" and "L2" for any other counter of
+    that level."""
+
+    def cache(self, level: str, counter: str | None) -> CachePeak | None:
+        """The roof of a level for bytes that ``counter`` counted: the report's own, else the
+        table's; None if unknown."""
+        return self.caches.get(counter or "") or self.caches.get(level)
+
+    @property
+    def known(self) -> bool:
+        return bool(self.flops)
+
+    def ridge(self, path: str) -> float | None:
+        """FLOPs per byte at which the roofs of ``path`` and memory meet; None if one is
+        not known."""
+        peak = self.flops.get(path)
+        return peak / self.bandwidth if peak and self.bandwidth else None
+
+
+def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
+    """Peaks of a run's device: measured ones of the same name, else from the table, else from its
+    own record."""
+    name = (device.name or device.kind) if device else "a device that no record names"
+    mine = {item.device: item for item in measured}
+    if name in mine:
+        return mine[name]
+    if mine:
+        return Peaks(
+            name, "", "none", reason=f"peaks were measured on {', '.join(mine)}, not on {name}"
+        )
+    if device is None:
+        return Peaks(name, "", "none", reason="no record says which device it was")
+    if device.kind == "cpu":
+        return Peaks(name, "", "none", reason=f"the table of devices has no CPUs; {MEASURE}")
+    if (gpu := machines.find(device.name)) is not None:
+        said = f"published figures of the {gpu.name}, dense"
+        return Peaks(
+            name, said, "published", machines.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9
+        )
+    return _derived(name, device)
+
+
+def with_caches(peaks: Peaks, device: Device | None, per_cycle: Mapping[str, float]) -> Peaks:
+    """``peaks`` with the roofs of L1 and L2: bytes in a cycle x clock, at the clock that the FLOP
+    peaks are for.
+
+    per_cycle: counter -> bytes that the chip moves in a cycle, as its report states. Where it does
+    not: L1 from the compute capability, L2 from the product (both in gpus.json). Empty where the
+    clock is not known, and for CPUs.
+    """
+    gpu = machines.find(device.name) if device is not None else None
+    clock = (
+        gpu.boost_mhz * 1e6
+        if gpu
+        else device.clock_hz
+        if device is not None and device.kind == "gpu"
+        else None
+    )
+    if not peaks.known or not clock or device is None:
+        return peaks
+    at = f"{clock / 1e6:.0f} MHz"
+    found = {
+        counter: CachePeak(most * clock, f"{most:,.0f} B per cycle by the report x {at}")
+        for counter, most in per_cycle.items()
+    }
+    chip = machines.architecture(gpu.capability if gpu else device.compute_capability)
+    sms = gpu.sms if gpu else device.sm_count
+    if chip is not None and chip.l1_bytes and sms:
+        found["L1"] = CachePeak(
+            chip.l1_bytes * sms * clock, f"{chip.l1_bytes} B x {sms} SMs x {at}"
+        )
+    if gpu is not None and gpu.l2_bytes_per_cycle:
+        most = gpu.l2_bytes_per_cycle
+        found["L2"] = CachePeak(most * clock, f"{most:,} B per cycle, reads x {at}")
+    return replace(peaks, caches=found)
+
+
+def _derived(name: str, device: Device) -> Peaks:
+    """From SMs x clock of the record, for the paths that all chips of the compute capability share.
+
+    No roof is chosen among several products that the name may mean: they differ by up to a third.
+    """
+    chip = machines.architecture(device.compute_capability)
+    sliced = machines.is_sliced(device.name)
+    if chip is None or not device.sm_count or not device.clock_hz or sliced:
+        may_be = [gpu.name for gpu in machines.candidates(device.name)]
+        part = (
+            "a laptop GPU, whose clock its maker sets,"
+            if machines.of_laptop(device.name)
+            else "a slice of a GPU,"
+        )
+        why = (
+            f"{name} is "
+            f"{f'{part} so its peaks are not known' if sliced else 'not in the table of devices'}"
+        )
+        if device.name is None:
+            why = "no record names the GPU"
+        if may_be:
+            why = f'"{name}" may be {", ".join(may_be[:-1])} or {may_be[-1]}, whose peaks differ'
+        return Peaks(name, "", "none", reason=f"{why} (docs/devices.md); {MEASURE}")
+    cycles = device.sm_count * device.clock_hz
+    flops = {"fp32": chip.fp32 * cycles, "fp64": chip.fp64 * cycles}
+    if chip.fp16 is not None:
+        flops["fp16"] = chip.fp16 * cycles
+    is_amd = chip.capability.startswith("gfx")
+    units, kind = (
+        ("CUs", device.compute_capability) if is_amd else ("SMs", f"CC {device.compute_capability}")
+    )
+    said = (
+        f"{device.sm_count} {units} x {device.clock_hz / 1e6:.0f} MHz of the run's own record, "
+        f"{kind}"
+    )
+    return Peaks(
+        name, f"{said}; tensor peaks are not known", "derived", flops, device.memory_bandwidth_bps
+    )
+
+
+def read_measured(record: Mapping[str, Any]) -> Peaks:
+    """From the JSON of ``python -m perfctl.workloads.run.peaks``. Raises KeyError or TypeError."""
+    flops = {str(path): float(value) for path, value in record["flops"].items()}
+    day, threads = str(record["at"])[:10], record.get("threads")
+    how = f"measured on {day}: large matrix products and a triad" + (
+        f", {threads} threads" if threads else ""
+    )
+    return Peaks(str(record["device"]), how, "measured", flops, float(record["bandwidth_bps"]))

@@ -1,0 +1,92 @@
+"""What kind of work an operation or a kernel is: one table of rules, tried in order.
+
+Dispatcher names decide for operations, families for kernels; time that no rule knows counts
+as "other".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+
+from perfctl.orchestrator.counts.kernels.names import Patterns, family
+from perfctl.records.run import Run
+
+CATEGORIES = (
+    "convolution",
+    "GEMM",
+    "RNN",
+    "normalisation",
+    "elementwise",
+    "reduction",
+    "memory",
+    "copy",
+    "optimizer",
+    "other",
+)
+
+FAMILIES = {
+    "conv": "convolution",
+    "winograd": "convolution",
+    "fft": "convolution",
+    "depthwise": "convolution",
+    "gemm": "GEMM",
+    "attention": "GEMM",
+    "rnn": "RNN",
+    "norm": "normalisation",
+    "elementwise": "elementwise",
+    "softmax": "reduction",
+    "pool": "reduction",
+    "reduction": "reduction",
+    "layout": "memory",
+    "copy": "memory",
+    "collective": "copy",
+    "optimizer": "optimizer",
+}
+"""Family of a kernel -> kind of work. "copy" kernels move memory on the device; transfers are
+no kernels."""
+
+_OPERATIONS = Patterns("operations.csv")
+"""What torch.compile fuses (pointwise work, normalisation and reductions in one loop) counts as
+elementwise: products and convolutions stay operations of their own."""
+_AROUND = re.compile(
+    "^(autograd::engine::evaluate_function: |torch::autograd::|aten::|torchvision::|c10::|"
+    "autograd::)+"
+)
+
+
+@lru_cache(maxsize=65536)
+def operation(name: str) -> str:
+    """Kind of work of a framework operation ("aten::addmm", "autograd::engine::evaluate_function:
+    AddmmBackward0")."""
+    bare = _AROUND.sub("", name).lower()
+    return next(
+        (kind for kind, pattern in _OPERATIONS.of("operation") if pattern.search(bare)), "other"
+    )
+
+
+def kernel(name: str) -> str:
+    """Kind of work of a kernel, by its family."""
+    return FAMILIES.get(family(name) or "", "other")
+
+
+def times(run: Run) -> Mapping[str, float] | None:
+    """Kind of work -> ns over the whole report: kernels and copies of a GPU, else self time of
+    operations on the CPU.
+
+    None where the report times neither.
+    """
+    found = dict.fromkeys(CATEGORIES, 0.0)
+    if run.report.kernels:
+        for one in run.report.kernels:
+            found["optimizer" if one.direction == "optimizer" else kernel(one.name)] += (
+                one.duration_ns or 0
+            )
+        for moved in run.report.copies:
+            found["memory" if moved.kind == "memset" else "copy"] += moved.duration_ns or 0
+        return found
+    for item in run.report.operations:
+        kind = "optimizer" if item.direction == "optimizer" else operation(item.name)
+        found[kind] += item.self_cpu_ns or 0
+    return found if any(found.values()) else None

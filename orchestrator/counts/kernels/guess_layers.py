@@ -1,0 +1,388 @@
+"""Which layer launched a kernel, guessed: for reports without any range, of a network whose layers
+are known.
+
+Kernels that multiply matrices run in the order of the network's layers, step after step. The guess
+is the best path (Viterbi) over the layers of a step by what kernel names say (family, direction)
+and how many outputs their tiles cover. A poor alignment is no guess at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Gap, Kernel
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.float64]
+    Places = npt.NDArray[np.int64]
+
+Placed = tuple[int | None, int]
+GRADIENTS = ("grad_input", "grad_weight")
+_BAD, _FITS, _SURE = -4.0, 1.0, 2.0
+_HINT = 0.5
+_LOOSE, _PADDED = 4.0, 16.0
+"""How much larger a grid, and the area under all tiles, may be than the shape asks for."""
+_LETTERS = {"forward": "tn", "grad_input": "nn", "grad_weight": "nt"}
+"""Operands that BLAS transposes in the products of a Linear layer, as torch calls it."""
+
+SKIP = 1.5
+"""Lost for each item that is skipped."""
+AGAIN = 0.75
+"""Lost when an item takes one more element."""
+LATE = 0.5
+"""Lost for each item that the very first element is past, up to MOST."""
+MOST = 3.0
+LEAVE = 2.0
+"""Lost when an element is given to no item."""
+
+HEAVY = frozenset({"conv", "winograd", "fft", "depthwise", "gemm", "rnn", "attention"})
+"""Families whose kernels are aligned; all others belong to no layer by guess."""
+ENOUGH = 0.9
+"""Of the aligned kernels that must fit, and of a step's layers that must be found in every
+whole step."""
+LONGEST = 60_000_000
+"""Kernels x layers of one alignment: 10 s and 300 MB."""
+
+
+class LayerItem(NamedTuple):
+    """One layer in one direction, as the step should come to it."""
+
+    layer: str
+    direction: str
+    families: frozenset[str]
+    outputs: int | None
+    product: tuple[int, int] | None
+    """Rows and columns of the product that it is; None when its shape does not follow."""
+
+
+def items_of(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
+    """The layers of one step, in order; of a layer's two gradients ``first`` is first."""
+    last = {call.layer: call.position or 0 for call in calls if call.direction == GRADIENTS[0]}
+
+    def place(call: LayerCall) -> tuple[int, bool]:
+        own = call.position or 0
+        return last.get(
+            call.layer, own
+        ) if call.direction in GRADIENTS else own, call.direction != first
+
+    wanted = ("forward", "recompute", *GRADIENTS, "backward")
+    return [
+        LayerItem(
+            call.layer,
+            call.direction,
+            _families(call.kind),
+            call.output_elements // call.calls if call.output_elements else None,
+            _product(call),
+        )
+        for call in sorted(calls, key=place)
+        if call.macs and call.layer and call.direction in wanted
+        for _ in range(call.calls)
+    ]
+
+
+def _product(call: LayerCall) -> tuple[int, int] | None:
+    """Of a product with a weight: its two sides without the one that is summed over, where the
+    parameters tell them."""
+    if not (call.macs and call.output_elements and call.parameters):
+        return None
+    outputs, depth = call.output_elements // call.calls, call.macs // call.output_elements
+    linear = _families(call.kind) == {"gemm"}
+    columns: list[int] = []
+    if call.direction == "forward":
+        columns = [
+            call.parameters // side
+            for side in (depth + 1, depth)
+            if side and not call.parameters % side
+        ][:1]
+    elif call.direction == "grad_input" and linear and depth and not call.parameters % depth:
+        columns = [call.parameters // depth - 1, call.parameters // depth]  # with a bias, without
+    elif call.direction == "grad_weight" and linear and call.parameters > outputs:
+        rows = call.parameters - outputs
+        return None if outputs % rows else (rows, outputs // rows)
+    side = next((side for side in columns if side > 0 and not outputs % side), None)
+    return (outputs // side, side) if side else None
+
+
+def _families(kind: str) -> frozenset[str]:
+    words = {
+        "conv": ("conv", "winograd", "fft", "depthwise"),
+        **dict.fromkeys(("lstm", "gru", "rnn"), ("rnn",)),
+    }
+    words["attention"] = ("attention",)
+    return frozenset(
+        ("gemm", *next((found for word, found in words.items() if word in kind.lower()), ()))
+    )
+
+
+def fits(
+    launches: Sequence[Kernel], items: Sequence[LayerItem], known: Mapping[str, Algorithm]
+) -> list[list[float]]:
+    """How well each launch fits each item; launches alike share a row."""
+    alike = {
+        (kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z): kernel for kernel in launches
+    }
+    rows = {
+        key: [_fit(kernel, known[kernel.name], item) for item in items]
+        for key, kernel in alike.items()
+    }
+    return [rows[kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z] for kernel in launches]
+
+
+def _fit(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
+    if algorithm.family not in item.families:
+        return _BAD
+    score = _FITS
+    if algorithm.direction is not None and item.direction in ("forward", *GRADIENTS):
+        score += _SURE if algorithm.direction == item.direction else _BAD
+    letters = re.search(r"_(nn|nt|tn|tt)(?![a-z])", kernel.name)
+    if item.families == {"gemm"} and letters and item.direction in _LETTERS:
+        score += _HINT if letters[1] == _LETTERS[item.direction] else -2 * _HINT
+    return score + _shape(kernel, algorithm, item)
+
+
+def _shape(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
+    if algorithm.tile is None or kernel.grid_x is None or not item.outputs:
+        return 0.0
+    m, n, _ = algorithm.tile
+    flat = kernel.grid_x * (kernel.grid_y or 1)
+    blocks = {flat, flat * (kernel.grid_z or 1)}  # the third side may be split-K or a batch
+    if item.product is not None:
+        wanted = {
+            ceil(item.product[0] / a) * ceil(item.product[1] / b) for a, b in ((m, n), (n, m))
+        }
+        if wanted & blocks:
+            return _SURE
+        return (
+            0.0
+            if any(w / _LOOSE <= block <= w * _LOOSE for w in wanted for block in blocks)
+            else _BAD
+        )
+    ratios = [block * m * n / item.outputs for block in blocks]
+    if any(0.99 <= ratio <= 1.5 for ratio in ratios):
+        return _FITS
+    return 0.0 if any(0.99 <= ratio <= _PADDED for ratio in ratios) or flat <= 2 else _BAD
+
+
+def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
+    """(score, item of each element or None): items come in order, and after the last the
+    first again.
+
+    ``fits[element][item]`` is gained when they are put together. The path may begin and
+    end anywhere.
+    """
+    import numpy as np
+
+    count = len(fits[0])
+    place = np.arange(count)
+    rows = {id(row): np.asarray(row, float) for row in fits}
+    score = np.zeros(count)  # of the first element: set below
+    """Best score of all paths whose last item is this one."""
+    came = np.empty((len(fits), count), np.int32)
+    left = np.empty((len(fits), count), bool)
+    for number, row in enumerate(fits):
+        gain = rows[id(row)]
+        from_before, before = _further(score, place)
+        # From any item over the end of the step to an item: all those between are skipped.
+        ends = score + SKIP * place
+        last = int(ends.argmax())
+        over = ends[last] - SKIP * (count - 1 + place)
+        options = np.stack([from_before, score - AGAIN, over])
+        if not number:
+            options[:] = -np.minimum(LATE * place, MOST)
+        choice = options.argmax(axis=0)
+        moved = options[choice, place] + gain
+        stay = score - LEAVE
+        left[number] = stay > moved
+        came[number] = np.where(
+            left[number], place, np.stack([before, place, np.full(count, last)])[choice, place]
+        )
+        score = np.where(left[number], stay, moved)
+    at = int(score.argmax())
+    total = float(score[at])
+    path: list[int | None] = []
+    for number in range(len(fits) - 1, -1, -1):
+        path.append(None if left[number, at] else at)
+        at = int(came[number, at])
+    return total, path[::-1]
+
+
+def _further(score: Numbers, place: Places) -> tuple[Numbers, Places]:
+    """For each item, the best score of a path from an earlier one, and from which."""
+    import numpy as np
+
+    lifted = score + SKIP * place
+    best = np.maximum.accumulate(lifted)
+    risen = np.concatenate([[True], lifted[1:] > best[:-1]])
+    origin = np.maximum.accumulate(np.where(risen, place, 0))
+    value = np.concatenate([[-np.inf], best[:-1] - SKIP * (place[1:] - 1)])
+    return value, np.concatenate([[0], origin[:-1]])
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """The kernels with guessed layers and steps, or as they were."""
+
+    kernels: tuple[Kernel, ...]
+    guessed: int
+    steps: int
+    gaps: tuple[Gap, ...]
+
+
+def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
+    """Layers, directions and steps of launches by order and shape; ``calls`` are pen and paper of
+    one step.
+
+    Nothing is guessed where any launch has a layer already, and where the kernels do not fit
+    the network.
+    """
+    given = tuple(kernels)
+    if any(kernel.layer is not None for kernel in given):
+        return _none(
+            given,
+            "some launches have layers that were seen, and guesses are never mixed with these",
+        )
+    order = sorted(
+        range(len(given)), key=lambda index: (given[index].start_ns or 0, given[index].launch)
+    )
+    known = {name: recognise(name) for name in {kernel.name for kernel in given}}
+    heavy = {
+        name
+        for name, algorithm in known.items()
+        if algorithm.family in HEAVY and algorithm.role == "main"
+    }
+    main = [index for index in order if given[index].name in heavy]
+    orders = [items_of(calls, first) for first in GRADIENTS]
+    if not main or not orders[0]:
+        lacking = (
+            "no layer that multiplies" if main else "no kernel of a known family that multiplies"
+        )
+        return _none(given, f"there is {lacking}")
+    if len(main) * len(orders[0]) > LONGEST:
+        return _none(
+            given, f"{len(main)} launches on {len(orders[0])} layers are too many to align"
+        )
+    launches = [given[index] for index in main]
+    scored = [viterbi(fits(launches, items, known)) for items in orders]
+    best = max(range(len(orders)), key=lambda number: scored[number][0])
+    items, (_, path) = orders[best], scored[best]
+    # of each launch: a new one begins where the path goes back to an earlier item
+    steps: list[int] = []
+    before = -1
+    for item in path:
+        steps.append((steps[-1] if steps else 0) + (item is not None and item < before))
+        before = before if item is None else item
+    if reason := _doubt(path, steps, len(items)):
+        return _none(given, reason)
+    directed = scored[0][0] != scored[1][0]
+    return _guessed(
+        given,
+        order,
+        dict(zip(main, zip(path, steps, strict=True), strict=True)),
+        items,
+        known,
+        directed,
+    )
+
+
+def _none(kernels: tuple[Kernel, ...], reason: str) -> Guess:
+    return Guess(
+        kernels, 0, 0, (Gap("kernel.layer", "not_available", f"no layers were guessed: {reason}"),)
+    )
+
+
+def _items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[int]]:
+    held: defaultdict[int, set[int]] = defaultdict(set)
+    for item, step in placed:
+        if item is not None:
+            held[step].add(item)
+    return held
+
+
+def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str | None:
+    placed = sum(item is not None for item in path)
+    if placed < ENOUGH * len(path):
+        return (
+            f"only {placed} of {len(path)} kernels that multiply fit the network's layers in order "
+            "and shape"
+        )
+    held = _items_by_step(zip(path, steps, strict=True))
+    whole = sorted(held)[1:-1] or sorted(held)  # the first and the last may have been cut off
+    poor = [len(held[step]) for step in whole if len(held[step]) < ENOUGH * count]
+    return (
+        f"{len(poor)} of {len(whole)} steps miss layers: {min(poor)} of {count} were found in one"
+        if poor
+        else None
+    )
+
+
+def _guessed(
+    given: tuple[Kernel, ...],
+    order: Sequence[int],
+    placed: dict[int, Placed],
+    items: Sequence[LayerItem],
+    known: dict[str, Algorithm],
+    directed: bool,
+) -> Guess:
+    found = list(given)
+    steps = {step for _, step in placed.values()}
+    held = _items_by_step(placed.values())
+    whole = sorted(step for step in held if len(held[step]) >= ENOUGH * len(items))
+    numbers = {step: number for number, step in enumerate(whole)}
+    for index, (item, step) in _with_helpers(given, order, placed, known).items():
+        layer = direction = source = None
+        if item is not None:
+            layer, direction, source = items[item].layer, items[item].direction, "guessed"
+            # names and shapes say nothing about which of the two it is
+            if not directed and direction in GRADIENTS:
+                direction = "backward"
+        at = numbers.get(step)
+        found[index] = found[index]._replace(
+            layer=layer, direction=direction, step=at, layer_source=source
+        )
+    guessed = sum(kernel.layer is not None for kernel in found)
+    cut = (
+        f" ({len(steps) - len(whole)} cut-off ones are in no figure per step)"
+        if len(steps) > len(whole)
+        else ""
+    )
+    what = f"the layers of {guessed} of {len(found)} launches, and {len(whole)} steps{cut}"
+    reason = (
+        f"{what}, were guessed by order and shape against the network's layers; no range was seen"
+    )
+    return Guess(tuple(found), guessed, len(whole), (Gap("kernel.layer", "ambiguous", reason),))
+
+
+def _with_helpers(
+    given: Sequence[Kernel],
+    order: Sequence[int],
+    placed: dict[int, Placed],
+    known: dict[str, Algorithm],
+) -> dict[int, Placed]:
+    nothing: Placed = (None, -1)
+    before = list(accumulate(order, lambda last, index: placed.get(index, last), initial=nothing))[
+        1:
+    ]
+    found: dict[int, Placed] = {}
+    following = nothing
+    for index, previous in zip(reversed(order), reversed(before), strict=True):
+        if index in placed:
+            found[index] = following = placed[index]
+            continue
+        algorithm = known[given[index].name]
+        found[index] = (None, previous[1] if previous[1] >= 0 else following[1])
+        if algorithm.family in HEAVY and algorithm.role in ("reduction", "epilogue"):
+            found[index] = previous
+        elif algorithm.family in HEAVY and algorithm.role in ("transform", "offsets"):
+            found[index] = previous if "output" in given[index].name.lower() else following
+    return found

@@ -1,0 +1,1 @@
+"""What the formulas require: FLOPs, bytes and memory, before anything runs."""

@@ -1,0 +1,513 @@
+"""FLOPs on paper: shapes in, one row for each layer and direction out.
+
+All operations of a torch.nn layer form one row per direction. A functional operation is a row of
+its parent module, with its own name as kind. An operation without a formula is a row whose ``macs``
+is None and whose formula says so.
+
+Work by type says which type the inputs of each product have, as the tensor cores or CUDA cores
+take them.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+
+from perfctl.orchestrator.estimate.flops import formulas, leading
+from perfctl.orchestrator.estimate.flops.formulas import (
+    ADDED,
+    CONVOLUTIONS,
+    FUSED,
+    Formula,
+    Part,
+    integer,
+    shape_of,
+    tensors_of,
+)
+from perfctl.records.paper import LayerCall, OpShape
+
+SHORT = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
+    "complex128": "fp64",
+    "complex64": "fp32",
+    "complex32": "fp16",
+}
+"""torch's name -> the name of the precision; complex numbers are pairs of real ones."""
+UNKNOWN = "not known"
+_WIDTH = {"fp8": 1, "fp16": 2, "bf16": 2, "fp32": 3, "fp64": 4}
+CAST = "aten._to_copy"
+_TF32 = (
+    *CONVOLUTIONS,
+    "aten.convolution_backward",
+    "aten.convolution_backward_overrideable",
+    "torchvision.deform_conv2d",
+    "torchvision._deform_conv2d_backward",
+    *(f"perfctl.{kind}{side}" for kind in ("lstm", "gru", "rnn") for side in ("", "_backward")),
+    "aten.mm",
+    "aten.bmm",
+    "aten.matmul",
+    "aten.linear",
+    "aten.linear_backward",
+    "aten.addmm",
+    "aten.addmm_",
+    "aten._addmm_activation",
+    "aten.baddbmm",
+    "aten.baddbmm_",
+    "aten.addbmm",
+    "aten.addbmm_",
+    "aten._euclidean_dist",
+)
+"""Products of float32 that cuBLAS and cuDNN run on TF32 where it is allowed. Not: attention, whose
+kernels ignore the switch, products with a vector, sparse products.
+https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices"""
+
+
+def _read_operations() -> dict[str, dict[str, Formula]]:
+    """Group -> operation -> formula, from operations.csv; a name without a namespace is one
+    of aten."""
+    groups: dict[str, dict[str, Formula]] = defaultdict(dict)
+    lines = Path(__file__).with_name("operations.csv").read_text(encoding="utf-8").splitlines()
+    for group, function, factor, operations in csv.reader(lines[1:]):
+        formula = getattr(formulas, function, None) or getattr(leading, function)
+        names = (name if "." in name else f"aten.{name}" for name in operations.split())
+        groups[group].update(dict.fromkeys(names, formula(int(factor)) if factor else formula))
+    return groups
+
+
+OPERATIONS = _read_operations()
+PRODUCTS, NORMS, POOLING, SAMPLING = (
+    OPERATIONS[group] for group in ("products", "norms", "pooling", "sampling")
+)
+MOVES = tuple(name.removeprefix("aten.") for name in OPERATIONS["moves"])
+"""aten operations that move, draw or choose values: bytes, and no FLOPs."""
+TABLE: dict[str, Formula] = {
+    name: formula for group in OPERATIONS.values() for name, formula in group.items()
+}
+TABLE |= {f"optim.{name}": formulas.step for name in formulas.WORK}
+
+
+def formula_for(op: OpShape) -> Formula | None:
+    """The formula of an operation; None when it has none: its FLOPs are unknown, not 0."""
+    if op.op in TABLE:
+        return TABLE[op.op]
+    if op.op.startswith(("aten._foreach_", "aten._amp_foreach")):
+        return formulas.each_tensor
+    return formulas.per_output(1) if op.attributes.get("pointwise") else None
+
+
+FRIENDLY = {
+    "addmm": "linear",
+    "mm": "matmul",
+    "bmm": "matmul",
+    "baddbmm": "matmul",
+    "mv": "matmul",
+    "dot": "matmul",
+    "native_batch_norm": "batch_norm",
+    "cudnn_batch_norm": "batch_norm",
+    "_native_batch_norm_legit": "batch_norm",
+    "_batch_norm_with_update": "batch_norm",
+    "native_layer_norm": "layer_norm",
+    "native_group_norm": "group_norm",
+    "max_pool2d_with_indices": "max_pool2d",
+    "max_pool3d_with_indices": "max_pool3d",
+    "_softmax": "softmax",
+    "_log_softmax": "log_softmax",
+    "_safe_softmax": "softmax",
+    "_to_copy": "to",
+    "nll_loss_forward": "nll_loss",
+    "nll_loss2d_forward": "nll_loss",
+    "_adaptive_avg_pool2d": "adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d": "adaptive_avg_pool3d",
+    "native_dropout": "dropout",
+}
+
+SHOWN_TERMS = 4
+
+
+_Key = tuple[str, str, str]
+_Parts = list[tuple[OpShape, Part]]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over layer calls."""
+
+    JSON_KEYS = ("*", "at_least")
+
+    macs: int
+    flops: int
+    elementwise_flops: int
+    unknown: tuple[tuple[str, int], ...]
+    """What is not counted: (operation without a formula, calls)."""
+
+    @property
+    def at_least(self) -> bool:
+        """Whether the sums are lower bounds, because something is not counted."""
+        return bool(self.unknown)
+
+    def __str__(self) -> str:
+        """ "at least 10 MAC = 20 FLOP"."""
+        return f"{'at least ' if self.at_least else ''}{self.macs:,} MAC = {self.flops:,} FLOP"
+
+
+def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
+    """The rows of all operations, in the order of the network, forward before backward."""
+    rows: dict[_Key, _Parts] = {}
+    unknown: dict[_Key, list[OpShape]] = {}
+    operators = set()
+    for op in ops:
+        if op.attributes.get("row"):
+            operators.add(op.layer)
+        named = {"forward": "recompute"} if op.attributes.get("recompute") else {}
+        formula = parts_of(op)
+        if formula is None:
+            key = (op.layer, friendly(op.op, op), named.get(op.direction, op.direction))
+            unknown.setdefault(key, []).append(op)
+        for part in formula or ():
+            key = (op.layer, kind_of(op) + part.label, named.get(part.direction, part.direction))
+            rows.setdefault(key, []).append((op, part))
+    owners = _owners(rows)
+    calls = [_layer_call(key, parts, owners) for key, parts in rows.items()]
+    calls += [_unknown_call(key, group) for key, group in unknown.items()]
+    calls += _unseen_forward([call for call in calls if call.layer not in operators])
+    return tuple(sorted(calls, key=lambda call: call.position if call.position is not None else 0))
+
+
+def parts_of(op: OpShape) -> tuple[Part, ...] | None:
+    """The parts of an operation; None where it has no formula, or one that does not fit
+    these shapes."""
+    formula = formula_for(op)
+    if formula is None or "missed" in op.attributes:
+        return None
+    try:
+        parts = formula(op)
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return None
+    return tuple(formulas.as_real_work(op, part) for part in parts)
+
+
+UNSEEN = "forward of "
+"""Start of the kind of a row that stands for a forward that was not seen."""
+
+
+def _unseen_forward(calls: Sequence[LayerCall]) -> list[LayerCall]:
+    """A layer whose backward multiplies while its forward does not: its forward was not
+    seen whole."""
+    work: dict[str, Counter[str]] = defaultdict(Counter)
+    named = set()
+    for call in calls:
+        side = "backward" if call.direction in BACKWARD else call.direction
+        work[call.layer][side] += call.macs or 0
+        if call.macs is None and side == "forward":
+            named.add(call.layer)
+    found = []
+    for layer, sides in work.items():
+        if not sides["backward"] or sides["forward"] or sides["recompute"] or layer in named:
+            continue
+        first = min(
+            (call for call in calls if call.layer == layer), key=lambda call: call.position or 0
+        )
+        why = f"forward was not seen, though backward has {sides['backward']:,} multiply-adds"
+        row = first._replace(
+            kind=f"{UNSEEN}{layer or 'the model'}", direction="forward", formula=why, parameters=0
+        )
+        row = row._replace(macs=None, flops=None, elementwise_flops=None, calls=1)
+        found.append(row._replace(read_bytes=0, write_bytes=0, output_elements=0))
+    return found
+
+
+def integer_macs(ops: Iterable[OpShape]) -> int:
+    """Multiply-adds of integers, which are no FLOPs."""
+    return sum(
+        formulas.integer_products(op) * op.calls for op in ops if formula_for(op) is not None
+    )
+
+
+def on_paper(op: OpShape) -> OpShape:
+    """The operation with its attention backend left open: the device chooses it, not the model."""
+    return (
+        replace(op, attributes={**op.attributes, "backend": "any"})
+        if "backend" in op.attributes
+        else op
+    )
+
+
+def fused_only(call: LayerCall) -> bool:
+    """True for work that only a fused kernel does: attention's scores, computed again
+    in backward."""
+    return call.kind.endswith(FUSED)
+
+
+def totals(calls: Iterable[LayerCall], directions: Sequence[str]) -> Totals:
+    """Sums over the rows in these directions. Rows without a formula are listed, not counted."""
+    mine = [call for call in calls if call.direction in directions]
+    unknown: Counter[str] = Counter()
+    for call in mine:
+        if call.macs is None:
+            unknown[call.kind] += call.calls
+    macs = sum(call.macs or 0 for call in mine)
+    return Totals(
+        macs,
+        2 * macs,
+        sum(call.elementwise_flops or 0 for call in mine),
+        tuple(sorted(unknown.items())),
+    )
+
+
+BACKWARD = ("grad_input", "grad_weight", "grad_bias", "backward")
+"""Directions that make up the backward pass; recomputation is counted apart."""
+
+
+def kind_of(op: OpShape) -> str:
+    """Class of the layer, or the name of a functional operation."""
+    functional = op.attributes.get("functional")
+    return friendly(str(functional), op) if functional else op.kind
+
+
+def friendly(name: str, op: OpShape) -> str:
+    """aten.addmm -> linear, aten.convolution -> conv2d, aten.relu_ -> relu."""
+    space, _, bare = name.rpartition(".")
+    if space not in ("aten", "perfctl"):
+        return name
+    if bare.startswith("convolution"):
+        rank = (
+            len(shape_of(op.inputs, 2 if op.op.startswith("aten.convolution_backward") else 1)) - 2
+        )
+        return f"conv{rank}d" if rank > 0 else "convolution"
+    bare = FRIENDLY.get(bare, bare)
+    if bare.startswith(("upsample_", "_upsample_")):
+        return "interpolate"
+    return bare.rstrip("_") if not bare.startswith("__") else bare
+
+
+def _owners(rows: dict[_Key, _Parts]) -> dict[str, str]:
+    best: dict[str, tuple[bool, int, str]] = {}
+    for (layer, kind, direction), parts in rows.items():
+        if direction == "forward":
+            leaf = any("functional" not in op.attributes for op, _ in parts)
+            weight = sum(part.macs * op.calls for op, part in parts)
+            if layer not in best or (leaf, weight) > best[layer][:2]:
+                best[layer] = (leaf, weight, kind)
+    return {layer: kind for layer, (_, _, kind) in best.items()}
+
+
+def _layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> LayerCall:
+    layer, kind, direction = key
+    macs = sum(part.macs * op.calls for op, part in parts)
+    main = max(parts, key=lambda pair: (pair[1].macs, pair[0].position))[0].op
+    mains = [(op, part) for op, part in parts if op.op == main]
+    return LayerCall(
+        layer=layer,
+        kind=kind,
+        direction=direction,
+        macs=macs,
+        flops=2 * macs,
+        parameters=parts[0][0].parameters if owners.get(layer) == kind else 0,
+        read_bytes=sum(part.read_bytes * op.calls for op, part in parts),
+        write_bytes=sum(part.write_bytes * op.calls for op, part in parts),
+        output_elements=sum(part.output_elements * op.calls for op, part in mains),
+        formula=_text(parts),
+        elementwise_flops=sum(part.elementwise * op.calls for op, part in parts),
+        calls=sum(op.calls for op, _ in mains) if direction != "optimizer" else 1,
+        position=min(op.position for op, _ in parts),
+    )
+
+
+def _text(parts: _Parts) -> str:
+    heavy = [(op, part) for op, part in parts if part.macs] or parts
+    lines = [
+        f"{op.calls:,} times: {part.text}" if op.calls > 1 else part.text for op, part in heavy
+    ]
+    if len(lines) > SHOWN_TERMS:
+        lines = [*lines[:SHOWN_TERMS], f"and {len(lines) - SHOWN_TERMS} more shapes"]
+    return "; ".join(lines)
+
+
+def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
+    layer, kind, direction = key
+    count = sum(op.calls for op in ops)
+    return LayerCall(
+        layer=layer,
+        kind=kind,
+        direction=direction,
+        macs=None,
+        flops=None,
+        parameters=0,
+        read_bytes=sum(tensors_of(op).read() * op.calls for op in ops),
+        write_bytes=sum(tensors_of(op).write() * op.calls for op in ops),
+        output_elements=sum(prod(shape_of(op.outputs, 0)) * op.calls for op in ops if op.outputs),
+        formula=_why(ops[0]) + f" ({count:,} {'call' if count == 1 else 'calls'})",
+        elementwise_flops=None,
+        calls=count,
+        position=min(op.position for op in ops),
+    )
+
+
+def _why(op: OpShape) -> str:
+    missed = op.attributes.get("missed")
+    return f"{op.op} was not read: {missed}" if missed else f"no formula for {op.op}"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeWork:
+    """What one step computes in one type. Multiply-adds (2 FLOPs each) count under the type of the
+    factors, other arithmetic under the widest type of its tensors."""
+
+    type: str
+    """fp32, tf32, bf16, fp16, fp8, fp64, or torch's name of another type; "not known" for
+    operations that were not read."""
+    forward_macs: int
+    backward_macs: int
+    recompute_macs: int
+    """Of activation checkpointing, in backward."""
+    elementwise_flops: int
+    """Of forward."""
+    forward_bytes: int
+    """Read and written by these operations, every tensor at the size of its own type."""
+    backward_bytes: int
+    """With what activation checkpointing repeats."""
+    unknown: int
+    """Calls of operations without a formula: with any, the figures are lower bounds."""
+
+    @property
+    def forward_flops(self) -> int:
+        return 2 * self.forward_macs
+
+    @property
+    def backward_flops(self) -> int:
+        return 2 * self.backward_macs
+
+
+@dataclass(frozen=True, slots=True)
+class Casts:
+    """Copies from one floating-point type to another, forward and backward. They are part of the
+    bytes of :class:`TypeWork`."""
+
+    calls: int
+    read_bytes: int
+    write_bytes: int
+
+
+def work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeWork, ...]:
+    """One row a type, the one with the most multiply-adds first. The optimizer is not included."""
+    sums: dict[str, Counter[str]] = defaultdict(Counter)
+    for op in ops:
+        if op.direction == "optimizer":
+            continue
+        name, parts = type_of(op, precision), parts_of(op)
+        # The bias of a product is added to its result.
+        mine, rest = (
+            sums[name],
+            sums[SHORT.get(op.dtypes[-1], name) if name in ("tf32", "fp8") else name],
+        )
+        side = (
+            "forward"
+            if op.direction == "forward" and not op.attributes.get("recompute")
+            else "backward"
+        )
+        if parts is None:
+            tensors = tensors_of(op)
+            mine["unknown"] += op.calls
+            mine[f"{side}_bytes"] += (tensors.read() + tensors.write()) * op.calls
+        for part in parts or ():
+            if part.label == FUSED:
+                continue
+            again = bool(op.attributes.get("recompute")) and part.direction == "forward"
+            where = (
+                "backward"
+                if part.direction in BACKWARD
+                else "recompute"
+                if again
+                else part.direction
+            )
+            mine[f"{where}_macs"] += part.macs * op.calls
+            mine[f"{side}_bytes"] += (part.read_bytes + part.write_bytes) * op.calls
+            rest["elementwise"] += part.elementwise * op.calls if where == "forward" else 0
+    rows = (
+        TypeWork(
+            name,
+            found["forward_macs"],
+            found["backward_macs"],
+            found["recompute_macs"],
+            found["elementwise"],
+            found["forward_bytes"],
+            found["backward_bytes"],
+            found["unknown"],
+        )
+        for name, found in sums.items()
+    )
+    return tuple(
+        sorted(
+            rows,
+            key=lambda row: (-row.forward_macs - row.backward_macs, -row.forward_bytes, row.type),
+        )
+    )
+
+
+def casts_of(ops: Iterable[OpShape]) -> Casts:
+    """Every copy that changes a floating-point type; the optimizer is not included."""
+    calls = read = write = 0
+    for op in ops:
+        if (
+            op.op == CAST
+            and len(op.dtypes) == 2
+            and op.dtypes[0] != op.dtypes[1]
+            and set(op.dtypes) <= set(SHORT)
+        ):
+            tensors = tensors_of(op)
+            calls, read, write = (
+                calls + op.calls,
+                read + tensors.read() * op.calls,
+                write + tensors.write() * op.calls,
+            )
+    return Casts(calls, read, write)
+
+
+def types_of_products(
+    ops: Iterable[OpShape], precision: str = "fp32"
+) -> Mapping[tuple[str, str], str]:
+    """(layer, kind) -> the types of its products in forward, as "bf16" or "fp32, bf16"; only where
+    there are products."""
+    found: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    for op in ops:
+        if op.direction == "forward" and op.op in PRODUCTS and not op.attributes.get("recompute"):
+            found[op.layer, kind_of(op)][type_of(op, precision)] = None
+    return {key: ", ".join(types) for key, types in found.items()}
+
+
+def type_of(op: OpShape, precision: str = "fp32") -> str:
+    """The type of a product's factors; of another operation, the widest floating-point type among
+    its tensors."""
+    if op.op in PRODUCTS and op.dtypes:
+        before = sum(shape is not None for shape in op.inputs[:1]) if op.op in ADDED else 0
+        name = op.dtypes[min(before, len(op.dtypes) - 1)]
+        return (
+            "tf32"
+            if precision == "tf32" and name == "float32" and _on_tf32(op)
+            else SHORT.get(name, name)
+        )
+    names = [SHORT[name] for name in op.dtypes if name in SHORT]
+    return max(names, key=lambda name: _WIDTH[name], default=op.dtypes[0] if op.dtypes else UNKNOWN)
+
+
+def _on_tf32(op: OpShape) -> bool:
+    if "nnz" in op.attributes or op.op not in _TF32:
+        return False
+    if not op.op.startswith("aten.convolution"):
+        return True
+    weight = shape_of(op.inputs, 2 if "backward" in op.op else 1)
+    # torch's own kernels run depthwise convolutions of float32, on CUDA cores
+    groups = integer(op, "groups", 1)
+    depthwise = (
+        groups > 1 and len(weight) > 1 and weight[1] == 1 and not op.attributes.get("transposed")
+    )
+    return not depthwise

@@ -1,0 +1,322 @@
+"""Formulas of operations that are no single product: distances, transforms, factorisations, sampled
+convolutions.
+
+"Leading terms": the highest powers of the sizes only, as textbooks give them. Source, unless a
+docstring names another: Golub and Van Loan, "Matrix Computations", 4th ed., 2013, figures 3.2.1,
+4.2.1, 5.2.1, 8.3.1, 8.6.1 and section 7.5. Figures in FLOPs become multiply-adds by
+halves, rounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log2, prod
+
+from perfctl.orchestrator.estimate.flops.formulas import (
+    Formula,
+    Part,
+    Shape,
+    convolution,
+    flag,
+    integers,
+    output_elements,
+    part_of,
+    shape_of,
+    tensors_of,
+    times,
+    worked,
+)
+from perfctl.records.paper import OpShape
+
+
+def pairwise_distance(op: OpShape) -> tuple[Part, ...]:
+    """cdist, B x P x R x M: for p = 2 a difference and a multiply-add each, otherwise 3
+    elementwise FLOPs."""
+    first = 1 if op.op.endswith("_backward") else 0
+    left, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
+    work, power = prod(left) * right[-2], op.attributes.get("p", 2.0)
+    if power != 2.0:
+        return part_of(op, f"3 for each pair and coordinate: {3 * work:,}", elementwise=3 * work)
+    factors = (prod(left[:-2]), left[-2], right[-2], left[-1])
+    return part_of(op, worked("B x P x R x M", factors, work), macs=work, elementwise=work)
+
+
+def distance_by_product(op: OpShape) -> tuple[Part, ...]:
+    """cdist of many rows, as torch does it: one product P x R x (M + 2) of the rows and their
+    squared lengths."""
+    left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+    factors = (prod(left[:-2]), left[-2], right[-2], left[-1] + 2)
+    norms = 2 * (prod(left) + prod(right))
+    work = norms + 2 * output_elements(op)
+    return part_of(
+        op,
+        worked("B x P x R x (M + 2)", factors, prod(factors)),
+        macs=prod(factors),
+        elementwise=work,
+    )
+
+
+def grouped_product(op: OpShape) -> tuple[Part, ...]:
+    """Grouped matrix product: every row meets the matrix of its group only, so the groups add up to
+    rows x K x N.
+
+    Of the matrices (experts), those with a row are read: as many as there are, or as many as there
+    are rows.
+    """
+    left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+    if len(left) == len(right) == 3:
+        return part_of(
+            op,
+            worked("G x M x K x N", (*left, right[-1]), macs := prod(left) * right[-1]),
+            macs=macs,
+        )
+    factors = (left[-2], left[-1], right[-1])
+    letters = "M x K x N, the rows of all groups together"
+    part = part_of(op, worked(letters, factors, prod(factors)), macs=prod(factors))[0]
+    if len(right) == 3 and left[0] < right[0]:
+        size = tensors_of(op).read(1)
+        part = replace(part, read_bytes=part.read_bytes - size + size // right[0] * left[0])
+    return (part,)
+
+
+def trilinear(op: OpShape) -> tuple[Part, ...]:
+    """nn.Bilinear, x W y: N x out x in1 x in2 + N x out x in1; its gradients are such products of
+    three, too."""
+    tensors = [list(shape_of(op.inputs, place)) for place in range(3)]
+    for sizes, place in zip(tensors, ("expand1", "expand2", "expand3"), strict=True):
+        for at in integers(op, place):
+            sizes.insert(at, 1)
+    full = [max(sizes) for sizes in zip(*tensors, strict=True)]
+    summed = integers(op, "sumdim")
+    whole = prod(full)
+    second = whole // full[summed[-1]] if len(summed) > 1 else 0
+    text = f"{times(*full)} + {second:,} = {whole + second:,} MAC = {2 * (whole + second):,} FLOP"
+    return part_of(op, text, macs=whole + second)
+
+
+def fourier(op: OpShape) -> tuple[Part, ...]:
+    """FFT, by convention 5 N log2 N FLOPs for a complex transform of N values and half of it for a
+    real one.
+
+    Source: benchFFT (Frigo and Johnson), "FFT Benchmark Methodology". No algorithm needs exactly
+    so many.
+    """
+    shape = shape_of(op.outputs if op.op.endswith("c2r") else op.inputs, 0)
+    size = prod(shape[place] for place in integers(op, "dim"))
+    many, each = prod(shape) // max(size, 1), 5.0 if op.op.endswith("c2c") else 2.5
+    macs = round(many * each * size * log2(size) / 2) if size > 1 else 0
+    text = (
+        f"by convention {each:g} N log2 N FLOP: {many:,} x {each:g} x {size:,} x log2({size:,}) = "
+        f"{2 * macs:,} FLOP"
+    )
+    return part_of(op, text, macs=macs)
+
+
+def deformed_convolution(op: OpShape) -> tuple[Part, ...]:
+    """Deformable convolution: the multiply-adds of a convolution, and 8 elementwise FLOPs for each
+    sampled value."""
+    (part,) = convolution(op)
+    return part_of(
+        op, part.text, macs=part.macs, elementwise=_sampled(op, shape_of(op.outputs, 0), 0)
+    )
+
+
+def deformed_convolution_backward(op: OpShape) -> tuple[Part, ...]:
+    """Both gradients as forward; sampling backward costs 8 FLOPs a value for the input and 8 for
+    the offsets."""
+    result, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 2)
+    macs = result[0] * prod(result[2:]) * prod(weight)
+    text = worked(
+        "as forward: N x P x Q x K x C/g x R x S", (result[0], *result[2:], *weight), macs
+    )
+    sampled, tensors = _sampled(op, result, 1), tensors_of(op)
+    values = prod(shape_of(op.inputs, 1))
+    return (
+        Part("grad_input", macs, tensors.read(), tensors.write(0, 2), values, text, 2 * sampled),
+        Part("grad_weight", macs, tensors.read(), tensors.write(1), prod(weight), text, sampled),
+    )
+
+
+def _sampled(op: OpShape, result: Shape, first: int) -> int:
+    data, weight = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
+    return (8 + flag(op, "use_mask")) * data[0] * data[1] * prod(weight[2:]) * prod(result[2:])
+
+
+def linear_backward(op: OpShape) -> tuple[Part, ...]:
+    """Both gradients of a linear layer, each rows x in x out; the bias takes additions."""
+    grad, weight = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
+    factors = (prod(grad[:-1]), weight[-1], weight[0])
+    macs, tensors = prod(factors), tensors_of(op)
+    text = worked("as forward: rows x in x out", factors, macs)
+    parts = [
+        Part(
+            "grad_weight",
+            macs,
+            tensors.read(0, 1),
+            tensors.write(1),
+            prod(weight),
+            text,
+            prod(grad),
+        )
+    ]
+    if op.outputs and op.outputs[0] is not None:
+        parts.append(
+            Part(
+                "grad_input",
+                macs,
+                tensors.read(1, 2),
+                tensors.write(0),
+                prod(shape_of(op.outputs, 0)),
+                text,
+            )
+        )
+    return tuple(parts)
+
+
+def product_backward(op: OpShape) -> tuple[Part, ...]:
+    """Both gradients of a product of nested tensors, each as forward: M x K x N of every part."""
+    left, right = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
+    wanted = sum(shape is not None for shape in op.outputs)
+    factors = (wanted, prod(left[:-1]), left[-1], right[-1])
+    return part_of(op, worked("gradients x M x K x N", factors, prod(factors)), macs=prod(factors))
+
+
+def ctc(op: OpShape) -> tuple[Part, ...]:
+    """CTC loss: 13 elementwise FLOPs for each of N x T x (2S + 1) states: the sum of 3 exponentials
+    and its logarithm.
+
+    Source: Graves and others, 2006, equations 6 to 8, in logarithms: maximum 3, differences 3,
+    exponentials 3, sums 2, logarithm 1, the label's own 1.
+    """
+    states = prod(shape_of(op.outputs, 1))
+    return part_of(op, f"13 x {states:,} states, by convention", elementwise=13 * states)
+
+
+def ctc_backward(op: OpShape) -> tuple[Part, ...]:
+    """CTC backward: the same recursion from the end, 2 for each state's sum, and 3 for each value
+    of the gradient."""
+    states, values = prod(shape_of(op.inputs, 6)), prod(shape_of(op.inputs, 1))
+    work = 15 * states + 3 * values
+    return part_of(
+        op, f"15 x {states:,} states + 3 x {values:,} values, by convention", elementwise=work
+    )
+
+
+def _leading(op: OpShape, formula: str, each: float, many: int) -> tuple[Part, ...]:
+    macs = round(many * each / 2)
+    text = f"leading terms, {formula}: {many:,} x {each:,.0f} = {2 * macs:,} FLOP"
+    return part_of(op, text, macs=macs)
+
+
+def _matrix(op: OpShape) -> tuple[int, int, int]:
+    """(matrices, longer side, shorter side) of the first argument."""
+    *many, rows, columns = shape_of(op.inputs, 0)
+    return prod(many), max(rows, columns), min(rows, columns)
+
+
+def cubic(factor: int) -> Formula:
+    """``factor`` n^3 / 3 FLOPs for each square matrix."""
+
+    def formula(op: OpShape) -> tuple[Part, ...]:
+        many, _, size = _matrix(op)
+        return _leading(op, f"{factor} n^3 / 3", factor * size**3 / 3, many)
+
+    return formula
+
+
+def lu(op: OpShape) -> tuple[Part, ...]:
+    """LU, determinant: m n^2 - n^3/3 FLOPs (2 n^3 / 3 for a square matrix)."""
+    many, long, short = _matrix(op)
+    return _leading(op, "m n^2 - n^3 / 3", long * short**2 - short**3 / 3, many)
+
+
+def solve(op: OpShape) -> tuple[Part, ...]:
+    """Solving A X = B: 2 n^3 / 3 + 2 n^2 r FLOPs for r right-hand sides."""
+    many, _, size = _matrix(op)
+    sides = output_elements(op) // max(many * size, 1)
+    return _leading(op, "2 n^3 / 3 + 2 n^2 r", 2 * size**3 / 3 + 2 * size**2 * sides, many)
+
+
+def substitution(factor: int) -> Formula:
+    """``factor`` n^2 FLOPs for each right-hand side: one triangle 1, two triangles 2."""
+
+    def formula(op: OpShape) -> tuple[Part, ...]:
+        many, size = output_elements(op), _matrix(op)[2]
+        return _leading(
+            op, f"{factor} n^2 for each right-hand side", factor * size**2, many // max(size, 1)
+        )
+
+    return formula
+
+
+def qr(op: OpShape) -> tuple[Part, ...]:
+    """QR by Householder: 2 m n^2 - 2 n^3/3 FLOPs for R, as many again for the reduced Q."""
+    many, long, short = _matrix(op)
+    factor = 2 * long * short**2 - 2 * short**3 / 3
+    mode = op.attributes.get("mode", "reduced")
+    rows = shape_of(op.inputs, 0)[-2]
+    whole = 4 * rows * rows * short - 4 * rows * short**2 + 4 * short**3 / 3
+    further = 0 if mode == "r" else whole if mode == "complete" else factor
+    return _leading(op, f"QR, mode {mode}", factor + further, many)
+
+
+def svd(op: OpShape) -> tuple[Part, ...]:
+    """SVD (Golub-Reinsch), m >= n: values 4 m n^2 - 4 n^3/3; with U, V 14 m n^2 + 8 n^3; whole U 4
+    m^2 n + 8 m n^2 + 9 n^3."""
+    many, m, n = _matrix(op)
+    if op.attributes.get("compute_uv") is False:
+        return _leading(op, "4 m n^2 - 4 n^3 / 3", 4 * m * n * n - 4 * n**3 / 3, many)
+    if flag(op, "full_matrices"):
+        return _leading(
+            op, "4 m^2 n + 8 m n^2 + 9 n^3", 4 * m * m * n + 8 * m * n * n + 9 * n**3, many
+        )
+    return _leading(op, "14 m n^2 + 8 n^3", 14 * m * n * n + 8 * n**3, many)
+
+
+def eigen(op: OpShape) -> tuple[Part, ...]:
+    """Eigenvalues: symmetric 4 n^3 / 3, with vectors 9 n^3; general 10 n^3, with vectors 25 n^3."""
+    many, _, size = _matrix(op)
+    symmetric = "eigh" in op.op
+    vectors = op.attributes.get("compute_v") is not False and not op.op.endswith("vals")
+    name, factor = (
+        (("9 n^3", 9.0) if vectors else ("4 n^3 / 3", 4 / 3))
+        if symmetric
+        else (("25 n^3", 25.0) if vectors else ("10 n^3", 10.0))
+    )
+    return _leading(op, name, factor * size**3, many)
+
+
+def pseudo_inverse(op: OpShape) -> tuple[Part, ...]:
+    """pinv, as torch does it: SVD 14 m n^2 + 8 n^3 and a product 2 m n^2; hermitian: eigenvectors 9
+    n^3 and 2 n^3."""
+    many, m, n = _matrix(op)
+    if flag(op, "hermitian"):
+        return _leading(op, "9 n^3 + 2 n^3", 11 * n**3, many)
+    return _leading(op, "14 m n^2 + 8 n^3 + 2 m n^2", 16 * m * n * n + 8 * n**3, many)
+
+
+def least_squares(op: OpShape) -> tuple[Part, ...]:
+    """lstsq for r right-hand sides: QR 2 m n^2 - 2 n^3/3 and (4 m n - n^2) r for Q^T b and
+    one triangle.
+
+    The drivers gelss and gelsd take an SVD without U instead: 4 m n^2 + 8 n^3 (figure 5.5.1), and 2
+    (m n + n^2) r.
+    """
+    many, m, n = _matrix(op)
+    size = prod(shape_of(op.inputs, 1)) // max(many * shape_of(op.inputs, 0)[-2], 1)
+    if op.attributes.get("driver") in ("gelss", "gelsd"):
+        return _leading(
+            op,
+            "4 m n^2 + 8 n^3 + 2 (m n + n^2) r",
+            4 * m * n * n + 8 * n**3 + 2 * (m * n + n * n) * size,
+            many,
+        )
+    each = 2 * m * n * n - 2 * n**3 / 3 + (4 * m * n - n * n) * size
+    return _leading(op, "2 m n^2 - 2 n^3 / 3 + (4 m n - n^2) r", each, many)
+
+
+def matrix_exponential(op: OpShape) -> tuple[Part, ...]:
+    """matrix_exp: 2 n^3 FLOPs for each of its products; how many there are depends on the norms,
+    and the recorder counts them."""
+    products = op.attributes["products"]
+    return _leading(op, "2 n^3 for each product", 2 * _matrix(op)[2] ** 3, int(str(products)))

@@ -1,0 +1,511 @@
+"""Generation on paper: prefill, and the sum over all steps of decode. 1 multiply-add is 2 FLOPs.
+
+Amounts of a step are whole numbers that follow a polynomial of the context: of degree 1 with a
+cache (attention meets every token so far once), of degree 2 without one. A window changes the
+polynomial where it is full. So few steps are traced, and the sum over all is exact where the
+polynomial through them also gives the steps traced as a check (:func:`add_up`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from math import prod
+from typing import ClassVar, NamedTuple
+
+from perfctl.orchestrator.estimate.flops.engine import Totals
+from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
+from perfctl.orchestrator.estimate.memory.estimate import Estimate, part_of
+from perfctl.records.paper import CacheTensor, LayerCall, ModuleSeen, Traffic
+
+Amounts = Mapping[tuple[str, str], int]
+"""(Layer, measure) -> value; measures are those of LayerWork, and "?NAME" for calls of what has
+no formula."""
+MEASURES = (
+    "macs",
+    "elementwise_flops",
+    "weight_bytes",
+    "cache_read_bytes",
+    "cache_written_bytes",
+    "other_bytes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWork:
+    """What one layer does in a phase."""
+
+    JSON_KEYS = ("*", "flops")
+
+    layer: str
+    kind: str
+    macs: int
+    elementwise_flops: int
+    weight_bytes: int
+    """Parameters read, each once a step; rows of an embedding, experts that have a token."""
+    cache_read_bytes: int
+    """Read of what earlier steps left in the cache."""
+    cache_written_bytes: int
+    """What stays in the cache."""
+    other_bytes: int
+    """Read and written by its operations one by one, weights and cache too: the traffic if nothing
+    is fused or kept on chip."""
+    unknown: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def flops(self) -> int:
+        """Of the multiply-adds: 2 each."""
+        return 2 * self.macs
+
+    @property
+    def bytes(self) -> int:
+        """Weights and cache: what a step moves at least."""
+        return self.weight_bytes + self.cache_read_bytes + self.cache_written_bytes
+
+
+def layer_work(
+    layer: str, kind: str, values: Sequence[int], unknown: tuple[tuple[str, int], ...]
+) -> LayerWork:
+    """``values``: in the order of MEASURES."""
+    macs, elementwise, weights, read, written, other = values
+    return LayerWork(layer, kind, macs, elementwise, weights, read, written, other, unknown)
+
+
+class Moved(NamedTuple):
+    """Bytes of a phase, as in LayerWork."""
+
+    weight_bytes: int
+    cache_read_bytes: int
+    cache_written_bytes: int
+    other_bytes: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Prefill, decode, or one step of decode; for the whole batch."""
+
+    JSON_KEYS = (
+        "name",
+        "steps",
+        "tokens",
+        "first",
+        "last",
+        "totals",
+        "moved",
+        "intensity",
+        "traced",
+        "layers",
+    )
+    JSON_NAMES: ClassVar = {
+        "first": "first_context",
+        "last": "last_context",
+        "intensity": "flops_per_byte",
+        "traced": "steps_traced",
+    }
+    JSON_INLINED = ("totals", "moved")
+
+    name: str
+    steps: int
+    tokens: int
+    """Tokens of one sequence that go into a step; of decode without a cache those of its
+    last step."""
+    first: int
+    """Tokens that the first step's last token attends to, itself included."""
+    last: int
+    layers: tuple[LayerWork, ...]
+    traced: int
+    """Steps that were traced; the others follow from them."""
+
+    def total(self, measure: str) -> int:
+        return sum(getattr(layer, measure) for layer in self.layers)
+
+    @property
+    def moved(self) -> Moved:
+        """Bytes of all layers."""
+        return Moved(*(self.total(name) for name in Moved._fields))
+
+    @property
+    def totals(self) -> Totals:
+        """Multiply-adds and FLOPs, with what is not counted."""
+        unknown: Counter[str] = Counter()
+        for layer in self.layers:
+            unknown.update(dict(layer.unknown))
+        macs = self.total("macs")
+        return Totals(
+            macs, 2 * macs, self.total("elementwise_flops"), tuple(sorted(unknown.items()))
+        )
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs of multiply-adds for each byte of weights and cache; None where none are read."""
+        moved = self.total("bytes")
+        return self.totals.flops / moved if moved else None
+
+
+class CachePart(NamedTuple):
+    """Layers whose cache is alike."""
+
+    layers: int
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    """(Name, shape for one token, or as a whole where it does not grow), of one sequence."""
+    item_bytes: int
+    grows: bool
+    """False: a state, or the keys and values of the encoder's tokens."""
+    keeps: int | None
+    """Tokens that it holds at the end where that is fewer than there were: a window; None: all."""
+
+    @property
+    def each(self) -> int:
+        """Values of one layer: for one token, or as a whole."""
+        return sum(prod(shape) for _, shape in self.tensors)
+
+    @property
+    def bytes(self) -> int:
+        """Of one token in all these layers, or of all that does not grow."""
+        return self.layers * self.each * self.item_bytes
+
+
+class Latent(NamedTuple):
+    """Values of a token in one layer."""
+
+    compressed_values: int
+    expanded_values: int
+    """As keys and values of all heads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The cache of keys and values, from the model's own tensors."""
+
+    JSON_KEYS = (
+        "dtypes",
+        "bytes_per_token",
+        "values_per_token",
+        "fixed_bytes",
+        "bytes",
+        "tokens",
+        "parts",
+        "latent",
+    )
+    JSON_NAMES: ClassVar = {"bytes": "bytes_at_end", "tokens": "tokens_at_end"}
+
+    dtypes: tuple[str, ...]
+    parts: tuple[CachePart, ...]
+    tokens: int
+    """Tokens of the decoder at the end."""
+    batch: int
+    bytes: int
+    """At the end, of the whole batch."""
+    latent: Latent | None
+    """Multi-head latent attention: values of a token in one layer, compressed and as keys and
+    values of all heads."""
+
+    @property
+    def values_per_token(self) -> int:
+        """Of one sequence in all layers, while no window is full."""
+        return sum(part.layers * part.each for part in self.parts if part.grows)
+
+    @property
+    def bytes_per_token(self) -> int:
+        return sum(part.bytes for part in self.parts if part.grows)
+
+    @property
+    def keeps_latent(self) -> bool:
+        """Whether keys and values are compressed ones of latent attention; an index of them may be
+        kept beside."""
+        kept = {
+            sum(prod(shape) for name, shape in part.tensors if name in ("keys", "values"))
+            for part in self.parts
+            if part.grows
+        }
+        return self.latent is not None and kept == {self.latent[0]}
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Of one sequence: what does not grow with the tokens."""
+        return sum(part.bytes for part in self.parts if not part.grows)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One model at one batch size, generating."""
+
+    JSON_KEYS = (
+        "prompt",
+        "generate",
+        "parameters",
+        "active_parameters",
+        "phases",
+        "cache",
+        "problem",
+        "notes",
+    )
+    JSON_NAMES: ClassVar = {"cache": "kv_cache"}
+
+    name: str
+    batch: int
+    prompt: int
+    generate: int
+    phases: tuple[Phase, ...]
+    """Prefill; if there are steps also decode, both together, the first step of decode and
+    its last."""
+    cached: bool
+    """False: there is no cache (``kv_cache`` none)."""
+    cache: Cache | None
+    """None: there is none, or these are parts of a model."""
+    prefill: Estimate
+    """The trace of prefill."""
+    notes: tuple[str, ...]
+    problem: str | None = None
+    """Where and why a trace stopped early; there are no phases then."""
+    decode: tuple[Estimate, ...] = ()
+    """The traces of the first and of the last step of decode; () without steps, and of parts of
+    a model."""
+
+    @property
+    def parameters(self) -> int:
+        return self.prefill.parameters
+
+    @property
+    def active_parameters(self) -> int | None:
+        """Parameters that one token meets; None where the model has no experts."""
+        return self.prefill.active_parameters
+
+    def phase(self, name: str) -> Phase:
+        return next(phase for phase in self.phases if phase.name == name)
+
+    def part(self, path: str) -> Generation | None:
+        """Only the layer at ``path`` and what is inside it; None when the model has no
+        such layer."""
+        prefill = part_of(self.prefill, path)
+        if prefill is None:
+            return None
+
+        def inside(row: LayerWork) -> bool:
+            return not path or row.layer == path or row.layer.startswith(f"{path}.")
+
+        phases = tuple(
+            replace(one, layers=tuple(filter(inside, one.layers))) for one in self.phases
+        )
+        return replace(
+            self, phases=phases, prefill=prefill, cache=self.cache if not path else None, decode=()
+        )
+
+
+def amounts(
+    calls: Iterable[LayerCall],
+    traffic: Iterable[Traffic],
+    written: Mapping[str, int],
+    item_bytes: int | None,
+) -> Amounts:
+    """What one traced step does. ``written``: layer -> values put into the cache; ``item_bytes``:
+    of a value there, None: its own."""
+    found: Counter[tuple[str, str]] = Counter()
+    for call in calls:
+        if call.direction != "forward":
+            continue
+        if call.macs is None:
+            found[call.layer, f"?{call.kind}"] += call.calls
+        found[call.layer, "macs"] += call.macs or 0
+        found[call.layer, "elementwise_flops"] += call.elementwise_flops or 0
+        found[call.layer, "other_bytes"] += (call.read_bytes or 0) + (call.write_bytes or 0)
+    for row in traffic:
+        found[row.layer, "weight_bytes"] += row.weight_bytes
+        found[row.layer, "cache_read_bytes"] += (
+            row.cache_bytes if item_bytes is None else row.cache_values * item_bytes
+        )
+    for layer, size in written.items():
+        found[layer, "cache_written_bytes"] += size
+    return found
+
+
+def layers_of(found: Amounts, modules: Sequence[ModuleSeen]) -> tuple[LayerWork, ...]:
+    """A row for every layer that does something, in the model's order."""
+    kinds = {module.path: module.kind for module in modules}
+    places = {path: at for at, path in enumerate(kinds)}
+    not_counted: dict[str, list[tuple[str, int]]] = {}
+    for (path, name), count in sorted(
+        item for item in found.items() if item[0][1][:1] == "?" and item[1]
+    ):
+        not_counted.setdefault(path, []).append((name[1:], count))
+    rows = []
+    for layer in sorted(
+        {layer for layer, _ in found}, key=lambda path: places.get(path, len(places))
+    ):
+        unknown = tuple(not_counted.get(layer, ()))
+        values = [found.get((layer, name), 0) for name in MEASURES]
+        if any(values) or unknown:
+            rows.append(layer_work(layer, kinds.get(layer, ""), values, unknown))
+    return tuple(rows)
+
+
+def add_up(
+    first: int, last: int, at: Callable[[int], Amounts], degree: int, ends: Iterable[int] = ()
+) -> Amounts:
+    """The sum of ``at(context)`` over all contexts from ``first`` to ``last``.
+
+    A polynomial of ``degree`` through evenly spaced contexts gives the sum, if it also gives one
+    more context between them; otherwise the range is halved. ``ends``: contexts where a window is
+    full, at which the range is split before. At a single bend (a window that fills up between) no
+    line gives the middle, so it is found wherever it is.
+    """
+    total: Counter[tuple[str, str]] = Counter()
+    bounds = [first, *sorted({end + 1 for end in ends if first <= end < last}), last + 1]
+    for start, stop in pairwise(bounds):
+        _add(start, stop - 1, at, degree, total)
+    return total
+
+
+def _add(
+    first: int,
+    last: int,
+    at: Callable[[int], Amounts],
+    degree: int,
+    total: Counter[tuple[str, str]],
+) -> None:
+    count = last - first + 1
+    if count <= degree + 2:
+        for context in range(first, last + 1):
+            total.update(at(context))
+        return
+    places = [first + (count - 1) * step // (degree + 1) for step in range(degree + 2)]
+    check = places.pop(1)
+    samples, middle = [at(place) for place in places], at(check)
+    names = {name for sample in (*samples, middle) for name in sample}
+    values = {name: [sample.get(name, 0) for sample in samples] for name in names}
+    if all(_through(places, values[name], check) == middle.get(name, 0) for name in names):
+        for name in names:
+            total[name] += _sum(places, values[name], first, last)
+        return
+    half = (first + last) // 2
+    _add(first, half, at, degree, total)
+    _add(half + 1, last, at, degree, total)
+
+
+def _through(places: Sequence[int], values: Sequence[int], place: int) -> Fraction:
+    """The polynomial through these points at ``place`` (Lagrange)."""
+    found = Fraction(0)
+    for at, value in zip(places, values, strict=True):
+        factors = (Fraction(place - other, at - other) for other in places if other != at)
+        found += value * prod(factors, start=Fraction(1))
+    return found
+
+
+def _sum(places: Sequence[int], values: Sequence[int], first: int, last: int) -> int:
+    """The sum of the polynomial over all whole numbers from first to last: of a line, count x the
+    mean of its ends."""
+    if len(set(values)) == 1:
+        return values[0] * (last - first + 1)
+    # Newton's forward differences: the sum of binomial(i, k) for i below n is binomial(n, k + 1).
+    row = [_through(places, values, first + step) for step in range(len(places))]
+    found, count, choose = Fraction(0), last - first + 1, Fraction(last - first + 1)
+    for order in range(len(places)):
+        found += row[0] * choose
+        row = [after - before for before, after in pairwise(row)]
+        choose = choose * (count - order - 1) / (order + 2)
+    if found.denominator != 1:
+        raise ArithmeticError(f"a sum of whole numbers came out as {found}")
+    return int(found)
+
+
+def cache_of(
+    probe: Sequence[CacheTensor],
+    end: Sequence[CacheTensor],
+    tokens: int,
+    batch: int,
+    dtype: str | None,
+    latent: tuple[int, int] | None,
+) -> Cache:
+    """How the cache is built, and its size. ``probe``: after a second token; ``end``: after the
+    last of ``tokens``.
+
+    dtype: type of its values; None takes that of the tensors.
+    """
+    known = {tensor.name: tensor for tensor in probe}
+    layers: dict[str, list[_Tensor]] = {}
+    for tensor in end:
+        axis = growing_axis(known[tensor.name]) if tensor.name in known else None
+        owner, word = _named(tensor.name)
+        shape = tuple(size for at, size in enumerate(tensor.shape) if at not in (0, axis))
+        kept = tensor.shape[axis] if axis is not None else tokens
+        found = _Tensor(
+            word, shape, axis is not None, kept if kept < tokens else None, dtype or tensor.dtype
+        )
+        layers.setdefault(f"{owner} {axis is None} {found.dtype}", []).append(found)
+    counts = Counter(map(tuple, layers.values()))
+    parts = tuple(
+        CachePart(
+            count,
+            tuple((one.name, one.shape) for one in group),
+            _item(group[0].dtype),
+            group[0].grows,
+            group[0].keeps,
+        )
+        for group, count in counts.items()
+    )
+    dtypes = tuple(dict.fromkeys(one.dtype for group in counts for one in group))
+    size = sum(prod(tensor.shape) * _item(dtype or tensor.dtype) for tensor in end)
+    return Cache(dtypes, parts, tokens, batch, size, latent and Latent(*latent))
+
+
+def _named(place: str) -> tuple[str, str]:
+    """ "layers.0.conv_states.1" -> ("layers.0", "conv_states"); of tuples alone, "0.1" -> ("0",
+    "tensor 1")."""
+    parts = place.split(".")
+    at = next((at for at in reversed(range(len(parts))) if not parts[at].isdecimal()), None)
+    if at is None or (at == 0 and len(parts) > 1):
+        return ".".join(parts[:-1]), f"tensor {parts[-1]}"
+    return ".".join(parts[:at]), parts[at]
+
+
+class _Tensor(NamedTuple):
+    name: str
+    shape: tuple[int, ...]
+    grows: bool
+    keeps: int | None
+    dtype: str
+
+
+def _item(dtype: str) -> int:
+    return ITEM_BYTES[dtype]
+
+
+def growing_axis(tensor: CacheTensor) -> int | None:
+    """The dimension that one more token makes longer; None where none does."""
+    if tensor.before is None or len(tensor.before) != len(tensor.shape):
+        return None
+    return next(
+        (
+            at
+            for at, (old, new) in enumerate(zip(tensor.before, tensor.shape, strict=True))
+            if new == old + 1
+        ),
+        None,
+    )
+
+
+def written_by(
+    probe: Sequence[CacheTensor], step: Sequence[CacheTensor], prefill: bool
+) -> Mapping[str, int]:
+    """Layer -> values that a step puts into the cache: of a token, or of all that prefill
+    leaves there.
+
+    probe: after a second token, which says which layer a tensor belongs to and how it grows.
+    """
+    known = {tensor.name: tensor for tensor in probe}
+    found: Counter[str] = Counter()
+    for tensor in step:
+        of = known.get(tensor.name)
+        axis = growing_axis(of) if of is not None else None
+        layer = (of.layer if of is not None else None) or ""
+        if prefill:
+            found[layer] += prod(tensor.shape)
+        elif axis is not None:
+            found[layer] += prod(tensor.shape) // tensor.shape[axis]
+        elif tensor.written:
+            found[layer] += prod(tensor.shape)
+    return found

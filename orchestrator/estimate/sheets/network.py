@@ -1,0 +1,185 @@
+"""The sheet of a whole network: a line for each layer, and the totals."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, TypeWork, fused_only
+from perfctl.records.paper import LayerCall, ModuleSeen
+
+CONVENTIONS = (
+    (
+        "1 multiply-add (MAC) is 2 FLOPs. FLOPs are of multiply-adds alone; all other arithmetic "
+        "is under elementwise FLOPs."
+    ),
+    (
+        "Backward is the gradients of the input and of the weights. The first layer's input needs "
+        "none."
+    ),
+    "A parameter that several layers share counts at the first of them.",
+    (
+        "A layer that is not called does no work of its own; another one may use its parameters, "
+        "as nn.MultiheadAttention does."
+    ),
+    (
+        "Bytes written: every tensor that forward makes, once, at the size of its type. Views "
+        "write nothing."
+    ),
+)
+
+TYPES = (
+    "Type: of the factors of the layer's products in forward. Their gradients take the same type.",
+    (
+        "Parameter bytes are those that the optimizer keeps; bytes written include autocast's "
+        "copies of weights in another type."
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLine:
+    """A layer, or a function in one; figures are None where an operation has no formula, or the
+    layer was not called."""
+
+    layer: str
+    kind: str
+    output: tuple[int, ...] | None
+    """Shape; None for a function, and for a layer that was not called."""
+    parameters: int
+    parameter_bytes: int
+    macs: int | None
+    """Of forward."""
+    flops: int | None
+    backward_flops: int | None
+    elementwise_flops: int | None
+    """Of forward."""
+    written_bytes: int | None
+    """By forward."""
+    called: bool = True
+    type: str = ""
+    """Of its products' factors in forward: "bf16"; "" without products, and where the sheet has
+    no types."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkSheet:
+    """All lines of a network at one batch size."""
+
+    lines: tuple[NetworkLine, ...]
+    total: NetworkLine
+    """Sums of what is known in the lines."""
+    backward: bool
+    """Whether there was a backward pass."""
+    recompute_flops: int
+    """FLOPs that activation checkpointing repeats in backward; in no line."""
+    unknown: tuple[str, ...]
+    """Where a figure is missing: the totals are at least what they say then."""
+    conventions: tuple[str, ...] = CONVENTIONS
+    types: tuple[TypeWork, ...] = ()
+    """Totals by type; () where everything is as it was given, in fp32."""
+
+
+def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> NetworkSheet:
+    """The sheet of one traced step."""
+    counted = [call for call in calls if not fused_only(call)]
+    directions = ("forward", *BACKWARD)
+    groups: dict[str, dict[str, list[LayerCall]]] = defaultdict(dict)
+    for call in counted:
+        if call.direction in directions:
+            groups[call.layer].setdefault(call.kind, []).append(call)
+    inner, outer = (
+        [module for module in modules if bool(module.path) is inside] for inside in (True, False)
+    )
+    lines = tuple(
+        line
+        for module in (*inner, *outer)
+        for line in _lines(module, groups.pop(module.path, {}), modules)
+    )
+    lines += tuple(
+        _line(path, kind, mine, None)
+        for path, kinds in groups.items()
+        for kind, mine in kinds.items()
+    )
+    names = (
+        "parameters",
+        "parameter_bytes",
+        "macs",
+        "flops",
+        "backward_flops",
+        "elementwise_flops",
+        "written_bytes",
+    )
+    values, size, macs, flops, backward, work, written = (
+        sum(getattr(line, name) or 0 for line in lines) for name in names
+    )
+    unknown = [
+        f"{call.layer or 'the model'}, {call.direction}: {call.formula}"
+        for call in counted
+        if call.macs is None
+    ]
+    total = NetworkLine("total", "", None, values, size, macs, flops, backward, work, written)
+    again = sum(call.flops or 0 for call in counted if call.direction == "recompute")
+    return NetworkSheet(
+        lines, total, any(call.direction in BACKWARD for call in counted), again, tuple(unknown)
+    )
+
+
+def typed(
+    sheet: NetworkSheet, products: Mapping[tuple[str, str], str], types: tuple[TypeWork, ...]
+) -> NetworkSheet:
+    """The sheet with the type of each line's products, and the totals by type. ``products``:
+    (layer, kind) -> type."""
+    named = {(layer or "(model)", kind): name for (layer, kind), name in products.items()}
+    lines = tuple(
+        replace(line, type=named.get((line.layer, line.kind), "")) for line in sheet.lines
+    )
+    return replace(sheet, lines=lines, conventions=(*sheet.conventions, *TYPES), types=types)
+
+
+def _lines(
+    module: ModuleSeen, kinds: dict[str, list[LayerCall]], modules: Sequence[ModuleSeen]
+) -> Iterator[NetworkLine]:
+    """The module's own line, unless it only holds others, and one for each function in it."""
+    holds = any(
+        other.path.startswith(f"{module.path}." if module.path else "") and other is not module
+        for other in modules
+    )
+    if module.kind in kinds or module.parameters or not holds:
+        yield _line(module.path, module.kind, kinds.pop(module.kind, []), module)
+    for kind, mine in kinds.items():
+        line = _line(module.path, kind, mine, None)
+        if (line.macs, line.backward_flops, line.elementwise_flops, line.written_bytes) != (
+            0,
+            0,
+            0,
+            0,
+        ):
+            yield line
+
+
+def _line(
+    path: str, kind: str, calls: Sequence[LayerCall], module: ModuleSeen | None
+) -> NetworkLine:
+    forward = [call for call in calls if call.direction == "forward"]
+    backward = [call for call in calls if call.direction in BACKWARD]
+    called = module is None or module.called or bool(calls)
+
+    def total(mine: Sequence[LayerCall], name: str) -> int | None:
+        values = [getattr(call, name) for call in mine]
+        return sum(values) if called and None not in values else None
+
+    return NetworkLine(
+        path or "(model)",
+        kind,
+        module.output if module is not None else None,
+        module.parameters if module is not None else 0,
+        module.parameter_bytes if module is not None else 0,
+        total(forward, "macs"),
+        total(forward, "flops"),
+        total(backward, "flops"),
+        total(forward, "elementwise_flops"),
+        total(forward, "write_bytes"),
+        called,
+    )

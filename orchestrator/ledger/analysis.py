@@ -1,0 +1,83 @@
+"""A study with everything that is worked out about it, once: what the page, the terminal and
+exports show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfctl.orchestrator.counts.hardware.peaks import Peaks
+from perfctl.orchestrator.counts.kernels.short_names import shorten
+from perfctl.orchestrator.ledger.causes.judge import Judgement, judge
+from perfctl.orchestrator.ledger.ledger import Ledger, ledger
+from perfctl.orchestrator.ledger.prepared import PreparedStudy, Study, parts, prepare
+from perfctl.orchestrator.ledger.roofline import Roofline, roofline
+from perfctl.orchestrator.ledger.sweep import BatchPoint, points
+from perfctl.records.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """One study, analysed."""
+
+    prepared: PreparedStudy
+    ledger: Ledger
+    judgement: Judgement
+    roofline: Roofline
+    points: tuple[BatchPoint, ...]
+    parts: tuple[Study, ...] = ()
+    """The studies of the same sweep that differ in GPU or options, itself first; empty for all but
+    the first of them."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Kernel name -> its short form, unique among all the studies that are read together."""
+
+    @property
+    def study(self) -> Study:
+        return self.prepared.study
+
+
+def analyse(
+    study: Study,
+    measured: Sequence[Peaks] = (),
+    beside: Sequence[Study] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Analysis:
+    """Ledger, verdicts, roofline and sweep of a study; ``measured`` peaks go before published ones.
+
+    ``beside``: the studies that it is read with, as :func:`analyse_all` finds them; by default it
+    is read alone. ``names``: short kernel names of all that is read together; by default of
+    this study.
+    """
+    prepared = prepare(study)
+    entries = ledger(prepared)
+    group = (study,) if beside is None else tuple(beside)
+    judgement = judge(prepared, entries, group)
+    roofs = roofline(prepared, entries, measured)
+    return Analysis(
+        prepared,
+        entries,
+        judgement,
+        roofs,
+        points(prepared),
+        group,
+        short_names(study.runs) if names is None else names,
+    )
+
+
+def analyse_all(
+    found: Iterable[Study], measured: Sequence[Peaks] = (), names: Mapping[str, str] | None = None
+) -> list[Analysis]:
+    """Each study analysed, in order. What concerns several parts of one sweep is with the first
+    of them.
+
+    ``names``: short kernel names, as :func:`analyse` takes them; by default of all these studies.
+    """
+    found = list(found)
+    beside = {id(group[0]): group for group in parts(found)}
+    names = short_names(run for study in found for run in study.runs) if names is None else names
+    return [analyse(study, measured, beside.get(id(study), ()), names) for study in found]
+
+
+def short_names(runs: Iterable[Run]) -> dict[str, str]:
+    """Kernel name -> its short form, unique among these runs."""
+    return shorten(kernel.name for run in runs for kernel in run.report.kernels)

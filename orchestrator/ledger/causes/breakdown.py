@@ -1,0 +1,460 @@
+"""What a row's count is made of: its products as names, grids and shapes predict them, and the work
+beside them.
+
+The parts of a count, in this order, so that the rules' factors multiply to the whole: the products
+(predicted from kernel names, grids and shapes; paper's where nothing is known), more launches of
+them, transforms of Winograd and Fourier algorithms, forward work run again, sums over split-K
+slices, layouts and epilogues.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, log, prod
+
+from perfctl.orchestrator.counts.kernels.grids import (
+    FUSED_CHANNELS,
+    WINOGRAD_IMAGES,
+    WINOGRAD_PRODUCTS,
+    ConvShape,
+    Grid,
+    expected_grid,
+    up,
+)
+from perfctl.orchestrator.counts.kernels.names import of_layer
+from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence, Shape
+from perfctl.orchestrator.ledger.causes.matching import (
+    CLOSE,
+    DEPTH_STEPS,
+    EXACT,
+    TRANSFORMED,
+    deepened,
+    from_grids,
+    launches_of,
+    sums_inside,
+)
+
+LEAST_MULTIPLIES = 0.24
+"""Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
+_FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
+
+Product = tuple[int, int, int]
+"""Rows, columns and depth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """FLOPs of one step."""
+
+    paper: float
+    base: float
+    """Products as predicted; ``paper`` where no rule predicts."""
+    rule: str
+    """How ``base`` was predicted; empty where it was not."""
+    method: str | None
+    """In words, of the algorithm that the layer's kernels are: "winograd F(2x2,3x3)", "implicit
+    gemm", "fft"."""
+    family: str | None
+    products: tuple[KernelGroup, ...]
+    seen: float
+    transforms: float = 0
+    transforming: tuple[KernelGroup, ...] = ()
+    repeated: float = 0
+    repeating: tuple[KernelGroup, ...] = ()
+    summed: float = 0
+    summing: tuple[KernelGroup, ...] = ()
+    extra: float = 0
+    extras: tuple[KernelGroup, ...] = ()
+    several: tuple[KernelGroup, ...] = ()
+    """Products that each do the whole layer, one after the other; the other parts are then
+    not separated."""
+    called: float = 0
+    """Launches of a whole product beyond those of the step, by their grids."""
+    onto: float = 0
+    """Multiply-adds of products onto what is in their output; a part of ``extra``, and not
+    of ``seen``."""
+
+    def grown(self, part: str) -> float:
+        """By what factor one part (called, transforms, repeated, summed or extra) makes the parts
+        before it grow.
+
+        Where more was counted than predicted, the products are taken as counted: a small part of a
+        large count is not a large one.
+        """
+        parts = ("called", "transforms", "repeated", "summed", "extra")
+        seen = max(self.seen - self.called, 0.0)
+        base = max(self.base, seen) if self.rule or not self.seen else seen
+        before = base + sum(float(getattr(self, name)) for name in parts[: parts.index(part)])
+        return 1 + float(getattr(self, part)) / before if before else 1.0
+
+
+def breakdown(
+    evidence: RowEvidence, forward: RowEvidence | None, others: int | None = None
+) -> Breakdown:
+    """``forward``: the same layer's forward row at the same batch size, for a row of its gradients.
+    ``others``: see ``from_grids``."""
+    several = _several(evidence)
+    if several:
+        products = tuple(kernel for kernel, _ in several)
+        seen = sum(kernel.products for kernel in products)
+        base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
+        return Breakdown(evidence.paper, base, "", None, None, products, seen, several=products)
+    repeating = _repeated(evidence, forward)
+    own = [*evidence.kernels]
+    for kernel in repeating:
+        whole = next(one for one in own if (one.name, one.grid) == (kernel.name, kernel.grid))
+        own.remove(whole)
+        if whole.launches > kernel.launches:
+            own.append(whole.part(whole.launches - kernel.launches))
+    beside = [kernel for kernel in own if not kernel.main]
+    products = tuple(kernel for kernel in own if kernel.main)
+    algorithm = of_layer(
+        one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets")
+    )
+    # beside one gradient, another's product
+    apart = algorithm.family == "fft" and evidence.row.direction != "forward"
+    plain = [one for one in products if not apart or "cgemm" not in one.name.lower()]
+    base, rule, called, onto = from_grids(evidence, plain, others) or (evidence.paper, "", 0.0, 0.0)
+    if algorithm.family == "fft":
+        # no trials
+        others_too = apart and len(products) <= sum(1 for call in evidence.row.calls if call.flops)
+        base, rule = _fourier(
+            evidence, own, *((base, rule) if others_too else (evidence.paper, ""))
+        )
+    elif algorithm.family == "winograd" and (
+        not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)
+    ):
+        base, rule = _winograd_in_theory(evidence, own)
+    # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else
+    # an epilogue
+    fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
+    shapes = () if algorithm.family in TRANSFORMED else (*evidence.shapes, *evidence.filter_shapes)
+    sums = {at: found for at, kernel in enumerate(fused) if (found := sums_inside(kernel, shapes))}
+    within = sum(kernel.executed - kernel.products for kernel in fused) - sum(sums.values())
+    inside, epilogue = (within, 0.0) if algorithm.family in TRANSFORMED else (0.0, within + onto)
+    transforming = tuple(kernel for kernel in beside if kernel.algorithm.family in TRANSFORMED)
+    summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
+    extras = tuple(
+        kernel for kernel in beside if kernel not in transforming and kernel not in summing
+    )
+    return Breakdown(
+        evidence.paper,
+        base,
+        rule,
+        algorithm.method,
+        algorithm.family,
+        products,
+        sum(kernel.products for kernel in products) - onto,
+        transforms=_executed(transforming) + inside,
+        transforming=transforming,
+        repeated=_executed(repeating),
+        repeating=repeating,
+        summed=_executed(summing) + sum(sums.values()),
+        summing=(*summing, *(fused[at] for at in sums)),
+        extra=_executed(extras) + epilogue,
+        extras=(*extras, *(fused if epilogue else ())),
+        called=called,
+        onto=onto,
+    )
+
+
+def _executed(kernels: Sequence[KernelGroup]) -> float:
+    return sum(kernel.executed for kernel in kernels)
+
+
+def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
+    """Forward's kernels that ran again among the gradients' own; () unless the others suffice for
+    the gradients.
+
+    A kernel that forward runs too may be a gradient's: cuDNN uses the same one for both where the
+    shapes allow it. So only others that do a gradient's work (a quarter of its multiply-adds at
+    least, as Winograd F(4x4) does) count.
+    """
+    if forward is None or evidence.row.direction == "forward" or _several(forward):
+        return ()
+    if (
+        forward.forward is not None
+        and sum(kernel.products > 0 for kernel in forward.product_kernels) > 1
+    ):
+        return ()  # trials, or another layer's kernels
+    known = {(kernel.name, kernel.grid): kernel.launches for kernel in forward.kernels}
+    again = tuple(
+        kernel.part(known[kernel.name, kernel.grid])
+        for kernel in evidence.kernels
+        if kernel.launches >= known.get((kernel.name, kernel.grid), float("inf"))
+    )
+    gradients = sum(1 for call in evidence.row.calls if call.flops)
+    # a smaller batch than paper's: all kernels have less
+    less = min(evidence.row.ratio or 1.0, 1.0)
+    least = less * LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
+    if not any(one.main and one.algorithm.family == "attention" for one in evidence.kernels):
+        # attention of several products has two in backward for each of forward; steps and calls
+        # launch all of them again
+        needed = round(evidence.paper / forward.paper) if forward.paper else 1
+        least = min(
+            least,
+            less * LEAST_MULTIPLIES * forward.paper / max(launches_of(forward.product_kernels), 1),
+        )
+        gradients = max(gradients, needed) * max(round(launches_of(forward.product_kernels)), 1)
+    others = sum(
+        one.launches - known.get((one.name, one.grid), 0.0)
+        for one in evidence.kernels
+        if one.main
+        and (
+            one.flops.value is None or one.flops.lower_bound or one.products >= least * one.launches
+        )
+    )
+    names = {(kernel.name, kernel.grid) for kernel in again}
+    whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
+    # more than the gradients need may be trials or a second backward, whose kernels forward may
+    # have in common
+    least, most = (
+        gradients,
+        max(2 * gradients - launches_of(forward.product_kernels), gradients + 1),
+    )
+    enough = least <= others < most if evidence.row.counted.lower_bound else others == least
+    return again if any(kernel.main for kernel in again) and whole and enough else ()
+
+
+def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
+    """(kernel, multiplies that its name, its grid and the shape say) of products that each do the
+    whole layer."""
+    if evidence.row.direction != "forward" or len(evidence.shapes) != 1 or evidence.calls != 1:
+        return ()
+    (shape,) = evidence.shapes
+    tried = evidence.environment.get("cudnn_benchmark") == "on"
+    whole = []
+    for kernel in evidence.product_kernels:
+        each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
+        if not each:
+            continue
+        said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
+        predicted = deepened(said, kernel, shape)[0] if said is not None and said.matches else None
+        near = CLOSE if predicted is not None or kernel.algorithm.winograd else EXACT
+        if predicted is None and tried and isinstance(shape, ConvShape):
+            sizes, plain = (
+                kernel.algorithm.winograd,
+                kernel.algorithm.family in ("conv", "depthwise"),
+            )
+            predicted = (
+                winograd_multiplies(shape, *sizes) if sizes else shape.macs if plain else None
+            )
+        if predicted and abs(log(each / predicted)) < near:
+            whole.append((kernel, predicted))
+    told = sum(kernel.products for kernel, _ in whole)
+    all_told = sum(kernel.products for kernel in evidence.product_kernels) <= told * (
+        1 + LEAST_MULTIPLIES / 4
+    )
+    return tuple(whole) if len(whole) > 1 and all_told else ()
+
+
+def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
+    """(m + r - 1)^2 multiplies for each tile of m x m outputs and each pair of channels; tiles at
+    the edge are whole."""
+    tiles = shape.batch * ceil(shape.out_h / m) * ceil(shape.out_w / m)
+    return tiles * (m + r - 1) ** 2 * shape.in_channels * shape.out_channels / shape.groups
+
+
+def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
+    """F(m x m, r x r) needs (m + r - 1)^2 multiplies for m^2 outputs of r^2 products; whole tiles
+    where the shape is known."""
+    sizes = next((kernel.algorithm.winograd for kernel in own if kernel.algorithm.winograd), None)
+    if sizes is None:
+        return evidence.paper, ""
+    m, r = sizes
+    share = ((m + r - 1) / (m * r)) ** 2
+    rule = f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
+    shape = next(iter([*evidence.shapes, *evidence.unverified_shapes]), None)
+    if isinstance(shape, ConvShape) and (shape.kernel_h, shape.kernel_w) == (r, r):
+        share = winograd_multiplies(shape, m, r) / shape.macs
+        rule += ", tiles at the edge included"
+        block = next(
+            (kernel.algorithm.winograd_block for kernel in own if kernel.algorithm.winograd_block),
+            None,
+        )
+        if block is not None and sizes == (2, 3) and shape.groups == 1:
+            images, rows, columns = block
+            tiles = (
+                ceil(shape.batch / images)
+                * ceil(shape.out_h / 2 / rows)
+                * ceil(shape.out_w / 2 / columns)
+            )
+            channels = ceil(shape.out_channels / FUSED_CHANNELS) * FUSED_CHANNELS
+            share = tiles * images * rows * columns * 16 * channels * shape.in_channels / shape.macs
+            rule += f" and blocks of {images} x {rows} x {columns} tiles filled"
+        # the product between the transforms prints its tile
+        for kernel in own if sizes == (4, 3) else ():
+            if not (
+                kernel.main
+                and kernel.grid
+                and kernel.grid[2] == WINOGRAD_PRODUCTS
+                and kernel.algorithm.tile
+            ):
+                continue
+            images, outputs = (
+                WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES),
+                shape.out_channels,
+            )
+            tiles = images * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
+            # whichever batch ran: one side of the grid has the channels
+            sides = _sides(kernel.grid, kernel.algorithm.tile, outputs)
+            grids = ((ceil(tiles / m), ceil(outputs / n), WINOGRAD_PRODUCTS) for m, n in sides)
+            said = [
+                found for grid in grids if (found := expected_grid(kernel.algorithm, grid, shape))
+            ]
+            if len({one.multiplies for one in said}) > 1:
+                return evidence.paper, ""  # how many channels are padded is not known
+            if said:
+                share, rule = said[0].factor, said[0].rule
+    gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
+    part = min(_winograds(own), gradients) / gradients or 1.0
+    return evidence.paper * (1 - part + part * share), rule
+
+
+def _sides(grid: Grid, tile: tuple[int, int, int | None], channels: int) -> list[tuple[int, int]]:
+    """(along the rows, along the channels): how the tile may lie so that a side of the grid has the
+    channels' blocks."""
+    both = dict.fromkeys((tile[:2], tile[1::-1]))
+    return [(m, n) for m, n in both if ceil(channels / n) in grid[:2]]
+
+
+def of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
+    """True when grid and count of a transformed product show other channels than the layer's,
+    whatever the batch size."""
+    grid, tile, block = kernel.grid, kernel.algorithm.tile, kernel.algorithm.winograd_block
+    if (
+        grid is None
+        or not kernel.products
+        or kernel.flops.lower_bound
+        or not isinstance(shape, ConvShape)
+    ):
+        return False
+    if block is not None:
+        blocks, each = (
+            grid[0] % ceil(shape.out_channels / FUSED_CHANNELS) == 0,
+            prod(block) * FUSED_CHANNELS * 16,
+        )
+    elif tile is not None and kernel.algorithm.family == "gemm" and grid[2] > 1:
+        outputs = shape.out_channels // shape.groups
+        points = {WINOGRAD_PRODUCTS, *(size * (size // 2 + 1) * shape.groups for size in (16, 32))}
+        blocks = grid[2] in points and bool(_sides(grid, tile, outputs))
+        each = tile[0] * tile[1] * (1 if grid[2] == WINOGRAD_PRODUCTS else 4)
+    else:
+        return False
+    deep, channels = (
+        kernel.products / (2 * prod(grid) * each * kernel.launches),
+        shape.in_channels // shape.groups,
+    )
+    fits = any(abs(log(deep / up(channels, step))) < EXACT for step in (1, *DEPTH_STEPS))
+    return not (blocks and fits)
+
+
+def _winograds(own: Sequence[KernelGroup]) -> int:
+    fused = sum(kernel.algorithm.family == "winograd" for kernel in own if kernel.main)
+    return fused + sum(
+        "output" in one.name.lower().partition("winograd")[2] for one in own if not one.main
+    )
+
+
+def _fourier(
+    evidence: RowEvidence, own: Sequence[KernelGroup], base: float, rules: str
+) -> tuple[float, str]:
+    """t x (t/2 + 1) complex products of 4 multiply-adds for the (t - r + 1)^2 outputs of a tile of
+    t x t points.
+
+    The gradient of the input is such a convolution with the channels exchanged; that of the filter
+    sums over the tiles. ``base``: products by other kernels as predicted, by ``rules``.
+    """
+    size = next((found for kernel in own if (found := _FFT_TILE.search(kernel.name))), None)
+    shape = evidence.forward
+    if (
+        size is None
+        or not isinstance(shape, ConvShape)
+        or int(size[1]) < max(shape.kernel_h, shape.kernel_w)
+    ):
+        return evidence.paper, ""
+    said, t = [rules] if rules else [], int(size[1])
+    products, parts = _fourier_products(evidence, shape, t), shape.groups * t * (t // 2 + 1)
+    papers = {call.direction: call.flops or 0 for call in evidence.row.calls}
+    for way, blocks in _transformed_by(evidence, own, products, parts).items():
+        rows, columns, deep = products[way]
+        base += 2 * evidence.calls * (blocks or rows * columns * deep * parts * 4)
+        base -= evidence.paper * papers[way] / sum(papers.values())
+        tiles = deep if way == "grad_weight" else rows
+        rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
+        said.append(f"{rule}, in whole blocks" if blocks else rule)
+    return (base, "; ".join(said)) if len(said) > bool(rules) else (evidence.paper, "")
+
+
+def _fourier_products(evidence: RowEvidence, shape: ConvShape, t: int) -> Mapping[str, Product]:
+    """Direction -> the product at each point of a tile, of each group, for those on paper whose
+    tiles are known."""
+
+    def tiles(height: int, width: int) -> int:
+        return (
+            shape.batch
+            * ceil(height / (t - shape.kernel_h + 1))
+            * ceil(width / (t - shape.kernel_w + 1))
+        )
+
+    outputs, inputs = shape.out_channels // shape.groups, shape.in_channels // shape.groups
+    own, image = tiles(shape.out_h, shape.out_w), evidence.image
+    found = {"forward": (own, outputs, inputs), "grad_weight": (outputs, inputs, own)}
+    if image is not None:
+        found["grad_input"] = (tiles(*image), inputs, outputs)
+    wanted = {call.direction for call in evidence.row.calls if call.flops}
+    return {direction: product for direction, product in found.items() if direction in wanted}
+
+
+def _transformed_by(
+    evidence: RowEvidence, own: Sequence[KernelGroup], products: Mapping[str, Product], parts: int
+) -> Mapping[str, int | None]:
+    """Direction -> multiplies in whole blocks (None: not known), of the products that run as
+    Fourier transforms."""
+    kernels = [
+        kernel for kernel in own if kernel.main and (kernel.grid or "cgemm" in kernel.name.lower())
+    ]
+    if evidence.row.direction == "forward":
+        filled = (
+            _fourier_blocks(kernel, product, parts)
+            for kernel in kernels
+            for product in products.values()
+        )
+        blocks = next((found for found in filled if found), None)
+        return dict.fromkeys(products, blocks)
+    found: dict[str, int | None] = {}
+    for kernel in kernels:
+        left = ((way, product) for way, product in products.items() if way not in found)
+        fits = {
+            way: blocks
+            for way, product in left
+            if (blocks := _fourier_blocks(kernel, product, parts))
+        }
+        if len(fits) in (1, kernel.launches / evidence.calls):
+            found |= fits
+    complexes = [kernel for kernel in kernels if "cgemm" in kernel.name.lower()]
+    gradients = sum(1 for call in evidence.row.calls if call.flops)
+    if (
+        not found
+        and not any(kernel.grid for kernel in complexes)
+        and launches_of(complexes) == gradients * evidence.calls
+    ):
+        return dict.fromkeys(products if len(products) == gradients else ())
+    return found
+
+
+def _fourier_blocks(kernel: KernelGroup, product: Product, parts: int) -> int | None:
+    """Multiplies of the complex products, blocks that are not filled included, where grid and count
+    fit: z has the points."""
+    tile, grid, (rows, columns, deep) = kernel.algorithm.tile, kernel.grid, product
+    if not tile or not grid or grid[2] != parts or not kernel.products:
+        return None
+    counted = kernel.products / (2 * prod(grid) * prod(tile[:2]) * 4 * kernel.launches)
+    steps = (up(deep, step) for step in (1, *DEPTH_STEPS))
+    padded = next((length for length in steps if abs(log(counted / length)) < EXACT), None)
+    if padded is None:
+        return None
+    sizes = {up(rows, m) * up(columns, n) for m, n in _sides(grid, tile, columns)}
+    return sizes.pop() * padded * parts * 4 if len(sizes) == 1 else None

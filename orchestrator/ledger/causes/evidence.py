@@ -1,0 +1,489 @@
+"""The evidence of one ledger row for the verdict rules: its kernels, their raw counts, and the
+layer's shape."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import takewhile
+from math import gcd, prod
+from types import MappingProxyType
+from typing import NamedTuple
+
+from perfctl.orchestrator.counts.counters.sums import (
+    PATHS,
+    PIPE_TENSOR,
+    half_weights,
+    ops_path,
+    with_counts,
+)
+from perfctl.orchestrator.counts.counters.work import sm_count
+from perfctl.orchestrator.counts.derived.run import conv_shape, share_inside
+from perfctl.orchestrator.counts.figure import Figure, total_of
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid
+from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
+from perfctl.orchestrator.counts.kernels.pairing import inside, narrowed_to
+from perfctl.orchestrator.estimate.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
+from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedRun, PreparedStudy
+from perfctl.orchestrator.ledger.timing import Key
+from perfctl.records.paper import OpShape
+from perfctl.records.run import Run
+
+Place = tuple[int, str, str]
+"""(batch size, layer, direction) of a ledger row."""
+Shape = ConvShape | GemmShape
+FP = tuple(instruction for path in PATHS.values() for instruction in path)
+PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
+"""Families whose main kernels do the multiply-adds on paper; so may a kernel that no
+pattern fits."""
+
+_NO_COUNTS: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class KernelGroup:
+    """All launches of one kernel name with one grid, for one step."""
+
+    name: str
+    algorithm: Algorithm
+    grid: tuple[int, int, int] | None
+    launches: float
+    """Per step."""
+    counts: Mapping[str, float]
+    """Threads (fadd, ffma, ...), instructions (pipe) or operations (ops_path) per step,
+    if collected."""
+    flops: Figure
+    tensor: Figure
+    half_weight: int = 2
+    """FLOPs of one HFMA2 in ``flops``: 2 or 4, by the version of ncu."""
+
+    def part(self, launches: float) -> KernelGroup:
+        """The same for some of its launches, which all count alike."""
+        share = launches / self.launches
+        counts = {name: value * share for name, value in self.counts.items()}
+        flops, tensor = (
+            figure if figure.value is None else replace(figure, value=figure.value * share)
+            for figure in (self.flops, self.tensor)
+        )
+        return (
+            self
+            if share == 1
+            else replace(self, launches=launches, counts=counts, flops=flops, tensor=tensor)
+        )
+
+    @cached_property
+    def main(self) -> bool:
+        """True when it computes multiply-adds of the paper count."""
+        return self.algorithm.role == "main" and self.algorithm.family in PRODUCTS
+
+    @cached_property
+    def products(self) -> float:
+        """FLOPs in multiply-adds, CUDA and tensor cores together; 0 where nothing was counted."""
+        halves = 0 if "constant" in (self.flops.reason or "") else self.counts.get("hfma", 0)
+        fused = (
+            self.counts.get("ffma", 0)
+            + self.counts.get("dfma", 0)
+            + 2 * self.counts.get("ffma2", 0)
+        )
+        return 2 * fused + self.half_weight * halves + (self.tensor.value or 0)
+
+    @property
+    def executed(self) -> float:
+        """All FLOPs; 0 where nothing was counted."""
+        return self.flops.value or 0
+
+
+@dataclass(frozen=True)
+class RowEvidence:
+    """One ledger row and the kernels that ncu saw for it."""
+
+    row: LedgerRow
+    kernels: tuple[KernelGroup, ...]
+    forward: Shape | None
+    environment: Mapping[str, str]
+    precision: str | None
+    profiled: bool
+    """True when ncu saw kernels of some layer at this batch size, and counted in this one."""
+    left_out: str | None = None
+    """Why kernels that ran may be missing: the run is partial, or ncu skipped launches.
+    None: neither."""
+    seen_batch: int | None = None
+    ncu: str | None = None
+    """Version of ncu, where it is known."""
+    ours: bool = False
+    """True when 'perfctl ncu' made the run, so that it is no advice to use it."""
+    calls: int = 1
+    """How often the step runs the product of ``forward``."""
+    causal: tuple[int, int] | None = None
+    """(queries, keys) of attention with a causal mask, whose whole square is on paper; None for
+    other layers."""
+    upsampled: float | None = None
+    """FLOPs of a strided convolution's input gradient as a product over every input, zeros
+    inserted; None for others."""
+    inside: float | None = None
+    """Share of a convolution's multiply-adds that do not fall on its padding; None where it is
+    not known."""
+    mode: str | None = None
+    """"train" or "infer", as the run was recorded; None where that is not known."""
+    image: tuple[int, int] | None = None
+    """Height and width of what a convolution of stride 1 reads, which the gradient of its input
+    has; None for others."""
+
+    derived: bool = False
+    """True where no counter was read: the counts of kernels follow from their rules."""
+
+    @property
+    def place(self) -> Place:
+        return self.row.size, self.row.layer, self.row.direction
+
+    @cached_property
+    def paper(self) -> float:
+        """Paper FLOPs of the batch that was profiled; 0 when there are none, or a formula
+        is missing."""
+        value = self.row.whole_paper or 0
+        return value * self.seen_batch / self.row.size if self.seen_batch else value
+
+    def total(self, count: str) -> float | None:
+        """Sum of one raw count over the row's kernels; None when no kernel has it."""
+        found = [kernel.counts[count] for kernel in self.kernels if count in kernel.counts]
+        return sum(found) if found else None
+
+    @cached_property
+    def product_kernels(self) -> tuple[KernelGroup, ...]:
+        return tuple(kernel for kernel in self.kernels if kernel.main)
+
+    def with_batch(self, batch: int) -> RowEvidence:
+        """The same evidence, read as a profile of batch size ``batch``."""
+        forward: Shape | None = self.forward
+        if isinstance(forward, ConvShape):
+            forward = replace(forward, batch=batch)
+        elif forward is not None:
+            forward = replace(forward, m=forward.m * batch // self.row.size)
+        return replace(self, seen_batch=batch, forward=forward)
+
+    @cached_property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Shapes that its products may have; a convolution's gradients have no verified grid."""
+        forward = self.forward
+        if forward is not None and self.row.direction == "forward":
+            return (forward,)
+        if not isinstance(forward, GemmShape):
+            return ()
+        both = {
+            "grad_input": GemmShape(forward.m, forward.k, forward.n),
+            "grad_weight": GemmShape(forward.n, forward.k, forward.m),
+        }
+        calls = {call.direction for call in self.row.calls}
+        return tuple(shape for direction, shape in both.items() if direction in calls)
+
+    @cached_property
+    def unverified_shapes(self) -> tuple[Shape, ...]:
+        """A convolution's gradient of its input is one with the channels exchanged; no measurement
+        verified its grid."""
+        forward = self.forward
+        wanted = any(call.direction == "grad_input" and call.flops for call in self.row.calls)
+        if (
+            isinstance(forward, ConvShape)
+            and forward.same_size
+            and self.row.direction != "forward"
+            and wanted
+        ):
+            return (
+                replace(
+                    forward, in_channels=forward.out_channels, out_channels=forward.in_channels
+                ),
+            )
+        return ()
+
+    @cached_property
+    def filter_shapes(self) -> tuple[GemmShape, ...]:
+        """A convolution's gradient of its filter sums over all outputs; no measurement verified its
+        grid either."""
+        forward = self.forward
+        wanted = any(call.direction == "grad_weight" and call.flops for call in self.row.calls)
+        if not isinstance(forward, ConvShape) or self.row.direction == "forward" or not wanted:
+            return ()
+        return (
+            GemmShape(
+                forward.out_channels // forward.groups,
+                forward.depth,
+                forward.pixels,
+                forward.groups,
+            ),
+        )
+
+
+class EvidenceTable(dict[Place, RowEvidence]):
+    """Every row's evidence by its place. Nothing is added once it is made: what is derived from it
+    is kept."""
+
+    @cached_property
+    def network_order(self) -> Mapping[tuple[int, str], Sequence[RowEvidence]]:
+        """(batch size, direction) -> rows in the network's order."""
+        rows: dict[tuple[int, str], list[RowEvidence]] = {}
+        for evidence in sorted(self.values(), key=lambda evidence: evidence.row.position):
+            rows.setdefault((evidence.row.size, evidence.row.direction), []).append(evidence)
+        return rows
+
+    @cached_property
+    def _launches(self) -> Mapping[int, Mapping[str, int]]:
+        found: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        for (batch, layer, _), evidence in self.items():
+            for kernel in evidence.product_kernels:
+                times = kernel.launches / evidence.calls
+                found[batch][layer] = gcd(
+                    found[batch][layer], int(times) if times == int(times) else 1
+                )
+        return found
+
+    def launched(self, batch: int, layer: str) -> int:
+        """How often each product of the layers other than ``layer`` was launched at least; 1
+        without any."""
+        return (
+            gcd(
+                *(times for other, times in self._launches.get(batch, {}).items() if other != layer)
+            )
+            or 1
+        )
+
+    @cached_property
+    def positions(self) -> Mapping[Place, int]:
+        """Index of each row in its list of ``network_order``."""
+        return {
+            evidence.place: at
+            for rows in self.network_order.values()
+            for at, evidence in enumerate(rows)
+        }
+
+
+Loose = Mapping[int, tuple[KernelGroup, ...]]
+"""batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not
+say steps)."""
+
+
+def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
+    """(evidence of each ledger row with products on paper or recomputation, kernels of no layer by
+    batch size)."""
+    found = EvidenceTable()
+    loose = {}
+    seen = {}
+    for batch in study.batches:
+        counting = batch.counting
+        kernels = kernels_by_key(counting) if counting else {}
+        size = batch.batch or 1
+        loose[size] = tuple(kernels.get(None, ()))
+        ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
+        derived = isinstance(counting, DerivedRun)
+        run = counting.run if counting else None
+        narrowed = narrowed_to(run) if run and any(key is not None for key in kernels) else None
+        seen[size] = (
+            run,
+            derived,
+            kernels,
+            facts_by_layer(ops),
+            narrowed,
+            _left_out(run) if run else None,
+        )
+    for row in ledger.rows:
+        if not row.layer or not (row.whole_paper or row.direction == "recompute"):
+            continue
+        run, derived, kernels, facts, narrowed, left_out = seen[row.size]
+        profiled = narrowed is not None and inside(row.layer, narrowed)
+        known = facts.get(row.layer, _NO_FACTS)
+        evidence = RowEvidence(
+            row,
+            tuple(kernels.get((row.layer, row.direction), ())),
+            known.shape,
+            run.report.environment if run else {},
+            run.precision if run else None,
+            profiled,
+            left_out,
+            ncu=(run.profiler_version or run.report.tool_version) if run else None,
+            ours=run is not None and run.origin == "measured",
+            calls=known.calls,
+            causal=known.causal,
+            inside=known.inside,
+            upsampled=known.upsampled,
+            image=known.image,
+            mode=run.mode if run else None,
+            derived=derived,
+        )
+        found[evidence.place] = evidence
+    return found, loose
+
+
+def _left_out(run: Run) -> str | None:
+    if run.status != "ok":
+        return (
+            f"the {run.profiler} run is "
+            f"{run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
+        )
+    of_ncu = list(takewhile(lambda word: word != "-m", run.command))
+    used = [
+        option
+        for option in ("--launch-skip", "--launch-count", "--kernel-name")
+        if option in of_ncu
+    ]
+    return f"ncu was asked to leave launches out ({', '.join(used)})" if used else None
+
+
+class _Read(NamedTuple):
+    """What was counted in one launch."""
+
+    values: Mapping[str, float | None]
+    raw: Mapping[str, float]
+
+
+def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
+    """Kernels of each (layer, direction), launches of one name and grid together; None: of
+    no layer."""
+    sms = sm_count(run.run)
+    # derived counts are one object for all launches that have them in common
+    known: dict[int, _Read] = {}
+    values: dict[int, _Read] = {}
+    for launch, found in run.values.items():
+        if (read := known.get(id(found))) is None:
+            whole = (
+                found
+                if all(name.endswith(".sum") for name in found)
+                else with_counts(found, sms)[0]
+            )
+            read = known[id(found)] = _Read(whole, _raw(whole))
+        values[launch] = read
+    groups: dict[Key | None, dict[tuple[str, Grid | None], list[int]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for kernel, key in run.launches:
+        grid = (
+            None
+            if kernel.grid_x is None
+            else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
+        )
+        groups[key][kernel.name, grid].append(kernel.launch)
+    return {
+        key: [_group(name, grid, launches, run, values) for (name, grid), launches in found.items()]
+        for key, found in groups.items()
+    }
+
+
+def _group(
+    name: str,
+    grid: Grid | None,
+    launches: list[int],
+    run: PreparedRun,
+    values: Mapping[int, _Read],
+) -> KernelGroup:
+    steps = run.steps or 1
+    flops = run.flops
+    if not any(launch in values or launch in flops for launch in launches):
+        return _uncounted(name, grid, len(launches) / steps)
+    counts: dict[str, float] = {}
+    half = 2
+    if read := [values[launch] for launch in launches if launch in values]:
+        for one in read:
+            for count, value in one.raw.items():
+                counts[count] = counts.get(count, 0.0) + value / steps
+        half = half_weights(
+            read[0].values, run.run.profiler_version or run.run.report.tool_version
+        )["hfma"]
+    known = [flops[launch] for launch in launches if launch in flops]
+    total = total_of([item.total for item in known], divide_by=steps)
+    tensor = total_of([item.tensor for item in known], divide_by=steps)
+    return KernelGroup(
+        name, recognise(name), grid, len(launches) / steps, counts, total, tensor, half
+    )
+
+
+@lru_cache(maxsize=8192)
+def _uncounted(name: str, grid: Grid | None, per_step: float) -> KernelGroup:
+    """Batch sizes of a sweep have most of these in common."""
+    nothing = total_of(())
+    return KernelGroup(name, recognise(name), grid, per_step, _NO_COUNTS, nothing, nothing)
+
+
+def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        head, _, tail = name.partition("_op_")
+        if head.endswith("__sass_thread_inst_executed") and tail.endswith("_pred_on.sum"):
+            found[tail.removesuffix("_pred_on.sum")] = value
+        elif name.endswith("__" + PIPE_TENSOR):
+            found["pipe"] = value
+    if (operations := ops_path(values)) is not None:
+        found["ops_path"] = operations
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFacts:
+    """What a layer's forward pass says about its product."""
+
+    shape: Shape | None = None
+    calls: int = 1
+    causal: tuple[int, int] | None = None
+    inside: float | None = None
+    upsampled: float | None = None
+    image: tuple[int, int] | None = None
+
+
+_NO_FACTS = LayerFacts()
+
+
+def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:
+    """layer -> facts of its product in the forward pass, for layers that run exactly one,
+    however often."""
+    found: dict[str, list[OpShape]] = defaultdict(list)
+    for op in ops:
+        if op.direction == "forward" and (
+            op.op in (*CONVOLUTIONS, *LINEAR) or op.attributes.get("is_causal")
+        ):
+            found[op.layer].append(op)
+    return {layer: _facts(op) for layer, (op, *others) in found.items() if not others}
+
+
+def _facts(op: OpShape) -> LayerFacts:
+    if op.op not in (*CONVOLUTIONS, *LINEAR):
+        query, key = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+        return LayerFacts(causal=(query[-2], key[-2]) if len(query) > 2 and len(key) > 2 else None)
+    shape, source, stride = _shape(op), shape_of(op.inputs, 0), op.attributes.get("stride")
+    plain = (
+        isinstance(shape, ConvShape) and isinstance(stride, (list, tuple)) and set(stride) == {1}
+    )
+    image = (source[2], source[3]) if plain else None
+    return LayerFacts(shape, op.calls, inside=_inside(op), upsampled=_upsampled(op), image=image)
+
+
+def _upsampled(op: OpShape) -> float | None:
+    source, weight, stride = (
+        shape_of(op.inputs, 0),
+        shape_of(op.inputs, 1),
+        op.attributes.get("stride"),
+    )
+    if (
+        op.op not in CONVOLUTIONS
+        or op.attributes.get("transposed")
+        or not len(source) == len(weight) == 4
+    ):
+        return None
+    if not isinstance(stride, (list, tuple)) or set(stride) == {1}:
+        return None
+    return 2.0 * op.calls * source[0] * prod(source[2:]) * prod(weight)
+
+
+def _inside(op: OpShape) -> float | None:
+    """Taps of a filter that fall on the image, of all that paper counts."""
+    shapes = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
+    return share_inside(op, *shapes) if op.op in CONVOLUTIONS else None
+
+
+def _shape(op: OpShape) -> Shape | None:
+    output = shape_of(op.outputs, 0)
+    if op.op in CONVOLUTIONS:
+        return conv_shape(op, shape_of(op.inputs, 0), shape_of(op.inputs, 1), output)
+    rows = left_factor(op)
+    return GemmShape(prod(output[:-1]), output[-1], rows[-1]) if rows and output else None

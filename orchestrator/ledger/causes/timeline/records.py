@@ -1,0 +1,126 @@
+"""What a rule about a run's timeline says, and the time that its shares are of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perfctl.orchestrator.ledger.causes.rule import Confidence
+from perfctl.orchestrator.ledger.usage.busy import end_of, joined, kernels_in_window
+from perfctl.records.report import Copy, Kernel
+from perfctl.records.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """One thing that makes a run slower than it need be."""
+
+    rule: str
+    """Name of the rule: "launch bound", "host sync"."""
+    sentence: str
+    """Subject, number and cause in full sentences."""
+    share: float
+    """The number, 0..1; ``of`` says of what."""
+    of: str
+    todo: str
+    confidence: Confidence = "observed"
+    kernels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A measured step on one GPU; the whole capture where the report has no steps. Times in ns on
+    the report's clock."""
+
+    step: int | None
+    kernels: tuple[Kernel, ...]
+    """By start; each has a start and a duration."""
+    start: int
+    end: int
+    """From the start of its first kernel to the end of its last."""
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The kernels of a run's busiest GPU by steps."""
+
+    run: Run
+    device: int
+    pieces: tuple[Piece, ...]
+    copies: tuple[Copy, ...]
+    """Of this GPU, those with times."""
+
+    @property
+    def length(self) -> int:
+        """Of all steps together, in ns; never 0."""
+        return max(sum(piece.length for piece in self.pieces), 1)
+
+    @property
+    def kernel_ns(self) -> float:
+        """Of all kernels, added up; never 0."""
+        return (
+            sum(kernel.duration_ns or 0 for piece in self.pieces for kernel in piece.kernels) or 1.0
+        )
+
+    @property
+    def whole(self) -> str:
+        """ "3 steps", "the capture": what the lengths are of."""
+        steps = [piece for piece in self.pieces if piece.step is not None]
+        return f"{len(steps)} steps" if len(steps) > 1 else "the step" if steps else "the capture"
+
+    @property
+    def each(self) -> str:
+        return "a step" if self.pieces and self.pieces[0].step is not None else "in the capture"
+
+    def busy(self, piece: Piece) -> list[tuple[int, int]]:
+        """Intervals of the piece in which a kernel or a copy ran."""
+        kernels = ((kernel.start_ns or 0, end_of(kernel)) for kernel in piece.kernels)
+        copies = ((copy.start_ns or 0, end_of(copy)) for copy in self.copies)
+        return joined(
+            [*kernels, *(pair for pair in copies if pair[1] > piece.start and pair[0] < piece.end)]
+        )
+
+
+def timeline(run: Run) -> Timeline | None:
+    """Of the GPU with the most kernels; None under ncu, and where a kernel has no start or
+    no duration.
+
+    Kernels outside of the measured steps are left out where kernels say their step.
+    """
+    devices, _, _ = kernels_in_window(run)
+    device = max(devices, key=lambda number: len(devices[number]), default=None)
+    if device is None:
+        return None
+    copies = tuple(
+        copy
+        for copy in run.report.copies
+        if copy.device_index in (None, device)
+        and copy.start_ns is not None
+        and copy.duration_ns is not None
+    )
+    by_step: dict[int | None, list[Kernel]] = {}
+    numbered = any(kernel.step is not None for kernel in devices[device])
+    for kernel in sorted(devices[device], key=lambda one: one.start_ns or 0):
+        if kernel.step is not None or not numbered:
+            by_step.setdefault(kernel.step, []).append(kernel)
+    pieces = tuple(
+        Piece(step, tuple(found), found[0].start_ns or 0, max(map(end_of, found)))
+        for step, found in by_step.items()
+    )
+    return Timeline(run, device, pieces, copies)
+
+
+def milliseconds(nanoseconds: float) -> str:
+    """1234567 -> "1.23 ms", 4200 -> "4.2 µs"."""
+    if nanoseconds >= 1e9:
+        return f"{nanoseconds / 1e9:.3g} s"
+    return f"{nanoseconds / 1e6:.3g} ms" if nanoseconds >= 1e6 else f"{nanoseconds / 1e3:.3g} µs"
+
+
+def named(kernels: Sequence[str], times: Mapping[str, float]) -> tuple[str, ...]:
+    """Names, those with the most time first, each once."""
+    return tuple(sorted(dict.fromkeys(kernels), key=lambda name: -times.get(name, 0)))

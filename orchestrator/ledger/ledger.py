@@ -1,0 +1,560 @@
+"""The ledger: pen and paper, counted, and time, side by side for every batch, layer and direction.
+What took the time that belongs to no layer has each cause with its share.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections import Counter as Tally
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from perfctl.orchestrator.counts.counters.sums import instructions
+from perfctl.orchestrator.counts.counters.work import NO_COUNTERS, NOT_COUNTED
+from perfctl.orchestrator.counts.derived.run import NO_RULE
+from perfctl.orchestrator.counts.figure import Figure, missing, total_of
+from perfctl.orchestrator.counts.kernels.names import family, recognise
+from perfctl.orchestrator.counts.kernels.repeats import extrapolated
+from perfctl.orchestrator.counts.kernels.shared import SHARED
+from perfctl.orchestrator.ledger.prepared import (
+    DerivedRun,
+    PreparedBatch,
+    PreparedRun,
+    PreparedStudy,
+)
+from perfctl.orchestrator.ledger.timing import (
+    GRADIENTS,
+    OPTIMIZER,
+    Key,
+    Spread,
+    times_kernels,
+    upwards,
+)
+from perfctl.records.paper import LayerCall
+from perfctl.records.ranges import DIRECTIONS
+from perfctl.records.report import Kernel, Range
+from perfctl.records.run import Run
+
+COMPILED = (
+    "Torch-Compiled Region",
+    "## Call CompiledFxGraph",
+    "CompiledFunction",
+    "TorchDynamo Cache Lookup",
+)
+"""How the names of ranges around compiled code begin: no module hook runs inside."""
+_PHASES = {
+    "data": "data loading and copies to the device",
+    "copy": "copies to the device",
+    "zero_grad": "setting gradients to zero",
+    "forward": "the loss and functional calls",
+    "inference": "functional calls",
+    "backward": "autograd",
+    "optimizer": "the optimizer",
+}
+_KINDS = {
+    "norm": "normalisation",
+    "pool": "pooling",
+    "collective": "NCCL",
+    "gemm": "product",
+    "conv": "convolution",
+}
+NO_RANGES = "a report without layer ranges, which 'perfctl nsys' and 'perfctl torch' record"
+NO_BACKWARD = "backward kernels, because ranges on autograd's own thread are missing"
+NO_CALL = "launches outside every range, from another thread or process or a CUDA graph"
+COMPILED_CODE = "compiled code, whose layers share one range"
+BETWEEN = "the script's own code between modules, such as the loss or clipping"
+
+OUTSIDE = "outside of layers"
+NEITHER = "the report has no counters, and none of its kernels has a rule that derives them"
+
+NO_SHAPES = "no formula: its shapes were not seen"
+
+NO_STEPS = "the report does not say how many steps it covers"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelUse:
+    """One kernel name of a ledger row."""
+
+    name: str
+    family: str | None
+    algorithm: str | None
+    """Method and tile that the name states, in words: "implicit gemm, 128x64 tile"."""
+    per_step: float
+
+
+def guessed(figure: Figure) -> Figure:
+    """The count of a launch whose layer was guessed: exact for the launch, an estimate for
+    the layer."""
+    if figure.value is None:
+        return figure
+    reason = "; ".join(filter(None, ("the layer of some launches was guessed", figure.reason)))
+    return replace(figure, state="estimated", reason=reason)
+
+
+def of_another(figure: Figure) -> Figure:
+    """The count of a launch that ncu did not replay: that of one which it repeats."""
+    if figure.value is None:
+        return figure
+    reason = "; ".join(
+        filter(None, ("counted in a layer of the same kernels, grids and shapes", figure.reason))
+    )
+    return replace(figure, state="estimated", reason=reason)
+
+
+def found_by(run: PreparedRun | None, source: str) -> dict[Key, float]:
+    """(layer, direction) -> share of its launches whose ``layer_source`` is ``source``; only where
+    there are any."""
+    by_key = run.kernels_by_key.items() if run else ()
+    counts = (
+        (key, sum([one.layer_source == source for one in found]), len(found))
+        for key, found in by_key
+    )
+    return {key: count / launches for key, count, launches in counts if count}
+
+
+def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
+    """Kernel names of each (layer, direction), most launched first."""
+    if run is None:
+        return {}
+    found: dict[Key, tuple[KernelUse, ...]] = {}
+    for key, kernels in run.kernels_by_key.items():
+        tally = Tally([kernel.name for kernel in kernels])
+        found[key] = tuple(
+            [_use(name, count / (run.steps or 1)) for name, count in tally.most_common()]
+        )
+    return found
+
+
+@lru_cache(maxsize=8192)
+def _use(name: str, per_step: float) -> KernelUse:
+    """Runs of a sweep mostly use the same kernels."""
+    return KernelUse(name, recognise(name).family, algorithm(name), per_step)
+
+
+@lru_cache(maxsize=8192)
+def algorithm(name: str) -> str | None:
+    """Method and tile of a kernel in words; None when its name states neither."""
+    said = recognise(name)
+    tile = (
+        f"{'x'.join(str(side) for side in said.tile if side is not None)} tile"
+        if said.tile
+        else None
+    )
+    cores = f"{said.math or ''} tensor cores".strip() if said.tensor_core else None
+    return ", ".join(filter(None, (said.method, tile, cores))) or None
+
+
+def at_batch(batch: int | None) -> str:
+    """ " at batch 16", as a sentence goes on; "" for a report that does not say its batch size."""
+    return "" if batch is None else f" at batch {batch}"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One layer in one direction at one batch size, for one step. FLOPs: 1 multiply-add = 2."""
+
+    batch: int | None
+    """None for a report that does not say."""
+    layer: str
+    """Dotted module path, or an operator and its sizes where a trace has no modules; "" for the
+    optimizer as a whole and for operations outside of layers."""
+    kind: str | None
+    direction: str
+    position: int
+    paper: Figure
+    calls: tuple[LayerCall, ...]
+    """One, or the gradients that make up "backward"."""
+    counted: Figure
+    """From counters; where no run has any, from the kernels' rules: its state is then "derived"."""
+    ratio: float | None
+    """Counted / paper; a lower bound when ``counted`` is one. None when either is missing or paper
+    is 0 or a lower bound."""
+    time: Spread | None
+    time_reason: str | None
+    basis: str | None
+    trusted: bool
+    share: float | None
+    """Of all measured steps, or of their kernel time (see ``whole``); shares of a batch size add up
+    to 1."""
+    whole: str | None
+    achieved: float | None
+    """Paper FLOPs / median time, per second; None when either is missing, paper is 0 or a lower
+    bound, or the clock is not to trust."""
+    kernels: tuple[KernelUse, ...]
+    guessed: float = 0.0
+    """0..1: of its launches, those whose layer was guessed."""
+    shared: float = 0.0
+    """0..1: of its launches, those that are its part of a fused kernel, whose time and counts were
+    shared out between layers."""
+    derived: Figure | None = None
+    """What the rules for the row's kernels say, beside counters or in their place; None where no
+    kernel has a rule."""
+
+    @property
+    def whole_paper(self) -> float | None:
+        """Paper FLOPs when all of them are known; None for no figure and for a lower bound, which
+        nothing is judged by."""
+        return None if self.paper.lower_bound else self.paper.value
+
+    @property
+    def ratio_at_most(self) -> float | None:
+        """Counted / paper where paper is a lower bound; None elsewhere, and when ``counted`` is a
+        lower bound too."""
+        if (
+            not (self.paper.lower_bound and self.paper.value)
+            or self.counted.value is None
+            or self.counted.lower_bound
+        ):
+            return None
+        return self.counted.value / self.paper.value
+
+    @property
+    def size(self) -> int:
+        """The batch size that paper is for; 1 where the report does not say, whose figures are for
+        what it holds as a whole."""
+        return 1 if self.batch is None else self.batch
+
+    @property
+    def at(self) -> str:
+        """ " at batch 16", as a sentence goes on; "" where the report does not say."""
+        return at_batch(self.batch)
+
+    @property
+    def place(self) -> str:
+        return self.layer or ("optimizer" if self.direction == "optimizer" else OUTSIDE)
+
+    @property
+    def name(self) -> str:
+        """ "conv2 forward"; the optimizer's own row is "optimizer"."""
+        return self.place if self.place == self.direction else f"{self.place} {self.direction}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unattributed:
+    """Time and FLOPs of no layer, at one batch size."""
+
+    batch: int | None
+    time: Spread
+    share: float
+    whole: str
+    basis: str
+    counted: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All rows of a study, in the network's order, and what is left over."""
+
+    rows: tuple[LedgerRow, ...]
+    unattributed: tuple[Unattributed, ...]
+
+    @property
+    def any_counted(self) -> bool:
+        return any(row.counted.value is not None for row in self.rows)
+
+
+def ledger(study: PreparedStudy) -> Ledger:
+    """Rows for every batch size of a study."""
+    found = [_at_batch(batch) for batch in study.batches]
+    rows = [row for of_batch, _ in found for row in of_batch]
+    directions = {direction: place for place, direction in enumerate(DIRECTIONS)}
+    # first position anywhere; layers without one come after the rest, the optimizer last
+    order: dict[str, int] = {}
+    for row in rows:
+        order[row.place] = min(row.position, order.get(row.place, row.position))
+    rows.sort(
+        key=lambda row: (
+            order[row.place],
+            row.layer,
+            directions.get(row.direction, 99),
+            row.batch or 0,
+        )
+    )
+    return Ledger(tuple(rows), tuple(rest for _, rest in found if rest is not None))
+
+
+def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | None]:
+    batch, times, timing = prepared.batch, prepared.times, prepared.timing
+    # pen and paper; a layer may hold several operations
+    calls: dict[Key, tuple[LayerCall, ...]] = {}
+    for call in next((item.run.layer_calls for item in prepared.runs if item.run.layer_calls), ()):
+        calls[call.layer, call.direction] = (*calls.get((call.layer, call.direction), ()), call)
+    counted, otherwise = _counted(prepared)
+    derived: Mapping[Key | None, Figure] = {}
+    if prepared.derived and prepared.derived.steps:
+        derived = counted if prepared.counting is prepared.derived else _by_key(prepared.derived)
+    measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
+    source = timing if timing and timing.run.report.kernels else prepared.counting
+    uses, unsure = kernel_uses(source), found_by(source, "guessed")
+    fused = found_by(source, SHARED)
+    rows = []
+    unseen = (
+        "no range or kernel of it was seen"
+        if times
+        else "no run at this batch size timed its layers"
+    )
+    trusted = bool(times and times.trusted)
+    for key in sorted(_keys(calls, measured)):
+        parts, figure = _parts(calls, *key, whole=key in measured), counted.get(key, otherwise)
+        paper, time = _paper_figure(parts), times.rows.get(key) if times else None
+        whole = None if paper.lower_bound else paper.value
+        positions = [call.position for call in parts if call.position is not None]
+        rows.append(
+            LedgerRow(
+                batch=batch,
+                layer=key[0],
+                kind=parts[0].kind if parts and key != OPTIMIZER else None,
+                direction=key[1],
+                position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
+                paper=paper,
+                calls=parts,
+                counted=figure,
+                derived=found
+                if (found := derived.get(key)) is not None and found.value is not None
+                else None,
+                ratio=figure.value / whole if figure.value is not None and whole else None,
+                time=time,
+                time_reason=None if time else unseen,
+                basis=times.basis if times and time else None,
+                trusted=trusted,
+                share=time.mean / times.total.mean if time and times and times.total.mean else None,
+                whole=times.whole if times and time else None,
+                achieved=whole / time.median * 1e9
+                if time and trusted and time.median and whole
+                else None,
+                kernels=uses.get(key, ()),
+                guessed=unsure.get(key, 0.0),
+                shared=fused.get(key, 0.0),
+            )
+        )
+    if times is None or not times.total.mean:
+        return rows, None
+    share = times.unattributed.mean / times.total.mean
+    return rows, Unattributed(
+        batch, times.unattributed, share, times.whole, times.basis, counted.get(None, otherwise)
+    )
+
+
+def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set[Key]:
+    """Rows to show: what was measured, and what is on paper unless it is inside a
+    measured "backward"."""
+    keys = set(measured)
+    for layer, direction in calls:
+        inside = direction in GRADIENTS and (layer, "backward") in measured
+        if inside or (direction == "grad_bias" and (layer, "grad_weight") in measured):
+            continue
+        keys.add(
+            OPTIMIZER
+            if direction == "optimizer" and (layer, direction) not in measured
+            else (layer, direction)
+        )
+    return keys
+
+
+def _parts(
+    calls: Mapping[Key, tuple[LayerCall, ...]], layer: str, direction: str, *, whole: bool
+) -> tuple[LayerCall, ...]:
+    """Pen and paper for one row: a ``whole`` "backward" is the gradients and all else, the
+    optimizer's row all layers."""
+    if (layer, direction) == OPTIMIZER:
+        return tuple(
+            call for (_, part), several in calls.items() if part == direction for call in several
+        )
+    gradients = GRADIENTS if direction == "backward" and whole else ()
+    return tuple(call for part in (*gradients, direction) for call in calls.get((layer, part), ()))
+
+
+def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
+    if not parts:
+        return missing("not_available", NO_SHAPES)
+    known = sum(call.flops or 0 for call in parts)
+    lacking = [call for call in parts if call.flops is None]
+    if not lacking:
+        return Figure(known, "counted")
+    names = [f"{call.kind or 'this operation'} ({call.direction})" for call in lacking]
+    each = (
+        call.formula or f"no formula for {name}" for call, name in zip(lacking, names, strict=True)
+    )
+    reasons = "; ".join(dict.fromkeys(each))
+    if not known:  # "at least 0" says nothing
+        return missing("not_available", reasons)
+    return Figure(known, "counted", reasons, missing=tuple(dict.fromkeys(names)))
+
+
+def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
+    """FLOPs per step by (layer, direction), None for what is not attributed; and the figure for
+    all others."""
+    counting = batch.counting
+    if counting is None:
+        failed = next((item.run for item in batch.runs if item.run.profiler == "ncu"), None)
+        if failed is not None:
+            reason = (failed.reason or failed.status).rstrip(".")
+            return {}, missing("not_collected", f"the ncu run has no counters: {reason}")
+        if batch.on_cpu:
+            return {}, missing("not_available", NO_COUNTERS)
+        return {}, missing("not_collected", NOT_COUNTED if batch.batch is not None else NEITHER)
+    profiler = counting.run.profiler
+    if counting.steps is None:
+        return {}, missing("not_collected", _without_steps(counting))
+    layers = counting.run.report.environment.get("ncu:layers")
+    unseen = (
+        f"ncu counted in {layers} only (--layer)" if layers else f"{profiler} saw no kernel of it"
+    )
+    return _by_key(counting), missing("not_collected", unseen)
+
+
+def _without_steps(run: PreparedRun) -> str:
+    """ "ncu counted FADD only, and the report does not say how many steps it covers"."""
+    profiler = run.run.profiler
+    if isinstance(run, DerivedRun):
+        return f"no counters were collected, and {NO_STEPS}, so nothing is derived for a step"
+    if any(figure.total.value is not None for figure in run.flops.values()):
+        return f"{profiler} counted its kernels, but {NO_STEPS}"
+    seen = dict.fromkeys(
+        name.upper() for values in run.values.values() for name in instructions(values)
+    )
+    return (
+        f"{profiler} counted {' and '.join(seen)} only, and {NO_STEPS}"
+        if seen
+        else f"{profiler} counted no FLOPs, and {NO_STEPS}"
+    )
+
+
+def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
+    """FLOPs per step of each (layer, direction) whose kernels the run saw."""
+    derived = isinstance(run, DerivedRun)
+    lacking = (
+        missing("not_available", NO_RULE)
+        if derived
+        else missing("not_collected", "no counters for this launch")
+    )
+    replayed = not derived and "ncu:extrapolated" in run.run.report.environment
+    repeats = extrapolated(run.run.report.counters) if replayed else frozenset()
+    groups: dict[Key | None, list[Figure]] = defaultdict(list)
+    for kernel, key in run.launches:
+        found = run.flops.get(kernel.launch)
+        total = found.total if found else lacking
+        total = of_another(total) if kernel.launch in repeats else total
+        total = run.part_of(kernel, total)
+        groups[key].append(guessed(total) if key and kernel.layer_source == "guessed" else total)
+    figures = {key: total_of(found, divide_by=run.steps or 1) for key, found in groups.items()}
+    if derived:  # at least 0 says nothing
+        empty = {key for key, figure in figures.items() if figure.lower_bound and not figure.value}
+        figures |= {key: replace(lacking, of_launches=figures[key].of_launches) for key in empty}
+    return figures
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One part of the time that belongs to no layer."""
+
+    text: str
+    share: float
+    launches: int | None
+    """Its kernel launches; None where host ranges were timed."""
+
+
+def causes(run: PreparedRun) -> tuple[Cause, ...]:
+    """Causes of the unattributed time of a run, the largest first; their shares add up to 1. Empty
+    when there is none."""
+    return _of_kernels(run) if times_kernels(run.run) else _of_ranges(run.run)
+
+
+def beyond_time(run: Run) -> tuple[str, ...]:
+    """What the run's time does not hold at all: kernels of CUDA graphs, launches outside of all
+    measured steps."""
+    found = [
+        gap.reason for gap in run.report.gaps if gap.quantity == "kernel" and "graph" in gap.reason
+    ]
+    kernels = list(run.report.kernels)
+    outside = sum(kernel.step is None for kernel in kernels)
+    if 0 < outside < len(kernels):
+        found.append(
+            f"{outside} of {len(kernels)} launches lie outside every measured step and count "
+            "nowhere"
+        )
+    return tuple(found)
+
+
+def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
+    ranges = {item.number: item for item in run.run.report.ranges}
+    # ncu and DLProf give launches their layers without listing ranges
+    known = {item.direction for item in ranges.values()} | {
+        kernel.direction for kernel in run.run.report.kernels
+    }
+    known -= {None, "optimizer"}
+    times: defaultdict[str, float] = defaultdict(float)
+    launches: Counter[str] = Counter()
+    by_operator = bool(run.run.report.ops) and not any(item.layer for item in ranges.values())
+    for kernel, key in run.launches:
+        if key is None and kernel.duration_ns is not None:
+            cause = _kind(kernel) if by_operator else _cause(kernel, ranges, known)
+            times[cause] += kernel.duration_ns
+            launches[cause] += 1
+    return _ranked(times, launches)
+
+
+def _kind(kernel: Kernel) -> str:
+    """Of a report whose rows are the operators that multiply: what the kernels of all others do."""
+    found = family(kernel.name)
+    return f"{_KINDS.get(found, found)} kernels" if found else "kernels that are not recognised"
+
+
+def _cause(kernel: Kernel, ranges: Mapping[int, Range], known: Set[str | None]) -> str:
+    if not known:
+        return NO_RANGES
+    around = list(upwards(kernel.range_number, ranges))
+    if kernel.name.startswith("triton_") or any(item.name.startswith(COMPILED) for item in around):
+        return COMPILED_CODE
+    phase = next((item.phase for item in around if item.phase), None)
+    trained = phase == "backward" or any(
+        item.phase in ("backward", "optimizer") for item in ranges.values()
+    )
+    if trained and phase in (None, "backward") and not known - {"forward", "recompute"}:
+        return NO_BACKWARD
+    if phase is not None:
+        return _PHASES.get(phase, f"the phase {phase}")
+    return BETWEEN if any(item.step is not None for item in around) else NO_CALL
+
+
+def _of_ranges(run: Run) -> tuple[Cause, ...]:
+    ranges = {item.number: item for item in run.report.ranges}
+    if not any(item.layer for item in ranges.values()):
+        return ()
+    opened = ("perfctl:step:", "perfctl:phase:")
+    left = {
+        n: float(item.duration_ns or 0)
+        for n, item in ranges.items()
+        if item.name.startswith(opened)
+    }
+    attributed = {
+        n for n, item in ranges.items() if item.layer or item.name == "perfctl:phase:optimizer"
+    }
+    for number, item in ranges.items():
+        if item.duration_ns is None or (number not in left and number not in attributed):
+            continue
+        above = (outer.number for outer in upwards(item.parent, ranges))
+        holder = next((outer for outer in above if outer in attributed or outer in left), None)
+        if holder is not None and holder not in attributed:
+            left[holder] -= item.duration_ns
+    times: defaultdict[str, float] = defaultdict(float)
+    for number, nanoseconds in left.items():
+        item = ranges[number]
+        if number not in attributed and item.step is not None:
+            phase = item.phase if item.name.startswith("perfctl:phase:") else None
+            times[_PHASES.get(phase, f"the phase {phase}") if phase else BETWEEN] += max(
+                nanoseconds, 0
+            )
+    return _ranked(times, None)
+
+
+def _ranked(times: Mapping[str, float], launches: Mapping[str, int] | None) -> tuple[Cause, ...]:
+    total = sum(times.values())
+    ranked = sorted(times.items(), key=lambda item: -item[1])
+    return tuple(
+        Cause(text, time / total, launches[text] if launches else None)
+        for text, time in ranked
+        if time
+    )

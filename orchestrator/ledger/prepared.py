@@ -1,0 +1,543 @@
+"""Which runs belong together (the same workload, options, mode, precision and device, under any
+profiler), and such a study ready for analysis: steps, kernel keys, times and counted sums of its
+runs, each computed once, at first use.
+
+Ledger, verdicts, roofline, findings, tables and charts read these, not the raw run.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import PurePath
+from typing import TypeVar
+
+from perfctl.orchestrator.counts.counters import work as counters
+from perfctl.orchestrator.counts.counters.amd import is_amd
+from perfctl.orchestrator.counts.counters.sums import instructions
+from perfctl.orchestrator.counts.counters.work import (
+    CountedWork,
+    Parts,
+    counted_work,
+    launch_parts,
+)
+from perfctl.orchestrator.counts.derived.records import Derived, Launch
+from perfctl.orchestrator.counts.derived.run import (
+    as_flops,
+    as_values,
+    complete,
+    derived_counts,
+    from_code,
+    layer_work,
+)
+from perfctl.orchestrator.counts.figure import Figure
+from perfctl.orchestrator.counts.kernels.shared import SHARED, SHARED_OUT, by_layer
+from perfctl.orchestrator.ledger import timing
+from perfctl.orchestrator.ledger.timing import (
+    GRADIENTS,
+    Key,
+    LayerTimes,
+    Spread,
+    preference,
+)
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
+from perfctl.records.paper import OpShape
+from perfctl.records.report import Kernel, Range
+from perfctl.records.run import Run
+
+MODES = {"train": "training", "infer": "inference"}
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+_NO_VALUES: Mapping[str, float | None] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Runs that may be read side by side, in order of batch size; a foreign report is a study of
+    its own."""
+
+    workload: str | None
+    """None for a report that was made elsewhere and does not say."""
+    mode: str | None
+    precision: str | None
+    device: str | None
+    variant: str | None
+    """The workload's own options that are not at their default; None when all are."""
+    runs: tuple[Run, ...]
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Batch sizes that were asked for, ascending; failed ones too."""
+        return tuple(sorted({run.batch_size for run in self.runs if run.batch_size is not None}))
+
+    def at(self, batch: int) -> tuple[Run, ...]:
+        """The runs at one batch size."""
+        return tuple(run for run in self.runs if run.batch_size == batch)
+
+    @property
+    def foreign(self) -> bool:
+        """True for a report without workload or batch size: perfctl does not know what ran."""
+        return self.workload is None or not self.batches
+
+    @property
+    def on_paper(self) -> bool:
+        """True where there is a ledger: of a run of perfctl's, of a report that holds its
+        operators' shapes, and of a trace of torch.profiler whose kernels have layers, which has
+        times without paper FLOPs."""
+        return not self.foreign or any(run.report.ops or _has_layers(run) for run in self.runs)
+
+
+def _has_layers(run: Run) -> bool:
+    kernels = run.report.kernels
+    return (
+        run.report.tool == "torch"
+        and isinstance(kernels, Sequence)
+        and any(one.layer is not None for one in kernels)
+    )
+
+
+def heading(study: Study) -> str:
+    """ "mnist_cnn, training, fp32", or the name of the report's file."""
+    if study.workload is None:
+        run = study.runs[0]
+        return PurePath(run.artifact).name if run.artifact else f"{run.profiler} run {run.id}"
+    parts = (
+        study.workload,
+        study.variant,
+        MODES.get(study.mode or "", study.mode),
+        study.precision,
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def device_label(run: Run) -> str | None:
+    """Name of the device, or its kind; None when no record says."""
+    return next((device.name or device.kind for device in run.devices), None)
+
+
+def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
+    """Group runs, in order of first appearance.
+
+    A run that failed before it knew its device or precision joins the study of its workload
+    and mode.
+    """
+    groups: dict[tuple[object, ...], list[Run]] = {}
+    unsure: list[Run] = []
+    for run in runs:
+        if run.workload is None or run.batch_size is None:
+            groups[("foreign", run.id, len(groups))] = [run]
+        elif run.status == "failed" and (device_label(run) is None or run.precision is None):
+            unsure.append(run)
+        else:
+            groups.setdefault(_key(run), []).append(run)
+    for run in unsure:
+        home = next((key for key in groups if _fits(key, run)), _key(run))
+        groups.setdefault(home, []).append(run)
+    return tuple(
+        Study(
+            *_key(members[0]),
+            tuple(sorted(members, key=lambda run: (run.batch_size or 0, run.profiler, run.id))),
+        )
+        for members in groups.values()
+    )
+
+
+def parts(found: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
+    """Studies of one sweep or ingest with the same workload and mode, which differ in device,
+    precision or options.
+
+    Each study is in one group, in order of first appearance; a report made elsewhere, and the ranks
+    of one job, alone.
+    """
+    groups: list[list[Study]] = []
+    for study in found:
+        home = next((group for group in groups if _together(group, study)), None)
+        if home is None:
+            groups.append([study])
+        else:
+            home.append(study)
+    return tuple(map(tuple, groups))
+
+
+def _together(group: Iterable[Study], study: Study) -> bool:
+    sweeps = {run.sweep_id for run in study.runs}
+    alone = any(
+        one.foreign or any((run.report.world_size or 1) > 1 for run in one.runs)
+        for one in (*group, study)
+    )
+    return not alone and any(
+        (one.workload, one.mode) == (study.workload, study.mode)
+        and sweeps & {run.sweep_id for run in one.runs}
+        for one in group
+    )
+
+
+def _key(run: Run) -> tuple[str | None, str | None, str | None, str | None, str | None]:
+    return (run.workload, run.mode, run.precision, device_label(run), run.variant)
+
+
+def _fits(key: tuple[object, ...], run: Run) -> bool:
+    if len(key) != 5 or key[0] != run.workload:
+        return False
+    return all(
+        mine is None or mine == theirs for mine, theirs in zip(_key(run)[1:], key[1:], strict=True)
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PreparedRun:
+    """One run with the values that several readers need."""
+
+    run: Run
+    precision: str | None = None
+    """The study's ("fp32"), for tensor work whose type neither a counter nor a kernel's name says.
+    None: unknown."""
+    recorded: PreparedRun | None = None
+    """The run as it was recorded, where gradients of this one were joined to "backward" or its
+    fused kernels parted between layers; None where neither."""
+
+    @cached_property
+    def keys(self) -> Sequence[Key | None]:
+        """(layer, direction) of each kernel, in the order of ``run.report.kernels``; None: of
+        no layer."""
+        return timing.kernel_keys(self.run)
+
+    @cached_property
+    def steps(self) -> int | None:
+        """Steps that the kernels are spread over; None when nothing says so."""
+        return timing.kernel_steps(self.run)
+
+    @cached_property
+    def numbered(self) -> bool:
+        """True when kernels say which step they belong to; those without a number are then in no
+        measured step."""
+        return timing.numbered(self.run)
+
+    @cached_property
+    def launches(self) -> Sequence[tuple[Kernel, Key | None]]:
+        """(kernel, its key) of each launch in the measured steps; warm-up and trials of candidates
+        are left out."""
+        pairs = zip(self.run.report.kernels, self.keys, strict=True)
+        return [pair for pair in pairs if not self.numbered or pair[0].step is not None]
+
+    @cached_property
+    def kernels_by_key(self) -> Mapping[Key, Sequence[Kernel]]:
+        """All launches of each (layer, direction), warm-up too."""
+        found: dict[Key, list[Kernel]] = defaultdict(list)
+        for kernel, key in zip(self.run.report.kernels, self.keys, strict=True):
+            if key is not None:
+                found[key].append(kernel)
+        return found
+
+    @cached_property
+    def layer_times(self) -> LayerTimes | None:
+        return timing.layer_times(self.run, self.keys, self.steps)
+
+    @cached_property
+    def step_time(self) -> tuple[Spread, str] | None:
+        """(time of a whole step in nanoseconds, which clock); None when steps were not timed."""
+        return timing.step_time(self.run) if self.recorded is None else self.recorded.step_time
+
+    @cached_property
+    def values(self) -> dict[int, dict[str, float | None]]:
+        """Launch -> metric -> value."""
+        return (
+            counters.values_by_launch(self.run.report.counters)
+            if self.recorded is None
+            else self.recorded.values
+        )
+
+    @cached_property
+    def flops(self) -> dict[int, counters.KernelFlops]:
+        """Launch -> FLOPs by path, of every launch with counters."""
+        return (
+            counters.flops_by_launch(self.run, self.values)
+            if self.recorded is None
+            else self.recorded.flops
+        )
+
+    @cached_property
+    def work_by_key(self) -> dict[Key | None, CountedWork]:
+        """Counted work of a step by (layer, direction); None: of no layer."""
+        parts = (
+            [(name, self.part_of(kernel, figure)) for name, figure in mine]
+            if kernel.layer_source == SHARED
+            else mine
+            for (kernel, _), mine in zip(self.launches, self._parts, strict=True)
+        )
+        keys = (key for _, key in self.launches)
+        return counted_work(zip(keys, parts, strict=True), steps=self.steps or 1)
+
+    @cached_property
+    def shares(self) -> dict[tuple[int, str | None], float]:
+        """(launch, layer) -> share of a fused kernel that belongs to several layers."""
+        return {(part.launch, part.layer): part.share for part in self.run.report.kernel_parts}
+
+    def part_of(self, kernel: Kernel, figure: Figure) -> Figure:
+        """A launch's figure; of one for a layer of a fused kernel, the layer's share of it:
+        an estimate."""
+        if kernel.layer_source != SHARED or figure.value is None:
+            return figure
+        share = self.shares.get((kernel.launch, kernel.layer), 1.0)
+        reason = "; ".join(filter(None, (SHARED_OUT, figure.reason)))
+        return replace(figure, value=share * figure.value, state="estimated", reason=reason)
+
+    @cached_property
+    def work_by_name(self) -> dict[str, CountedWork]:
+        """Counted work of a step by kernel name."""
+        return self._work(lambda kernel: kernel.name)
+
+    @cached_property
+    def whole_work(self) -> CountedWork | None:
+        """Counted work of a whole step; None without launches."""
+        return self._work(lambda _: 0).get(0)
+
+    @cached_property
+    def _parts(self) -> list[Parts]:
+        """Of each launch of ``launches``; the same object for launches that have name, FLOPs and
+        values in common."""
+        flops, values, capability = self.flops, self.values, counters.compute_capability(self.run)
+        known: dict[tuple[str, int, int], Parts] = {}
+        found = []
+        for kernel, _ in self.launches:
+            counted, read = flops.get(kernel.launch), values.get(kernel.launch, _NO_VALUES)
+            same = kernel.name if counted else "", id(counted), id(read)
+            if (parts := known.get(same)) is None:
+                parts = known[same] = launch_parts(
+                    kernel, counted, read, capability=capability, precision=self.precision
+                )
+            found.append(parts)
+        return found
+
+    def _work(self, key: Callable[[Kernel], K]) -> dict[K, CountedWork]:
+        """Work by what a launch is, whole launches each once."""
+        pairs = zip(self.launches, self._parts, strict=True)
+        once = {kernel.launch: (key(kernel), mine) for (kernel, _), mine in pairs}
+        return counted_work(once.values(), steps=self.steps or 1)
+
+    @cached_property
+    def usage(self) -> RunUsage:
+        return RunUsage(self.run) if self.recorded is None else self.recorded.usage
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DerivedRun(PreparedRun):
+    """A run without counters, its instructions derived from kernel names, grids and the shapes
+    of ``ops``."""
+
+    ops: tuple[OpShape, ...] = ()
+
+    @cached_property
+    def derived(self) -> dict[int, Derived]:
+        """Launch -> instructions, for launches that have a rule."""
+        ruled = derived_counts(self.launches, self.ops, counters.compute_capability(self.run))
+        return from_code(self.run.code_counts) | ruled
+
+    @cached_property
+    def values(self) -> dict[int, dict[str, float | None]]:
+        return _of_each(self.derived, as_values)
+
+    @cached_property
+    def flops(self) -> dict[int, counters.KernelFlops]:
+        return _of_each(self.derived, as_flops)
+
+
+def _of_each(derived: Mapping[int, Derived], made: Callable[[Derived], V]) -> dict[int, V]:
+    """Launch -> what ``made`` makes of its counts: one object for all launches that have the
+    same counts."""
+    known = {id(found): found for found in derived.values()}
+    values = {same: made(found) for same, found in known.items()}
+    return {launch: values[id(found)] for launch, found in derived.items()}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PreparedBatch:
+    """The runs of a study at one batch size, made comparable by :func:`with_whole_backward`."""
+
+    batch: int | None
+    """None for a report that does not say."""
+    runs: tuple[PreparedRun, ...]
+    clock: str | None
+    """Profiler that times the whole study; None where each batch size may take its own."""
+
+    @cached_property
+    def counted(self) -> PreparedRun | None:
+        """The run with counters: whole ones before failed ones and those narrowed to some layers,
+        then the newest."""
+        return max(
+            (item for item in self.runs if item.run.report.counters),
+            key=lambda item: (
+                item.run.status == "ok",
+                "ncu:layers" not in item.run.report.environment,
+                item.run.id,
+            ),
+            default=None,
+        )
+
+    @cached_property
+    def derived(self) -> DerivedRun | None:
+        """The counted run, else the timed one, with derived counts; None where none of its products
+        has a rule."""
+        source = self.counted or self.timing
+        ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
+        if source is None or not source.run.report.kernels or not ops or is_amd(source.run):
+            return None  # the rules are of NVIDIA's kernels
+        made = DerivedRun(source.run, source.precision, source.recorded, tuple(ops))
+        return made if any(one.ffma or one.tensor for one in made.derived.values()) else None
+
+    @cached_property
+    def completed(self) -> dict[int, Derived]:
+        """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose
+        rule gives the others."""
+        ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
+        if self.counted is None or self.batch is None or not ops or is_amd(self.counted.run):
+            return {}
+        batch = self.batch
+        works = layer_work(op for op in ops if op.direction == "forward").products
+        names = {kernel.launch: kernel.name for kernel in self.counted.run.report.kernels}
+        found = {
+            launch: complete(Launch(names[launch]), instructions(values), works, batch)
+            for launch, values in self.counted.values.items()
+            if launch in names
+        }
+        return {launch: derived for launch, derived in found.items() if derived is not None}
+
+    @property
+    def counting(self) -> PreparedRun | None:
+        """What FLOPs are read from: the run with counters, and where there is none,
+        derived counts."""
+        return self.counted or self.derived
+
+    @cached_property
+    def timing(self) -> PreparedRun | None:
+        """The run with the most trustworthy layer times, by ``preference``; one that knows no layer
+        after all others."""
+        timed = [item for item in self.runs if item.layer_times is not None]
+        timed.sort(
+            key=lambda item: (
+                preference(item.run.profiler, self.clock),
+                item.run.status != "ok",
+                -item.run.id,
+            )
+        )
+        without = next((item for item in timed if item.run.report.kernels), None)
+        return next((item for item in timed if item.layer_times and item.layer_times.rows), without)
+
+    @property
+    def times(self) -> LayerTimes | None:
+        return self.timing.layer_times if self.timing else None
+
+    @cached_property
+    def on_cpu(self) -> bool:
+        """True when every run that names its device ran on a CPU."""
+        return {item.run.device_kind for item in self.runs} - {None} == {"cpu"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PreparedStudy:
+    """A study and its runs."""
+
+    study: Study
+    runs: tuple[PreparedRun, ...]
+
+    @cached_property
+    def clock(self) -> str | None:
+        """Profiler whose layer times are read at all batch sizes; None for a single batch size."""
+        if len(self.study.batches) < 2:
+            return None
+        return widest(
+            (item for runs in self._joined.values() for item in runs), lambda item: item.layer_times
+        )
+
+    @cached_property
+    def step_clock(self) -> str | None:
+        """Profiler whose steps are timed at most batch sizes."""
+        return widest(self.runs, lambda item: item.step_time)
+
+    @cached_property
+    def batches(self) -> tuple[PreparedBatch, ...]:
+        """One a batch size, ascending; one without a size for a report that holds shapes; else
+        empty where no run says it."""
+        return tuple(PreparedBatch(batch, runs, self.clock) for batch, runs in self._joined.items())
+
+    @cached_property
+    def _joined(self) -> dict[int | None, tuple[PreparedRun, ...]]:
+        sizes = self.study.batches or ((None,) if self.study.on_paper else ())
+        return {batch: tuple(with_whole_backward(self.recorded(batch))) for batch in sizes}
+
+    def at(self, batch: int | None) -> PreparedBatch:
+        """The batch size ``batch`` of the study. Raises KeyError where there is none."""
+        return {item.batch: item for item in self.batches}[batch]
+
+    def recorded(self, batch: int | None) -> list[PreparedRun]:
+        return [item for item in self.runs if item.run.batch_size == batch]
+
+
+def prepare(study: Study) -> PreparedStudy:
+    """The study ready to be read. Nothing is computed yet."""
+    precision = None if study.foreign else study.precision
+    return PreparedStudy(study, tuple(parted(PreparedRun(run, precision)) for run in study.runs))
+
+
+def parted(item: PreparedRun) -> PreparedRun:
+    """The run with one launch for each layer of the kernels that belong to several, one after the
+    other, each with its share of the time."""
+    kernels = by_layer(item.run.report)
+    if kernels is None:
+        return item
+    report = replace(item.run.report, kernels=kernels)
+    return PreparedRun(replace(item.run, report=report), item.precision, item)
+
+
+def with_whole_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:
+    """Runs of one batch size in which a layer's gradients count as "backward" where any run saw
+    that layer's "backward".
+
+    One run may separate the gradients of a layer and another not; only sums over the same work
+    are compared.
+    """
+    whole: set[str] = set()
+    for item in runs:
+        report = item.run.report
+        whole |= {
+            kernel.layer
+            for kernel in report.kernels
+            if kernel.direction == "backward" and kernel.layer
+        }
+        whole |= {
+            found.layer for found in report.ranges if found.direction == "backward" and found.layer
+        }
+    return [_folded(item, whole) for item in runs] if whole else list(runs)
+
+
+def _folded(item: PreparedRun, layers: set[str]) -> PreparedRun:
+    def gradient(found: Kernel | Range) -> bool:
+        return found.direction in GRADIENTS and found.layer in layers
+
+    report = item.run.report
+    if not any(map(gradient, report.kernels)) and not any(map(gradient, report.ranges)):
+        return item
+    kernels = [
+        kernel._replace(direction="backward") if gradient(kernel) else kernel
+        for kernel in report.kernels
+    ]
+    ranges = [
+        found._replace(direction="backward") if gradient(found) else found
+        for found in report.ranges
+    ]
+    report = replace(report, kernels=kernels, ranges=ranges)
+    return PreparedRun(replace(item.run, report=report), item.precision, item.recorded or item)
+
+
+def widest(runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]) -> str | None:
+    """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None
+    when none is."""
+    batches: dict[str, set[int | None]] = defaultdict(set)
+    for item in runs:
+        if timed(item) is not None:
+            batches[item.run.profiler].add(item.run.batch_size)
+    return min(
+        batches, key=lambda profiler: (-len(batches[profiler]), preference(profiler)), default=None
+    )

@@ -1,0 +1,224 @@
+"""How a study changes with the batch size: time per step and per sample, memory, failures."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from perfctl.orchestrator.counts.counters.work import NO_BYTES
+from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer
+from perfctl.orchestrator.ledger.ledger import Ledger
+from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.ledger.timing import Key, Spread, preference
+from perfctl.orchestrator.statistics import interval
+from perfctl.records.run import Run
+
+MEMORY_LINES = (
+    ("peak", "allocated"),
+    ("peak", "reserved"),
+    ("peak", "host_resident"),
+    ("after", "allocated"),
+    ("after", "reserved"),
+    ("after", "host_resident"),
+)
+"""Memory figures that a chart shows, the ones that matter first; "after" only without a "peak"."""
+
+NOT_COUNTED = missing(
+    "not_collected", "no counters at this batch size; 'perfctl ncu' collects them"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPoint:
+    """One batch size of a study."""
+
+    batch: int
+    step: Spread | None
+    basis: str | None
+    memory: Mapping[str, int]
+    """"peak allocated" -> bytes; only what was collected. "device in use" is the highest sample."""
+    problems: tuple[str, ...]
+    samples: float | None = None
+    """Samples a step: the batch size, or those of all batches of an accumulated step. None:
+    unknown, or without a step."""
+    batches: float = 1.0
+    """Batches a step, above 1 with gradient accumulation."""
+    repeats: tuple[float, ...] = ()
+    """Median step of each repeat, the newest last; empty where the sweep was not repeated. Repeats
+    are never averaged."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % interval of the step over repeats, in nanoseconds; None without any."""
+        return interval(self.repeats)
+
+    @property
+    def per_sample(self) -> float | None:
+        return self.step.median / self.samples if self.step and self.samples else None
+
+
+def points(study: PreparedStudy) -> tuple[BatchPoint, ...]:
+    """One point per batch size, ascending; a failed one too, without figures."""
+    return tuple(
+        _point(batch, study.recorded(batch), study.step_clock) for batch in study.study.batches
+    )
+
+
+def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchPoint:
+    ranked = sorted(runs, key=lambda item: (preference(item.run.profiler, first), -item.run.id))
+    ranked.sort(key=lambda item: item.run.status != "ok")
+    run = next((item for item in ranked if item.step_time is not None), None)
+    step, basis = run.step_time if run and run.step_time else (None, None)
+    memory = next((figures for item in ranked if (figures := memory_figures(item.run))), {})
+    bad = [item.run for item in runs if item.run.status != "ok"]
+    problems = tuple(
+        f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad
+    )
+    if run is None or step is None:
+        return BatchPoint(batch, step, basis, memory, problems)
+    samples, batches = run.run.samples_per_step, run.run.batches_per_step
+    return BatchPoint(
+        batch, step, basis, memory, problems, samples, batches, _repeats(run.run, step)
+    )
+
+
+def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
+    medians = [
+        statistics.median(durations)
+        for steps in run.repeats
+        if (
+            durations := [
+                item.duration_ns
+                for item in steps
+                if item.phase == "step" and item.duration_ns is not None
+            ]
+        )
+    ]
+    return (*medians, newest.median) if medians else ()
+
+
+def memory_figures(run: Run) -> dict[str, int]:
+    """ "peak allocated" -> bytes, of what the run recorded; "device in use" is the
+    highest sample."""
+    figures = {(figure.moment, figure.quantity): figure.bytes for figure in run.report.memory}
+    found = {
+        f"{moment} {quantity.replace('_', ' ')}": figures[moment, quantity]
+        for moment, quantity in MEMORY_LINES
+        if (moment, quantity) in figures
+        and not (moment == "after" and ("peak", quantity) in figures)
+    }
+    used = [
+        sample.memory_used_bytes
+        for sample in run.report.samples
+        if sample.memory_used_bytes is not None
+    ]
+    return found | {"device in use": max(used)} if used else found
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSet:
+    """The kernels of one layer in one direction at one batch size."""
+
+    batch: int
+    algorithm: Algorithm
+    kernels: tuple[str, ...]
+    """Distinct kernel names in order of first launch."""
+    flops_per_sample: Figure
+    bytes_per_sample: Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Two neighbouring batch sizes at which a layer runs on different kernels."""
+
+    before: KernelSet
+    after: KernelSet
+    """``after.batch`` is the first batch size with the new kernels."""
+
+    @property
+    def algorithm_changed(self) -> bool:
+        """False where only the tile or an auxiliary kernel differs."""
+        old, new = (
+            (item.family, item.method, item.math, item.tensor_core)
+            for item in (self.before.algorithm, self.after.algorithm)
+        )
+        return old != new
+
+    @property
+    def flops_factor(self) -> float | None:
+        """FLOPs per sample after / before; None without both, or where they are lower bounds."""
+        return _factor(self.before.flops_per_sample, self.after.flops_per_sample)
+
+    @property
+    def bytes_factor(self) -> float | None:
+        """DRAM bytes per sample after / before; None without both."""
+        return _factor(self.before.bytes_per_sample, self.after.bytes_per_sample)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKernels:
+    """One layer in one direction along the sweep."""
+
+    layer: str
+    direction: str
+    name: str
+    sets: tuple[KernelSet, ...]
+
+    @property
+    def switches(self) -> tuple[Switch, ...]:
+        pairs = pairwise(self.sets)
+        return tuple(Switch(old, new) for old, new in pairs if set(old.kernels) != set(new.kernels))
+
+
+def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
+    """Every layer and direction with kernels, in the ledger's order; nothing for a report without
+    batch sizes."""
+    by_batch = [_sets(batch, batch.batch) for batch in study.batches if batch.batch is not None]
+    names = {(row.layer, row.direction): row.name for row in ledger.rows}
+    found = (
+        LayerKernels(*key, name, tuple(sets[key] for sets in by_batch if key in sets))
+        for key, name in names.items()
+    )
+    return tuple(item for item in found if item.sets)
+
+
+def describe(algorithm: Algorithm) -> str:
+    """ "implicit gemm 128x64, tf32 tensor cores": what a table shows of an algorithm."""
+    if algorithm.family is None:
+        return "not recognised"
+    tile = "x".join(str(side) for side in algorithm.tile[:2]) if algorithm.tile else None
+    parts = (
+        (algorithm.method, tile),
+        (algorithm.math, "tensor cores" if algorithm.tensor_core else None),
+    )
+    return ", ".join(filter(None, (" ".join(filter(None, part)) for part in parts)))
+
+
+def _sets(batch: PreparedBatch, size: int) -> dict[Key, KernelSet]:
+    run = batch.counting or next((item for item in batch.runs if item.run.report.kernels), None)
+    if run is None:
+        return {}
+    names: dict[Key, dict[str, None]] = {}  # key -> names, in order of first launch
+    for kernel, key in run.launches:
+        if key is not None:
+            names.setdefault(key, {}).setdefault(kernel.name)
+    work = batch.counting.work_by_key if batch.counting else {}
+    samples = run.run.samples_per_step or size
+    found = {}
+    for key, kernels in names.items():
+        figures = (work[key].total, work[key].dram) if key in work else (NOT_COUNTED, NO_BYTES)
+        per_sample = (
+            figure if figure.value is None else replace(figure, value=figure.value / samples)
+            for figure in figures
+        )
+        found[key] = KernelSet(size, of_layer(kernels), tuple(kernels), *per_sample)
+    return found
+
+
+def _factor(before: Figure, after: Figure) -> float | None:
+    if not before.value or after.value is None or before.lower_bound or after.lower_bound:
+        return None
+    return after.value / before.value

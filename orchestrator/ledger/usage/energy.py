@@ -1,0 +1,308 @@
+"""Energy of a GPU over the measured steps: from the driver's counter of joules, else from power by
+the trapezoid rule.
+
+Readings of power are means over 25 to 100 ms, by the GPU (Yang, Adamek and Armour, "Part-time Power
+Measurements", SC 2024), so a single short step is never measured: the energy of all steps is
+divided by their number, and there is no figure where they are shorter than a few readings. The
+sensor's own accuracy (5 % by NVIDIA's documentation of nvidia-smi) comes on top of the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import ClassVar, TypeVar
+
+from perfctl.orchestrator.ledger.usage.busy import by_device, measured_window
+from perfctl.records.report import Sample
+from perfctl.records.run import Run
+
+AVERAGED_NS = 100_000_000
+"""Time that a board's reading of power is the mean of, at most."""
+FEW = 4
+"""A span must be as long as so many sampling periods, or times AVERAGED_NS where that is longer."""
+COUNTER, POWER = "energy counter", "power readings"
+Points = Sequence[tuple[int, float]]
+"""(ns, value) by time, each time once."""
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """One GPU of a run. Joules; None where ``reason`` says why."""
+
+    JSON_KEYS = (
+        "device",
+        "joules",
+        "span_ns",
+        "watts",
+        "source",
+        "error",
+        "period_ns",
+        "readings",
+        "steps",
+        "per_step",
+        "per_sample",
+        "per_token",
+        "delay_product",
+        "reason",
+        "step_reason",
+        "token_reason",
+    )
+    JSON_NAMES: ClassVar = {
+        "device": "device_index",
+        "watts": "mean_watts",
+        "error": "sampling_error",
+        "per_step": "joules_per_step",
+        "per_sample": "joules_per_sample",
+        "per_token": "joules_per_token",  # nosec B105  the name of a figure
+        "delay_product": "energy_delay_js",
+    }
+
+    run: Run
+    device: int | None
+    joules: float | None
+    """Over the span."""
+    span_ns: int | None
+    span: str
+    """The span in words."""
+    source: str | None
+    """COUNTER or POWER."""
+    error: float | None
+    """0..1: by how much the joules of the span may be off because power was read, and averaged, now
+    and then; without the sensor's own accuracy."""
+    period_ns: int | None
+    """Median time between readings."""
+    readings: int
+    steps: int | None
+    tokens: int | None
+    """Of all steps together, where a server's steps say so."""
+    reason: str | None
+    """Why there are no joules."""
+    step_reason: str | None
+    """Why there are none for a step."""
+    token_reason: str | None = field(default=None)
+
+    @property
+    def watts(self) -> float | None:
+        """Mean over the span."""
+        return None if self.joules is None or not self.span_ns else self.joules / self.span_ns * 1e9
+
+    @property
+    def per_step(self) -> float | None:
+        """Mean of all steps, the time between them included."""
+        return (
+            None
+            if self.joules is None or not self.steps or self.step_reason
+            else self.joules / self.steps
+        )
+
+    @property
+    def per_sample(self) -> float | None:
+        samples = self.run.samples_per_step
+        return None if self.per_step is None or not samples else self.per_step / samples
+
+    @property
+    def per_token(self) -> float | None:
+        return (
+            None
+            if self.per_step is None or not self.tokens or self.joules is None
+            else self.joules / self.tokens
+        )
+
+    @property
+    def delay_product(self) -> float | None:
+        """Energy-delay product of a step in joule-seconds: its joules times its mean time, the time
+        between steps included."""
+        if self.per_step is None or self.span_ns is None or not self.steps:
+            return None
+        return self.per_step * self.span_ns / self.steps / 1e9
+
+    def shared(self, times: Mapping[K, float]) -> dict[K, float]:
+        """Joules of a step by layer: its share of the step's time (``times``: ns a step). Shared,
+        not measured: a layer that draws more power than another in the same time gets as much.
+        Empty without joules of a step."""
+        if self.per_step is None or not self.span_ns or not self.steps:
+            return {}
+        return {
+            key: self.per_step * took * self.steps / self.span_ns for key, took in times.items()
+        }
+
+
+def energy(run: Run) -> tuple[Energy, ...]:
+    """The GPUs of a run that were read; of perfctl's own runs the one that did the work. Empty
+    without readings."""
+    devices = by_device(run)
+    index = run.device.index if run.device is not None else 0
+    if run.workload and index in devices:
+        devices = {index: devices[index]}
+    return tuple(
+        _energy(run, device, samples)
+        for device, samples in devices.items()
+        if any(sample.power_w is not None or sample.energy_j is not None for sample in samples)
+    )
+
+
+def why_none(run: Run) -> str:
+    """Why a run has no energy at all: what its report says about readings of power."""
+    gaps = {gap.quantity: gap.reason for gap in run.report.gaps}
+    for quantity in ("sample.power_w", "sample.energy_j", "sample.gpu_utilisation"):
+        if quantity in gaps:
+            return gaps[quantity]
+    if run.device is not None and run.device.kind == "cpu":
+        return "a run on the CPU: no power of a GPU was read"
+    return "no power was read during the run"
+
+
+def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
+    power, counter = _points(samples, "power_w"), _points(samples, "energy_j")
+    # a counter that went backwards was reset, by a reload of the driver
+    is_counted = (
+        len(counter) > 1
+        and counter[0][1] < counter[-1][1]
+        and all(before[1] <= after[1] for before, after in pairwise(counter))
+    )
+    points = counter if is_counted else power
+    window = measured_window(run)
+    steps = (
+        len({step.number for step in run.report.steps if step.phase == "step"}) if window else None
+    )
+    span = window or ((points[0][0], points[-1][0]) if len(points) > 1 else None)
+    words = (
+        "from the first measured step to the end of the last"
+        if window
+        else "from the first reading to the last"
+    )
+    period = (
+        round(median(after - before for (before, _), (after, _) in pairwise(points)))
+        if len(points) > 1
+        else None
+    )
+    reason = _why_not(run, points, span, period)
+    joules = error = None
+    if reason is None and span is not None and period is not None:
+        joules = _between(counter, span) if is_counted else integral(power, span)
+        error = _error(counter if is_counted else power, span, period, joules, counted=is_counted)
+    step_reason = None if steps else "no step was marked"
+    each = _of_tokens(run)
+    tokens = sum(each) if each else None
+    return Energy(
+        run,
+        device,
+        joules,
+        None if span is None else span[1] - span[0],
+        words,
+        COUNTER if is_counted else POWER,
+        error,
+        period,
+        len(points),
+        steps,
+        tokens,
+        reason,
+        reason or step_reason,
+        None if tokens else "the steps do not say how many tokens they computed",
+    )
+
+
+def _of_tokens(run: Run) -> list[int]:
+    """Of each step of a server; empty where one does not say, or is shown in part only."""
+    steps = list(run.report.served_steps)
+    found = [(step.prompt_tokens, step.decode_tokens) for step in steps if not step.partial]
+    if len(found) < len(steps) or any(prompt is None or decode is None for prompt, decode in found):
+        return []
+    return [(prompt or 0) + (decode or 0) for prompt, decode in found]
+
+
+def _points(samples: Iterable[Sample], field_: str) -> Points:
+    known = {
+        sample.at_ns: float(value)
+        for sample in samples
+        if (value := getattr(sample, field_)) is not None
+    }
+    return sorted(known.items())
+
+
+def _why_not(
+    run: Run, points: Points, span: tuple[int, int] | None, period: int | None
+) -> str | None:
+    clock = next((gap.reason for gap in run.report.gaps if gap.quantity == "sample.at_ns"), "")
+    if "not a time" in clock:
+        return f"readings without times cannot be integrated: {clock}"
+    if span is None or period is None:
+        return "power was read fewer than two times"
+    if not any(value for _, value in points):
+        return "every reading of power is 0 W, which no GPU in use draws"
+    if points[0][0] > span[0] + period or points[-1][0] < span[1] - period:
+        return "the readings do not cover the measured steps"
+    needed = FEW * max(period, AVERAGED_NS)
+    if span[1] - span[0] < needed:
+        what, more = (
+            ("the steps take", "Run more steps")
+            if measured_window(run)
+            else ("the readings span", "Read longer")
+        )
+        return (
+            f"{what} {seconds(span[1] - span[0])} together, less than {FEW} times "
+            f"{seconds(needed // FEW)}: power was read every {seconds(period)}, and each reading "
+            f"is the mean of up to {seconds(AVERAGED_NS)}. {more}"
+        )
+    inside = [at for at, _ in points if span[0] - period <= at <= span[1] + period]
+    pause = max(after - before for before, after in pairwise(inside))
+    if pause > FEW * max(period, AVERAGED_NS):
+        return f"no power was read for {seconds(pause)} of the span"
+    return None
+
+
+def seconds(nanoseconds: float) -> str:
+    """2100000000 -> "2.1 s", 249000000 -> "249 ms"."""
+    return f"{nanoseconds / 1e9:.3g} s" if nanoseconds >= 1e9 else f"{nanoseconds / 1e6:.3g} ms"
+
+
+def at(points: Points, moment: float) -> float:
+    """The value at a moment, on the line between the readings around it; outside of them the
+    nearest one's."""
+    if moment <= points[0][0]:
+        return points[0][1]
+    for (before, low), (after, high) in pairwise(points):
+        if moment <= after:
+            return low + (high - low) * (moment - before) / (after - before)
+    return points[-1][1]
+
+
+def integral(power: Points, span: tuple[int, int]) -> float:
+    """Joules between two moments (ns): watts by the trapezoid rule, on straight lines between
+    the readings."""
+    inside = [(moment, watts) for moment, watts in power if span[0] < moment < span[1]]
+    line = [(span[0], at(power, span[0])), *inside, (span[1], at(power, span[1]))]
+    return (
+        sum((low + high) / 2 * (after - before) for (before, low), (after, high) in pairwise(line))
+        / 1e9
+    )
+
+
+def _between(counter: Points, span: tuple[int, int]) -> float:
+    return at(counter, span[1]) - at(counter, span[0])
+
+
+def _error(
+    points: Points, span: tuple[int, int], period: int, joules: float, *, counted: bool
+) -> float | None:
+    """Of the joules: at each end of the span, power is known only as a mean over the time between
+    readings and the board's own averaging, and may be off by as much as it varied. Of a counter,
+    which misses no time in between, by the power of one period.
+    """
+    if joules <= 0:
+        return None
+    # times that were cut to whole seconds: each end may be off by one
+    cut = (
+        1e9 / (span[1] - span[0])
+        if not any(moment % 1_000_000_000 for moment, _ in points)
+        else 0.0
+    )
+    if counted:
+        mean = joules / (span[1] - span[0])
+        return min(2 * mean * period / joules + cut, 1.0)
+    watts = [value for moment, value in points if span[0] - period <= moment <= span[1] + period]
+    return min(2 * (period + AVERAGED_NS) / 1e9 * (max(watts) - min(watts)) / joules + cut, 1.0)

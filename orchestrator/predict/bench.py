@@ -1,0 +1,334 @@
+"""Points of a bench from stored runs, what a predictor is fitted on, and how closely time, memory
+and FLOPs of a step go with the sizes of its network: coefficients with their 95 % intervals.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from perfctl.orchestrator.counts.hardware.machines import machine_name
+from perfctl.orchestrator.predict.fit import computed_ns
+from perfctl.orchestrator.predict.operations import Measured, StepSpec, operations_of_plan
+from perfctl.orchestrator.statistics import fisher_interval
+from perfctl.records.bench import WORKLOAD, BenchMachine, BenchPoint
+from perfctl.records.paper import Plan
+from perfctl.records.report import LayerTime
+from perfctl.records.run import Run
+
+TIME, MEMORY, FLOPS = "time", "memory", "FLOPs"
+QUANTITIES = (TIME, MEMORY, FLOPS)
+SIZES = ("parameters", "depth", "width", "kernel", "input", "batch")
+OWN = ("depth", "width")
+"""Sizes that each family counts in a way of its own: they are not compared across families."""
+FEW = 10
+"""Below so many points a coefficient says little."""
+ONE_VALUE = "it is the same in every point"
+
+ALL = "all"
+LEAST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One network at one batch size."""
+
+    family: str
+    model: str
+    batch: int
+    sizes: Mapping[str, float]
+    """Of ``SIZES``, those that its family has."""
+    values: Mapping[str, float]
+    """Of ``QUANTITIES``, those that are known: seconds, bytes, FLOPs (1 multiply-add = 2)."""
+
+
+class Coefficient(NamedTuple):
+    """-1..1, with its 95 % interval."""
+
+    value: float
+    interval: tuple[float, float] | None
+    """None with three points, or where every point lies on one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One quantity against one size, in one family or in all."""
+
+    family: str
+    quantity: str
+    size: str
+    points: int
+    networks: int
+    """Points of one network at several batch sizes are no independent measurements of its
+    other sizes."""
+    ranked: Coefficient | None
+    """Spearman's, of the ranks: any rising curve gives 1."""
+    linear: Coefficient | None
+    """Pearson's, of the values: a straight line gives 1."""
+    exponent: float | None
+    """Slope between the logarithms: 1 where the quantity is proportional to the size."""
+    reason: str | None
+    """Why there are no coefficients."""
+
+    @property
+    def few(self) -> bool:
+        return self.points < FEW
+
+
+def relations(found: Sequence[Observation]) -> list[Relation]:
+    """Every quantity against every size: in each family that has it, then in all where it means the
+    same in all."""
+    has = {(one.family, size) for one in found for size in one.sizes}
+    families = list(dict.fromkeys(one.family for one in found))
+    return [
+        relation(family, quantity, size, found)
+        for family in (*families, *([ALL] if len(families) > 1 else []))
+        for quantity in QUANTITIES
+        for size in SIZES
+        if (family, size) in has or (family == ALL and size not in OWN)
+    ]
+
+
+def relation(family: str, quantity: str, size: str, found: Iterable[Observation]) -> Relation:
+    mine = list(_known(found, family, quantity, size))
+    xs, ys = [one.sizes[size] for one in mine], [one.values[quantity] for one in mine]
+    networks = len({one.model for one in mine})
+    reason = None
+    if len(mine) < LEAST:
+        reason = (
+            f"{len(mine)} points know both; {LEAST} are the fewest"
+            if mine
+            else "no point knows both"
+        )
+    elif len(set(xs)) == 1 or len(set(ys)) == 1:
+        reason = ONE_VALUE
+    if reason:
+        return Relation(family, quantity, size, len(mine), networks, None, None, None, reason)
+    by_rank, by_value = (
+        _coefficient(ranks(xs), ranks(ys), ranked=True),
+        _coefficient(xs, ys, ranked=False),
+    )
+    logs = ([math.log(value) for value in side] for side in (xs, ys)) if min(*xs, *ys) > 0 else None
+    return Relation(
+        family,
+        quantity,
+        size,
+        len(mine),
+        networks,
+        by_rank,
+        by_value,
+        slope(*logs) if logs else None,
+        None,
+    )
+
+
+def _known(
+    found: Iterable[Observation], family: str, quantity: str, size: str
+) -> Iterator[Observation]:
+    for one in found:
+        if family in (ALL, one.family) and size in one.sizes and quantity in one.values:
+            yield one
+
+
+def _coefficient(xs: Sequence[float], ys: Sequence[float], *, ranked: bool) -> Coefficient | None:
+    value = pearson(xs, ys)
+    return (
+        None
+        if value is None
+        else Coefficient(value, fisher_interval(value, len(xs), ranked=ranked))
+    )
+
+
+def points_of(runs: Iterable[Run]) -> list[BenchPoint]:
+    """The complete runs of the families' networks without a profiler, in order."""
+    return [point for run in runs if (point := point_of(run)) is not None]
+
+
+def fastest(points: Iterable[BenchPoint]) -> list[BenchPoint]:
+    """Of several runs of one point on one machine, the one with the least median: disturbances only
+    make runs slower."""
+    best: dict[tuple[object, ...], BenchPoint] = {}
+    for point in points:
+        key = (point.model, point.batch, point.mode, point.precision, point.machine)
+        best[key] = min(best.get(key, point), point, key=lambda one: one.step_ns[0])
+    return list(best.values())
+
+
+def point_of(run: Run) -> BenchPoint | None:
+    """None for a run that failed, of another workload, or with a profiler."""
+    facts = run.report.environment
+    model = facts.get("option:model")
+    times = computed_ns(run.report.steps)
+    if (run.workload, run.profiler, run.status) != (WORKLOAD, "none", "ok") or not times:
+        return None
+    if not (
+        model and run.batch_size and run.mode and run.precision and run.device and run.device.name
+    ):
+        return None
+    on_cpu = run.device.kind == "cpu"
+    threads = facts.get("threads", "")
+    cores = int(threads) if on_cpu and threads.isdecimal() else None
+    memory = [
+        one
+        for one in run.report.memory
+        if one.quantity == ("host_resident" if on_cpu else "allocated")
+    ]
+    sizes = {one.moment: one.bytes for one in memory if one.moment in ("before", "peak")}
+    forward, backward = layer_times(run.report.layer_times)
+    return BenchPoint(
+        model=model,
+        batch=run.batch_size,
+        mode=run.mode,
+        precision=run.precision,
+        machine=BenchMachine(run.device.name, run.device.kind, cores, facts.get("torch")),
+        steps=len(times),
+        step_ns=_spread(times),
+        fastest_ns=min(times),
+        phase_ns=_phases(run),
+        memory_bytes=sizes,
+        forward_ns=forward,
+        backward_ns=backward,
+        features={one.name: one.value for one in run.report.features},
+    )
+
+
+def layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str, int]]:
+    """Layer -> nanoseconds forward, and of all its other directions together."""
+    forward, backward = Counter[str](), Counter[str]()
+    for row in rows:
+        (forward if row.direction == "forward" else backward)[row.layer] += row.duration_ns
+    return dict(forward), dict(backward)
+
+
+def measured_of(point: BenchPoint, plan: Plan) -> Measured:
+    """What a predictor is fitted on; ``plan`` is the point's model's. Seconds."""
+    training = point.mode == "train"
+    median, low, high = (one / 1e9 for one in point.step_ns)
+    phases = {name: one / 1e9 for name, one in point.phase_ns.items()}
+    layers = (("forward", point.forward_ns), ("backward", point.backward_ns))
+    by_layer = {
+        (layer, phase): one / 1e9 for phase, times in layers for layer, one in times.items()
+    }
+    return Measured(
+        case=StepSpec(
+            model=point.model,
+            family=point.family,
+            works=operations_of_plan(plan),
+            batch=point.batch,
+            training=training,
+            precision=point.precision,
+            optimizer=plan.optimizer if training else "",
+            parameters=plan.parameters,
+        ),
+        machine=machine_name(point.machine.device, point.machine.kind, point.machine.threads),
+        seconds=median,
+        low=low,
+        high=high,
+        forward=phases.get("forward" if training else "inference"),
+        backward=phases.get("backward"),
+        optimizer=phases.get("optimizer"),
+        peak_bytes=point.memory_bytes.get("peak"),
+        layer_seconds=by_layer,
+    )
+
+
+def _spread(times: list[int]) -> tuple[int, int, int]:
+    low, median, high = (
+        statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+    )
+    return round(median), round(low), round(high)
+
+
+def _phases(run: Run) -> dict[str, int]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for row in run.report.steps:
+        if (
+            row.phase in ("forward", "backward", "optimizer", "inference")
+            and row.duration_ns is not None
+        ):
+            found[row.phase].append(row.duration_ns)
+    return {name: round(statistics.median(times)) for name, times in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """One figure against the step's time, in one family."""
+
+    family: str
+    feature: str
+    points: int
+    pearson: float | None
+    """-1..1, of the values. None: fewer than three points, or one value everywhere."""
+    pearson_log: float | None
+    """Of the logarithms of the points where the figure is above 0."""
+    spearman: float | None
+    """Of the ranks: any rising curve gives 1."""
+    slope_log: float | None
+    """Of the line through the logarithms: 1 where time is proportional to the figure."""
+
+
+def correlations(points: Sequence[BenchPoint]) -> list[Correlation]:
+    """Each family, then all together; in each the closest figure (by rank) first."""
+    families = list(dict.fromkeys(point.family for point in points))
+    names = sorted({name for point in points for name in figures(point)})
+    found = []
+    for family in (*families, *([ALL] if len(families) > 1 else [])):
+        mine = [point for point in points if family in (ALL, point.family)]
+        rows = [
+            row for name in names if (row := correlation(family, name, mine)).spearman is not None
+        ]
+        found += sorted(rows, key=lambda row: -abs(row.spearman or 0.0))
+    return found
+
+
+def figures(point: BenchPoint) -> dict[str, float]:
+    return {**point.features, "batch": float(point.batch)}
+
+
+def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Correlation:
+    pairs = [
+        (figures(point)[feature], point.step_ns[0] / 1e9)
+        for point in points
+        if feature in figures(point)
+    ]
+    logs = [(math.log(x), math.log(y)) for x, y in pairs if x > 0 and y > 0]
+    (xs, ys), (log_xs, log_ys) = (
+        [[each[side] for each in found] for side in (0, 1)] for found in (pairs, logs)
+    )
+    by_rank = pearson(ranks(xs), ranks(ys))
+    logs_of = pearson(log_xs, log_ys)
+    return Correlation(
+        family, feature, len(pairs), pearson(xs, ys), logs_of, by_rank, slope(log_xs, log_ys)
+    )
+
+
+def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    if len(xs) < LEAST:
+        return None
+    off_x, off_y = ([one - math.fsum(side) / len(side) for one in side] for side in (xs, ys))
+    along = math.sqrt(math.fsum(x**2 for x in off_x)) * math.sqrt(math.fsum(y**2 for y in off_y))
+    if len(set(xs)) == 1 or len(set(ys)) == 1 or along == 0:
+        return None
+    return max(-1.0, min(1.0, math.fsum(x * y for x, y in zip(off_x, off_y, strict=True)) / along))
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """From 1; equal values share the mean of their ranks."""
+    ordered = sorted(values)
+    return [
+        (bisect_left(ordered, value) + bisect_right(ordered, value) + 1) / 2 for value in values
+    ]
+
+
+def slope(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    """Of the line of least squares through the points; None with fewer than three, or one value of
+    x everywhere."""
+    if len(xs) < LEAST or len(set(xs)) == 1:
+        return None
+    off = [x - math.fsum(xs) / len(xs) for x in xs]
+    return math.fsum(x * y for x, y in zip(off, ys, strict=True)) / math.fsum(x**2 for x in off)

@@ -1,0 +1,398 @@
+"""Seconds of a whole step from a fitted step model, and how the model is learned from measured
+steps: costs of the parts, efficiency over the rest, then the interval.
+
+base    = sum(costs[i] * parts[i]) in the order of PARTS
+    seconds = efficiency.predict(fit.fitted, [features], [base * HEADROOM])[0].seconds
+
+Seconds never fall with batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.counts.hardware.machines import Machine
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.predict import efficiency, step_parts
+from perfctl.orchestrator.predict.efficiency import (
+    FEWEST,
+    Fitted,
+    Prediction,
+    Sample,
+    Settings,
+    fit,
+    folds,
+    held_out,
+    require_learner,
+)
+from perfctl.orchestrator.predict.operations import Measured, StepSpec
+from perfctl.orchestrator.predict.step_parts import PARTS, accumulated, features, parts
+from perfctl.records.report import Step
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+HEADROOM = 0.25
+"""The correction may not go below this share of the sum of parts."""
+PHASES = ("forward", "backward", "optimizer")
+SETTINGS = Settings(
+    power=8, rounds=200, leaves=15, rate=0.05, least=6, ridge=2.0, part=0.5, absolute=True
+)
+"""For few rows whose parts explain most of the time: small trees, a low rate, absolute errors
+because of outliers."""
+FEW = 400
+"""Records below which trees are kept smaller still."""
+SMALL = replace(SETTINGS, rounds=80, leaves=6)
+LAYERS = 0.5
+"""Weight of layers' times, against 1 for a step's: clocks around layers take time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepFitted:
+    """A fit to steps measured on one machine."""
+
+    name: str
+    """The measured steps, in words."""
+    machine: Machine
+    precision: str
+    training: bool
+    costs: tuple[float, ...]
+    """Of each part, >= 0: seconds per second at the machine's peaks, the reciprocal of
+    an efficiency."""
+    phases: Mapping[str, tuple[float, ...]]
+    """Phase -> costs of the parts. Empty: phases were not measured."""
+    fitted: Fitted
+    """Efficiency over the sum of parts and its interval; its floor is the sum times
+    :data:`HEADROOM`."""
+    families: tuple[str, ...]
+    optimizers: tuple[str, ...]
+
+
+def predict_steps(fit: StepFitted, cases: Iterable[StepSpec]) -> list[Prediction]:
+    """Return the times of steps on the fit's machine. Raises ValueError without a peak for
+    the precision."""
+    rows, floors = zip(*(_inputs(fit, case) for case in cases), strict=True)
+    return efficiency.predict(fit.fitted, rows, floors)
+
+
+def predict_step(fit: StepFitted, case: StepSpec) -> Prediction:
+    """Return the step's time on the fit's machine. Raises ValueError without a peak for
+    the precision."""
+    return predict_steps(fit, [case])[0]
+
+
+def outside_range(fit: StepFitted, case: StepSpec) -> tuple[str, ...]:
+    """Return the features of a step (or "floor") outside the range of the fit."""
+    return tuple(efficiency.excess_of(fit.fitted, *_inputs(fit, case)))
+
+
+def _inputs(fit: StepFitted, case: StepSpec) -> tuple[Sequence[float], float]:
+    """Return (features, floor)."""
+    own = parts(case, fit.machine)
+    return features(case, own), weighed(fit.costs, own) * HEADROOM
+
+
+def weighed(costs: tuple[float, ...], found: tuple[float, ...]) -> float:
+    return accumulated(cost * seconds for cost, seconds in zip(costs, found, strict=True))
+
+
+def phases_of(fit: StepFitted, case: StepSpec, seconds: float) -> dict[str, float]:
+    """Seconds of forward, backward and optimizer, which add up to ``seconds``; empty when the fit
+    had no phases."""
+    found = parts(case, fit.machine)
+    each = {name: weighed(costs, found) for name, costs in fit.phases.items()}
+    total = accumulated(each.values())
+    return {name: seconds * (value / total) for name, value in each.items()} if total > 0 else {}
+
+
+def drivers(fit: StepFitted, case: StepSpec) -> tuple[tuple[str, float], ...]:
+    return efficiency.drivers(fit.fitted, features(case, parts(case, fit.machine)))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Measured steps as arrays."""
+
+    parts: Floats
+    """(n, parts) seconds at the machine's peaks."""
+    rows: Floats
+    seconds: Floats
+    groups: tuple[str, ...]
+    """(n,) rows of a group are held out together."""
+    layer_of: Any
+    """(m,) record of each row of layers: all timed layers of one kind in one direction."""
+    layer_parts: Floats
+    layer_clock: Floats
+    """(m,) microseconds, one for each layer that had a clock around it."""
+    layer_seconds: Floats
+    layer_weights: Floats
+
+
+def table(
+    records: Sequence[Measured], machine: Machine, groups: Sequence[str] | None = None
+) -> Table:
+    """Parts and features of each record. ``groups``: of each record, by default its model."""
+    import numpy as np
+
+    found = [step_parts.parts(record.case, machine) for record in records]
+    rows = [
+        step_parts.features(record.case, mine) for record, mine in zip(records, found, strict=True)
+    ]
+    named = tuple(groups) if groups is not None else tuple(record.case.model for record in records)
+    timed = [
+        (place, *row) for place, record in enumerate(records) for row in layer_rows(record, machine)
+    ]
+    places, layers, *others = zip(*timed, strict=True) if timed else ((), (), (), (), ())
+    return Table(
+        np.array(found),
+        np.array(rows),
+        np.array([record.seconds for record in records]),
+        named,
+        np.array(places, dtype=int),
+        np.array(layers).reshape(-1, len(PARTS)),
+        *map(np.array, others),
+    )
+
+
+def layer_rows(record: Measured, machine: Machine) -> list[tuple[list[float], float, float, float]]:
+    """(parts, clocks, seconds, weight) of all timed layers of one kind in one direction, of
+    one record.
+
+    The weight is that of the layers' part of the step, and :data:`LAYERS` at most.
+    """
+    sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for work in record.case.works:
+        found = step_parts.parts_of_work(work, record.case, machine)
+        for phase in ("forward", "backward"):
+            seconds = record.layer_seconds.get((work.layer, phase))
+            if seconds is not None and work.layer:
+                row = sums[step_parts.group_of(work), phase]
+                row["clocks"] += step_parts.MICROSECOND
+                row["seconds"] += seconds
+                for name, part in found:
+                    row[name] += part if name.endswith(phase) else 0.0
+    whole = sum(row["seconds"] for row in sums.values())
+    rows = phase_rows(record, machine)
+    for row in (row for row in sums.values() if row["seconds"] > 0):
+        weight = LAYERS * (row["seconds"] / whole) ** 0.5
+        rows.append(([row[name] for name in PARTS], row["clocks"], row["seconds"], weight))
+    return rows
+
+
+def phase_rows(record: Measured, machine: Machine) -> list[tuple[list[float], float, float, float]]:
+    """The same of each phase that was measured; what belongs to a step as a whole is in none
+    of them."""
+    found = dict(zip(PARTS, step_parts.parts(record.case, machine), strict=True)) | {
+        "step forward": 0.0
+    }
+    phases = {phase: getattr(record, phase) for phase in PHASES if record.case.training}
+    return [
+        (
+            [part if name.endswith(phase) else 0.0 for name, part in found.items()],
+            0.0,
+            seconds,
+            LAYERS * (min(seconds / record.seconds, 1.0)) ** 0.5,
+        )
+        for phase, seconds in phases.items()
+        if seconds
+    ]
+
+
+def fit_steps(
+    name: str, records: Sequence[Measured], machine: Machine, settings: Settings | None = None
+) -> StepFitted:
+    """Learn from steps of one machine, precision and direction; those of a model are held
+    out together.
+
+    Raises UsageError for too few steps or steps of several kinds; ToolMissing without scikit-learn.
+    """
+    require_learner()
+    if len(records) < FEWEST:
+        why = f"{name}: {len(records)} measured steps are too few to learn from"
+        raise UsageError(why, f"Measure at least {FEWEST}, of several models: perfctl bench")
+    cases = [record.case for record in records]
+    for what, values in (
+        ("machines", {record.machine for record in records}),
+        ("precisions", {case.precision for case in cases}),
+        ("directions (training, inference)", {str(case.training) for case in cases}),
+    ):
+        if len(values) > 1:
+            raise UsageError(
+                f"{name}: steps of several {what}: {', '.join(sorted(values))}",
+                "Fit each separately",
+            )
+    given = table(records, machine)
+    costs, fitted = fit_table(name, given, settings)
+    return StepFitted(
+        name,
+        machine,
+        cases[0].precision,
+        cases[0].training,
+        costs,
+        _phases(records, given),
+        fitted,
+        tuple(sorted({case.family for case in cases})),
+        tuple(sorted({case.optimizer for case in cases})),
+    )
+
+
+def fit_table(
+    name: str, given: Table, settings: Settings | None = None
+) -> tuple[tuple[float, ...], Fitted]:
+    """Costs of the parts, and a model that learns from sums whose costs did not see the
+    row's group."""
+    settings = settings or _settings(given)
+    return _written(costs_of(given)), fit(name, _sample(given, settings), settings)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The errors of a fit: each network's steps as predicted by a fit that saw no step of
+    this network."""
+
+    fit: StepFitted
+    rows: tuple[tuple[Measured, float], ...]
+    """(what was measured, predicted seconds)."""
+
+
+def left_out(fit: StepFitted, records: Sequence[Measured]) -> LeftOut:
+    """Leave each network out once. records: those that ``fit`` was learned from. Raises as
+    :func:`fit_steps`."""
+    import numpy as np
+
+    given = table(records, fit.machine)
+    alone = replace(_settings(given), folds=len(set(given.groups)))
+    seconds = np.exp(held_out(_sample(given, alone), alone)).tolist()
+    return LeftOut(fit, tuple(zip(records, seconds, strict=True)))
+
+
+def _settings(given: Table) -> Settings:
+    return SMALL if len(given.seconds) < FEW else SETTINGS
+
+
+def _sample(given: Table, settings: Settings) -> Sample:
+    """What the model learns from: floors are sums whose costs did not see the row's group."""
+    import numpy as np
+
+    base = np.zeros(len(given.seconds))
+    for train, test in folds(given.groups, settings.folds, settings.seed + 1):
+        base[test] = given.parts[test] @ costs_of(given, train)
+    floors = np.maximum(base, 1e-9) * HEADROOM
+    known, grows = step_parts.FEATURES, step_parts.INCREASING
+    return Sample(known, given.rows, floors, given.seconds, given.groups, grows)  # type: ignore[arg-type]
+
+
+def costs_of(given: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:
+    """Costs >= 0 of the parts, with the least squared relative errors (active sets: Lawson and
+    Hanson, 1974).
+
+    ``chosen``: places of the records to learn from, all by default. ``ridge``: weight of a cost
+    twice as large as its class's, in steps that are predicted as 0. The less the data tells parts
+    apart, the closer their costs are to their class's (arithmetic, bytes, operations). Outliers get
+    less weight (Huber, at twice the median error).
+    """
+    import numpy as np
+
+    places = np.arange(len(given.seconds)) if chosen is None else np.asarray(chosen)
+    inside = np.isin(given.layer_of, places)
+    layers = np.column_stack([given.layer_parts[inside], given.layer_clock[inside]])
+    shares = given.parts[places] / given.seconds[places, None]
+    prior, scale = _prior(shares)
+    columns = np.vstack(
+        [
+            np.column_stack([shares, np.zeros(len(places))]),
+            layers / given.layer_seconds[inside, None],
+        ]
+    )
+    fixed = np.concatenate([np.ones(len(places)), given.layer_weights[inside]])
+    pull = np.append(np.sqrt(ridge) / scale, 1e-3)
+    return _robust(columns, fixed, np.diag(pull), pull * np.append(prior, 0.0), len(places))[:-1]
+
+
+def _robust(columns: Floats, fixed: Floats, pull: Floats, wanted: Floats, steps: int) -> Floats:
+    """Non-negative least squares of ``columns @ x = 1`` and ``pull @ x = wanted``; the first
+    ``steps`` rows are steps."""
+    import numpy as np
+    from scipy.optimize import nnls
+
+    weights, found = fixed, np.zeros(columns.shape[1])
+    for _ in range(4):
+        left = np.vstack([columns * weights[:, None], pull])
+        found, _ = nnls(left, np.concatenate([weights, wanted]), maxiter=100 * columns.shape[1])
+        missed = abs(columns @ found - 1.0)
+        weights = fixed.copy()
+        for rows in (slice(0, steps), slice(steps, None)):
+            if len(missed[rows]):
+                edge = max(2.0 * float(np.median(missed[rows])), 1e-6)
+                weights[rows] *= np.sqrt(np.minimum(1.0, edge / np.maximum(missed[rows], 1e-12)))
+    return found
+
+
+def _prior(shares: Floats) -> tuple[Floats, Floats]:
+    """(cost, size of a usual deviation) of each part, from one cost for each class of parts.
+    shares: (n, parts)."""
+    import numpy as np
+
+    extra = [name.split(" ")[0] in step_parts.EXTRA for name in PARTS]  # their expected cost is 0
+    classes = [step_parts.class_of(name) for name in PARTS]
+    counted = ["" if beside else name for name, beside in zip(classes, extra, strict=True)]
+    names = [name for name in dict.fromkeys(counted) if name]
+    sums = np.column_stack(
+        [shares[:, [each == name for each in counted]].sum(axis=1) for name in names]
+    )
+    pull = np.diag(
+        np.where(sums.mean(axis=0) > 0, 1e-3 * np.maximum(sums.mean(axis=0), 1e-12), 1.0)
+    )
+    found = _robust(sums, np.ones(len(sums)), pull, np.zeros(len(names)), len(sums))
+    # A class whose cost came out as 0 counts as a hundredth of the steps.
+    least = 0.01 / np.maximum(sums.mean(axis=0), 1e-9)
+    by_class = dict(
+        zip(names, np.maximum(found, np.where(sums.mean(axis=0) > 0, least, 1.0)), strict=True)
+    )
+    scale = np.array([by_class[each] for each in classes])
+    return np.where(extra, 0.0, scale), scale
+
+
+def _phases(records: Sequence[Measured], given: Table) -> dict[str, tuple[float, ...]]:
+    import numpy as np
+
+    found: dict[str, tuple[float, ...]] = {}
+    for phase in PHASES if records[0].case.training else PHASES[:1]:
+        seconds: list[Any] = [getattr(record, phase) for record in records]
+        if any(value is None or value <= 0 for value in seconds):
+            return {}
+        mine = np.array([name.endswith(phase) for name in PARTS])
+        layers = given.layer_parts * mine
+        alone = replace(
+            given,
+            parts=given.parts * mine,
+            seconds=np.array(seconds),
+            layer_parts=layers,
+            layer_of=np.where((layers > 0).any(axis=1), given.layer_of, -1),
+        )
+        found[phase] = _written(costs_of(alone) * mine)
+    return found
+
+
+def _written(costs: Floats) -> tuple[float, ...]:
+    """Ten digits are more than is known, and keep pages small."""
+    return tuple(float(f"{cost:.10g}") for cost in costs)
+
+
+def computed_ns(steps: Iterable[Step]) -> list[int]:
+    """Nanoseconds of each timed step, in order, without the phases that bring its samples."""
+    waited: Counter[int] = Counter()
+    whole = []
+    for step in steps:
+        if step.phase in ("data", "copy") and step.duration_ns is not None:
+            waited[step.number] += step.duration_ns
+        elif step.phase == "step" and step.duration_ns:
+            whole.append((step.duration_ns, step.number))
+    return [length - waited[number] for length, number in whole]

@@ -1,0 +1,617 @@
+"""How long a language model takes to generate text: to its first token, and for each token
+after it.
+
+Two ways to run it, whose times differ by up to ten at batch 1:
+
+- ``eager``: PyTorch in eager mode, as generate() of transformers. A step is a forward pass,
+  predicted by the fit of whole steps (:mod:`published`); it takes at least what the host needs to
+  start its operations, and what its weights and cache take to read.
+- ``tensorrt-llm``: a server with fused kernels and CUDA graphs (the fit to published times of
+  TensorRT-LLM, in engines.json).
+
+One step of such a server, prefill or one of decode, takes for the whole batch (1 multiply-add is
+2 FLOPs; the first line counts for the layers and for the head)::
+
+    seconds = max(products * FLOPs of products / peak, weights * their bytes / bandwidth)
+            + attention * FLOPs of attention / peak + cache * bytes of the KV cache / bandwidth
+            + launch * layers with products + sequence * sequences
+
+Eight costs hold for all devices; there is no factor of a device. All are positive and every amount
+grows with batch and context, so a larger batch, a longer context or a chip with lower peaks never
+takes less time. ``scripts/proof/accuracy/engines/publish_engines.py`` makes the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import exp, log
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from perfctl.orchestrator.counts.hardware.machines import Device, Machine
+from perfctl.orchestrator.estimate.generation import Generation, LayerWork, Phase
+from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.predict import published
+from perfctl.orchestrator.predict.cost import Span
+from perfctl.orchestrator.predict.operations import StepSpec, operations_of
+from perfctl.orchestrator.predict.prices import Price, PriceTable
+from perfctl.orchestrator.predict.published import WIDER, product_of, table_machines
+from perfctl.orchestrator.predict.step_parts import peak_of
+
+FORMAT = "perfctl engines 1"
+FILE = Path(__file__).with_name("engines.json")
+ENGINE_PRECISIONS = ("fp16", "bf16", "fp8")
+"""Of the weights of the layers. In fp8 the head, embeddings and attention stay in 16 bits."""
+COSTS = (
+    "products",
+    "fp8",
+    "attention",
+    "weights",
+    "cache",
+    "launch prefill",
+    "launch decode",
+    "sequence",
+)
+"""products to cache: seconds for a second at the peak; fp8 multiplies products. launch and
+sequence: seconds for one."""
+ENGINES_COVER = 0.9
+"""Share of held-out times that lie in the interval."""
+ENGINES = ("eager", "tensorrt-llm")
+PRECISIONS = {"eager": ("fp32", "tf32", "fp16", "bf16"), "tensorrt-llm": ENGINE_PRECISIONS}
+"""Engine -> types of weights and arithmetic that it is predicted in."""
+TRACED_IN = {
+    "fp32": "fp32",
+    "tf32": "fp32",
+    "fp16": "fp16-true",
+    "bf16": "bf16-true",
+    "fp8": "fp16-true",
+}
+"""Precision -> the one in which the model is traced; of fp8 the bytes are halved."""
+CACHES = {"eager": (), "tensorrt-llm": ("fp16", "bf16", "fp8", "int8")}
+"""Types of the KV cache that an engine can be asked for; eager keeps it in the type of
+the weights."""
+MILLION = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class StepWork:
+    """What one step of generation does, for the whole batch. FLOPs: 1 multiply-add is 2."""
+
+    prefill: bool
+    sequences: int
+    products: float
+    """FLOPs of products with weights, without the head; with the bytes of these weights."""
+    weight_bytes: float
+    head: float
+    """FLOPs of the product that gives the logits; with the bytes of its weights."""
+    head_bytes: float
+    attention: float
+    """FLOPs of queries with keys and of scores with values."""
+    cache_bytes: float
+    """Of the KV cache, read and written."""
+    layers: int
+    """Layers with a product."""
+
+
+class Published(NamedTuple):
+    """One published figure."""
+
+    device: str
+    model: str
+    precision: str
+    batch: int
+    """0: the server filled the memory."""
+    prompt: int
+    generate: int
+    kind: str
+    """first: seconds to the first token; next: seconds between tokens; run: seconds of the
+    whole batch."""
+    seconds: float
+    said: str
+    """The figure as it was published: "26,150 tokens/s"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The contents of engines.json."""
+
+    costs: Mapping[str, float]
+    spread: Mapping[str, float]
+    """"known prefill", "new decode", ...: half the 90 % interval, in logarithms; known: another
+    model on a measured device."""
+    rows: tuple[Published, ...]
+    sources: tuple[Mapping[str, str], ...]
+    devices: tuple[str, ...]
+    """Of the rows, without the size of the memory."""
+
+
+@lru_cache(maxsize=1)
+def load_engines() -> Engine:
+    """Raises ValueError for another format."""
+    return from_json(json.loads(FILE.read_text(encoding="utf-8")))
+
+
+def from_json(found: Mapping[str, Any]) -> Engine:
+    """Raises ValueError for another format or other costs than this version's."""
+    if found.get("format") != FORMAT or set(found.get("costs", ())) != set(COSTS):
+        raise ValueError(
+            f"published engine: format {found.get('format')!r} or its costs are not this version's"
+        )
+    rows = tuple(Published(*row) for row in found["rows"])
+    devices = tuple(dict.fromkeys(product_of(row.device) for row in rows))
+    return Engine(found["costs"], found["spread"], rows, tuple(found["sources"]), devices)
+
+
+@lru_cache(maxsize=8)
+def _measured(devices: tuple[str, ...]) -> tuple[Machine, ...]:
+    return tuple(one for one in table_machines() if product_of(one.name) in devices)
+
+
+def item_bytes(precision: str) -> int:
+    """Of a weight of the layers."""
+    return 1 if precision == "fp8" else 2
+
+
+def engine_seconds(
+    costs: Mapping[str, float], work: StepWork, precision: str, machine: Machine
+) -> float:
+    """Of one step. Raises ValueError when the machine has no peak for the precision."""
+    peak, wide = (
+        peak_of(machine, precision),
+        peak_of(machine, "fp16" if precision == "fp8" else precision),
+    )
+    moved, rate = machine.bytes_per_second, costs["products"]
+    layers = rate * (costs["fp8"] if precision == "fp8" else 1.0)
+    return (
+        max(layers * work.products / peak, costs["weights"] * work.weight_bytes / moved)
+        + max(rate * work.head / wide, costs["weights"] * work.head_bytes / moved)
+        + costs["attention"] * work.attention / wide
+        + costs["cache"] * work.cache_bytes / moved
+        + costs[f"launch {'prefill' if work.prefill else 'decode'}"] * work.layers
+        + costs["sequence"] * work.sequences
+    )
+
+
+def engine_floor(work: StepWork, precision: str, machine: Machine) -> float:
+    """Least seconds of a step: the larger of all FLOPs at their peaks and all bytes at
+    the bandwidth."""
+    peak, wide = (
+        peak_of(machine, precision),
+        peak_of(machine, "fp16" if precision == "fp8" else precision),
+    )
+    flops = work.products / peak + (work.head + work.attention) / wide
+    return max(
+        flops, (work.weight_bytes + work.head_bytes + work.cache_bytes) / machine.bytes_per_second
+    )
+
+
+def is_measured(engine: Engine, machine: Machine) -> bool:
+    return product_of(machine.name) in engine.devices
+
+
+def width_of(engine: Engine, machine: Machine, prefill: bool) -> float:
+    """The factor from the prediction to either end of its 90 % interval."""
+    known = is_measured(engine, machine)
+    half = engine.spread[f"{'known' if known else 'new'} {'prefill' if prefill else 'decode'}"]
+    return exp(half * WIDER ** (0 if known else len(tuple(unseen(engine, machine)))))
+
+
+def unseen(engine: Engine, machine: Machine) -> Iterator[str]:
+    """Sentences: in what this device is unlike all that were measured."""
+    measured = _measured(engine.devices)
+    if machine.process_nm not in {one.process_nm for one in measured}:
+        said = (
+            f"its process ({machine.process_nm} nm)"
+            if machine.process_nm
+            else "its process, which is not known,"
+        )
+        yield f"{said} was not measured"
+    low, high = (pick(one.bytes_per_second for one in measured) for pick in (min, max))
+    if not low <= machine.bytes_per_second <= high:
+        bandwidth, least, most = (value / 1e9 for value in (machine.bytes_per_second, low, high))
+        yield (
+            f"{bandwidth:,.0f} GB/s is outside of {least:,.0f} to {most:,.0f} GB/s, which were "
+            "measured"
+        )
+
+
+def outside_engines(
+    engine: Engine, machine: Machine, work: StepWork, precision: str
+) -> tuple[str, ...]:
+    """What was not measured, in words."""
+    said = []
+    if not is_measured(engine, machine):
+        said = [f"the fit has no figures of {machine.name}", *unseen(engine, machine)]
+    elements = work.weight_bytes / item_bytes(precision)
+    if not LEAST <= elements <= MOST:
+        said.append(
+            f"{elements / 1e9:.3g} billion weights in the layers; models of {LEAST / 1e9:g} to "
+            f"{MOST / 1e9:g} billion were measured"
+        )
+    return tuple(said)
+
+
+LEAST, MOST = 4e9, 10e9
+"""Weights of the layers of the models that were measured (GPT-J 6B, Llama 2 7B, Llama 3.1 8B), with
+some room."""
+
+
+def nearest_engine(
+    engine: Engine,
+    machine: Machine,
+    precision: str,
+    batch: int,
+    prompt: int,
+    generate: int,
+    weights: float,
+) -> Published | None:
+    """The published run that is most like this one; ``weights``: elements of all parameters."""
+
+    def apart(row: Published) -> float:
+        other = next((one for one in table_machines() if one.name == row.device), None)
+        far = 1.0
+        if other is not None:
+            far = abs(log(other.bytes_per_second / machine.bytes_per_second))
+        sizes = (
+            (row.prompt, prompt),
+            (row.generate, generate),
+            (row.batch or batch, batch),
+            (SIZES.get(row.model, 7e9), weights),
+        )
+        return (
+            2 * far
+            + 0.5 * (product_of(row.device) != product_of(machine.name))
+            + 0.5 * (row.precision != precision)
+            + (0.0 if row.batch else 1.0)
+            + sum(abs(log(max(mine, 1) / max(its, 1))) for mine, its in sizes)
+        )
+
+    return min(engine.rows, key=apart, default=None)
+
+
+SIZES = {"gpt-j-6b": 6.05e9, "Llama-2-7b-hf": 6.74e9, "Llama-3.1-8B": 8.03e9}
+"""Parameters of the models that were measured."""
+
+
+def describe_nearest_engine(row: Published | None) -> str:
+    """ "H100 SXM5, Llama-3.1-8B in fp8, prompt 500, 2,000 generated, batch 64: 16,501 tokens/s"; ""
+    without one."""
+    if row is None:
+        return ""
+    batch = f"batch {row.batch:,}" if row.batch else "as many at once as fit"
+    return (
+        f"{row.device}, {row.model} in {row.precision}, prompt {row.prompt:,}, {row.generate:,} "
+        f"generated, {batch}: {row.said}"
+    )
+
+
+def describe_engine(engine: Engine) -> str:
+    """The source of a prediction."""
+    return (
+        f"{len(engine.rows)} published figures of TensorRT-LLM on {len(engine.devices)} devices "
+        "(docs/prediction.md)"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepSeconds:
+    """One step of prefill or decode."""
+
+    JSON_NAMES: ClassVar = {"time": "seconds", "floor": "roofline_s"}
+
+    time: Span
+    floor: float
+    """Seconds at the machine's peaks."""
+    limit: str
+    """What takes the most of it: host, overhead (what each operation takes whatever its size),
+    arithmetic or bandwidth."""
+    context: int
+    """Tokens that its last token attends to, itself included."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeeded:
+    """Bytes on the device, without the activations of prefill."""
+
+    JSON_KEYS = ("weights", "cache", "reserve", "whole", "limit", "fits")
+    JSON_NAMES: ClassVar = {
+        "weights": "weights_bytes",
+        "cache": "kv_cache_bytes",
+        "reserve": "reserve_bytes",
+        "whole": "needed_bytes",
+        "limit": "limit_bytes",
+    }
+
+    weights: float
+    cache: float
+    """At the end, of the whole batch."""
+    reserve: float
+    limit: float | None
+    """Of the device; None: not known."""
+
+    @property
+    def whole(self) -> float:
+        return self.weights + self.cache + self.reserve
+
+    @property
+    def fits(self) -> bool | None:
+        return None if self.limit is None else self.whole <= self.limit
+
+    def largest(self, batch: int) -> int | None:
+        """The largest batch whose cache fits beside the weights; None where that is not known, or
+        no cache is kept."""
+        if self.limit is None or not self.cache:
+            return None
+        return max(0, int((self.limit - self.reserve - self.weights) * batch / self.cache))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCost:
+    """US dollars for a million generated tokens, at the price of one GPU of an offer."""
+
+    price: Price
+    dollars: Span
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationPoint:
+    """One batch size. Times in seconds."""
+
+    JSON_KEYS = (
+        "batch",
+        "prefill",
+        "first",
+        "last",
+        "whole",
+        "tokens_per_second",
+        "source",
+        "coverage",
+        "outside",
+    )
+    JSON_NAMES: ClassVar = {
+        "first": "decode_first_step",
+        "last": "decode_last_step",
+        "whole": "whole_s",
+        "tokens_per_second": "tokens_per_s",
+        "outside": "beyond_the_data",
+    }
+
+    batch: int
+    prefill: StepSeconds
+    """To the first token."""
+    first: StepSeconds | None
+    """First step of decode: to the second token; None where one token is asked for."""
+    last: StepSeconds | None
+    whole: Span
+    """The whole batch, from the prompt to the last token."""
+    tokens_per_second: Span
+    """Generated tokens of all sequences, prefill included."""
+    memory: MemoryNeeded
+    source: str
+    nearest: str
+    outside: tuple[str, ...]
+    coverage: float | None
+    """Share of held-out times that ranges like these cover; None for a device that was not
+    measured, and eager decode."""
+    cost: TokenCost | None = None
+
+    @property
+    def each(self) -> float | None:
+        """Mean seconds between two tokens of a sequence."""
+        return (
+            (self.first.time.value + self.last.time.value) / 2 if self.first and self.last else None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationAnswer:
+    """What ``perfctl predict --prompt`` answers."""
+
+    JSON_KEYS = (
+        "model",
+        "engine",
+        "precision",
+        "kv_cache",
+        "prompt",
+        "generate",
+        "parameters",
+        "device",
+        "notes",
+    )
+
+    model: str
+    device: Device
+    engine: str
+    precision: str
+    kv_cache: str
+    """Type of the cache's values, in torch's name, or "none"."""
+    prompt: int
+    generate: int
+    parameters: int
+    points: tuple[GenerationPoint, ...]
+    prices: PriceTable
+    notes: tuple[str, ...]
+
+
+def steps_of(
+    found: Generation, engine: str, precision: str, machine: Machine
+) -> tuple[StepSeconds, ...]:
+    """Prefill, and the first and the last step of decode where there is one.
+
+    Raises ValueError when the machine has no peak for the precision.
+    """
+    phases = [phase for phase in found.phases if phase.steps == 1 and phase.name != "total"]
+    if engine == "eager":
+        traces = (found.prefill, *found.decode)
+        return tuple(
+            _eager(found, phase, trace, precision, machine)
+            for phase, trace in zip(phases, traces, strict=True)
+        )
+    return tuple(
+        _served(work_of(found, phase, precision), phase.last, precision, machine)
+        for phase in phases
+    )
+
+
+def work_of(found: Generation, phase: Phase, precision: str) -> StepWork:
+    """What a server does in a step, from its trace in 16 bits."""
+    products = [row for row in phase.layers if row.macs and row.weight_bytes]
+    head = [row for row in products if is_head(row)]
+    layers = [row for row in products if not is_head(row)]
+    rest = [row for row in phase.layers if not (row.macs and row.weight_bytes)]
+    share = item_bytes(precision) / 2
+    return StepWork(
+        phase.name == "prefill",
+        found.batch,
+        2.0 * sum(row.macs for row in layers),
+        share * sum(row.weight_bytes for row in layers),
+        2.0 * sum(row.macs for row in head),
+        float(sum(row.weight_bytes for row in head)),
+        2.0 * sum(row.macs for row in rest),
+        float(phase.total("cache_read_bytes") + phase.total("cache_written_bytes")),
+        len(products),
+    )
+
+
+def is_head(row: LayerWork) -> bool:
+    """The product that gives the logits: in models of transformers the one outside of the decoder
+    ("lm_head")."""
+    return "." not in row.layer
+
+
+def weights_of(found: Generation, precision: str) -> float:
+    """Bytes of all weights: in fp8 of the layers' products one byte, of embeddings, norms and
+    head two."""
+    item = {"fp32": 4, "tf32": 4}.get(precision, 2)
+    if precision != "fp8":
+        return float(found.parameters * item)
+    layers = {
+        row.layer
+        for row in found.phase("prefill").layers
+        if row.macs and row.weight_bytes and not is_head(row)
+    }
+    return float(
+        2 * found.parameters
+        - sum(one.parameters for one in found.prefill.modules if one.path in layers)
+    )
+
+
+def _served(work: StepWork, context: int, precision: str, machine: Machine) -> StepSeconds:
+    fit = load_engines()
+    value, width = (
+        engine_seconds(fit.costs, work, precision, machine),
+        width_of(fit, machine, work.prefill),
+    )
+    bare = engine_floor(work, precision, machine)
+    moved = (work.weight_bytes + work.head_bytes + work.cache_bytes) / machine.bytes_per_second
+    host = (
+        fit.costs[f"launch {'prefill' if work.prefill else 'decode'}"] * work.layers
+        + fit.costs["sequence"] * work.sequences
+    )
+    limit = "host" if host > value / 2 else "bandwidth" if moved >= bare else "arithmetic"
+    return StepSeconds(Span(value, max(value / width, bare), value * width), bare, limit, context)
+
+
+def case_of(found: Generation, trace: Estimate, precision: str) -> StepSpec:
+    """A step of eager mode as the fit of whole steps sees it."""
+    works = operations_of(trace.ops, found.batch)
+    return StepSpec(found.name, "llm", works, found.batch, False, precision, "", found.parameters)
+
+
+def _eager(
+    found: Generation, phase: Phase, trace: Estimate, precision: str, machine: Machine
+) -> StepSeconds:
+    fit, case = published.load(), case_of(found, trace, precision)
+    peak, _, rate = published.peaks_of(machine, precision)
+    moved, flops = phase.total("bytes") / rate, phase.totals.flops / peak
+    around, bare = published.around(fit, case, machine), max(moved, flops)
+    # without autocast, in whatever type
+    host = published.host_seconds(fit, replace(case, precision="fp32"))
+    gpu = max(published.gpu_seconds(fit, case, machine), moved)
+    wider = 1.0 if phase.name == "prefill" else published.WIDER
+    one = around._replace(
+        host=host, gpu_width=around.gpu_width**wider, host_width=around.host_width**wider
+    ).of(gpu)
+    rates = published.rates(fit, case, machine)
+    fixed = sum(
+        rates[place] * amount
+        for place, amount in published.amounts(case)
+        if published.KINDS[place] == "H"
+    )
+    works = "overhead" if fixed > gpu / 2 else "bandwidth" if moved >= flops else "arithmetic"
+    limit = "host" if host > gpu else works
+    return StepSeconds(Span(one.seconds, max(one.low, moved), one.high), bare, limit, phase.last)
+
+
+def whole_of(steps: Sequence[StepSeconds], generate: int) -> Span:
+    """Prefill and all steps of decode, which lie on a line between the first and the last."""
+    if len(steps) < 3:
+        return steps[0].time
+    first, last, count = steps[1].time, steps[2].time, (generate - 1) / 2
+    return Span(
+        *(
+            getattr(steps[0].time, part) + count * (getattr(first, part) + getattr(last, part))
+            for part in ("value", "low", "high")
+        )
+    )
+
+
+def rate_of(whole: Span, tokens: int) -> Span:
+    return Span(tokens / whole.value, tokens / whole.high, tokens / whole.low)
+
+
+def token_cost(prices: Sequence[Price], rate: Span) -> TokenCost | None:
+    """At the lowest price an hour of one GPU; an instance of several is taken to have them all
+    at work."""
+    known = [(price.on_demand / price.count, price) for price in prices if price.on_demand]
+    if not known:
+        return None
+    hour, price = min(known, key=lambda one: one[0])
+    return TokenCost(
+        price, Span(*(hour / 3600 * MILLION / each for each in (rate.value, rate.high, rate.low)))
+    )
+
+
+def grounds(
+    found: Generation, engine: str, precision: str, machine: Machine
+) -> tuple[str, str, tuple[str, ...], float | None]:
+    """(source, nearest, what was not measured, coverage), in words."""
+    if engine == "eager":
+        fit, case = published.load(), case_of(found, found.prefill, precision)
+        said = (*published.outside(fit, case, machine), *([NO_DECODE] if found.decode else []))
+        return (
+            published.words(fit),
+            published.nearest_words(fit, case, machine),
+            said,
+            published.COVERED if not said else None,
+        )
+    served, work = load_engines(), work_of(found, found.phase("prefill"), precision)
+    row = nearest_engine(
+        served, machine, precision, found.batch, found.prompt, found.generate + 1, found.parameters
+    )
+    said = outside_engines(served, machine, work, precision)
+    if found.active_parameters is not None:
+        said = (*said, "no mixture of experts was measured")
+    return (
+        describe_engine(served),
+        describe_nearest_engine(row),
+        said,
+        ENGINES_COVER if not said else None,
+    )
+
+
+NO_DECODE = (
+    "no decode in eager mode was published under a licence to learn from: its parts cost what they "
+    "do in a forward pass"
+)
+
+
+def cache_bytes(found: Generation) -> float:
+    return float(found.cache.bytes) if found.cache is not None else 0.0
+
+
+def cache_words(found: Generation) -> str:
+    return " and ".join(found.cache.dtypes) if found.cache is not None else "none"

@@ -1,0 +1,537 @@
+"""Step times of one network on every device, in every precision, over all batch sizes: knots with
+straight lines between.
+
+A step by the fit that ships, as two small tables: what a network has of each part, and what a unit
+of it costs on a device.
+
+Amounts are the same on every device, costs the same for every network, and the seconds of the GPU
+are their scalar product::
+
+    seconds = max(min(sum(rate[row, part] * amount[part, batch]) for row in rows),
+                  host seconds an operation * operations)
+
+``rows`` are those of the device and of weaker ones (``published``: no device is slower than a
+weaker one). The result is that of :func:`published.predict`; amounts that bend are kept to
+:data:`CLOSE`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import pairwise, product
+from math import isqrt
+from typing import NamedTuple, TypeVar
+
+from perfctl.orchestrator.counts.hardware.machines import Machine
+from perfctl.orchestrator.predict import predict, published, step_parts
+from perfctl.orchestrator.predict.fit import (
+    StepFitted,
+    outside_range,
+    phases_of,
+    predict_steps,
+)
+from perfctl.orchestrator.predict.operations import (
+    OPTIMIZERS,
+    Measured,
+    Operation,
+    StepSpec,
+)
+from perfctl.orchestrator.predict.predict import PRECISIONS, Basis, amounts_of
+from perfctl.orchestrator.predict.published import UNIT, Published
+from perfctl.orchestrator.predict.step_parts import (
+    PARTS,
+    Floor,
+    Rates,
+    floor_seconds,
+    optimizer_seconds,
+)
+
+CLOSE = 0.001
+"""Largest error of an amount between two of its batch sizes, as a share of it."""
+TYPES = {4: "fp32", 2: "fp16"}
+"""Bytes of an activation -> a precision that has it: amounts are equal in all others that
+have it."""
+PLACES = {name: place for place, name in enumerate(PARTS)}
+ONE = (Operation("", "other", 1, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0),)
+
+Points = tuple[tuple[int, float], ...]
+"""(batch, amount), from the first batch to the last, on straight lines."""
+LARGEST = 65_536
+TOLERANCE = 0.004
+"""Largest error of a line, as a share of the prediction."""
+ENDS = (1, 4096)
+"""Batch sizes of a roofline split, whose parts are straight lines in batch."""
+OCTETS = (1, 8, 64, 512, 4096)
+"""Batch sizes of a fitted split, whose parts may begin at some size."""
+PROBE = 65_521
+"""A batch size that nobody measured, so that a sentence about it holds for all."""
+Rows = dict[tuple[str, str], list[float]]
+"""(group, limit) -> amount at each batch size of a split."""
+Made = TypeVar("Made")
+Point = TypeVar("Point", bound=tuple[float, ...])
+
+
+class Amount(NamedTuple):
+    """How much a group of work has of one part: FLOPs, bytes or a count (1 multiply-add =
+    2 FLOPs)."""
+
+    group: str
+    """``step_parts.group_of``, "optimizer" or "overhead"."""
+    part: int
+    """Its place in PARTS."""
+    points: Points
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Of one network, in training."""
+
+    steps: Mapping[int, tuple[Amount, ...]]
+    """Bytes of an activation -> everything but the optimizer."""
+    optimizers: Mapping[str, tuple[Amount, ...]]
+    """Optimizer -> the part of its update, which is equal at every batch size: one point."""
+    operations: float
+    """:func:`published.started`."""
+
+
+class Cost(NamedTuple):
+    """What a step costs on one device, in one precision."""
+
+    own: int
+    """The row of the device itself."""
+    rows: tuple[int, ...]
+    """Rows of the table of which the smallest product counts."""
+    host: float
+    """Seconds of the host for each operation."""
+    gpu_width: float
+    """Factor to the ends of the interval, of the GPU's seconds; host_width: of the host's."""
+    host_width: float
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Rows of seconds a unit, one for each of PARTS, and the devices that they belong to."""
+
+    rows: tuple[tuple[float, ...], ...]
+    of: Mapping[tuple[str, str], Cost]
+    """(device, precision) -> its rows. Without those that a device has no peak for."""
+
+
+def amounts(works: Sequence[Operation], parameters: int, largest: int) -> Amounts:
+    """``largest``: the last batch size."""
+    case = StepSpec("", "", step_parts.merged(works), 1, True, "fp32", OPTIMIZERS[0], parameters)
+    optimizers = {name: tuple(_optimizer(replace(case, optimizer=name))) for name in OPTIMIZERS}
+    steps = {
+        size: _step(replace(case, precision=name), size, largest) for size, name in TYPES.items()
+    }
+    return Amounts(steps, optimizers, published.started(works, training=True))
+
+
+def _optimizer(case: StepSpec) -> Iterable[Amount]:
+    sums: dict[str, float] = defaultdict(float)
+    for group, part, amount in amounts_of(case, UNIT):
+        if group == "optimizer":
+            sums[part] += amount
+    return (
+        Amount("optimizer", PLACES[part], ((1, amount),)) for part, amount in sums.items() if amount
+    )
+
+
+def _step(case: StepSpec, size: int, largest: int) -> tuple[Amount, ...]:
+    """Each operation's parts are straight between the batch sizes at which it outgrows a cache:
+    they are added up as slopes."""
+    starts: dict[tuple[str, str], float] = defaultdict(float)
+    turns: dict[tuple[str, str], dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    for work in case.works:
+        group = step_parts.group_of(work)
+        batches = sorted(
+            {1, largest, *(one for one in step_parts.bends(work, size) if 1 < one < largest)}
+        )
+        found = [_table_parts(work, replace(case, batch=batch)) for batch in batches]
+        for part, first in found[0].items():
+            key, slope = (group, part), 0.0
+            starts[key] += first
+            for (batch, one), (after, other) in pairwise(zip(batches, found, strict=True)):
+                rise = (other[part] - one[part]) / (after - batch)
+                if rise != slope:
+                    turns[key][batch] += rise - slope
+                    slope = rise
+    starts["overhead", "step forward"] = step_parts.MILLISECOND
+    made = ((*key, _points(start, turns.get(key, {}), largest)) for key, start in starts.items())
+    return tuple(
+        Amount(group, PLACES[part], points) for group, part, points in made if points[-1][1]
+    )
+
+
+def _table_parts(work: Operation, case: StepSpec) -> dict[str, float]:
+    sums: dict[str, float] = defaultdict(float)
+    for part, amount in step_parts.parts_of_work(work, case, UNIT):
+        if not part.endswith(" optimizer"):
+            sums[part] += amount
+    return sums
+
+
+def _points(start: float, turns: Mapping[int, float], largest: int) -> Points:
+    """From the first value and the changes of slope, with as few points as :data:`CLOSE` allows."""
+    points, slope = [(1, start)], turns.get(1, 0.0)
+    for batch in (*sorted(one for one in turns if one > 1), largest):
+        before, value = points[-1]
+        points.append((batch, value + slope * (batch - before)))
+        slope += turns.get(batch, 0.0)
+    return tuple(thinned(points, CLOSE))
+
+
+def costs(fit: Published, machines: Iterable[Machine], precisions: Iterable[str]) -> Costs:
+    """Of GPUs; a device without a peak for a precision is left out there."""
+    rows: dict[tuple[float, ...], int] = {}
+    found: dict[tuple[str, str], Cost] = {}
+    for precision in precisions:
+        case = StepSpec("", "", ONE, 1, True, precision, OPTIMIZERS[0], 0)
+        for machine in machines:
+            try:
+                own, others = (
+                    published.rates(fit, case, machine),
+                    published.weaker(fit, case, machine),
+                )
+            except ValueError:
+                continue
+            around = published.around(fit, case, machine)
+            kept = [own, *(row for row in others if not _above(row, own))]
+            kept = [
+                row
+                for row in dict.fromkeys(kept)
+                if not any(_above(row, other) for other in kept if other != row)
+            ]
+            places = tuple(rows.setdefault(row, len(rows)) for row in (own, *kept))
+            found[machine.name, precision] = Cost(
+                places[0],
+                tuple(sorted(set(places[1:]))),
+                around.host,
+                around.gpu_width,
+                around.host_width,
+            )
+    return Costs(tuple(rows), found)
+
+
+def _above(row: Sequence[float], other: Sequence[float]) -> bool:
+    """True if no network could take less time by ``row`` than by ``other``."""
+    return all(one >= its for one, its in zip(row, other, strict=True))
+
+
+class Knot(NamedTuple):
+    """A batch size with its value and the range around it."""
+
+    batch: int
+    value: float
+    low: float
+    high: float
+
+
+Curve = tuple[Knot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kind of work in a step."""
+
+    group: str
+    limit: str
+    amounts: tuple[float, ...]
+    """At each batch size of the split, in seconds that only compare with each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Shares of a step's time."""
+
+    batches: tuple[int, ...]
+    """Amounts are straight lines between and beyond these."""
+    parts: tuple[Part, ...]
+    optimizers: Mapping[str, tuple[Part, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One device, precision and optimizer. The numbers are places in the lists of :class:`Grid`."""
+
+    basis: Basis | None
+    """None: nothing can be predicted, for ``reason``."""
+    reason: str = ""
+    curve: int | None = None
+    """Index of a curve. None: by the tables of amounts and costs."""
+    backward: int | None = None
+    """A curve with the part of the step that is its backward. None: not known."""
+    split: int | None = None
+    source: str = ""
+    coverage: float | None = None
+    outside: tuple[str, ...] = ()
+    """Sentences: what the fit has not seen, at every batch size."""
+    beyond: tuple[tuple[int, tuple[str, ...]], ...] = ()
+    """(from this batch on, sentences)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a grid is computed for."""
+
+    name: str
+    family: str
+    works: tuple[Operation, ...]
+    parameters: int
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Its name in measured steps, by optimizer, if not ``name``."""
+
+    def case(self, batch: int, precision: str, optimizer: str) -> StepSpec:
+        name = self.names.get(optimizer, self.name)
+        return StepSpec(
+            name, self.family, self.works, batch, True, precision, optimizer, self.parameters
+        )
+
+
+@dataclass(slots=True)
+class Grid:
+    """All cells of one network, in the order of machines, precisions, optimizers."""
+
+    cells: list[Cell] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
+    splits: list[Split] = field(default_factory=list)
+
+
+def grid_of(
+    network: Network,
+    machines: Sequence[Machine],
+    measured: Sequence[Measured] = (),
+    fits: Sequence[StepFitted] = (),
+    published: Published | None = None,
+) -> Grid:
+    """The training times of one network. Equal curves are stored once."""
+    maker = _Maker(replace(network, works=step_parts.merged(network.works)))
+    for machine in machines:
+        own = [one for one in measured if one.machine == machine.name]
+        for precision, optimizer in product(PRECISIONS, OPTIMIZERS):
+            maker.add(machine, precision, optimizer, own, fits, published)
+    return maker.grid
+
+
+def curve_of(
+    at: Callable[[Sequence[int]], Iterable[tuple[float, float, float]]], steps: int = 2
+) -> Curve:
+    """A function of batch sizes as knots. ``steps``: points sampled per octave at least.
+
+    Every call of ``at`` asks for many batch sizes, because a fitted model takes as long for one as
+    for hundreds.
+    """
+    first = sorted({round(2 ** (n / steps)) for n in range(16 * steps + 1)})
+    found = {batch: Knot(batch, *values) for batch, values in zip(first, at(first), strict=True)}
+    open_pairs = list(pairwise(first))
+    while middles := {
+        (a, b): min(max(isqrt(a * b), a + 1), b - 1) for a, b in open_pairs if b - a > 1
+    }:
+        batches = list(middles.values())
+        found |= {
+            batch: Knot(batch, *values) for batch, values in zip(batches, at(batches), strict=True)
+        }
+        open_pairs = [
+            pair
+            for (a, b), middle in middles.items()
+            if not _is_line(found[a], found[middle], found[b])
+            for pair in ((a, middle), (middle, b))
+        ]
+    return tuple(thinned([found[batch] for batch in sorted(found)], TOLERANCE))
+
+
+def _is_line(left: Knot, middle: Knot, right: Knot) -> bool:
+    part = (middle.batch - left.batch) / (right.batch - left.batch)
+    return all(
+        abs(a + part * (b - a) - value) <= TOLERANCE / 2 * abs(value)
+        for a, b, value in zip(left[1:], right[1:], middle[1:], strict=True)
+    )
+
+
+def thinned(points: Sequence[Point], tolerance: float) -> Iterator[Point]:
+    """Those of ``points`` (batch, values) that lines between need to be within ``tolerance`` of
+    all, as a share of each."""
+    yield points[0]
+    place = 0
+    while place < len(points) - 1:
+        place = _reach(points, place, tolerance)
+        yield points[place]
+
+
+def _reach(points: Sequence[tuple[float, ...]], start: int, tolerance: float) -> int:
+    """The last point that a line from ``start`` reaches within the tolerance of all
+    points between."""
+    first, *origin = points[start]
+    least, most, reached = [float("-inf")] * len(origin), [float("inf")] * len(origin), start + 1
+    for place, (batch, *values) in enumerate(points[start + 1 :], start + 1):
+        run = batch - first
+        slopes = [(value - base) / run for value, base in zip(values, origin, strict=True)]
+        if all(low <= slope <= high for low, slope, high in zip(least, slopes, most, strict=True)):
+            reached = place
+        gives = [tolerance * abs(value) / run for value in values]
+        least = [
+            max(low, slope - give) for low, slope, give in zip(least, slopes, gives, strict=True)
+        ]
+        most = [
+            min(high, slope + give) for high, slope, give in zip(most, slopes, gives, strict=True)
+        ]
+        if any(low > high for low, high in zip(least, most, strict=True)):
+            break
+    return reached
+
+
+class _Maker:
+    """Computes the cells of one network. Curves and splits that cells share are computed once."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.grid = Grid()
+        self.floors = step_parts.floors(network.works, training=True)
+        self.known: dict[Hashable, int] = {}
+        self.floor_at = cache(
+            lambda rates, batch: step_parts.operations_floor(self.floors, batch, rates)
+        )
+        self.beyond: dict[Hashable, tuple[tuple[int, tuple[str, ...]], ...]] = {}
+
+    def add(
+        self,
+        machine: Machine,
+        precision: str,
+        optimizer: str,
+        measured: Sequence[Measured],
+        fits: Sequence[StepFitted],
+        published: Published | None,
+    ) -> None:
+        case = self.network.case(PROBE, precision, optimizer)
+        try:
+            basis = predict.basis_of(case, machine, measured, fits, published)
+        except ValueError as error:
+            self.grid.cells.append(Cell(None, str(error)))
+            return
+        if basis.published is not None:
+            source, coverage, outside = predict.published_words(basis.published, case, machine)
+            self.grid.cells.append(Cell(basis, source=source, coverage=coverage, outside=outside))
+            return
+        found = predict.time_from(basis, case, machine)
+        cell = Cell(basis, source=found.source, coverage=found.coverage)
+        filled = (
+            self._fitted(cell, basis.fit, case, machine)
+            if basis.fit
+            else self._roofline(cell, case, machine)
+        )
+        self.grid.cells.append(filled)
+
+    def _place(self, into: list[Made], key: Hashable, make: Callable[[], Made]) -> int:
+        if (id(into), key) not in self.known:
+            self.known[id(into), key] = len(into)
+            into.append(make())
+        return self.known[id(into), key]
+
+    def _roofline(self, cell: Cell, case: StepSpec, machine: Machine) -> Cell:
+        rates = step_parts.rates_of(machine, case.precision)
+        fp32, host = case.precision == "fp32", predict.started(case, machine)
+        update = optimizer_seconds(case.parameters, case.optimizer, machine)
+
+        def at(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
+            for batch in batches:
+                yield predict.around_roofline(
+                    self.floor_at(rates, batch) + update, case.precision, host
+                )
+
+        curve = self._place(self.grid.curves, (rates, fp32, host, update), lambda: curve_of(at))
+        split = self._place(
+            self.grid.splits,
+            rates,
+            lambda: roofline_split(self.floors, rates, case.parameters, machine),
+        )
+        return replace(cell, curve=curve, split=split)
+
+    def _fitted(self, cell: Cell, fit: StepFitted, case: StepSpec, machine: Machine) -> Cell:
+        key, curves = (fit.name, case.optimizer), self.grid.curves
+
+        def at(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
+            for time in predict_steps(fit, [replace(case, batch=batch) for batch in batches]):
+                yield time.seconds, time.low, time.high
+
+        def backward(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
+            for batch in batches:
+                yield (phases_of(fit, replace(case, batch=batch), 1.0).get("backward", 0.0),) * 3
+
+        if key not in self.beyond:
+            self.beyond[key] = tuple(self._changes(fit, case))
+        known = "backward" in fit.phases
+        return replace(
+            cell,
+            curve=self._place(curves, key, lambda: curve_of(at, 8)),
+            backward=self._place(curves, ("backward", key), lambda: curve_of(backward))
+            if known
+            else None,
+            split=self._place(self.grid.splits, fit.name, lambda: fitted_split(fit, case, machine)),
+            outside=predict.beyond_fit(fit, case),
+            beyond=self.beyond[key],
+        )
+
+    def _changes(self, fit: StepFitted, case: StepSpec) -> Iterator[tuple[int, tuple[str, ...]]]:
+        @cache
+        def outside(batch: int) -> tuple[str, ...]:
+            return predict.beyond_range(outside_range(fit, replace(case, batch=batch)))
+
+        yield 1, outside(1)
+        open_pairs = [(2**n, 2 ** (n + 1)) for n in range(15, -1, -1)]
+        while open_pairs:
+            a, b = open_pairs.pop()
+            if outside(a) == outside(b):
+                continue
+            if b - a == 1:
+                yield b, outside(b)
+            else:
+                middle = (a + b) // 2
+                open_pairs += ((middle, b), (a, middle))
+
+
+def roofline_split(
+    found: Sequence[Floor], rates: Rates, parameters: int, machine: Machine
+) -> Split:
+    rows: Rows = defaultdict(lambda: [0.0] * len(ENDS))
+    for floor in found:
+        for place, batch in enumerate(ENDS):
+            for limit, seconds in zip(
+                ("arithmetic", "bytes"), floor_seconds(floor, batch, rates), strict=True
+            ):
+                rows[floor.group, limit][place] += seconds
+    update = {
+        name: (optimizer_seconds(parameters, name, machine),) * len(ENDS) for name in OPTIMIZERS
+    }
+    return Split(
+        ENDS,
+        _parts(rows),
+        {name: (Part("optimizer", "bytes", each),) for name, each in update.items()},
+    )
+
+
+def fitted_split(fit: StepFitted, case: StepSpec, machine: Machine) -> Split:
+    rows: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
+    for place, batch in enumerate(OCTETS):
+        for group, part, seconds in predict.fitted_amounts(
+            fit, replace(case, batch=batch), machine
+        ):
+            if group != "optimizer":
+                rows[group, predict.limit_of(part)][place] += seconds
+    optimizers: dict[str, Rows] = {
+        name: defaultdict(lambda: [0.0] * len(OCTETS)) for name in OPTIMIZERS
+    }
+    for name, into in optimizers.items():
+        for group, part, seconds in predict.fitted_amounts(
+            fit, replace(case, batch=1, optimizer=name), machine
+        ):
+            if group == "optimizer":
+                key = group, predict.limit_of(part)
+                into[key] = [value + seconds for value in into[key]]
+    return Split(OCTETS, _parts(rows), {name: _parts(into) for name, into in optimizers.items()})
+
+
+def _parts(amounts: Rows) -> tuple[Part, ...]:
+    return tuple(Part(*key, tuple(row)) for key, row in amounts.items() if any(row))

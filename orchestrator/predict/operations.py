@@ -1,0 +1,446 @@
+"""A network as a predictor sees it: its forward operations, each for one sample, without times.
+
+In training, grad_input (unless ``first``) and grad_weight each cost the forward's multiply-adds, of
+2 FLOPs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from perfctl.orchestrator.estimate.flops.engine import (
+    MOVES,
+    NORMS,
+    POOLING,
+    PRODUCTS,
+    SAMPLING,
+    formula_for,
+)
+from perfctl.orchestrator.estimate.flops.formulas import (
+    ADDED,
+    CONVOLUTIONS,
+    batched,
+    flag,
+    input_elements,
+    integer,
+    integers,
+    output_elements,
+    shape_of,
+)
+from perfctl.records.paper import OpShape, Plan, PlanLayer
+
+KINDS = (
+    "conv",
+    "grouped_conv",
+    "transposed_conv",
+    "linear",
+    "matmul",
+    "attention",
+    "rnn",
+    "norm",
+    "activation",
+    "elementwise",
+    "pool",
+    "softmax",
+    "loss",
+    "memory",
+    "other",
+)
+"""Kinds of work; "other" has no formula, so its multiply-adds are unknown."""
+
+HEAVY = ("conv", "grouped_conv", "transposed_conv", "linear", "matmul", "attention", "rnn")
+
+OPTIMIZERS = ("sgd", "momentum", "adam")
+
+ACTIVATIONS = (
+    "relu",
+    "gelu",
+    "silu",
+    "hardtanh",
+    "hardswish",
+    "hardsigmoid",
+    "leaky_relu",
+    "elu",
+    "mish",
+    "sigmoid",
+    "tanh",
+    "softplus",
+    "celu",
+    "selu",
+    "log_sigmoid_forward",
+    "_prelu_kernel",
+    "threshold",
+    "hardshrink",
+    "softshrink",
+    "glu",
+    "rrelu_with_noise",
+)
+SOFTMAX = ("_softmax", "_safe_softmax", "_log_softmax", "logsumexp")
+LOSSES = (
+    "nll_loss_forward",
+    "nll_loss2d_forward",
+    "mse_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "kl_div",
+    "soft_margin_loss",
+)
+
+Figures = tuple[Any, ...]
+"""kind, macs, inputs, outputs, weights, rows, columns, depth, and groups, kernel, stride unless 1;
+of the whole batch."""
+
+FAMILY_KINDS = {
+    "conv": "conv",
+    "linear": "linear",
+    "norm": "norm",
+    "activation": "activation",
+    "max_pool": "pool",
+    "mean_pool": "elementwise",
+    "add": "elementwise",
+    "concat": "memory",
+}
+"""Kind of a plan's layer -> kind of work; flatten computes and copies nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One forward operation of a network, for one SAMPLE: batch multiplies rows, inputs, outputs
+    and macs, not weights.
+
+    ``macs == groups * rows * columns * depth`` for every product.
+    """
+
+    layer: str
+    """Dotted module path; "" when not known."""
+    kind: str
+    """One of :data:`KINDS`."""
+    calls: int
+    """Identical operations in a step; the figures are for one of them."""
+    macs: float
+    inputs: float
+    """Activation elements read; outputs: written; weights: parameter elements read."""
+    outputs: float
+    weights: float
+    rows: float
+    """m of the product per sample: a convolution's output positions, a Linear's rows; 0 without
+    a product."""
+    columns: float
+    """n of the product: output channels or features, of one group."""
+    depth: float
+    """k of the product: input channels of one group times the kernel's area, or input features."""
+    groups: float = 1
+    """Independent products of these sizes per sample."""
+    kernel: float = 1
+    """Area of the window, in elements (convolution, pooling)."""
+    stride: float = 1
+    first: bool = False
+    """The input of the operation needs no gradient: there is no grad_input."""
+
+    @property
+    def of_weights(self) -> bool:
+        """Works on parameters alone, such as their standardisation: ``weights`` is all that it
+        reads and writes, once a step."""
+        return bool(
+            self.weights and not self.inputs and not self.outputs and self.kind not in HEAVY
+        )
+
+    @property
+    def counter(self) -> bool:
+        """Counts something of a module, such as the batches of batch norm: no elements, and
+        no gradient."""
+        return not (self.macs or self.inputs or self.outputs or self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class StepSpec:
+    """The step to predict."""
+
+    model: str
+    family: str
+    works: tuple[Operation, ...]
+    batch: int
+    training: bool
+    precision: str
+    """fp32, tf32, fp16 or bf16, of the products."""
+    optimizer: str
+    """One of :data:`OPTIMIZERS`; "" without training."""
+    parameters: int
+    """Elements of all parameters, shared ones once."""
+    channels_last: bool = False
+    """Tensors of images lie channels-last in memory (NHWC)."""
+    compiled: bool = False
+    """The network runs under torch.compile."""
+
+    @property
+    def macs(self) -> float:
+        return self.batch * sum(work.calls * work.macs for work in self.works)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A case and how long its step took on a machine."""
+
+    case: StepSpec
+    machine: str
+    seconds: float
+    low: float
+    high: float
+    """Spread over the steps: first and third quartile, or the extremes if only those are known."""
+    forward: float | None = None
+    backward: float | None = None
+    optimizer: float | None = None
+    """Seconds of each phase. None: not measured."""
+    peak_bytes: float | None = None
+    layer_seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(layer, direction) -> seconds of a step. Empty: not measured by layer."""
+
+
+def element_bytes(precision: str) -> int:
+    """Of one activation in memory: tf32 is stored as fp32."""
+    return {"fp64": 8, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}.get(precision, 4)
+
+
+def operations_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ...]:
+    """The forward operations of a step traced at ``batch`` samples, in order, each for one sample.
+
+    What works on parameters is told from a result whose first size is 1 at more than one sample: at
+    a ``batch`` of 1 it counts as work on that sample. The backward rows show which operations need
+    no grad_input; without backward rows it is the first one with weights.
+    """
+    seen = sorted(ops, key=lambda op: op.position)
+    forward = [op for op in seen if op.direction == "forward" and not flag(op, "recompute")]
+    backward = [op for op in seen if op.direction == "backward"]
+    makers = (_convolution, _product, _recurrent)
+    weighted = [place for place, op in enumerate(forward) if op.parameters and _maker(op) in makers]
+    needless = [place for place in weighted if not _asks_grad_input(forward[place], backward)]
+    first = needless if backward else weighted[:1]
+    return tuple(_work(op, batch, place in first) for place, op in enumerate(forward))
+
+
+def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
+    mine = [each for each in backward if each.layer == op.layer]
+    masks = [each for each in mine if "output_mask" in each.attributes]
+    if op.op in CONVOLUTIONS:
+        return any(
+            integers(each, "output_mask")[0] and shape_of(each.inputs, 1) == shape_of(op.inputs, 0)
+            for each in masks
+            if integers(each, "output_mask")
+        )
+    if _maker(op) is _recurrent:
+        return flag(op, "needs_input")
+    return any(each.op in PRODUCTS and each.attributes.get("role") == "grad_input" for each in mine)
+
+
+def _work(op: OpShape, batch: int, first: bool) -> Operation:
+    figures = (*_maker(op)(op, batch), 1, 1, 1)[:11]
+    kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = figures
+    if kind not in HEAVY and _is_counter(op):
+        inputs, outputs, weights = 0.0, 0.0, 0.0
+    elif kind not in HEAVY and batch > 1 and _has_no_batch(op):
+        inputs, outputs, weights = 0.0, 0.0, inputs + outputs
+    return Operation(
+        op.layer,
+        kind,
+        op.calls,
+        macs / batch,
+        inputs / batch,
+        outputs / batch,
+        weights,
+        rows / batch,
+        columns,
+        depth,
+        groups,
+        kernel,
+        stride,
+        first,
+    )
+
+
+def _has_no_batch(op: OpShape) -> bool:
+    """Its result, the first output with sizes, is one: statistics of a normalisation that follow it
+    have no batch anyway."""
+    return next((shape[0] == 1 for shape in op.outputs if shape), False)
+
+
+def _is_counter(op: OpShape) -> bool:
+    """Whole numbers without sizes, such as ``num_batches_tracked += 1``."""
+    shapes = [shape for shape in (*op.inputs, *op.outputs) if shape is not None]
+    whole = bool(op.dtypes) and all(kind.startswith(("int", "uint")) for kind in op.dtypes)
+    return whole and not any(shapes)
+
+
+def _maker(op: OpShape) -> Callable[[OpShape, int], Figures]:
+    if op.op not in PRODUCTS:
+        return _elementwise
+    if op.op in CONVOLUTIONS:
+        return _convolution
+    if op.op in ("perfctl.lstm", "perfctl.gru", "perfctl.rnn"):
+        return _recurrent
+    return _attention if "attention" in op.op else _product
+
+
+def _convolution(op: OpShape, batch: int) -> Figures:
+    weight = shape_of(op.inputs, 1)
+    data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
+    transposed, groups = flag(op, "transposed"), integer(op, "groups", 1)
+    positions = (data if transposed else result)[2:]
+    rows, area = data[0] * prod(positions), prod(weight[2:])
+    # In a transposed convolution every input position meets C/g inputs and (K/g x area) weights.
+    columns, depth = (
+        (weight[1] * area, weight[0] / groups)
+        if transposed
+        else (weight[0] / groups, prod(weight[1:]))
+    )
+    kind = "transposed_conv" if transposed else "grouped_conv" if groups > 1 else "conv"
+    weights = prod(weight) + (result[1] if flag(op, "bias") else 0)
+    stride = (integers(op, "stride") or (1,))[0]
+    macs = rows * prod(weight)
+    return kind, macs, prod(data), prod(result), weights, rows, columns, depth, groups, area, stride
+
+
+def _product(op: OpShape, batch: int) -> Figures:
+    at = 1 if op.op in ADDED else 0
+    left, right = shape_of(op.inputs, at), shape_of(op.inputs, at + 1)
+    outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
+    if op.op == "aten.linear":
+        right = tuple(reversed(right))
+    depth = left[-1] if left else 1
+    columns = right[-1] if len(right) > 1 else 1
+    if op.op in ("aten.bmm", "aten.baddbmm", "aten.baddbmm_"):
+        products = prod(left[:-2])
+        # At least one product per sample: fewer cannot be divided by sample.
+        groups = products / batch if products >= batch else 1.0
+        rows = left[-2] * products / groups
+        inputs = float(prod(left) + prod(right))
+        return "matmul", prod(left) * columns, inputs, outputs, 0, rows, columns, depth, groups
+    rows, macs = prod(left[:-1]), prod(left) * columns
+    if not op.parameters:
+        return "matmul", macs, float(prod(left) + prod(right)), outputs, 0, rows, columns, depth
+    bias = op.op in ADDED or (
+        op.op == "aten.linear" and len(op.inputs) > 2 and op.inputs[2] is not None
+    )
+    return (
+        "linear",
+        macs,
+        prod(left),
+        outputs,
+        depth * columns + columns * bias,
+        rows,
+        columns,
+        depth,
+    )
+
+
+def _attention(op: OpShape, batch: int) -> Figures:
+    query, key, value = (shape_of(op.inputs, index) for index in range(3))
+    heads, rows, columns, depth = prod(query[:-2]), query[-2], key[-2], query[-1] + value[-1]
+    inputs = float(prod(query) + prod(key) + prod(value))
+    macs = heads * rows * columns * depth
+    return (
+        "attention",
+        macs,
+        inputs,
+        heads * rows * value[-1],
+        0,
+        rows * batch,
+        columns,
+        depth,
+        heads / batch,
+    )
+
+
+def _recurrent(op: OpShape, batch: int) -> Figures:
+    part = PRODUCTS[op.op](op)[0]
+    rows = integer(op, "rows")
+    columns = {"perfctl.lstm": 4, "perfctl.gru": 3}.get(op.op, 1) * integer(op, "hidden_size")
+    depth = part.macs / (rows * columns) if rows and columns else 0.0
+    return (
+        "rnn",
+        part.macs,
+        input_elements(op),
+        part.output_elements,
+        op.parameters,
+        rows,
+        columns,
+        depth,
+    )
+
+
+def _elementwise(op: OpShape, batch: int) -> Figures:
+    """Without multiply-adds, or without a formula (kind other)."""
+    inputs = float(sum(prod(shape) for shape in op.inputs if shape is not None))
+    outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
+    name = op.op.removeprefix("aten.").removesuffix("_")
+    moves = name in MOVES or op.op.removeprefix("aten.") in MOVES or op.op in SAMPLING
+    kinds = (
+        ("softmax", name in SOFTMAX),
+        ("loss", name in LOSSES),
+        ("norm", op.op in NORMS),
+        ("pool", op.op in POOLING),
+        ("activation", name in ACTIVATIONS),
+        ("memory", moves),
+        ("elementwise", formula_for(op) is not None),
+    )
+    kind, weights = next((kind for kind, found in kinds if found), "other"), 0.0
+    if kind == "norm":
+        inputs, outputs, weights = (
+            float(input_elements(op)),
+            float(output_elements(op)),
+            float(op.parameters),
+        )
+    elif op.op in ("aten.embedding", "aten._embedding_bag"):
+        inputs = outputs  # the rows looked up, not the table
+    kernel, stride = _window(op) if kind == "pool" else (1.0, 1.0)
+    return kind, 0, inputs, outputs, weights, 0, 0, 0, 1, kernel, stride
+
+
+def _window(op: OpShape) -> tuple[float, float]:
+    kernel = integers(op, "kernel_size")
+    if kernel:
+        return float(prod(kernel)), float((integers(op, "stride") or (1,))[0])
+    area = input_elements(op) / max(output_elements(op), 1)
+    return max(area, 1.0), float(max(round(area**0.5), 1))
+
+
+def operations_of_plan(plan: Plan) -> tuple[Operation, ...]:
+    """The forward operations of one sample, in order, with the loss (cross-entropy) at the end."""
+    first = next((place for place, layer in enumerate(plan.layers) if layer.parameters), None)
+    known = [
+        (place, layer) for place, layer in enumerate(plan.layers) if layer.kind in FAMILY_KINDS
+    ]
+    layers = [_family_operation(layer, place == first) for place, layer in known]
+    answers = float(plan.classes)
+    return (
+        *layers,
+        Operation("", "softmax", 1, 0.0, answers, answers, 0.0, 0.0, 0.0, 0.0),
+        # answers and one target in, one loss out
+        Operation("", "loss", 1, 0.0, answers + 1, 1.0, 0.0, 0.0, 0.0, 0.0),
+    )
+
+
+def _family_operation(layer: PlanLayer, first: bool) -> Operation:
+    product = layer.macs > 0
+    area = float(layer.kernel**2) if layer.kind in ("conv", "max_pool") else 1.0
+    # the largest of a window and its place
+    written = layer.outputs * (2 if layer.kind == "max_pool" else 1)
+    return Operation(
+        layer=layer.name,
+        kind=FAMILY_KINDS[layer.kind],
+        calls=1,
+        macs=float(layer.macs),
+        inputs=float(layer.inputs),
+        outputs=float(written),
+        weights=float(layer.parameters),
+        rows=float(product * layer.gives[1] * layer.gives[2]),
+        columns=float(product * layer.gives[0]),
+        depth=float(product * layer.given[0] * layer.kernel**2),
+        kernel=area,
+        stride=float(layer.stride),
+        first=first,
+    )

@@ -1,0 +1,201 @@
+"""Rental prices of GPUs, each with its date and source, from a CSV table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from calendar import monthrange
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import date as Date
+from datetime import timedelta
+from math import inf
+
+from perfctl.orchestrator.counts.hardware import machines
+from perfctl.orchestrator.counts.hardware.machines import Board
+
+COLUMNS = (
+    "provider",
+    "instance",
+    "gpu",
+    "count",
+    "on_demand_usd_per_hour",
+    "spot_usd_per_hour",
+    "region",
+    "date",
+    "source",
+)
+NEEDED = ("provider", "gpu", "count", "date")
+"""Columns that must be filled; so must one of the two prices."""
+YEAR = timedelta(days=366)
+"""Prices older than this are marked."""
+DOUBTS = ("undated", "promotional")
+"""Words in the source of a price that nobody may be offered today: of an undated one the date is
+the earliest possible."""
+
+
+class PriceTableError(ValueError):
+    """A wrong table: the line and the reason. ``remedy``: what to do."""
+
+    def __init__(self, line: int, message: str, remedy: str) -> None:
+        super().__init__(f"line {line}: {message}")
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One offer. US dollars per hour for the whole instance."""
+
+    provider: str
+    instance: str
+    gpu: str
+    boards: tuple[Board, ...]
+    count: int
+    on_demand: float | None
+    spot: float | None
+    region: str
+    date: str
+    """Of the price: YYYY-MM or YYYY-MM-DD."""
+    source: str
+
+    @property
+    def doubt(self) -> str | None:
+        """ "undated" or "promotional", where the source says so; None for a price that was asked of
+        anybody on its date."""
+        return next((word for word in DOUBTS if word in self.source.lower()), None)
+
+    @property
+    def board(self) -> Board | None:
+        """The board it has; None where the provider does not say which form or memory, so that it
+        may be several."""
+        return self.boards[0] if len(self.boards) == 1 else None
+
+    def is_old(self, today: Date) -> bool:
+        """True for a price of more than a year before ``today``; a month counts to its end."""
+        year, month, *day = map(int, self.date.split("-"))
+        return today - Date(year, month, day[0] if day else monthrange(year, month)[1]) > YEAR
+
+
+@dataclass(frozen=True, slots=True)
+class PriceTable:
+    """Prices, where the table is, and the day on which it was read."""
+
+    prices: tuple[Price, ...]
+    where: str
+    today: Date
+
+    @property
+    def sure(self) -> PriceTable:
+        """Without the prices that are in doubt."""
+        return replace(self, prices=tuple(price for price in self.prices if price.doubt is None))
+
+    def old(self, prices: Iterable[Price]) -> tuple[Price, ...]:
+        """Those of ``prices`` that are more than a year old."""
+        return tuple(price for price in prices if price.is_old(self.today))
+
+
+def read_prices(text: str) -> tuple[Price, ...]:
+    """The rows of a CSV with :data:`COLUMNS` (others are ignored). Raises PriceTableError with
+    the line."""
+    rows = csv.reader(io.StringIO(text.removeprefix("\ufeff")), strict=True)
+    try:
+        heads = [head.strip() for head in next(rows, [])]
+        missing = [name for name in COLUMNS if name not in heads]
+        if missing:
+            columns = f"column{'s' * (len(missing) > 1)} {', '.join(missing)} missing"
+            raise PriceTableError(1, columns, f"The head is {','.join(COLUMNS)}")
+        found = []
+        for cells in rows:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(heads):
+                wrong = f"{len(cells)} cells under {len(heads)} columns"
+                raise PriceTableError(
+                    rows.line_num, wrong, "Leave cells empty, and quote texts that have a comma"
+                )
+            found.append(
+                _price(dict(zip(heads, map(str.strip, cells), strict=True)), rows.line_num)
+            )
+    except csv.Error as error:
+        wrong = f"not CSV ({error})"
+        raise PriceTableError(
+            rows.line_num, wrong, "Separate cells by commas; quote texts that have one"
+        ) from None
+    if not found:
+        raise PriceTableError(1, "a head and no prices", "One line for each price")
+    return tuple(found)
+
+
+def _price(row: dict[str, str], line: int) -> Price:
+    if empty := [name for name in NEEDED if not row[name]]:
+        others = ", ".join(name for name in COLUMNS if name not in NEEDED)
+        raise PriceTableError(line, f"{empty[0]} is empty", f"Only {others} may be")
+    if not row["count"].isdecimal() or int(row["count"]) < 1:
+        raise PriceTableError(
+            line, f"count '{row['count']}' is not a number of GPUs", "For example 8"
+        )
+    if not _is_date(row["date"]):
+        raise PriceTableError(
+            line, f"date '{row['date']}' is not a date", "Use YYYY-MM or YYYY-MM-DD"
+        )
+    on_demand, spot = (
+        _dollars(row[name], name, line) for name in ("on_demand_usd_per_hour", "spot_usd_per_hour")
+    )
+    if on_demand is None and spot is None:
+        raise PriceTableError(
+            line, "no price", "Fill on_demand_usd_per_hour, spot_usd_per_hour or both"
+        )
+    meant = machines.meant(row["gpu"])
+    if not meant:
+        close = ", ".join(machines.nearest(row["gpu"]))
+        remedy = f"Similar: {close}" if close else "docs/devices.md lists the devices"
+        raise PriceTableError(line, f"gpu '{row['gpu']}' is not in the table of devices", remedy)
+    return Price(
+        row["provider"],
+        row["instance"],
+        row["gpu"],
+        meant,
+        int(row["count"]),
+        on_demand,
+        spot,
+        row["region"],
+        row["date"],
+        row["source"],
+    )
+
+
+def _is_date(text: str) -> bool:
+    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?", text):
+        return False
+    try:
+        Date.fromisoformat(text if len(text) > 7 else f"{text}-01")
+    except ValueError:
+        return False
+    return True
+
+
+def _dollars(text: str, name: str, line: int) -> float | None:
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < inf:
+        remedy = "Dollars per hour, such as 3.06; empty if not known"
+        raise PriceTableError(line, f"{name} '{text}' is not a price", remedy)
+    if value == 0:
+        raise PriceTableError(line, f"{name} is 0", "Leave it empty if it is not known")
+    return value
+
+
+def for_board(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:
+    """The offers that have this board. One whose form or memory is not stated is not guessed; see
+    :func:`unsure_for`."""
+    return tuple(price for price in prices if price.board == board)
+
+
+def unsure_for(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:
+    """The offers that may have this board, or another of the same name."""
+    return tuple(price for price in prices if price.board is None and board in price.boards)

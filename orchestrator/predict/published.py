@@ -1,0 +1,649 @@
+"""The fit that ships with perfctl: step times of GPUs that others measured and published, in
+published.json.
+
+One model for all devices. A step is the sum of its parts (``step_parts``), each at the device's
+own peaks::
+
+    seconds = max(sum(cost[part, regime] * factor[device, class] * part),
+                  host seconds an operation * operations)
+
+A regime is training or inference, with four or two bytes an element, on vector or tensor units, and
+contiguous or channels-last. Two more terms are learned: bytes over what the SMs can issue (SMs x
+clock), because fast memory is not filled by few SMs, and fp32 FLOPs (1 multiply-add = 2) over what
+the power limit sustains. ``scripts/proof/accuracy/publish.py`` makes the file.
+
+Two rules hold whatever was learned: no device is slower than one whose peaks are all lower, and
+TF32 is not slower than fp32.
+
+CPUs have a fit of their own, published_cpu.json, of one CPU: inference in fp32 under torch.compile,
+one sample. It has the same parts, without issued bytes and power, which one device does not tell
+apart, and without the host's time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from math import exp, log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from perfctl.orchestrator.counts.hardware.machines import BOARDS, Machine, of_board
+from perfctl.orchestrator.predict.operations import Operation, StepSpec, element_bytes
+from perfctl.orchestrator.predict.step_parts import PARTS, PRODUCTS, class_of, peak_of
+from perfctl.orchestrator.predict.step_parts import parts as parts_on
+
+FORMAT = "perfctl published 1"
+FILE = Path(__file__).with_name("published.json")
+CPU_FILE = FILE.with_name("published_cpu.json")
+PHASES = ("forward", "backward", "optimizer")
+UNIT = Machine(
+    "unit",
+    "gpu",
+    dict.fromkeys(
+        ("fp32", "fp16", "bf16", *(f"tensor {one}" for one in ("fp16", "bf16", "tf32"))), 1.0
+    ),
+    1.0,
+)
+"""A machine of 1 FLOP/s and 1 byte/s: its parts are FLOPs, bytes and counts, which any other
+machine's peaks divide."""
+ISSUED = 8.0
+"""Bytes of an SM in one cycle that "issued" counts with; the learned cost takes up the rest."""
+PER_SM = 11e9
+"""Bytes/s for one SM: where the SMs of a device are not known, about as many as GPUs with such
+memory have."""
+CLOCK = 1.6e9
+FP32_WATT = 0.05e12
+"""fp32 FLOP/s for one watt at 12 nm (a V100: 15.7 TFLOP/s, 300 W)."""
+ENERGY = {16: 1.35, 12: 1.0, 8: 0.5, 7: 0.5, 6: 0.5, 5: 0.27, 4: 0.27}
+"""Process in nm -> energy of an fp32 FLOP, 12 nm = 1: from peak and power of the largest products
+of each process."""
+TRAINING_STARTS = 3.0
+"""Operations started in training for one started in inference: no published row of training is
+that small."""
+COVERED = 0.9
+"""Share of held-out steps that lie in the interval."""
+WIDER = 1.5
+"""Factor on the interval (in logarithms) for each of: a process, a class of power, a precision that
+nobody published."""
+WIDER_CPU = 2.0
+"""Factor on the interval (in logarithms) for each of: another CPU than the measured one, eager
+mode, more than one sample. An assumption: one CPU cannot tell how CPUs differ."""
+
+_KEPT: dict[int, tuple[Published, dict[tuple[Any, ...], OnMachine]]] = {}
+
+
+def kind_of(part: str) -> str:
+    """A: arithmetic of products, D: depthwise arithmetic, B: bytes, H: counts."""
+    kind = class_of(part)
+    if kind in ("bytes", "operations", "step"):
+        return "B" if kind == "bytes" else "H"
+    return "D" if part.startswith(("depthwise ", "unpacked ")) else "A"
+
+
+KINDS = tuple(kind_of(part) for part in PARTS)
+ISSUING = tuple(f"issued {part.rpartition(' ')[2]}" if " bytes " in part else "" for part in PARTS)
+POWERED = tuple(
+    part.rpartition(" ")[0] in PRODUCTS and kind == "A"
+    for part, kind in zip(PARTS, KINDS, strict=True)
+)
+
+LAYOUTS = tuple(
+    not part.startswith(("linear ", "matmul ", "softmax ")) and not part.endswith(" optimizer")
+    for part in PARTS
+)
+"""Is a part's cost another one when images lie channels-last? Not that of work on sequences, and
+not the optimizer's."""
+
+
+def _compiled(part: str) -> str:
+    if part.startswith(("grouped ", "depthwise ")):
+        return "grouped"
+    return (
+        "products" if part.startswith((*PRODUCTS, "narrow ", "shallow ", "weights ")) else "plain"
+    )
+
+
+COMPILED = tuple(_compiled(part) for part in PARTS)
+"""Which factor of torch.compile applies to a part: it writes kernels of its own for all but
+products, and merges them."""
+
+
+class Regime(NamedTuple):
+    """What costs are learned for."""
+
+    training: bool
+    wide: bool
+    """Four bytes an element, else two."""
+    tensor: bool
+    """Products on tensor cores."""
+    channels_last: bool
+
+    def key(self, kind: str) -> str:
+        """Of a kind of part: "tT" is training on tensor cores, "i4" inference with four bytes,
+        "tTl" channels-last."""
+        unit = ("T" if self.tensor else "V") if kind == "A" else "4" if self.wide else "2"
+        return f"{'t' if self.training else 'i'}{unit}{'l' if self.channels_last else ''}"
+
+
+class Neighbour(NamedTuple):
+    """The measured step that is most like the asked one."""
+
+    device: str
+    model: str
+    regime: str
+    away: float
+    """Largest difference of FLOPs and of activations of one sample, as a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The contents of published.json."""
+
+    costs: Mapping[str, Mapping[str, float]]
+    """Part -> regime -> seconds for a second at the peaks; "" is the part's cost where the regime
+    was not seen."""
+    factors: Mapping[str, Mapping[str, float]]
+    """Device -> AT, AV (arithmetic on tensor and vector units), B, H -> factor on its costs, pulled
+    towards 1."""
+    measured: Mapping[str, tuple[str, ...]]
+    """Device -> regimes (of arithmetic) that were measured on it."""
+    host: Mapping[str, float]
+    """Regime of bytes -> seconds of the host for one forward operation of a step."""
+    spread: Mapping[str, float]
+    """"known iT", "new iT", "host i": half the 90 % interval, in logarithms. "known tTl",
+    channels-last, is that of "known tT" where too little was measured."""
+    networks: tuple[tuple[str, float, float, str], ...]
+    """(model, macs, activation elements of one sample, "device/regime ...")."""
+    sources: tuple[Mapping[str, str], ...]
+    watts: tuple[float, float] = (0.0, float("inf"))
+    """Least and most board power that was measured."""
+    rows: int = 0
+    compiled: Mapping[str, float] = field(default_factory=dict)
+    """Factors of inference under torch.compile: "products 2" on the GPU's time of products with two
+    bytes an element, "grouped 2", "plain 2", "host" on the host's time; "known", "new": factor to
+    either end of the interval, on the GPUs of compiled_on and on others."""
+    compiled_on: tuple[str, ...] = ()
+    """ "device/regime" of the steps under torch.compile."""
+    kind: str = "gpu"
+    """gpu, or cpu: of the machines that the fit is for."""
+
+
+@lru_cache(maxsize=1)
+def load() -> Published:
+    """Of GPUs. Raises ValueError for another format."""
+    return from_json(json.loads(FILE.read_text(encoding="utf-8")))
+
+
+@lru_cache(maxsize=1)
+def load_cpu() -> Published:
+    """Raises ValueError for another format."""
+    return from_json(json.loads(CPU_FILE.read_text(encoding="utf-8")))
+
+
+def load_for(machine: Machine) -> Published:
+    return load() if machine.kind == "gpu" else load_cpu()
+
+
+def covers(fit: Published, case: StepSpec, machine: Machine) -> bool:
+    """May the fit be used? That of CPUs holds for inference in fp32 alone."""
+    return machine.kind == fit.kind and (
+        fit.kind == "gpu" or not (case.training or case.precision != "fp32")
+    )
+
+
+def from_json(found: Mapping[str, Any]) -> Published:
+    """Raises ValueError for another format or other parts than this version's."""
+    if found.get("format") != FORMAT or tuple(found.get("parts", ())) != PARTS:
+        raise ValueError(
+            f"published fit: format {found.get('format')!r} or its parts are not this version's"
+        )
+    return msgspec.convert({**found, "compiled_on": found["compiled on"]}, Published)
+
+
+@dataclass(frozen=True, slots=True)
+class OnMachine:
+    """The fit on one machine, in one regime: costs of the parts, as a :class:`StepFitted`
+    has them."""
+
+    machine: Machine
+    regime: Regime
+    costs: tuple[float, ...]
+    phases: Mapping[str, tuple[float, ...]]
+    rates: tuple[float, ...]
+    """Seconds for one unit of each part (a FLOP, a byte, a count): cost over peak."""
+
+
+def regime_of(case: StepSpec, machine: Machine) -> Regime:
+    tensor = case.precision != "fp32" and f"tensor {case.precision}" in machine.flops_per_second
+    wide = element_bytes(case.precision) > 2
+    return Regime(
+        case.training, wide, tensor, case.channels_last and not wide and is_of_images(case.works)
+    )
+
+
+@lru_cache(maxsize=4096)
+def is_of_images(works: tuple[Operation, ...]) -> bool:
+    """Do convolutions write most of what products write? What linear layers write has no
+    channels-last form."""
+    written = {True: 0.0, False: 0.0}
+    for work in works:
+        if work.macs:
+            written["conv" in work.kind] += work.calls * work.outputs
+    return written[True] > written[False]
+
+
+def peaks_of(machine: Machine, precision: str) -> tuple[float, float, float]:
+    """(FLOP/s of products, of depthwise products, bytes/s). Raises ValueError where a peak is
+    not known.
+
+    Without tensor cores half precision is stored but computed in fp32 where that is faster.
+    """
+    products, depthwise = (peak_of(machine, precision, one) for one in (False, True))
+    return (
+        max(products, machine.flops_per_second.get("fp32", 0.0)),
+        depthwise,
+        machine.bytes_per_second,
+    )
+
+
+def as_computed(machine: Machine, precision: str) -> Machine:
+    """The machine whose peak for half precision is fp32's where that is faster and there are no
+    tensor cores."""
+    own = machine.flops_per_second
+    if f"tensor {precision}" in own or own.get(precision, 0.0) >= own.get("fp32", 0.0):
+        return machine
+    return replace(machine, flops_per_second={**own, precision: own["fp32"]})
+
+
+def on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
+    """Raises ValueError without a peak for the precision."""
+    key = (
+        machine.name,
+        case.precision,
+        case.training,
+        regime_of(case, machine).channels_last,
+        case.compiled,
+    )
+    kept = _KEPT.get(id(fit))
+    if kept is None or kept[0] is not fit:
+        kept = _KEPT[id(fit)] = (fit, {})
+    known = kept[1].get(key)
+    if known is None or known.machine != machine:
+        known = kept[1][key] = _on_machine(fit, case, machine)
+    return known
+
+
+class Term(NamedTuple):
+    """One learned cost of a part: ``cost * factor * unit`` seconds for each FLOP, byte or count of
+    the part."""
+
+    place: int
+    """In PARTS."""
+    name: str
+    """Of the cost: the part's own, "issued forward" or "power"."""
+    key: str
+    """Regime of the cost."""
+    factor: str
+    """Class of the device's factor: AT, AV, B or H."""
+    unit: float
+
+
+def terms(case: StepSpec, machine: Machine) -> tuple[Term, ...]:
+    """Raises ValueError without a peak for the precision."""
+    regime, (products, depthwise, moved) = (
+        regime_of(case, machine),
+        peaks_of(machine, case.precision),
+    )
+    issued = (machine.sms or moved / PER_SM) * (machine.clock_hz or CLOCK) * ISSUED
+    sustained = machine.flops_per_second.get("fp32", products)
+    if machine.power_w and machine.process_nm in ENERGY:
+        sustained = FP32_WATT * machine.power_w / ENERGY[machine.process_nm]
+    units = {"A": 1.0 / products, "D": 1.0 / depthwise, "B": 1.0 / moved, "H": 1.0}
+    classes = {"A": "AT" if regime.tensor else "AV", "D": "AV", "B": "B", "H": "H"}
+    found, plain = [], regime._replace(channels_last=False)
+    for place, (part, kind) in enumerate(zip(PARTS, KINDS, strict=True)):
+        own = regime if LAYOUTS[place] else plain
+        found.append(Term(place, part, own.key(kind), classes[kind], units[kind]))
+        if machine.kind == "cpu":
+            continue
+        if ISSUING[place]:
+            found.append(Term(place, ISSUING[place], own.key("B"), "B", 1.0 / issued))
+        if POWERED[place] and not regime.tensor:
+            found.append(Term(place, "power", regime.key("A"), "AV", 1.0 / sustained))
+    return tuple(found)
+
+
+def _on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
+    factors, rates = fit.factors.get(product_of(machine.name), {}), [0.0] * len(PARTS)
+    for term in terms(case, machine):
+        known = fit.costs.get(term.name, {})
+        rates[term.place] += (
+            known.get(term.key, known.get("", 0.0)) * factors.get(term.factor, 1.0) * term.unit
+        )
+    if case.compiled:
+        size = element_bytes(case.precision)
+        rates = [
+            rate * fit.compiled.get(f"{kind} {size}", 1.0)
+            for kind, rate in zip(COMPILED, rates, strict=True)
+        ]
+    regime = regime_of(case, machine)
+    if case.precision == "tf32" and regime.tensor:  # a library that found fp32 faster would take it
+        plain = on_machine(fit, replace(case, precision="fp32"), machine)
+        rates = [min(pair) for pair in zip(rates, plain.rates, strict=True)]
+    _, depthwise, moved = peaks_of(machine, case.precision)
+    peaks = {"A": peak_of(machine, case.precision), "D": depthwise, "B": moved, "H": 1.0}
+    costs = tuple(rate * peaks[kind] for rate, kind in zip(rates, KINDS, strict=True))
+    phases = {
+        name: tuple(
+            each if part.endswith(name) else 0.0 for part, each in zip(PARTS, costs, strict=True)
+        )
+        for name in (PHASES if case.training else PHASES[:1])
+    }
+    return OnMachine(machine, regime, costs, phases, tuple(rates))
+
+
+def product_of(name: str) -> str:
+    """A board's name without the size of its memory: "V100 SXM2"."""
+    return re.sub(r" \d+ GB$", "", name)
+
+
+@lru_cache(maxsize=4096)
+def _amounts(
+    works: tuple[Operation, ...],
+    batch: int,
+    training: bool,
+    size: int,
+    optimizer: str,
+    parameters: int,
+    last: bool,
+) -> tuple[tuple[int, float], ...]:
+    case = StepSpec(
+        "", "", works, batch, training, "fp32" if size > 2 else "fp16", optimizer, parameters, last
+    )
+    return tuple((place, amount) for place, amount in enumerate(parts_on(case, UNIT)) if amount)
+
+
+def amounts(case: StepSpec) -> tuple[tuple[int, float], ...]:
+    """(place in PARTS, FLOPs, bytes or count) of the parts that the step has: the same on
+    every machine."""
+    return _amounts(
+        case.works,
+        case.batch,
+        case.training,
+        element_bytes(case.precision),
+        case.optimizer,
+        case.parameters,
+        case.channels_last,
+    )
+
+
+@lru_cache(maxsize=1)
+def table_machines() -> tuple[Machine, ...]:
+    return tuple(of_board(board) for board in BOARDS)
+
+
+@lru_cache(maxsize=4096)
+def _below(
+    peaks: tuple[float, float, float], precision: str, machines: tuple[str, ...] = ()
+) -> tuple[Machine, ...]:
+    """Machines of the table whose peaks are all as low as these or lower."""
+    found = []
+    for other in table_machines():
+        try:
+            its = peaks_of(other, precision)
+        except ValueError:
+            continue
+        if all(low <= high for low, high in zip(its, peaks, strict=True)):
+            found.append(other)
+    return tuple(found)
+
+
+def rates(fit: Published, case: StepSpec, machine: Machine) -> tuple[float, ...]:
+    """Seconds for one unit of each part. Raises ValueError without a peak for the precision."""
+    return on_machine(fit, case, machine).rates
+
+
+def weaker(fit: Published, case: StepSpec, machine: Machine) -> tuple[tuple[float, ...], ...]:
+    """Rates that the machine is not slower by: those of weaker machines and, for TF32, those
+    of fp32.
+
+    Raises ValueError without a peak for the precision.
+    """
+    lower = (
+        _below(peaks_of(machine, case.precision), case.precision) if machine.kind == "gpu" else ()
+    )
+    found = tuple(rates(fit, case, other) for other in lower)
+    if case.precision != "tf32":
+        return found
+    plain = replace(case, precision="fp32")
+    return (*found, rates(fit, plain, machine), *weaker(fit, plain, machine))
+
+
+def gpu_seconds(fit: Published, case: StepSpec, machine: Machine) -> float:
+    """Of the GPU alone. Raises ValueError without a peak for the precision."""
+    many, rows = (
+        amounts(case),
+        dict.fromkeys((rates(fit, case, machine), *weaker(fit, case, machine))),
+    )
+    return min(sum(row[place] * amount for place, amount in many) for row in rows)
+
+
+def phases_of(fit: OnMachine, case: StepSpec, seconds: float) -> dict[str, float]:
+    """Seconds of forward, backward and optimizer, which add up to ``seconds``."""
+    sums = dict.fromkeys(fit.phases, 0.0)
+    for place, amount in amounts(case):
+        sums[PARTS[place].rpartition(" ")[2]] += fit.rates[place] * amount
+    total = sum(sums.values())
+    return {name: seconds * (each / total) for name, each in sums.items()} if total > 0 else {}
+
+
+def started(works: Iterable[Operation], training: bool) -> float:
+    """Operations that the host starts, each for as long as one with a backward pass; in training a
+    counter has none."""
+    alone = 1.0 / TRAINING_STARTS if training else 1.0
+    return sum(work.calls * (alone if work.counter else 1.0) for work in works)
+
+
+def host_seconds(fit: Published, case: StepSpec) -> float:
+    """Least seconds of a step, in which the host starts its operations."""
+    key = f"{'t' if case.training else 'i'}{'4' if element_bytes(case.precision) > 2 else '2'}"
+    eager = fit.host.get(key, 0.0) * started(case.works, case.training)
+    return eager * fit.compiled["host"] if case.compiled else eager
+
+
+class Predicted(NamedTuple):
+    seconds: float
+    low: float
+    high: float
+
+
+class Around(NamedTuple):
+    """What holds of a step at every batch size: the host's seconds, and the factors to the ends of
+    the intervals."""
+
+    host: float
+    gpu_width: float
+    host_width: float
+
+    def of(self, gpu: float) -> Predicted:
+        low, high = (
+            max(gpu / self.gpu_width, self.host / self.host_width),
+            max(gpu * self.gpu_width, self.host * self.host_width),
+        )
+        return Predicted(max(gpu, self.host), low, high)
+
+
+def around(fit: Published, case: StepSpec, machine: Machine) -> Around:
+    half = fit.spread[f"host {'t' if case.training else 'i'}"]
+    return Around(host_seconds(fit, case), width_of(fit, case, machine), exp(half))
+
+
+def predict(fit: Published, case: StepSpec, machine: Machine) -> Predicted:
+    """Raises ValueError without a peak for the precision."""
+    return around(fit, case, machine).of(gpu_seconds(fit, case, machine))
+
+
+def is_measured(fit: Published, case: StepSpec, machine: Machine) -> bool:
+    """Was this device measured in this direction, on these units? For a CPU: was such a step?"""
+    if fit.kind == "cpu":
+        return not any(_unlike(fit, case, machine))
+    return regime_of(case, machine).key("A").removesuffix("l") in fit.measured.get(
+        product_of(machine.name), ()
+    )
+
+
+def is_measured_compiled(fit: Published, case: StepSpec, machine: Machine) -> bool:
+    """Was inference under torch.compile measured on this device, on these units?"""
+    return (
+        f"{product_of(machine.name)}/{regime_of(case, machine).key('A').removesuffix('l')}"
+        in fit.compiled_on
+    )
+
+
+def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
+    """The factor from the prediction to either end of its 90 % interval, without the
+    host's share."""
+    if fit.kind == "cpu":
+        return exp(fit.spread["known iV"] * WIDER_CPU ** len(tuple(_unlike(fit, case, machine))))
+    if case.compiled:
+        least = fit.compiled["known" if is_measured_compiled(fit, case, machine) else "new"]
+        return max(least, width_of(fit, replace(case, compiled=False), machine))
+    key, known = regime_of(case, machine).key("A"), is_measured(fit, case, machine)
+    what = "known" if known else "new"
+    half = fit.spread.get(f"{what} {key}", fit.spread[f"{what} {key.removesuffix('l')}"])
+    return exp(half if known else half * WIDER ** len(tuple(unseen(fit, machine))))
+
+
+def unseen(fit: Published, machine: Machine) -> Iterable[str]:
+    """Sentences: in what this device is unlike all that were measured."""
+    processes = {one.process_nm for one in table_machines() if product_of(one.name) in fit.measured}
+    if machine.process_nm not in processes:
+        known = f"no chip of its process ({machine.process_nm} nm) was measured"
+        yield known if machine.process_nm else "the process of its chip (nm) is not known"
+    least, most = fit.watts
+    if machine.power_w is not None and not least <= machine.power_w <= most:
+        yield f"{machine.power_w:g} W is outside of {least:g} to {most:g} W, which were measured"
+
+
+def _unlike(fit: Published, case: StepSpec, machine: Machine) -> Iterable[str]:
+    """Sentences: in what this step is unlike those of the one CPU that was measured."""
+    (name,) = fit.measured
+    if machine.name != name:
+        yield (
+            f"one CPU was measured, {name}: other CPUs are outside of what is known, and the range "
+            "is an assumption"
+        )
+    if not case.compiled:
+        yield (
+            "it was measured under torch.compile: eager mode takes longer by a factor that is not "
+            "known"
+        )
+    if case.batch != 1:
+        yield f"it was measured with one sample, not with {case.batch:,}"
+
+
+def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]:
+    """What was not measured, in words; of GPUs they hold at every batch size."""
+    if fit.kind == "cpu":
+        return tuple(_unlike(fit, case, machine))
+    said = []
+    if not is_measured(fit, case, machine):
+        what = f"{'training' if case.training else 'inference'} in {case.precision}"
+        known = product_of(machine.name) in fit.measured
+        lacking = (
+            f"{what} on {machine.name}, only other modes or precisions of it"
+            if known
+            else f"measurements of {machine.name}"
+        )
+        said.append(f"the fit has no {lacking}")
+        said += unseen(fit, machine)
+    if case.compiled:
+        where = "torch.compile was measured on RTX 5090 in fp16 and on T4 in fp32 only, 30 steps"
+        guess = (
+            ""
+            if is_measured_compiled(fit, case, machine)
+            else ": how much it helps here is a guess"
+        )
+        said.append(f"{where}{guess}")
+    if case.channels_last and element_bytes(case.precision) > 2:
+        said.append(
+            "channels-last was measured in half precision only: the time is that of contiguous "
+            "tensors"
+        )
+    return tuple(said)
+
+
+def nearest(fit: Published, case: StepSpec, machine: Machine) -> Neighbour | None:
+    """The published step with the most similar work, on the most similar device; None where the
+    direction has none."""
+    macs = sum(work.calls * work.macs for work in case.works)
+    held = sum(work.calls * (work.inputs + work.outputs) for work in case.works)
+    direction, best, found = "t" if case.training else "i", float("inf"), None
+    own = regime_of(case, machine).key("A").removesuffix("l")
+    devices: dict[str, float] = {}
+    for name, its_macs, its_held, where in fit.networks:
+        if not its_macs or not its_held or not macs or not held:
+            continue
+        apart = max(abs(log(macs / its_macs)), abs(log(held / its_held)))
+        if apart + len(name) * 1e-4 >= best:
+            continue
+        for place in where.split("|"):
+            device, _, regime = place.partition("/")
+            if not regime.startswith(direction):
+                continue
+            if device not in devices:
+                devices[device] = _apart(machine, device)
+            score = (
+                apart + devices[device] + (0.0 if regime == own else 0.5) + len(name) * 1e-4
+            )  # of equals the plainest name
+            if score < best:
+                best, found = score, Neighbour(device, name, regime, exp(apart) - 1.0)
+    return found
+
+
+def _apart(machine: Machine, name: str) -> float:
+    """Distance of two devices: logarithms of the ratios of their peaks; an eighth of it counts
+    beside the work's."""
+    if machine.name == name:  # a CPU
+        return 0.0
+    other = next((one for one in table_machines() if product_of(one.name) == name), None)
+    if other is None:
+        return 1.0
+    pairs = (
+        (machine.bytes_per_second, other.bytes_per_second),
+        (machine.flops_per_second.get("fp32", 1.0), other.flops_per_second.get("fp32", 1.0)),
+    )
+    return (
+        0.0
+        if product_of(machine.name) == name
+        else 0.05 + sum(abs(log(mine / its)) for mine, its in pairs) / 8
+    )
+
+
+def words(fit: Published) -> str:
+    """The source of a prediction."""
+    if fit.kind == "cpu":
+        where = f"{', '.join(fit.measured)} under torch.compile"
+        return f"{fit.rows:,} steps of one sample on one CPU, {where} (docs/prediction.md)"
+    return f"{fit.rows:,} steps of {len(fit.measured)} devices (docs/prediction.md)"
+
+
+def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str:
+    """ "RTX 3090, resnet50 on tensor cores, 4 % away in work"; "" without one."""
+    found = nearest(fit, case, machine)
+    if found is None:
+        return ""
+    name = found.model.partition(":")[2]
+    units = "on tensor cores" if found.regime[1] == "T" else "in fp32"
+    apart = (
+        f"{100 * found.away:.0f} % away in work"
+        if found.away < 1
+        else f"work {1 + found.away:.2g} times apart"
+    )
+    return f"{found.device}, {name} {units}, {apart}"

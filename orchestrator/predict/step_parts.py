@@ -1,0 +1,491 @@
+"""The parts of a step: seconds at a machine's peaks, by kind of work and direction, from the
+forward operations.
+
+Each is a sum of floors (FLOPs/peak or bytes/bandwidth), a count, or one; none falls with batch.
+:mod:`.fit` adds them up.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
+
+from perfctl.orchestrator.counts.hardware.machines import Machine
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD
+from perfctl.orchestrator.estimate.memory.by_batch import STATE
+from perfctl.orchestrator.predict.operations import (
+    HEAVY,
+    Operation,
+    StepSpec,
+    element_bytes,
+)
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Feature
+
+PRODUCTS = ("conv", "pointwise", "grouped", "depthwise", "linear", "matmul")
+"""Groups with multiply-adds: windows wider than 1x1, 1x1, groups of channels, single channels, with
+weights, between activations."""
+PLAIN = ("norm", "activation", "elementwise", "pool", "softmax", "memory")
+
+PARTS = (
+    *(
+        f"{name} {phase}"
+        for name in (
+            *PRODUCTS,
+            "narrow",
+            "shallow",
+            "unpacked",
+            "broadcast",
+            "weights",
+            "window",
+            "spilled",
+            "overflow",
+            *(f"{group} bytes" for group in (*PRODUCTS, *PLAIN)),
+            "operations",
+        )
+        for phase in ("forward", "backward")
+    ),
+    "tensors optimizer",
+    "bytes optimizer",
+    "adam optimizer",
+    "overflow optimizer",
+    "fresh backward",
+    "fresh optimizer",
+    "step forward",
+)
+"""Names of the parts, each ending in its phase.
+
+narrow and shallow: arithmetic divided by output channels and by depth, which small matrices waste;
+unpacked: narrow arithmetic of grouped convolutions that have no kernel for channels-last tensors
+(:func:`is_unpacked`), on ordinary pipes; broadcast: bytes of elementwise work in which one operand
+is smaller than the other (a gate of each channel), whose gradient is a sum; weights: bytes of the
+parameters, whatever the batch; window: bytes of all windows that a pool looks at; spilled and
+overflow: bytes of an operation beyond 2 and 32 MiB, which caches do not hold; adam: the optimizer's
+bytes once more, where it divides and takes roots; fresh: bytes of the gradients of weights of more
+than 32 MiB, and of what adam makes of them, which are new memory in each step; operations and
+tensors: a microsecond for each; step: a millisecond.
+"""
+EXTRA = {
+    "narrow": "arithmetic",
+    "shallow": "arithmetic",
+    "unpacked": "arithmetic",
+    "broadcast": "bytes",
+    "window": "bytes",
+    "spilled": "bytes",
+    "overflow": "bytes",
+    "adam": "bytes",
+    "fresh": "bytes",
+}
+"""First words of the parts that add to others, and the class of these."""
+BESIDE = (*EXTRA, "operations", "tensors", "step")
+"""First words of the parts that are not floors."""
+REFERENCE = 64.0
+"""Channels at which "narrow" and "shallow" equal the arithmetic."""
+PACKED, GROUPS = (4.0, 8.0, 16.0, 32.0), 8.0
+"""Channels of a group, in and out, and least number of groups, of grouped convolutions that have
+kernels for channels-last tensors. From published times (timm, RTX 3090, cuDNN 8): with others a
+network takes up to four times as long as with contiguous tensors."""
+SPILLED, OVERFLOW = 2.0 * 2**20, 32.0 * 2**20
+"""Bytes of one operation. Beyond 32 MiB glibc's malloc (DEFAULT_MMAP_THRESHOLD_MAX) maps each block
+by itself and gives it back when it is freed: writing to it then meets a page fault every 4 KiB,
+which takes far longer than the write alone."""
+FP32 = 4.0
+"""Bytes of a parameter and its gradient."""
+MICROSECOND, MILLISECOND = 1e-6, 1e-3
+
+_PATHS = {"fp32": ("tensor fp32", "fp32"), "tf32": ("tensor tf32",), "fp64": ("fp64",)}
+"""Paths of a precision, the first that a machine has. fp32 products of AMD's chips run on matrix
+cores, "tensor fp32"."""
+_INSTEAD = {
+    "tf32": "products would run in fp32, no faster",
+    "bf16": "products would be converted to fp32, no faster than it",
+    "fp16": "it runs below the rate of fp32, or at a rate that is not known",
+    "fp8": "its tensor cores do not take 8-bit floats",
+}
+
+FEATURES = (
+    "arithmetic",
+    "bytes",
+    "batch",
+    "bytes an operation",
+    "operations",
+    "parameters",
+    "columns",
+    "depth",
+    "rows",
+    "intensity",
+    "window share",
+    "grouped share",
+    "matrix share",
+    "norm share",
+    "activation share",
+    "weights an operation",
+)
+"""Features of the step model; see :func:`features`."""
+INCREASING = ("arithmetic", "bytes", "batch", "bytes an operation")
+"""Features that grow with the batch size."""
+
+
+def class_of(part: str) -> str:
+    """arithmetic, bytes, operations or step."""
+    first = part.split(" ")[0]
+    if " bytes " in part or first in ("bytes", "weights"):
+        return "bytes"
+    return {"operations": "operations", "tensors": "operations", "step": "step", **EXTRA}.get(
+        first, "arithmetic"
+    )
+
+
+@lru_cache(maxsize=16)
+def _of(works: tuple[Operation, ...]) -> tuple[tuple[Operation, ...], Mapping[str, float]]:
+    """What holds of a network at every batch size: its operations, merged, and their sums."""
+    found = merged(works)
+    return found, _sums(found)
+
+
+def merged(works: Iterable[Operation]) -> tuple[Operation, ...]:
+    """Equal operations of different layers as one, with their calls added and without
+    layer names."""
+    found = tuple(works)
+    if not any(work.layer for work in found) and len(set(found)) == len(found):
+        return found  # merged before
+    calls: dict[Operation, int] = {}
+    for work in found:
+        alike = replace(work, layer="", calls=1)
+        calls[alike] = calls.get(alike, 0) + work.calls
+    return tuple(replace(work, calls=count) for work, count in calls.items())
+
+
+def group_of(work: Operation) -> str:
+    """Which of :data:`PRODUCTS` or :data:`PLAIN` an operation belongs to."""
+    if work.kind == "conv":
+        return "conv" if work.kernel > 1 else "pointwise"
+    if work.kind == "grouped_conv":
+        return "depthwise" if work.depth <= work.kernel else "grouped"
+    others = {
+        "transposed_conv": "conv",
+        "rnn": "linear",
+        "attention": "matmul",
+        "loss": "softmax",
+        "other": "memory",
+    }
+    return others.get(work.kind, work.kind)
+
+
+def is_unpacked(work: Operation) -> bool:
+    """A grouped convolution that cuDNN has no kernel of its own for when tensors are channels-last.
+    See :data:`PACKED`."""
+    packed = (
+        work.columns in PACKED
+        and work.depth == work.columns * work.kernel
+        and work.groups >= GROUPS
+    )
+    return group_of(work) == "grouped" and work.kernel > 1 and not packed
+
+
+def peak_of(machine: Machine, precision: str, depthwise: bool = False) -> float:
+    """FLOP/s of the path that products run on. Raises ValueError when the machine has no fast path
+    for the precision.
+
+    Depthwise kernels use the ordinary pipes, whatever the type.
+    """
+    if depthwise and precision != "fp64" and "fp32" in machine.flops_per_second:
+        return machine.flops_per_second["fp32"]
+    if peak := _peak(machine, precision):
+        return peak
+    able = ", ".join(name for name in ("fp32", *_INSTEAD) if _peak(machine, name)) or "no known one"
+    what = "TF32" if precision == "tf32" else f"fast {precision}"
+    unknown = "its peak is not known"
+    why = _INSTEAD.get(precision, unknown) if machine.kind == "gpu" else unknown
+    raise ValueError(f"{machine.name} has no {what} ({why}). Precisions it has: {able}")
+
+
+def _peak(machine: Machine, precision: str) -> float | None:
+    """None without a path, and where fp16 is slower than fp32 (1/64 of its rate on Pascal's P4
+    and P40)."""
+    known = machine.flops_per_second
+    for path in _PATHS.get(precision, (f"tensor {precision}", precision)):
+        if known.get(path) and (path != "fp16" or known["fp16"] >= known.get("fp32", 0.0)):
+            return known[path]
+    return None
+
+
+def parts_of_work(
+    work: Operation, case: StepSpec, machine: Machine
+) -> tuple[tuple[str, float], ...]:
+    """(part, seconds) of one operation, all its calls, at the case's batch."""
+    size, batch, rate = element_bytes(case.precision), float(case.batch), machine.bytes_per_second
+    calls, group = float(work.calls), group_of(work)
+    each = (work.weights if work.of_weights else batch * (work.inputs + work.outputs)) * size
+    moved, spilled, overflow = (
+        calls * max(each - held, 0.0) / rate for held in (0.0, SPILLED, OVERFLOW)
+    )
+    found = [
+        ("operations forward", calls * MICROSECOND),
+        ("spilled forward", spilled),
+        ("overflow forward", overflow),
+    ]
+    if work.kind in HEAVY:
+        back = products = _directions(work) if case.training else 0.0
+        found += _arithmetic(work, case, machine, group, products)
+        held = calls * (work.weights * size) / rate
+        found += [(f"{group} bytes forward", moved), ("weights forward", held)]
+        if case.training:
+            found += [
+                (f"{group} bytes backward", moved * products),
+                ("weights backward", held * products),
+            ]
+    else:
+        back = 1.0 if case.training and group != "memory" and not work.counter else 0.0
+        found.append((f"{group} bytes forward", moved))
+        window = (
+            calls * (batch * work.outputs * work.kernel * size if group == "pool" else 0.0) / rate
+        )
+        broadcast = (
+            moved
+            if group == "elementwise" and work.outputs < work.inputs < 2 * work.outputs
+            else 0.0
+        )
+        found += [("window forward", window), ("broadcast forward", broadcast)]
+        if case.training:
+            found += [
+                (f"{group} bytes backward", moved),
+                ("window backward", window),
+                ("broadcast backward", broadcast),
+            ]
+    found += [
+        ("operations backward", calls * back * MICROSECOND),
+        ("spilled backward", spilled * back),
+    ]
+    found.append(("overflow backward", overflow * back))
+    if case.training and work.weights and not work.of_weights:
+        found.append(("tensors optimizer", calls * MICROSECOND))
+        if work.weights * FP32 > OVERFLOW:
+            fresh = calls * (work.weights * FP32) / rate
+            found += [
+                ("fresh backward", fresh),
+                ("fresh optimizer", fresh if case.optimizer == "adam" else 0.0),
+            ]
+    return tuple(found)
+
+
+def bends(work: Operation, size: int) -> tuple[int, ...]:
+    """Batch sizes between which the parts are straight lines over batch; ``size``: bytes of
+    an activation."""
+    each = (work.inputs + work.outputs) * size
+    last = [int(held / each) for held in (SPILLED, OVERFLOW) if each]
+    return tuple(batch for one in last for batch in (one, one + 1))
+
+
+def _directions(work: Operation) -> float:
+    """Products in backward for one in forward: one for each input that has a gradient."""
+    weights = 1.0 if work.weights or work.kind in ("matmul", "attention") else 0.0
+    return weights + (0.0 if work.first else 1.0)
+
+
+def _arithmetic(
+    work: Operation, case: StepSpec, machine: Machine, group: str, products: float
+) -> list[tuple[str, float]]:
+    peak = peak_of(machine, case.precision, group == "depthwise")
+    seconds = float(work.calls) * (2.0 * float(case.batch) * work.macs) / peak
+    narrow, shallow = (
+        seconds * (REFERENCE / max(size, 1.0)) if group != "depthwise" else 0.0
+        for size in (work.columns, work.depth)
+    )
+    found = [(group, seconds), ("narrow", narrow), ("shallow", shallow)]
+    if case.channels_last and element_bytes(case.precision) <= 2 and is_unpacked(work):
+        ordinary = peak_of(machine, case.precision, depthwise=True)
+        width = 0.5 * (REFERENCE / work.columns + REFERENCE * work.kernel / work.depth)
+        found.append(("unpacked", seconds * peak / ordinary * width))
+    forward = [(f"{name} forward", amount) for name, amount in found]
+    return forward + [
+        (f"{name} backward", amount * products) for name, amount in found if case.training
+    ]
+
+
+def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
+    """Seconds of each of :data:`PARTS`. Raises ValueError when the machine has no peak for
+    the precision."""
+    found = dict.fromkeys(PARTS, 0.0)
+    for work in _of(case.works)[0]:
+        for name, seconds in parts_of_work(work, case, machine):
+            found[name] += seconds
+    if case.training:
+        moved = optimizer_seconds(case.parameters, case.optimizer, machine)
+        found["bytes optimizer"], found["adam optimizer"] = (
+            moved,
+            moved if case.optimizer == "adam" else 0.0,
+        )
+        found["overflow optimizer"] = max(moved - OVERFLOW / machine.bytes_per_second, 0.0)
+    found["step forward"] = MILLISECOND
+    return tuple(found.values())
+
+
+def optimizer_seconds(parameters: int, optimizer: str, machine: Machine) -> float:
+    """Gradient read; parameter and each value of state read and written; fp32."""
+    values = 3.0 + 2.0 * STATE.get(optimizer, 0)
+    return float(parameters) * values * FP32 / machine.bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Least cost of one operation, forward and backward together: FLOPs and activations per sample,
+    and weights."""
+
+    group: str
+    flops: float
+    elements: float
+    weights: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """The peaks of a machine that one precision runs at."""
+
+    products: float
+    depthwise: float
+    elements: float
+
+
+def rates_of(machine: Machine, precision: str) -> Rates:
+    """Raises ValueError when the machine has no peak for the precision."""
+    products, depthwise = (peak_of(machine, precision, depthwise) for depthwise in (False, True))
+    return Rates(products, depthwise, machine.bytes_per_second / element_bytes(precision))
+
+
+def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
+    found = []
+    for work in works:
+        heavy = work.kind in HEAVY
+        times = float(work.calls) * (
+            1.0 + ((_directions(work) if heavy else 1.0) if training else 0.0)
+        )
+        macs, weights = work.macs, work.weights if heavy or work.of_weights else 0.0
+        found.append(
+            Floor(
+                group_of(work),
+                times * 2.0 * macs,
+                times * (work.inputs + work.outputs),
+                times * weights,
+            )
+        )
+    return tuple(found)
+
+
+def floor_seconds(floor: Floor, batch: int, rates: Rates) -> tuple[float, float]:
+    """(arithmetic at its peak, bytes at the bandwidth) of one operation."""
+    peak = rates.depthwise if floor.group == "depthwise" else rates.products
+    return batch * floor.flops / peak, (batch * floor.elements + floor.weights) / rates.elements
+
+
+def operations_floor(found: Iterable[Floor], batch: int, rates: Rates) -> float:
+    """Seconds of all operations: each one's larger of arithmetic and bytes, added up."""
+    return sum(max(floor_seconds(floor, batch, rates)) for floor in found)
+
+
+def roofline(case: StepSpec, machine: Machine) -> float:
+    """Least seconds of the step: all operations at the machine's peaks, and the optimizer."""
+    found = operations_floor(
+        floors(case.works, case.training), case.batch, rates_of(machine, case.precision)
+    )
+    return found + (
+        optimizer_seconds(case.parameters, case.optimizer, machine) if case.training else 0.0
+    )
+
+
+def features(case: StepSpec, found: tuple[float, ...]) -> tuple[float, ...]:
+    """One figure for each of :data:`FEATURES`. ``found``: :func:`parts` of the case, on the machine
+    of the fit."""
+    seconds = dict(zip(PARTS, found, strict=True))
+    arithmetic = accumulated(
+        seconds[f"{group} {phase}"] for group in PRODUCTS for phase in ("forward", "backward")
+    )
+    moved = accumulated(seconds[name] for name in PARTS if " bytes " in name)
+    _, sums = _of(case.works)
+    operations, macs, elements = (
+        max(sums[name], 1.0) for name in ("operations", "macs", "elements")
+    )
+    return (
+        arithmetic,
+        moved,
+        float(case.batch),
+        moved / operations,
+        sums["operations"],
+        float(case.parameters),
+        macs / max(sums["by columns"], 1.0),
+        macs / max(sums["by depth"], 1.0),
+        macs / max(sums["by rows"], 1.0),
+        macs / elements,
+        sums["conv"] / macs,
+        (sums["grouped"] + sums["depthwise"]) / macs,
+        (sums["linear"] + sums["matmul"]) / macs,
+        sums["norm"] / elements,
+        sums["activation"] / elements,
+        float(case.parameters) / operations,
+    )
+
+
+def _sums(works: tuple[Operation, ...]) -> Mapping[str, float]:
+    """Over all operations, of one sample: products' macs by group, plain groups' elements, and macs
+    over each size."""
+    sums: dict[str, float] = defaultdict(float)
+    for work in works:
+        calls, group = float(work.calls), group_of(work)
+        macs, elements = calls * work.macs, calls * (work.inputs + work.outputs)
+        sums["operations"] += calls
+        sums["elements"] += elements
+        sums[group] += macs if work.kind in HEAVY else elements
+        sums["macs"] += macs
+        if work.kind in HEAVY:
+            for name, size in (
+                ("by columns", work.columns),
+                ("by depth", work.depth),
+                ("by rows", work.rows),
+            ):
+                sums[name] += macs / max(size, 1.0)
+    return sums
+
+
+def accumulated(values: Iterable[float]) -> float:
+    """Added one by one: ``sum`` compensates from Python 3.12 on, and its last digits
+    then differ."""
+    return reduce(operator.add, values, 0.0)
+
+
+def features_of(calls: Iterable[LayerCall]) -> tuple[Feature, ...]:
+    """Of one step at its batch size, by direction. Calls without a formula are in
+    "unknown" only."""
+    sums: dict[str, float] = defaultdict(float)
+    for call in calls:
+        moved = (call.read_bytes or 0) + (call.write_bytes or 0)
+        if call.direction == "optimizer":
+            sums["bytes:optimizer"] += moved
+        elif call.macs is None:
+            sums["unknown"] += call.calls
+        elif call.direction == "forward":
+            sums["flops:forward"] += 2 * call.macs
+            sums["elementwise:forward"] += call.elementwise_flops or 0
+            sums["bytes:forward"] += moved
+            sums["calls:forward"] += call.calls
+            sums["parameters"] += call.parameters or 0
+            sums["activations"] += call.output_elements or 0
+            if call.macs:
+                sums["layers"] += 1
+                sums[f"flops:{call.kind}"] += 2 * call.macs
+        elif call.direction in BACKWARD:
+            sums["flops:backward"] += 2 * call.macs
+            sums["bytes:backward"] += moved
+    units = {
+        "flops": "FLOP",
+        "elementwise": "FLOP",
+        "bytes": "byte",
+        "parameters": "element",
+        "activations": "element",
+    }
+    return tuple(
+        Feature(name, value, units.get(name.partition(":")[0]))
+        for name, value in sorted(sums.items())
+    )

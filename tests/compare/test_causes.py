@@ -1,0 +1,257 @@
+"""Both sides aligned by layer, direction and algorithm, and what stands behind the change of each
+place. Synthetic."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.compare.causes import (
+    ALGORITHM,
+    ARITHMETIC,
+    GRIDS,
+    KINDS,
+    LAUNCHES,
+    ONLY_A,
+    ONLY_B,
+    OTHER_KERNELS,
+    SAME,
+    Why,
+    executed,
+    explain,
+)
+from perfctl.orchestrator.compare.compare import compare
+from perfctl.orchestrator.compare.pairing import Side
+from perfctl.orchestrator.compare.suspects import LEVELS, suspects
+from perfctl.orchestrator.counts.kernels.names import arithmetic, of_layer
+from tests.make.two_sides import ENVIRONMENT
+
+WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
+IMPLICIT = "volta_scudnn_128x64_relu_xregs_large_nn_v1"
+WIDER = "volta_scudnn_128x128_relu_xregs_large_nn_v1"
+TF32 = (
+    "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_stage4"
+    "_tensor16x8x8_cudnn"
+)
+FP32 = (
+    "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nhwckrsc_nchw_tilesize128x128x16_stage4_ffma"
+    "_cudnn"
+)
+SGEMM = "volta_sgemm_128x64_tn"
+
+
+@pytest.fixture
+def net(side: Any) -> Any:
+    """net("A", {"conv2": kernel}, ...): 3 repeats of conv1, conv2 and fc, whose kernels are given
+    by their names."""
+
+    def make(
+        label: str, names: dict[str, str], *, took: float = 80_000.0, seed: int = 1, **what: Any
+    ) -> Side:
+        kernels = {"conv1": IMPLICIT, "conv2": IMPLICIT, "fc": SGEMM} | names
+        times = {
+            (layer, kernel): took if layer == "conv2" else 30_000.0
+            for layer, kernel in kernels.items()
+        }
+        made: Side = side(label, 3, random.Random(seed), times=times, noise=0.001, **what)
+        runs = [
+            replace(
+                run,
+                report=replace(
+                    run.report,
+                    kernels=[
+                        kernel._replace(name=kernel.short_name or "", short_name=None)
+                        for kernel in run.report.kernels
+                    ],
+                ),
+            )
+            for run in made.runs
+        ]
+        return Side(label, tuple(runs))
+
+    return make
+
+
+def why(a: Side, b: Side) -> Why:
+    (pair,) = compare(a, b).pairs
+    return explain(pair.rows)
+
+
+def kinds(found: Why) -> dict[str, str]:
+    return {part.name: part.kind for part in found.parts}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "instead"),
+    [
+        (WINOGRAD, IMPLICIT, ALGORITHM, (("winograd F(2x2,3x3)",), ("implicit gemm",))),
+        (FP32, TF32, ARITHMETIC, (("fp32",), ("tf32 tensor cores",))),
+        (IMPLICIT, WIDER, OTHER_KERNELS, ((), ())),
+        (IMPLICIT, IMPLICIT, SAME, ((), ())),
+    ],
+)
+def test_the_kernels_of_a_layer_say_what_is_behind_its_change(
+    net: Any, before: str, after: str, kind: str, instead: tuple[tuple[str, ...], tuple[str, ...]]
+) -> None:
+    found = why(net("A", {"conv2": before}), net("B", {"conv2": after}, took=100_000.0, seed=2))
+    assert kinds(found) == {"conv1 forward": SAME, "conv2 forward": kind, "fc forward": SAME}
+    assert found.by_layer and found.timed and found.per_step
+    (cause,) = (cause for cause in found.causes if cause.kind == kind)
+    assert (cause.before, cause.after) == instead
+    assert cause.change == pytest.approx(100_000 - 80_000, rel=0.02)
+    assert found.whole == pytest.approx(100_000 - 80_000, rel=0.02)
+    assert found.launches == (3, 3)
+
+
+def test_grids_launches_and_layers_of_one_side_are_told_apart(net: Any) -> None:
+    a = net("A", {})
+    assert set(kinds(why(a, net("B", {}, grid=8))).values()) == {GRIDS}
+    runs = [
+        replace(
+            run,
+            report=replace(
+                run.report,
+                kernels=[
+                    kernel._replace(launch=number)
+                    for number, kernel in enumerate(
+                        [
+                            *run.report.kernels,
+                            *(one for one in run.report.kernels if one.layer == "fc"),
+                        ]
+                    )
+                ],
+            ),
+        )
+        for run in a.runs
+    ]
+    found = why(a, Side("B", tuple(runs)))
+    assert kinds(found)["fc forward"] == LAUNCHES
+    assert found.launches == (3, 4)
+    renamed = [
+        replace(
+            run,
+            report=replace(
+                run.report,
+                kernels=[
+                    kernel._replace(layer="head") if kernel.layer == "fc" else kernel
+                    for kernel in run.report.kernels
+                ],
+            ),
+        )
+        for run in a.runs
+    ]
+    found = why(a, Side("B", tuple(renamed)))
+    assert (kinds(found)["fc forward"], kinds(found)["head forward"]) == (ONLY_A, ONLY_B)
+    assert sum(part.change or 0 for part in found.parts) == pytest.approx(0, abs=1)
+
+
+def test_without_layers_all_ways_to_convolve_are_one_family(net: Any) -> None:
+    def bare(side: Side) -> Side:
+        runs = [
+            replace(
+                run,
+                report=replace(
+                    run.report,
+                    kernels=[
+                        kernel._replace(layer=None, direction=None) for kernel in run.report.kernels
+                    ],
+                ),
+            )
+            for run in side.runs
+        ]
+        return Side(side.label, tuple(runs))
+
+    found = why(bare(net("A", {"conv1": WINOGRAD, "conv2": WINOGRAD})), bare(net("B", {})))
+    assert not found.by_layer
+    assert {part.direction: part.kind for part in found.parts} == {
+        "convolution": ALGORITHM,
+        "GEMM": SAME,
+    }
+
+
+def test_two_kernels_whose_names_are_cut_alike_stay_two_rows(net: Any) -> None:
+    long = "void kernel_" + "x" * 200 + "<float, {}>(float*)"
+    (pair,) = compare(
+        net("A", {"conv2": long.format(3)}), net("B", {"conv2": long.format(5)})
+    ).pairs
+    rows = [row for row in pair.rows if row.key.kernel.startswith("void kernel_")]
+    assert len({row.key.kernel for row in rows}) == len({row.name for row in rows}) == 2
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "names", "level"),
+    [
+        ("cudnn", "9.99", {"conv2": WINOGRAD}, "likely"),
+        ("cudnn", "9.99", {}, "unlikely"),
+        ("cuda", "13.9", {"conv2": WINOGRAD}, "unlikely"),
+        ("cuda", "13.9", {"fc": "volta_sgemm_64x64_tn"}, "likely"),
+        ("tf32_conv", "on", {"conv2": WINOGRAD}, "unlikely"),
+        ("torch", "2.99", {}, "unlikely"),
+        ("torch", "2.99", {"fc": "void at::native::my_new_gemm_kernel<float>()"}, "likely"),
+    ],
+)
+def test_a_difference_is_likely_where_its_kernels_changed(
+    net: Any, fact: str, value: str, names: dict[str, str], level: str
+) -> None:
+    (pair,) = compare(
+        net("A", {}), net("B", names, environment=ENVIRONMENT | {fact: value}), force=True
+    ).pairs
+    (found,) = suspects(pair, explain(pair.rows))
+    assert (found.difference.fact, found.level) == (fact, level)
+    assert found.why
+
+
+def test_the_likeliest_differences_come_first(net: Any) -> None:
+    other = ENVIRONMENT | {"python": "3.99", "cudnn": "9.99", "cuda": "13.9"}
+    (pair,) = compare(net("A", {}), net("B", {"conv2": WINOGRAD}, environment=other)).pairs
+    found = suspects(pair, explain(pair.rows))
+    assert found[0].difference.fact == "cudnn"
+    assert [LEVELS.index(one.level) for one in found] == sorted(
+        LEVELS.index(one.level) for one in found
+    )
+
+
+def test_a_layer_s_algorithms_are_those_of_its_arithmetic_and_a_product_between_transforms_is_none_of_its_own() -> (
+    None
+):
+    parts = ["void winograd_nonfused::winogradForwardData4x4<float>()", SGEMM]
+    assert executed(parts).algorithms == (of_layer(parts).method,)
+    assert executed([IMPLICIT, "void cudnn::ops::nchwToNhwcKernel<float>()"]).algorithms == (
+        "implicit gemm",
+    )
+    assert [one.method for one in arithmetic([IMPLICIT, SGEMM])] == ["implicit gemm", "gemm"]
+    assert executed([]).algorithms == ()
+
+
+def test_every_kind_has_a_meaning_that_the_documentation_has() -> None:
+    from pathlib import Path
+
+    text = (Path(__file__).resolve().parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
+    for kind, meaning in KINDS.items():
+        assert kind == "no kernels recorded" or f"| {kind} | {meaning} |" in text
+
+
+def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause(net: Any) -> None:
+    """Winograd ran in B, so another cuDNN is likely, and one that A did not record only possible:
+    it may be the same."""
+    without = {fact: value for fact, value in ENVIRONMENT.items() if fact != "cudnn"}
+    (pair,) = compare(net("A", {}, environment=without), net("B", {"conv2": WINOGRAD})).pairs
+    (found,) = suspects(pair, explain(pair.rows))
+    assert (found.difference.fact, found.level, found.why) == (
+        "cudnn",
+        "possible",
+        "not recorded in A, so it may be the same",
+    )
+
+
+def test_no_difference_is_ranked_where_nothing_was_compared(net: Any) -> None:
+    (pair,) = compare(
+        net("A", {}), net("B", {}, environment=ENVIRONMENT | {"cudnn": "9.99", "python": "3.99"})
+    ).pairs
+    alone = replace(pair, rows=tuple(replace(row, a=None) for row in pair.rows))
+    assert {(one.level, one.why) for one in suspects(alone, explain(alone.rows))} == {
+        ("not ranked", "nothing was compared")
+    }

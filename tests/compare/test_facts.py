@@ -1,0 +1,254 @@
+"""What makes two sides not comparable, or is only said. All runs here are synthetic."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.compare.compare import compare
+from perfctl.orchestrator.compare.pairing import FACTS, MEANING, NOT_JUDGED, Side, compared
+from perfctl.records.report import Sample
+from perfctl.records.run import Run
+from tests.make.two_sides import ENVIRONMENT, H200
+
+
+def changed(run: Run, what: dict[str, Any]) -> Run:
+    """The run with other facts: fields of Run, of its Report, of its Device, or environment."""
+    report, fields = run.report, dict(what)
+    if "environment" in fields:
+        report = replace(report, environment={**report.environment, **fields.pop("environment")})
+    if "samples" in fields:
+        report = replace(report, samples=fields.pop("samples"))
+    return replace(run, report=report, **fields)
+
+
+def sampled(clock: float) -> list[Sample]:
+    return [Sample(at, 0.9, None, None, None, None, int(clock * 1e6), 0) for at in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("fact", "what"),
+    [
+        ("device", {"device": replace(H200, name="NVIDIA A100")}),
+        ("largest clock", {"device": replace(H200, clock_hz=1_200_000_000)}),
+        ("SM clock while it ran", {"samples": sampled(1400)}),
+        ("tf32_conv", {"environment": {"tf32_conv": "on"}}),
+        ("tf32_matmul", {"environment": {"tf32_matmul": "on"}}),
+        ("precision", {"precision": "bf16"}),
+        ("mode", {"mode": "infer"}),
+        ("variant", {"variant": "conv2=32,128,5,1"}),
+        ("batch", {"batch_size": 128}),
+        ("profiler", {"profiler": "torch"}),
+        ("world_size", {"environment": {"world_size": "2"}}),
+    ],
+)
+def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the_same(
+    side: Any, fact: str, what: dict[str, Any]
+) -> None:
+    dice = random.Random(11)
+    a, b = side("A", 3, dice, samples=sampled(1900)), side("B", 3, dice, samples=sampled(1910))
+    assert not compare(a, b).not_comparable
+    other = Side("B", tuple(changed(run, what) for run in b.runs))
+    found = compare(a, other)
+    (pair,) = found.not_comparable
+    assert [one.fact for one in pair.blocked] == [fact]
+    assert pair.rows, "the figures are shown"
+    assert {row.verdict for row in pair.rows} == {NOT_JUDGED}
+    assert not found.regressions and not found.improvements and not found.news
+    forced = compare(a, other, force=True)
+    assert not forced.not_comparable
+    assert any(row.verdict != NOT_JUDGED for row in forced.pairs[0].rows) or fact == "profiler"
+    assert forced.pairs[0].blocked == pair.blocked
+
+
+@pytest.mark.parametrize(
+    ("fact", "what"),
+    [
+        ("torch", {"environment": {"torch": "2.9.0"}}),
+        ("cuda", {"environment": {"cuda": "13.0"}}),
+        ("cudnn", {"environment": {"cudnn": "9.1"}}),
+        ("cudnn_benchmark", {"environment": {"cudnn_benchmark": "on"}}),
+        ("driver", {"device": replace(H200, driver_version="535.1")}),
+        ("host", {"host": "node7"}),
+        ("python", {"environment": {"python": "3.12.1"}}),
+        ("profiler version", {"profiler_version": "9.9"}),
+        ("origin", {"origin": "recorded"}),
+        ("threads of the host", {"environment": {"threads": "8"}}),
+    ],
+)
+def test_what_is_only_said_does_not_block(side: Any, fact: str, what: dict[str, Any]) -> None:
+    dice = random.Random(12)
+    b = Side("B", tuple(changed(run, what) for run in side("B", 3, dice).runs))
+    (pair,) = compare(side("A", 3, dice), b).pairs
+    assert [(one.fact, one.blocks) for one in pair.differences] == [(fact, False)]
+    assert any(row.verdict != NOT_JUDGED for row in pair.rows)
+
+
+def test_a_fact_that_one_side_did_not_record_is_said_and_does_not_block(side: Any) -> None:
+    dice = random.Random(13)
+    bare = {key: value for key, value in ENVIRONMENT.items() if key != "cudnn"}
+    (pair,) = compare(side("A", 3, dice), side("B", 3, dice, environment=bare)).pairs
+    (said,) = pair.differences
+    assert (said.fact, said.a, said.b, said.blocks) == ("cudnn", "9.10", "not recorded", False)
+
+
+def test_repeats_that_differ_among_themselves_are_no_repeats(side: Any) -> None:
+    dice = random.Random(14)
+    runs = side("A", 3, dice).runs
+    mixed = Side("A", (*runs[:2], changed(runs[2], {"environment": {"torch": "2.9.0"}})))
+    (pair,) = compare(mixed, Side("B", mixed.runs)).not_comparable
+    assert [one.fact for one in pair.blocked] == ["torch"]
+
+
+def test_every_fact_is_in_the_table_once() -> None:
+    assert len({fact.name for fact in FACTS}) == len(FACTS)
+
+
+def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
+    for fact in FACTS:
+        effect = (
+            "not comparable" if fact.blocks else "a possible cause" if fact.software else "said"
+        )
+        assert f"| {fact.name} | {effect} |" in text
+    for verdict, meaning in MEANING.items():
+        assert f"| {verdict} | {meaning} |" in text
+
+
+def facts(a: Run, b: Run) -> dict[str, tuple[str, str]]:
+    """What both sides say."""
+    return {name: (mine, theirs) for name, mine, theirs in compared([a], [b])[1]}
+
+
+def differing(a: list[Run], b: list[Run]) -> list[tuple[str, str, str, bool]]:
+    return [(one.fact, one.a, one.b, one.blocks) for one in compared(a, b)[0]]
+
+
+@pytest.mark.parametrize(
+    ("samples", "said"),
+    [
+        ([(0.9, 1000), (0.9, 1300), (0.1, 1200)], "1200 MHz"),
+        ([(0.9, 1000), (0.9, 1300)], "1150 MHz"),
+        # where it was in use
+        ([(0.0, 400), (0.9, 1000), (None, 300), (0.9, 1300), (0.9, 1200)], "1200 MHz"),
+        ([(0.0, 400), (None, 300), (0.0, 500)], "400 MHz"),  # nothing says when it was
+        ([(0.9, None), (0.9, 0), (0.0, 700)], "700 MHz"),
+        ([(0.9, None)], None),
+        ([], None),
+    ],
+)
+def test_the_clock_of_a_run_is_the_median_while_the_device_was_in_use(
+    samples: list[tuple[float | None, int | None]], said: str | None, synthetic: ModuleType
+) -> None:
+    read = [
+        Sample(at, used, None, None, None, None, None if clock is None else clock * 10**6)
+        for at, (used, clock) in enumerate(samples)
+    ]
+    run = synthetic.make_run(samples=read)
+    assert facts(run, run).get("SM clock while it ran") == (None if said is None else (said, said))
+
+
+@pytest.mark.parametrize(
+    ("other", "same"), [(1050, True), (1051, False), (953, True), (952, False)]
+)
+def test_clocks_within_a_twentieth_of_the_lower_are_the_same(
+    other: int, same: bool, synthetic: ModuleType
+) -> None:
+    a, b = (synthetic.make_run(samples=sampled(clock)) for clock in (1000, other))
+    found = [] if same else [("SM clock while it ran", "1000 MHz", f"{other} MHz", True)]
+    assert differing([a], [b]) == found
+    assert len(compared([a, b], [a])[0]) == (0 if same else 1), "of all runs together"
+    assert differing([a], [synthetic.make_run()])[0][3] is False, "nothing shows that it differs"
+
+
+def test_clock_and_driver_are_those_of_the_run_s_device_else_of_the_first_in_its_report(
+    synthetic: ModuleType,
+) -> None:
+    bare, second = (
+        replace(H200, clock_hz=None, driver_version=None),
+        replace(H200, clock_hz=1_000_400_000, driver_version="9"),
+    )
+    own = synthetic.make_run(device=H200, devices=(second,))
+    assert (facts(own, own)["largest clock"][0], facts(own, own)["driver"][0]) == (
+        "1980 MHz",
+        "570.10",
+    )
+    for run in (
+        synthetic.make_run(device=bare, devices=(bare, second)),
+        synthetic.make_run(device=None, devices=(second,)),
+    ):
+        assert (facts(run, run)["largest clock"][0], facts(run, run)["driver"][0]) == (
+            "1000 MHz",
+            "9",
+        )
+    none = synthetic.make_run(device=bare)
+    assert not {"largest clock", "driver"} & set(facts(none, none))
+
+
+def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults_are_said(
+    synthetic: ModuleType,
+) -> None:
+    run = synthetic.make_run(precision=None, batch_size=None)
+    assert facts(run, run) == {
+        "workload": ("mnist_cnn",) * 2,
+        "variant": ("defaults",) * 2,
+        "mode": ("train",) * 2,
+        "device": ("synthetic CPU",) * 2,
+        "world_size": ("1",) * 2,
+        "profiler version": ("2.8",) * 2,
+        "host": ("node1",) * 2,
+        "origin": ("synthetic",) * 2,
+    }
+    assert differing([run], [run]) == []
+    alone = synthetic.make_run(precision=None, batch_size=None, environment={"world_size": "1"})
+    assert differing([run], [alone]) == [], "one process is what is meant where nothing is said"
+
+
+def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu(
+    synthetic: ModuleType,
+) -> None:
+    cpu = [synthetic.make_run(environment={"threads": count}) for count in ("2", "4")]
+    gpu = [replace(run, device=H200) for run in cpu]
+    assert differing(cpu[:1], cpu[1:]) == [("threads", "2", "4", True)]
+    assert differing(gpu[:1], gpu[1:]) == [("threads of the host", "2", "4", False)]
+    assert [one[0] for one in differing(cpu[:1], gpu[1:])] == [
+        "device",
+        "largest clock",
+        "driver",
+        "threads",
+        "threads of the host",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("cpu_model", "family 25, model 17, stepping 1", "family 23, model 49, stepping 0"),
+        ("cpu_capability", "AVX512", "AVX2"),
+    ],
+)
+def test_processors_of_one_name_are_other_machines_only_where_they_are_timed(
+    name: str, one: str, other: str, synthetic: ModuleType
+) -> None:
+    cpu = [synthetic.make_run(environment={name: said}) for said in (one, other)]
+    gpu = [replace(run, device=H200) for run in cpu]
+    assert differing(cpu[:1], cpu[1:]) == [(name, one, other, True)]
+    assert differing(gpu[:1], gpu[1:]) == []
+
+
+def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike(
+    synthetic: ModuleType,
+) -> None:
+    one, two = (
+        synthetic.make_run(host=host, environment={"torch": torch})
+        for host, torch in (("x", "2"), ("y", "2"))
+    )
+    assert differing([one, two], [two, one]) == []
+    assert differing([one, two], [two]) == [("host", "x, y", "y", False)]
+    other = replace(two, host="x", report=replace(two.report, environment={"torch": "3"}))
+    assert differing([one, other], [other, one]) == [("torch", "2, 3", "2, 3", True)]

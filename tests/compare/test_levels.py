@@ -1,0 +1,265 @@
+"""Pairs and their verdicts: which profiler speaks, what is judged together, and how rows are put
+in order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.compare.compare import compare
+from perfctl.orchestrator.compare.pairing import (
+    EQUAL,
+    FASTER,
+    NEW,
+    NOT_JUDGED,
+    NOT_SHOWN,
+    SLOWER,
+    Comparison,
+    Difference,
+    Key,
+    Number,
+    Pair,
+    Row,
+    Side,
+)
+from perfctl.records.report import Kernel, MemoryFigure, Step
+from perfctl.records.run import Run
+
+LONG = 10**9
+"""Nanoseconds of a step: rounding to whole ones then changes nothing that is looked at."""
+
+
+def side(synthetic: ModuleType, label: str, *logs: float, first: int = 1, **changes: Any) -> Side:
+    """A run for each logarithm of its one step's time."""
+    made = [
+        synthetic.make_run(
+            number, steps=(Step(0, "step", None, round(LONG * math.exp(log))),), **changes
+        )
+        for number, log in enumerate(logs, first)
+    ]
+    return Side(label, tuple(made))
+
+
+def apart(p: float) -> float:
+    """By how much a run's logarithm must lie off 0, 0.1 and 0.2 to have this chance: t of 2 degrees
+    of freedom."""
+    return (1 - p) * math.sqrt(2 / (1 - (1 - p) ** 2)) * math.sqrt(0.04 / 3)
+
+
+def steps_of(found: Comparison) -> list[Row]:
+    return [
+        row for pair in found.pairs for row in pair.rows if row.key == Key("step", "time", "step")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("p", "verdict"), [(0.017, NOT_SHOWN), (0.0163, SLOWER), (0.04, NOT_SHOWN), (0.001, SLOWER)]
+)
+def test_a_level_has_a_third_of_one_chance_in_twenty(
+    p: float, verdict: str, synthetic: ModuleType
+) -> None:
+    found = compare(side(synthetic, "A", 0.0, 0.1, 0.2), side(synthetic, "B", 0.1 + apart(p)))
+    (row,) = steps_of(found)
+    assert (row.p, row.adjusted) == (pytest.approx(p, rel=1e-4), row.p)
+    assert row.verdict == verdict
+    assert found.judged == 1
+
+
+def test_rows_of_a_level_are_judged_together_over_all_pairs(synthetic: ModuleType) -> None:
+    sides = []
+    for label, logs in (
+        ("A", ((0.0, 0.1, 0.2), (0.0, 0.1, 0.2))),
+        ("B", ((0.1 + apart(0.01),), (0.1 - apart(0.004),))),
+    ):
+        sides.append(
+            Side(
+                label,
+                tuple(
+                    run
+                    for batch, several in zip((16, 32), logs, strict=True)
+                    for run in side(synthetic, label, *several, batch_size=batch).runs
+                ),
+            )
+        )
+    first, second = steps_of(compare(*sides))
+    assert (first.p, second.p) == (pytest.approx(0.01, rel=1e-4), pytest.approx(0.004, rel=1e-4))
+    assert (first.adjusted, second.adjusted) == (first.p, pytest.approx(0.008, rel=1e-4))
+    assert (first.verdict, second.verdict) == (SLOWER, FASTER)
+    assert {row.verdict for row in steps_of(compare(*sides, gate=3.0))} == {"within the gate"}
+
+
+def test_samples_per_second_say_what_their_step_says_the_other_way_round(
+    synthetic: ModuleType,
+) -> None:
+    (pair,) = compare(
+        side(synthetic, "A", 0.0, 0.1, 0.2), side(synthetic, "B", 0.1 + apart(0.001))
+    ).pairs
+    step, speed = pair.rows
+    assert step.interval is not None and speed.interval is not None
+    assert speed.interval == pytest.approx(
+        (1 / (1 + step.interval[1]) - 1, 1 / (1 + step.interval[0]) - 1)
+    )
+    assert speed.interval[0] < speed.interval[1] < 0 < step.interval[0]
+    assert (speed.p, speed.adjusted, speed.verdict) == (step.p, step.adjusted, SLOWER)
+    assert speed.why == f"as its step; {step.why}"
+    assert speed.change == pytest.approx(1 / (1 + (step.change or 0)) - 1)
+    (single,) = compare(side(synthetic, "A", 0.0), side(synthetic, "B", 1.0)).pairs
+    step, speed = single.rows
+    assert (speed.verdict, speed.why, speed.interval) == (NOT_JUDGED, step.why, None)
+
+
+def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides(
+    synthetic: ModuleType,
+) -> None:
+    def both(label: str, base: int) -> Side:
+        held = (MemoryFigure("peak", "allocated", 512),)
+        steps = [(Step(0, "step", None, took),) for took in (100, 900)]
+        kernels = [
+            Kernel(0, "gemm", layer="fc", direction="forward", step=0, duration_ns=took)
+            for took in (40, 70)
+        ]
+        return Side(
+            label,
+            (
+                synthetic.make_run(
+                    base, profiler="torch", steps=steps[1], memory=held, kernels=kernels[1:]
+                ),
+                synthetic.make_run(base + 1, profiler="nsys", steps=steps[0], kernels=kernels[:1]),
+            ),
+        )
+
+    (pair,) = compare(both("A", 1), both("B", 3)).pairs
+    found = {row.key[:3]: row for row in pair.rows}
+    step, memory = found["step", "time", "step"], found["step", "memory", "peak allocated"]
+    assert (step.a and step.a.median, step.basis) == (
+        100,
+        "host clock around each step, while nsys was recording",
+    )
+    assert (memory.a and memory.a.median, memory.verdict) == (512, EQUAL)
+    assert [row.b.median for row in pair.rows if row.b and row.key.level != "step"] == [40, 40]
+    assert pair.notes == ()
+
+
+def test_a_profiler_of_one_side_alone_is_named_and_not_compared(synthetic: ModuleType) -> None:
+    a = [
+        *side(synthetic, "A", 0.0).runs,
+        *(side(synthetic, "A", 0.0, first=2, profiler=name).runs[0] for name in ("none", "dlprof")),
+    ]
+    b = [*side(synthetic, "B", 0.0).runs, *side(synthetic, "B", 0.0, first=5, profiler="ncu").runs]
+    (pair,) = compare(Side("A", tuple(a)), Side("B", tuple(b))).pairs
+    assert pair.notes == (
+        "dlprof, none ran in A only and is not compared",
+        "ncu ran in B only and is not compared",
+    )
+    assert [run.profiler for run in (*pair.runs_a, *pair.runs_b)] == ["torch", "torch"]
+
+
+def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_by_force_only(
+    synthetic: ModuleType,
+) -> None:
+    a = Side(
+        "A",
+        tuple(
+            side(synthetic, "A", 0.0, first=n, profiler=name).runs[0]
+            for n, name in enumerate(("ncu", "torch"), 1)
+        ),
+    )
+    b = side(synthetic, "B", 0.5, first=5, profiler="nsys")
+    (pair,) = compare(a, b).pairs
+    assert pair.blocked[0] == Difference(
+        "profiler",
+        "ncu, torch",
+        "nsys",
+        True,
+        "profilers differ in overhead and in what they record",
+    )
+    assert ([run.profiler for run in pair.runs_a], pair.notes) == (["torch"], ())
+    assert {row.verdict for row in pair.rows} == {NOT_JUDGED}
+    (forced,) = compare(a, b, force=True).pairs
+    step = next(row for row in forced.rows if row.key == Key("step", "time", "step"))
+    assert (step.verdict, step.change) == (NOT_JUDGED, pytest.approx(math.exp(0.5) - 1))
+    assert step.why.startswith(
+        "not the same clock: host clock around each step, while torch was recording / host"
+    )
+
+
+def row(
+    level: str, quantity: str, verdict: str, a: float | None, b: float | None, name: str = ""
+) -> Row:
+    def number(value: float | None) -> Number | None:
+        return None if value is None else Number(value, None, value, value, 1, 1, 1)
+
+    return Row(
+        Key(level, quantity, name),
+        name,
+        number(a),
+        number(b),
+        None,
+        None,
+        None,
+        None,
+        verdict,
+        "",
+        None,
+    )
+
+
+def pair_of(
+    *rows: Row,
+    differences: tuple[Difference, ...] = (),
+    batch: tuple[int | None, int | None] = (64, 64),
+) -> Pair:
+    return Pair("net", *batch, (), (), differences, (), rows, ())
+
+
+def comparison(*pairs: Pair, forced: bool = False) -> Comparison:
+    nothing: tuple[Run, ...] = ()
+    return Comparison(Side("A", nothing), Side("B", nothing), 0.05, forced, pairs, (), (), ())
+
+
+def test_what_counts_is_sorted_by_level_and_then_by_weight() -> None:
+    first = pair_of(
+        row("kernel", "time", SLOWER, 1, 900, "k"),
+        row("layer", "time", SLOWER, 10, 13, "small"),
+        row("step", "throughput", SLOWER, 1, 5000),
+        row("step", "time", FASTER, 9, 1, "quick"),
+    )
+    second = pair_of(
+        row("layer", "time", SLOWER, 10, 17, "large"),
+        row("step", "memory", "larger", 1, 2, "peak"),
+        row("layer", "time", NEW, None, 4, "new"),
+        row("layer", "time", "gone", 40, None, "gone"),
+    )
+    found = comparison(first, second)
+    assert [(pair is second, one.name) for pair, one in found.regressions] == [
+        (True, "peak"),
+        (True, "large"),
+        (False, "small"),
+        (False, "k"),
+    ]
+    assert [one.name for _, one in found.improvements] == ["quick"]
+    assert [(one.name, one.weight) for _, one in found.news] == [("gone", 40), ("new", 4)]
+    assert found.judged == 4, "times alone, and neither what is new nor what is gone"
+
+
+def test_a_pair_is_blocked_by_what_blocks_and_not_by_what_is_said() -> None:
+    said = Difference("host", "x", "y", False, "said only")
+    stops = replace(said, fact="torch", a="2.8", b="2.9", blocks=True)
+    blocked, free = pair_of(differences=(said, stops)), pair_of(differences=(said,))
+    assert (blocked.blocked, free.blocked) == ((stops,), ())
+    assert stops.sentence == "torch: 2.8 in A, 2.9 in B"
+    assert comparison(blocked, free).not_comparable == (blocked,)
+    assert comparison(blocked, free, forced=True).not_comparable == ()
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "said"), [(64, 64, "64"), (64, 32, "64 / 32"), (None, 32, "32"), (None, None, "")]
+)
+def test_a_batch_size_is_said_once_where_both_have_it(
+    a: int | None, b: int | None, said: str
+) -> None:
+    assert pair_of(batch=(a, b)).batch == said

@@ -1,0 +1,302 @@
+"""One quantity of A against B: every figure of a row, and each verdict exactly at its boundary.
+Worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from perfctl.orchestrator.compare.pairing import (
+    DIFFERS,
+    EQUAL,
+    FASTER,
+    GONE,
+    LARGER,
+    NEW,
+    NOT_JUDGED,
+    NOT_SHOWN,
+    SLOWER,
+    SMALLER,
+    WITHIN,
+    Key,
+    Observed,
+    Row,
+)
+from perfctl.orchestrator.compare.rows import judged, name, rows
+
+CONV = Key("layer", "time", "", "conv2", "forward")
+STEP = Key("step", "time", "step")
+FLOPS = Key("step", "flops", "counted FLOPs")
+PEAK = Key("step", "memory", "peak allocated")
+
+
+def seen(
+    *values: float, basis: str = "the clock", note: str | None = None, trusted: bool = True
+) -> Observed:
+    return Observed(values, basis, trusted, note=note)
+
+
+def row_of(key: Key, a: list[Observed | None], b: list[Observed | None]) -> Row:
+    """The row of one quantity; None is a run that does not have it."""
+    (row,) = rows(
+        [{key: one} if one else {} for one in a], [{key: one} if one else {} for one in b]
+    )
+    return row
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (STEP, "step"),
+        (PEAK, "peak allocated"),
+        (CONV, "conv2 forward"),
+        (Key("layer", "time", "", "not attributed"), "not attributed"),
+        (Key("layer", "time", "", "", "optimizer"), "optimizer"),
+        (Key("layer", "time", "", "fc", "optimizer"), "fc optimizer"),
+        (Key("layer", "time", "", "", "forward"), "outside of layers forward"),
+        (Key("kernel", "time", "", "", "optimizer", "adam"), "optimizer: adam"),
+        (Key("kernel", "time", "", "conv2", "forward", "sgemm"), "conv2 forward: sgemm"),
+    ],
+)
+def test_a_row_is_called_by_its_place(key: Key, said: str) -> None:
+    assert name(key) == said
+
+
+def test_rows_stand_in_the_order_in_which_they_are_first_seen_a_before_b() -> None:
+    first, second, third = (Key("layer", "time", "", layer, "forward") for layer in ("c", "a", "b"))
+    found = rows([{second: seen(1)}, {first: seen(1)}], [{third: seen(1), second: seen(1)}])
+    assert [row.key.layer for row in found] == ["a", "c", "b"]
+
+
+def test_a_number_is_the_median_over_runs_of_each_runs_median_over_steps() -> None:
+    runs = [
+        Observed((1.0, 4.0, 100.0), "x", grids=("8x1x1", "4x1x1"), launches=2.0),
+        Observed((10.0, 20.0), "x", grids=("4x1x1", "2x1x1"), launches=5.0),
+        Observed((7.0,), "x"),
+    ]
+    a = row_of(CONV, [*runs, None], [seen(14.0, basis="y")]).a
+    assert a is not None
+    assert (a.median, a.low, a.high) == (7.0, 4.0, 15.0)  # of the medians 4, 15 and 7
+    assert (a.runs, a.of_runs, a.steps) == (3, 4, 6)
+    assert (a.grids, a.launches) == (("8x1x1", "4x1x1", "2x1x1"), 3.5)
+    logs = [math.log(value) for value in (4, 15, 7)]
+    middle = sum(logs) / 3
+    spread = math.sqrt(sum((one - middle) ** 2 for one in logs) / 2 / 3)
+    reach = 0.95 * math.sqrt(2 / (1 - 0.95**2)) * spread  # Student's t of 2 degrees of freedom
+    assert a.interval == pytest.approx((math.exp(middle - reach), math.exp(middle + reach)))
+
+
+def test_the_change_is_b_over_a_less_one_and_unknown_from_0() -> None:
+    row = row_of(CONV, [seen(4.0)], [seen(5.0)])
+    assert (row.change, row.basis) == (0.25, "the clock")
+    assert row.a is not None and row.b is not None
+    assert (row.a.interval, row.b.launches, row.weight) == (None, None, 1.0)
+    back = row_of(CONV, [seen(5.0)], [seen(4.0)])
+    assert (back.change, back.weight) == (pytest.approx(-0.2), 1.0)
+    assert row_of(CONV, [seen(0.0)], [seen(5.0)]).change is None
+    assert row_of(CONV, [seen(5.0)], [seen(0.0)]).change == -1.0
+
+
+@pytest.mark.parametrize(
+    ("key", "a", "b", "verdict", "why"),
+    [
+        (STEP, 1, 0, NOT_JUDGED, "B did not record it"),
+        (STEP, 0, 1, NOT_JUDGED, "A did not record it"),
+        (CONV, 1, 0, GONE, "in the run of A, not in the run of B"),
+        (CONV, 0, 1, NEW, "in the run of B, not in the run of A"),
+        (CONV, 2, 0, GONE, "in 1 of 2 runs of A, not in the run of B"),
+        (CONV, 0, 2, NEW, "in 1 of 2 runs of B, not in the run of A"),
+    ],
+)
+def test_what_one_side_has_alone_is_new_or_gone_and_a_step_is_not_recorded(
+    key: Key, a: int, b: int, verdict: str, why: str
+) -> None:
+    sides = [[seen(3.0), None][:count] if count else [None] for count in (a, b)]
+    row = row_of(key, sides[0], sides[1])
+    assert (row.verdict, row.why, row.weight, row.change) == (verdict, why, 3.0, None)
+
+
+def test_what_several_runs_of_the_other_side_lack_says_how_many_they_are() -> None:
+    row = row_of(CONV, [None, None], [seen(3.0)])
+    assert row.why == "in the run of B, in none of 2 runs of A"
+    assert row_of(CONV, [seen(3.0)], [None, None]).why == "in the run of A, in none of 2 runs of B"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict", "why"),
+    [
+        ([seen(8)], [seen(8)], EQUAL, "the same count in every run"),
+        (
+            [seen(8, note="estimated: x")],
+            [seen(8, note="estimated: x")],
+            EQUAL,
+            "the same count; estimated: x",
+        ),
+        ([seen(8)], [seen(8, note="estimated: x")], EQUAL, "the same count; estimated: x"),
+        (
+            [seen(8, note="a lower bound: y")] * 2,
+            [seen(8, note="a lower bound: y")],
+            EQUAL,
+            "the same count; a lower bound: y",
+        ),
+        ([seen(8)], [seen(8, note="a lower bound: y")], NOT_JUDGED, "a lower bound: y"),
+        (
+            [seen(8, note="a lower bound: y")],
+            [seen(9, note="a lower bound: y")],
+            NOT_JUDGED,
+            "a lower bound: y",
+        ),
+        (
+            [seen(8, note="estimated: x")],
+            [seen(9, note="a lower bound: y")],
+            NOT_JUDGED,
+            "a lower bound: y; estimated: x",
+        ),
+        ([seen(8)], [seen(9)], DIFFERS, "counts are exact, so this is another computation"),
+        ([seen(8)] * 2, [seen(7)] * 2, DIFFERS, "counts are exact, so this is another computation"),
+        (
+            [seen(8)],
+            [seen(9, note="estimated: x")],
+            DIFFERS,
+            "counts are exact, so this is another computation; estimated: x",
+        ),
+        (
+            [seen(8), seen(9)],
+            [seen(8)],
+            NOT_JUDGED,
+            "the count is not the same in all repeats of one side",
+        ),
+        (
+            [seen(8)],
+            [seen(8), seen(9)],
+            NOT_JUDGED,
+            "the count is not the same in all repeats of one side",
+        ),
+        (
+            [seen(8), seen(9)],
+            [seen(8), seen(9)],
+            NOT_JUDGED,
+            "the count is not the same in all repeats of one side",
+        ),
+    ],
+)
+def test_counts_are_equal_or_differ_or_nothing_is_said_of_them(
+    a: list[Observed | None], b: list[Observed | None], verdict: str, why: str
+) -> None:
+    row = row_of(FLOPS, a, b)
+    assert (row.verdict, row.why, row.p) == (verdict, why, None)
+
+
+UNKNOWN = "whether another run needs the same is unknown; run 2 or more repeats"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "verdict", "p", "why"),
+    [
+        ([5.0], [5.0], EQUAL, None, "the same in every run"),
+        ([5.0, 5.0], [5.0], EQUAL, None, "the same in every run"),
+        ([5.0], [6.0], NOT_JUDGED, None, f"one run each: {UNKNOWN}"),
+        ([5.0, 5.0], [6.0], NOT_JUDGED, None, f"B is one run: {UNKNOWN}"),
+        ([5.0], [6.0, 6.0, 6.0], NOT_JUDGED, None, f"A is one run: {UNKNOWN}"),
+        (
+            [5.0, 5.0],
+            [6.0, 6.0, 6.0],
+            NOT_JUDGED,
+            0.0,
+            "the same in all 2 runs of A and in all 3 of B",
+        ),
+        ([0.0, 0.0], [6.0, 6.0], NOT_JUDGED, None, "so the change is undefined"),
+    ],
+)
+def test_memory_that_repeats_itself_is_exact_from_two_runs_on(
+    a: list[float], b: list[float], verdict: str, p: float | None, why: str
+) -> None:
+    row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
+    assert (row.verdict, row.p, row.adjusted) == (verdict, p, p)
+    assert row.why.endswith(why)
+
+
+def test_memory_with_a_spread_is_judged_like_a_time() -> None:
+    for a, b in (((5.0, 5.1), (5.0, 5.0)), ((5.0, 5.0), (5.0, 5.1))):
+        row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
+        assert (row.why, row.adjusted) == ("2 and 2 runs", None)
+        assert (
+            row.p is not None and row.interval is not None and row.interval[0] < 0 < row.interval[1]
+        )
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "why"),
+    [
+        ([seen(1.0)], [seen(2.0, basis="another")], "not the same clock: the clock / another"),
+        ([seen(1.0, trusted=False)], [seen(2.0)], "the clock; times come from nsys or torch"),
+        ([seen(1.0)], [seen(2.0, trusted=False)], "the clock; times come from nsys or torch"),
+        (
+            [seen(1.0), None],
+            [seen(2.0)] * 2,
+            "in 1 of 2 runs of A and 2 of 2 runs of B: not in every repeat",
+        ),
+        (
+            [seen(1.0)] * 2,
+            [None, None, seen(2.0)],
+            "in 2 of 2 runs of A and 1 of 3 runs of B: not in every repeat",
+        ),
+        (
+            [seen(1.0)] * 2,
+            [seen(2.0)] * 2,
+            "every repeat gave the same figure, so there is no spread",
+        ),
+    ],
+)
+def test_a_time_that_cannot_be_judged_says_why(
+    a: list[Observed | None], b: list[Observed | None], why: str
+) -> None:
+    row = row_of(CONV, a, b)
+    assert (row.verdict, row.why, row.p, row.interval) == (NOT_JUDGED, why, None, None)
+
+
+def test_a_time_with_a_spread_has_its_chance_and_the_interval_of_its_change() -> None:
+    """Three runs with logarithms 0, 0.1 and 0.2 against one of 0.5: t = 0.4 / sqrt(0.01 / 3 +
+    0.01) = 2 sqrt 3."""
+    row = row_of(CONV, [seen(1.0), seen(math.exp(0.1)), seen(math.exp(0.2))], [seen(math.exp(0.5))])
+    assert row.p == pytest.approx(1 - math.sqrt(6 / 7))
+    reach = 0.95 * math.sqrt(2 / (1 - 0.95**2)) * math.sqrt(0.04 / 3)
+    assert row.interval == pytest.approx((math.exp(0.4 - reach) - 1, math.exp(0.4 + reach) - 1))
+    assert row.change == pytest.approx(math.exp(0.4) - 1)
+    assert (row.adjusted, row.verdict) == (None, NOT_JUDGED), (
+        "rows of a level are judged together, later"
+    )
+
+
+PLAIN = row_of(CONV, [seen(1.0)], [seen(2.0)])
+
+
+@pytest.mark.parametrize(
+    ("change", "around", "adjusted", "verdict"),
+    [
+        (0.3, (0.2, 0.4), 0.0, SLOWER),
+        (-0.3, (-0.4, -0.2), 0.0, FASTER),
+        (0.3, (0.2, 0.4), 0.0499, SLOWER),
+        (0.3, (0.2, 0.4), 0.05, NOT_SHOWN),
+        (0.25, (0.2, 0.4), 0.0, WITHIN),  # exactly the gate is not more than the gate
+        (-0.25, (-0.4, -0.2), 0.0, WITHIN),
+        (0.2501, (0.2, 0.4), 0.0, SLOWER),
+        (-0.2501, (-0.4, -0.2), 0.0, FASTER),
+        (0.3, (-0.5, 0.4), 0.0, NOT_SHOWN),  # the means moved the other way than the medians
+        (0.3, (-0.4, 0.5), 0.0, SLOWER),
+        (-0.3, (-0.4, 0.5), 0.0, NOT_SHOWN),
+        (-0.3, (-0.5, 0.4), 0.0, FASTER),
+        (0.3, None, 0.0, SLOWER),
+        (-0.3, None, 0.0, FASTER),
+    ],
+)
+def test_a_change_counts_when_it_is_no_chance_and_larger_than_the_gate(
+    change: float, around: tuple[float, float] | None, adjusted: float, verdict: str
+) -> None:
+    row = replace(PLAIN, change=change, interval=around)
+    found = judged(row, adjusted, gate=0.25, alpha=0.05)
+    assert (found.verdict, found.adjusted) == (verdict, adjusted)
+    held = judged(replace(row, key=PEAK), adjusted, gate=0.25, alpha=0.05)
+    assert held.verdict == {SLOWER: LARGER, FASTER: SMALLER}.get(verdict, verdict)

@@ -1,0 +1,366 @@
+"""Speed-ups from made-up times whose answer is known, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.compare.speedup import (
+    Arm,
+    Gain,
+    GainLine,
+    epochs,
+    gain,
+    if_only,
+    reached,
+    speedup,
+)
+from perfctl.orchestrator.statistics import t_quantile
+from perfctl.records.report import Kernel, Step, Summary
+from perfctl.records.run import Run
+
+WOBBLE = (1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.08, 0.92, 1.0, 1.03, 0.97)
+
+
+def steps(base: int, *phases: tuple[str, int]) -> tuple[Step, ...]:
+    rows = []
+    for number, factor in enumerate(WOBBLE):
+        rows.append(Step(number, "step", 0, round(base * factor)))
+        rows += [Step(number, name, 0, round(took * factor)) for name, took in phases]
+    return tuple(rows)
+
+
+def course(*rows: tuple[int, float, float]) -> tuple[Step, ...]:
+    """(ns, test loss, accuracy) of each epoch."""
+    found = []
+    for number, (spent, loss, accuracy) in enumerate(rows):
+        found += [
+            Step(number, "epoch", 0, spent, loss, accuracy),
+            Step(number, "test", 0, 7, loss, accuracy),
+        ]
+    return tuple(found)
+
+
+def arms(synthetic: ModuleType, first: dict[str, Any], second: dict[str, Any]) -> tuple[Arm, Arm]:
+    said = {"seed": "0", "option:data": "synthetic"}
+    makes = [{"environment": said, **changes} for changes in (first, second)]
+    return Arm("cpu", (synthetic.make_run(1, **makes[0]),)), Arm(
+        "other", (synthetic.make_run(2, **makes[1]),)
+    )
+
+
+def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval(synthetic: ModuleType) -> None:
+    found = speedup(
+        arms(
+            synthetic,
+            {"steps": steps(9000, ("forward", 6000))},
+            {"steps": steps(3000, ("forward", 1000))},
+        )
+    )
+    lines = {(line.level, line.name): line for line in found.against[0].lines}
+    for key, expected in ((("step", "step"), 3.0), (("phase", "forward"), 6.0)):
+        line = lines[key]
+        assert line.gain is not None
+        assert line.gain.value == pytest.approx(expected, rel=1e-3)
+        assert line.gain.low < expected < line.gain.high
+
+
+def test_the_interval_of_epochs_is_students_on_logarithms() -> None:
+    a, b = (10.0, 11.0, 12.0), (4.0, 4.2)
+    found = gain("epoch", [a], [b])
+    assert isinstance(found, Gain)
+    logs = [[math.log(value) for value in side] for side in (a, b)]
+    means = [sum(side) / len(side) for side in logs]
+    parts = [
+        sum((x - mean) ** 2 for x in side) / (len(side) - 1) / len(side)
+        for side, mean in zip(logs, means, strict=True)
+    ]
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (len(side) - 1) for part, side in zip(parts, logs, strict=True)
+    )
+    reach = t_quantile(0.95, freedom) * math.sqrt(sum(parts))
+    assert found.value == pytest.approx(math.exp(means[0] - means[1]))
+    assert (found.low, found.high) == pytest.approx(
+        (math.exp(means[0] - means[1] - reach), math.exp(means[0] - means[1] + reach))
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("batch", {"batch_size": 32}),
+        ("precision", {"precision": "bf16"}),
+        ("seed", {"environment": {"seed": "1", "option:data": "synthetic"}}),
+        ("data", {"environment": {"seed": "0", "option:data": "mnist"}}),
+        ("variant", {"variant": "conv2=32,128,5,1"}),
+        (
+            "samples",
+            {"environment": {"seed": "0", "option:data": "synthetic", "option:samples": "9"}},
+        ),
+        (
+            "compile",
+            {"environment": {"seed": "0", "option:data": "synthetic", "option:compile": "True"}},
+        ),
+    ],
+)
+def test_other_work_is_refused_unless_asked_for(
+    synthetic: ModuleType, name: str, change: dict[str, Any]
+) -> None:
+    two = arms(synthetic, {"steps": steps(9000)}, {"steps": steps(3000), **change})
+    against = speedup(two).against[0]
+    assert against.lines == ()
+    assert len(against.refused) == 1
+    assert against.refused[0].startswith(f"{name} differs: cpu has")
+    allowed = speedup(two, allowed=[name]).against[0]
+    assert allowed.refused == ()
+    assert allowed.lines
+    assert [one.fact for one in allowed.differences] == [name], "what was allowed is still said"
+
+
+def test_another_device_is_what_it_is_about_and_does_not_refuse(synthetic: ModuleType) -> None:
+    two = arms(synthetic, {"steps": steps(9000)}, {"steps": steps(3000), "device": synthetic.V100})
+    assert speedup(two).against[0].refused == ()
+
+
+def test_an_arm_that_failed_is_named_and_the_others_go_on(synthetic: ModuleType) -> None:
+    first, second = arms(synthetic, {"steps": steps(9)}, {"steps": steps(3)})
+    broken = Arm("cuda", (synthetic.make_run(3, status="failed", reason="no GPU"),))
+    found = speedup([first, broken, second])
+    assert found.failed == (("cuda", "no GPU"),)
+    assert [one.label for one in found.against] == ["other"]
+    with pytest.raises(ValueError, match="cuda: no GPU"):
+        speedup([first, broken])
+
+
+def test_epochs_carry_dice_and_the_time_gone_by(synthetic: ModuleType) -> None:
+    dice = (Summary("dice:epoch:1", 0.5, "ratio"),)
+    run: Run = synthetic.make_run(steps=course((5, 0.9, 0.1), (6, 0.8, 0.2)), summaries=dice)
+    assert [(one.ns, one.reached_ns, one.test_loss, one.dice) for one in epochs(run)] == [
+        (5, 5, 0.9, None),
+        (6, 11, 0.8, 0.5),
+    ]
+
+
+def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses(
+    synthetic: ModuleType,
+) -> None:
+    silent = {"steps": steps(9000), "environment": {"option:data": "synthetic"}}
+    found = speedup(arms(synthetic, silent, {**silent, "steps": steps(3000)})).against[0]
+    assert found.refused == ()
+    assert [(one.fact, one.a, one.b) for one in found.differences] == [
+        ("seed", "not recorded", "not recorded")
+    ]
+    half = speedup(arms(synthetic, silent, {"steps": steps(3000)})).against[0]
+    assert half.refused == ("seed differs: cpu has not recorded, other has 0",)
+
+
+def layer_line(
+    name: str, base: float | None, faster: Gain | None, level: str = "layer"
+) -> GainLine:
+    return GainLine(level, name, base, base, faster, None if faster else "why not")
+
+
+def test_one_layer_alone_saves_no_more_than_its_part_of_the_step() -> None:
+    twice, ten = Gain(2.0, 1.0, 4.0, "five runs"), Gain(10.0, 5.0, 20.0, "five runs")
+    found = if_only(
+        [
+            layer_line("small", 20.0, ten),
+            layer_line("step", 100.0, twice, "step"),
+            layer_line("half", 50.0, twice),
+            layer_line("forward", 60.0, twice, "phase"),
+            layer_line("unknown", 30.0, None),
+            layer_line("new", None, twice),
+            layer_line("nothing", 0.0, twice),
+            layer_line("all of it", 100.0, twice),
+        ]
+    )
+    assert [(one.layer, one.share, one.limit) for one in found] == [
+        ("half", 0.5, 2.0),
+        ("small", 0.2, 1.25),
+    ]
+    # T / (T - t + t / s): 100 / 75, with s from 1 to 4 from 100 / 100 to 100 / 62.5.
+    assert astuple(found[0].gain) == (
+        pytest.approx(100 / 75),
+        1.0,
+        pytest.approx(100 / 62.5),
+        "five runs",
+    )
+    assert astuple(found[1].gain)[:3] == pytest.approx((100 / 82, 100 / 84, 100 / 81))
+    assert if_only([layer_line("half", 50.0, twice)]) == ()
+    assert if_only([layer_line("step", 0.0, None, "step"), layer_line("half", 50.0, twice)]) == ()
+
+
+@pytest.mark.parametrize(
+    ("level", "a", "b", "why"),
+    [
+        ("layer", [], [[1.0]], "on one side only"),
+        ("layer", [[1.0]], [], "on one side only"),
+        (
+            "epoch",
+            [[5.0, 6.0]],
+            [[3.0]],
+            "one epoch has no spread; run 2 or more epochs, or 5 repeats",
+        ),
+        (
+            "epoch",
+            [[5.0]],
+            [[3.0, 4.0]],
+            "one epoch has no spread; run 2 or more epochs, or 5 repeats",
+        ),
+        ("step", [[5.0, 6.0]], [[3.0, 4.0]], "one run each of 2 steps"),
+        ("epoch", [[5.0, 5.0]], [[3.0, 3.0]], "every repeat gave the same figure"),
+    ],
+)
+def test_what_has_no_spread_has_no_gain_but_the_reason(
+    level: str, a: list[list[float]], b: list[list[float]], why: str
+) -> None:
+    found = gain(level, a, b)
+    assert isinstance(found, str)
+    assert found.startswith(why)
+
+
+def test_epochs_count_one_by_one_in_one_run_each_and_by_run_in_several() -> None:
+    single = gain("epoch", [[10.0, 11.0]], [[4.0, 5.0, 6.0]])
+    assert not isinstance(single, str)
+    assert single.basis == "2 and 3 epochs of one run each, without the spread between runs"
+    several = gain("epoch", [[10.0, 11.0], [12.0, 13.0]], [[4.0, 5.0, 6.0], [5.0, 6.0, 7.0]])
+    assert not isinstance(several, str)
+    assert several.basis == "2 and 2 runs"
+    assert several.value == pytest.approx(math.sqrt(10.5 * 12.5) / math.sqrt(5 * 6)), (
+        "of the medians of each run"
+    )
+    against_several = gain("epoch", [[10.0, 11.0]], [[4.0], [4.1]])
+    assert not isinstance(against_several, str)
+    assert against_several.basis.startswith("1 and 2 runs; A is one run")
+
+
+def test_each_part_of_the_step_has_a_line_with_both_medians(synthetic: ModuleType) -> None:
+    first = {
+        "steps": steps(9000, ("forward", 6000), ("test", 5))
+        + course((100, 1, 0), (300, 1, 0), (900, 1, 0))
+    }
+    second = {"steps": steps(3000, ("forward", 1000), ("optimizer", 500))}
+    found = speedup(arms(synthetic, first, second)).against[0].lines
+    assert [(line.level, line.name, line.base_ns, line.ns) for line in found] == [
+        ("epoch", "epoch", 300, None),
+        ("step", "step", 9000, 3000),
+        ("phase", "forward", 6000, 1000),
+        ("phase", "optimizer", None, 500),
+    ]
+    assert [line.reason for line in found] == ["on one side only", None, None, "on one side only"]
+
+
+def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_left_out(
+    synthetic: ModuleType,
+) -> None:
+    def kernels(clock: int) -> list[Kernel]:
+        each = (
+            ("fc", "forward", 100),
+            ("fc", "grad_input", 300),
+            ("fc", "grad_weight", 500),
+            ("stem", "forward", 10),
+            (None, None, 7),
+        )
+        return [
+            Kernel(
+                0,
+                "k",
+                layer=layer,
+                direction=direction,
+                step=number,
+                duration_ns=round(clock * took * factor),
+            )
+            for number, factor in enumerate(WOBBLE)
+            for layer, direction, took in each
+        ]
+
+    made = [
+        {"kernels": kernels(clock), "profiler": "nsys", "device": synthetic.V100}
+        for clock in (4, 1)
+    ]
+    found = speedup(arms(synthetic, made[0], made[1])).against[0].lines
+    assert [(line.level, line.name, line.base_ns, line.ns) for line in found] == [
+        ("layer", "fc forward", 400, 100),
+        ("layer", "fc backward", 3200, 800),
+        ("layer", "stem forward", 40, 10),
+    ]
+    assert [line.gain.value for line in found if line.gain] == pytest.approx([4, 4, 4], rel=0.02)
+
+
+def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts(
+    synthetic: ModuleType,
+) -> None:
+    first = course((100, 0.5, 0.9), (100, 0.4, 0.8), (100, 0.4, 0.7))
+    second = course((10, 0.9, 0.1), (10, 0.4, 0.9), (10, 0.2, 0.95))
+    study = speedup(arms(synthetic, {"steps": first}, {"steps": second}))
+    assert [astuple(one) for one in study.reached] == [
+        ("test loss", 0.4, {"cpu": 200, "other": 20}),
+        ("accuracy", 0.9, {"cpu": 100, "other": 20}),
+    ]
+    assert (study.workload, study.batch, study.base) == ("mnist_cnn", 64, "cpu")
+    assert reached(()) == ()
+    partly = speedup(arms(synthetic, {"steps": first}, {"steps": steps(9)}))
+    assert partly.reached == (), "one arm has no course at all"
+
+
+def test_dice_is_reached_from_below(synthetic: ModuleType) -> None:
+    def of(*values: float) -> dict[str, Any]:
+        rows = tuple(Step(number, "epoch", 0, 10) for number in range(len(values)))
+        named = tuple(
+            Summary(f"dice:epoch:{number}", value, "ratio") for number, value in enumerate(values)
+        )
+        return {"steps": rows, "summaries": named}
+
+    found = speedup(arms(synthetic, of(0.2, 0.6, 0.7), of(0.5, 0.55))).reached
+    assert [astuple(one) for one in found] == [("Dice", 0.55, {"cpu": 20, "other": 20})]
+
+
+def test_arms_without_a_whole_run_say_why_and_two_are_needed(synthetic: ModuleType) -> None:
+    first, second = arms(synthetic, {"steps": steps(9)}, {"steps": steps(3)})
+    with pytest.raises(ValueError, match=r"^one arm alone$"):
+        speedup([first])
+    silent = Arm("gpu", (synthetic.make_run(3, status="failed"),))
+    with pytest.raises(ValueError, match=r"^gpu: it has no run; none: it has no run$"):
+        speedup([first, silent, Arm("none", ())])
+    broken = [synthetic.make_run(4, status=status, reason="no") for status in ("failed", "partial")]
+    mixed = Arm("other", (*broken, *second.runs))
+    study = speedup([first, mixed])
+    assert study.failed == ()
+    assert [one.runs for one in study.arms] == [1, 1], "a failed run is in no figure"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "refused"),
+    [
+        (None, "compile=True", 0),
+        ("a=1 b=2", "a=1 compile=True b=2", 0),
+        ("a=1", "a=1 compiled=True", 1),
+        ("a=1", "b=1", 1),
+    ],
+)
+def test_being_compiled_is_no_other_variant(
+    first: str | None, second: str, refused: int, synthetic: ModuleType
+) -> None:
+    two = arms(
+        synthetic,
+        {"steps": steps(9000), "variant": first},
+        {"steps": steps(3000), "variant": second},
+    )
+    assert (
+        len(speedup(two).against[0].refused)
+        == len(speedup(two[::-1]).against[0].refused)
+        == refused
+    )
+
+
+def test_what_ncu_stretches_is_in_no_line(synthetic: ModuleType) -> None:
+    kernels = [
+        Kernel(0, "k", layer="fc", direction="forward", step=number, duration_ns=9)
+        for number in range(12)
+    ]
+    made = {"kernels": kernels, "steps": steps(9000), "profiler": "ncu", "device": synthetic.V100}
+    assert speedup(arms(synthetic, made, made)).against[0].lines == ()

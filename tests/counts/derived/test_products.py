@@ -1,0 +1,245 @@
+"""What library kernels execute follows from name, grid and shape: values worked out from
+the dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+
+import pytest
+
+from perfctl.orchestrator.counts.derived.records import AttentionShape, Derived, Launch, Work
+from perfctl.orchestrator.counts.derived.rules import derive, error_of
+from perfctl.orchestrator.counts.kernels.grids import GemmShape
+
+
+def gemm(
+    name: str, m: int, n: int, k: int, grid: tuple[int, int, int] | None = None, **more: object
+) -> Derived | None:
+    return derive(
+        Launch(name, grid, scale=more.pop("scale", None)), Work(GemmShape(m, n, k), **more)
+    )  # type: ignore[arg-type]
+
+
+def test_an_sgemm_fills_tiles_and_steps_of_eight() -> None:
+    found = gemm("ampere_sgemm_128x64_tn", 100, 200, 36)
+    assert found is not None
+    values = (2 * 128) * (2 * 64)  # ceil(200 / 128) tiles of 128 outputs, ceil(100 / 64) of 64 rows
+    assert (found.ffma, found.fmul, found.fadd) == (values * 40, values, 0)
+    assert found.fp32 == 2 * values * 40 + values
+
+
+def test_a_bias_that_the_product_adds_is_a_multiply_add_for_each_value_of_its_tiles() -> None:
+    with_bias, without = (
+        gemm("ampere_sgemm_64x64_tn", 64, 64, 64, onto=onto) for onto in (True, False)
+    )
+    assert with_bias is not None and without is not None
+    assert with_bias.ffma == (without.ffma or 0) + 64 * 64
+
+
+SPLIT = Launch("ampere_sgemm_32x128_tn", (2, 8, 15))
+"""983 x 49, a sum of 1,024 in 15 parts: 2 x 8 tiles of 32 x 128."""
+
+
+def test_the_grid_says_how_often_a_sum_is_split_and_the_shorter_last_part_is_padded_by_itself() -> (
+    None
+):
+    found = derive(replace(SPLIT, reduced=False), Work(GemmShape(983, 49, 1024)))
+    assert found is not None
+    part, last = 69, 1024 - 14 * 69
+    deep = 14 * ceil(part / 8) * 8 + ceil(last / 8) * 8
+    assert found.ffma == 64 * 1024 * (deep + 14)  # 14 further parts are added to what is there
+    assert found.fmul == 64 * 1024 * 15
+
+
+@pytest.mark.parametrize(
+    ("reduced", "rows", "added"),
+    [
+        (True, 983, 0),  # a splitKreduce follows: it adds up the parts, and the bias
+        (False, 983, 14 + 1),
+        (None, 983, 0),  # 15 x 983 x 49 values fit into 4 MiB
+        (None, 1004 * 2, 14 + 1),  # 15 x 2,008 x 49 do not
+    ],
+)
+def test_parts_that_wait_in_a_workspace_are_not_added_by_the_product(
+    reduced: bool | None, rows: int, added: int
+) -> None:
+    grid = (2, ceil(rows / 128), 15)
+    found = derive(
+        replace(SPLIT, grid=grid, reduced=reduced), Work(GemmShape(rows, 49, 1024), onto=True)
+    )
+    assert found is not None
+    values, deep = 64 * ceil(rows / 128) * 128, 14 * 72 + 64
+    assert found.ffma == values * (deep + added)
+
+
+@pytest.mark.parametrize(
+    ("flags", "more"), [("true, false, false", 0), ("(bool)1, (bool)1, (bool)0", 1)]
+)
+def test_a_reduction_adds_every_part_of_an_output_and_scales_it_once(flags: str, more: int) -> None:
+    name = (
+        "void splitKreduce_kernel<32, 16, int, float, float, float, float, "
+        f"{flags}>(cublasSplitKParams<float>)"
+    )
+    product = Launch("ampere_sgemm_32x32_sliced1x4_tn", (8, 2, 4))
+    found = derive(Launch(name, (64, 1, 1), before=product), Work(GemmShape(40, 256, 256)))
+    assert found is not None and (found.ffma, found.fmul, found.fadd) == (
+        0,
+        40 * 256,
+        40 * 256 * (4 + more),
+    )
+    assert derive(Launch(name, (64, 1, 1)), Work(GemmShape(40, 256, 256))) is None, (
+        "how many parts is not known"
+    )
+    assert (
+        derive(Launch(name, (64, 1, 1), before=product), Work(GemmShape(80, 256, 256))) is None
+    ), "of another product"
+
+
+def test_thread_blocks_of_cutlass_may_lie_swizzled() -> None:
+    name = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nn_align1>(P)"
+    shape = GemmShape(300, 500, 100)
+    # 4 x 2 tiles; two and four rows of them beside each other
+    for grid in ((4, 2, 1), (8, 1, 1), (16, 1, 1)):
+        found = derive(Launch(name, grid), Work(shape))
+        assert found is not None and found.ffma == (4 * 128) * (2 * 256) * 104
+        assert found.fmul == (4 * 128) * (2 * 256)
+    assert derive(Launch(name, (7, 1, 1)), Work(shape)) is None
+
+
+def test_what_the_epilogue_of_an_xmma_kernel_does_is_not_known() -> None:
+    name = (
+        "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4"
+        "_alignc4_execute_kernel__5x_cublas"
+    )
+    found = gemm(name, 100, 200, 36)
+    assert found is not None and (found.ffma, found.fp32) == (128 * 256 * 40, None)
+    assert error_of([found.family]).endswith("not verified on silicon")
+
+
+def test_fmul_says_the_same_where_a_report_has_no_grid() -> None:
+    grid = gemm("ampere_sgemm_32x128_tn", 983, 49, 1024, (2, 8, 15))
+    assert gemm("ampere_sgemm_32x128_tn", 983, 49, 1024, scale=64 * 1024 * 15.0) == grid
+
+
+def test_slices_of_a_block_share_a_tile_and_are_added_up_at_the_end() -> None:
+    found = gemm("ampere_sgemm_32x32_sliced1x4_tn", 26, 1024, 512, (32, 1, 5))
+    assert found is not None
+    values, part = 32 * 1024, ceil(512 / 5)
+    assert found.ffma == values * 5 * ceil(part / 32) * 32
+    assert (found.fmul, found.fadd) == (values * 4 * 5, values * 3 * 5)
+
+
+def test_a_grid_of_another_shape_has_no_rule() -> None:
+    assert gemm("ampere_sgemm_128x64_tn", 100, 200, 36, (7, 7, 1)) is None
+    assert gemm("my_own_gemm", 100, 200, 36) is None
+
+
+def test_few_rows_are_filled_up_to_the_columns_of_gemm_sn() -> None:
+    found = gemm(
+        "void gemmSN_TN_kernel_64addr<float, 128, 16, 2, 4, 6, 7, false, X>(Y)",
+        11,
+        98,
+        1024,
+        onto=True,
+    )
+    assert found is not None
+    assert found.ffma == 12 * 98 * 1024 + 11 * 98
+    assert found.fmul == 11 * 104 * 1024 / 8  # outputs in steps of 8
+    assert found.fadd == 12 * 98 * (16 + 64) - 98
+
+
+def test_a_product_with_a_vector_is_not_padded() -> None:
+    name = (
+        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, "
+        "X>(Y)"
+    )
+    found = gemm(name, 1, 101, 4096)
+    assert found is not None
+    assert (found.ffma, found.fmul) == (101 * 4096, 104 * 4096 / 8)
+    assert found.fadd == 101 * (31 + 16 * (4096 // 512 - 1))
+
+
+def test_a_vector_s_sum_may_be_split_over_blocks() -> None:
+    name = (
+        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, "
+        "X>(Y)"
+    )
+    found = gemm(name, 1, 512, 8192, (512, 1, 4))
+    assert found is not None and found.fadd == 512 * 4 * (31 + 16 * (2048 // 512 - 1))
+
+
+def test_additions_of_a_dot_product_are_known_from_its_blocks_only() -> None:
+    found = gemm("void dot_kernel<float, 128, 0, X>(Y)", 1, 60, 512)
+    assert found is not None
+    assert (found.ffma, found.fadd, found.fp32) == (60 * 512, None, None)
+    with_grid = gemm("void dot_kernel<float, 128, 0, X>(Y)", 1, 60, 512, (7, 1, 60))
+    assert with_grid is not None and with_grid.fadd == 7 * 60 * 127
+
+
+def test_tensor_products_are_computed_in_whole_tiles() -> None:
+    found = gemm("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_tn", 100, 200, 100)
+    assert found is not None and found.math == "fp16"
+    assert found.tensor == 2 * 256 * 128 * 128
+    assert (found.ffma, found.fp32) == (None, None)
+
+
+def test_a_product_of_the_size_that_was_counted_on_a_v100() -> None:
+    """HMMA.884 steps counted there: 33,554,432,000 of 512 FLOPs, for 20,480 cubed."""
+    found = gemm(
+        "void cutlass::Kernel<cutlass_70_tensorop_s884gemm_f16_128x128_nn_align8>(T1::Params)",
+        20480,
+        20480,
+        20480,
+    )
+    assert found is not None and found.tensor == 33_554_432_000 * 512
+
+
+def test_no_rule_where_the_way_a_tile_lies_decides_and_no_grid_says_it() -> None:
+    assert (
+        gemm("ampere_fp16_s16816gemm_fp16_256x64_ldg8_f2f_stages_64x3_tn", 256, 256, 64) is not None
+    )
+    lying = gemm("ampere_fp16_s16816gemm_fp16_256x64_ldg8_f2f_stages_64x3_tn", 64, 300, 64)
+    assert lying is None
+
+
+FLASH = (
+    "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 64, 4, false, false, cutlass::half_t>, "
+    "false, {}>(P)"
+)
+
+
+def test_a_causal_mask_skips_tiles_above_the_diagonal_only() -> None:
+    both = [
+        derive(
+            Launch(FLASH.format(str(causal).lower())),
+            Work(AttentionShape(2, 8, 256, 256, 64, 64, causal)),
+        )
+        for causal in (False, True)
+    ]
+    tiles = [None if one is None else (one.tensor or 0) / (2 * 16 * 128 * 64 * 128) for one in both]
+    assert tiles == [2 * 4, 2 + 4]  # of 2 rows of 4 tiles, the first row needs keys up to 128
+
+
+def test_flash_backward_does_five_products_for_two() -> None:
+    name = (
+        "void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64, 64, 128, 8, "
+        "half_t>, false>(P)"
+    )
+    shape = AttentionShape(1, 4, 128, 128, 64, 64, backward=True)
+    found = derive(Launch(name), Work(shape))
+    assert found is not None and found.tensor == 2 * 4 * 128 * 128 * 64 * 5
+
+
+def test_a_swizzled_grid_says_how_the_tiles_of_a_tensor_product_lie() -> None:
+    """Seen on an H100: 788 x 768 in tiles of 128 x 64. 13 x 6 tiles fill a grid of 13 x 8; 7 x 12
+    fit into none of 104."""
+    name = (
+        "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8>"
+        "(int)"
+    )
+    found = gemm(name, 788, 768, 768, (104, 1, 1))
+    assert (
+        found is not None and found.tensor == 2 * ceil(788 / 64) * ceil(768 / 128) * 64 * 128 * 768
+    )
+    assert gemm(name, 788, 768, 768, (7 * 13 * 12 * 6, 1, 1)) is None  # fits both ways

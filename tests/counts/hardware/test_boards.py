@@ -1,0 +1,109 @@
+"""Which board a name means, and that every product has its data sheet."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfctl.orchestrator.counts.hardware.machines import BOARDS, choose, meant, nearest
+
+
+def test_every_product_has_memory_power_and_a_link_and_no_other_has() -> None:
+    for board in BOARDS:
+        assert 4 <= board.memory_gb <= 288
+        assert board.gpu.power_w is None or 60 <= board.gpu.power_w <= 1400
+        assert (board.gpu.link == "NVLink") == (
+            "SXM" in board.name or board.name in ("B200", "B300")
+        )
+        assert len(board.gpu.source) > 8, "every row names its data sheet"
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_the_name_of_a_board_means_this_board_alone(board: object) -> None:
+    assert meant(board.name) == (board,)  # type: ignore[attr-defined]
+    assert meant(board.name.lower().replace(" gb", "gb")) == (board,)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("said", "names"),
+    [
+        ("A100", {"A100 PCIe 40 GB", "A100 SXM4 40 GB", "A100 SXM4 80 GB", "A100 PCIe 80 GB"}),
+        ("a100-80gb", {"A100 SXM4 80 GB", "A100 PCIe 80 GB"}),
+        ("V100", {"V100 SXM2 16 GB", "V100 SXM2 32 GB", "V100 PCIe 16 GB", "V100 PCIe 32 GB"}),
+        ("Tesla V100-SXM2-32GB", {"V100 SXM2 32 GB"}),
+        ("NVIDIA A100-SXM4-40GB", {"A100 SXM4 40 GB"}),
+        ("H100 HGX (80GB)", {"H100 SXM5"}),
+        ("H100 80 GB", {"H100 PCIe", "H100 SXM5"}),
+        ("NVIDIA H800", {"H800 SXM5"}),
+        ("NVIDIA H800 PCIe", {"H800 PCIe"}),
+        ("NVIDIA GH200 480GB", {"GH200 480 GB"}),
+        ("rtx3090", {"RTX 3090"}),
+        ("3090", {"RTX 3090"}),
+        ("RTX 2070", {"RTX 2070"}),
+        ("2070 super", {"RTX 2070 Super"}),
+        ("A6000", {"RTX A6000"}),
+        ("NVIDIA A10G", {"A10G"}),
+        ("A10", {"A10"}),
+        ("L40", {"L40"}),
+        ("L40S", {"L40S"}),
+        ("RTX 3070 Ti", {"RTX 3070 Ti"}),
+        ("3070", {"RTX 3070"}),
+        ("RTX 3080 Ti", {"RTX 3080 Ti"}),
+        ("Quadro RTX 6000", {"Quadro RTX 6000"}),
+        ("NVIDIA RTX 6000 Ada Generation", {"RTX 6000 Ada"}),
+        ("RTX5000 16GB", {"Quadro RTX 5000"}),
+        (
+            "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+            {"RTX PRO 6000 Blackwell Workstation"},
+        ),
+        (
+            "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+            {"RTX PRO 6000 Blackwell Max-Q Workstation"},
+        ),
+        ("NVIDIA T1200 Laptop GPU", {"T1200 Laptop"}),
+        ("NVIDIA GH200 144G HBM3e", {"GH200 144 GB"}),
+        ("GH200", {"GH200 480 GB", "GH200 144 GB"}),
+        ("NVIDIA B300 SXM6 AC", {"B300"}),
+        ("MI210", {"MI210"}),
+        ("AMD Instinct MI250X", {"MI250X (one of two dies)"}),
+        ("AMD Instinct MI300X", {"MI300X"}),
+        ("MI50", {"MI50 16 GB", "MI50 32 GB"}),
+    ],
+)
+def test_short_names_and_the_drivers_names_find_their_boards(said: str, names: set[str]) -> None:
+    assert {board.name for board in meant(said)} == names
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "A11",
+        "RTX 3085",
+        "RTX PRO 6000 Blackwell Server Edition",
+        "A100 60GB",
+        "A100 MIG 1g.5gb",
+        "RTX 4090 Laptop GPU",
+        "Quadro RTX 6000 with Max-Q Design",
+        "",
+        "16GB",
+    ],
+)
+def test_names_of_other_products_mean_none(said: str) -> None:
+    assert meant(said) == ()
+
+
+def test_boards_whose_rates_differ_from_their_architecture_can_be_told_apart_in_a_set() -> None:
+    assert set(meant("RTX 2070")) & set(meant("rtx2070")) == set(meant("NVIDIA GeForce RTX 2070"))
+
+
+def test_of_several_the_server_form_with_the_least_memory_is_chosen() -> None:
+    assert choose(meant("A100")).name == "A100 SXM4 40 GB"
+    assert choose(meant("V100")).name == "V100 SXM2 16 GB"
+    assert choose(meant("H100")).name == "H100 SXM5"
+    assert choose(meant("V100 PCIe")).name == "V100 PCIe 16 GB"
+
+
+def test_the_nearest_names_are_offered_for_a_misspelt_one() -> None:
+    assert "A10" in nearest("A10H")
+    assert "RTX 3080 Ti" in nearest("RTX 3085 Ti")
+    assert nearest("T5") == ("T4",)
+    assert nearest("banana") == ()

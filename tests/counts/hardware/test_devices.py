@@ -1,0 +1,413 @@
+"""The table of devices against figures that others publish."""
+
+from __future__ import annotations
+
+import json
+import re
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.counts.hardware.machines import (
+    AMD,
+    ARCHITECTURES,
+    BOARDS,
+    GPUS,
+    Gpu,
+    architecture,
+    candidates,
+    find,
+    flops_per_second,
+    meant,
+)
+from perfctl.orchestrator.counts.hardware.peaks import peaks_of
+from perfctl.orchestrator.estimate.memory.trace import CAPABILITIES
+from perfctl.records.report import Device
+
+T = 1e12
+PUBLISHED: dict[str, dict[str, float]] = {
+    "Tesla P100-SXM2-16GB": {"fp32": 10.6, "fp64": 5.3, "fp16": 21.2},
+    "Tesla P100-PCIE-16GB": {"fp32": 9.3, "fp64": 4.7, "fp16": 18.7},
+    "Tesla P40": {"fp32": 11.76},
+    "NVIDIA GeForce GTX 1080 Ti": {"fp32": 11.34},
+    "Tesla V100-SXM2-32GB": {"fp32": 15.7, "fp64": 7.8, "tensor fp16": 125},
+    "Tesla V100-PCIE-16GB": {"fp32": 14, "fp64": 7, "tensor fp16": 112},
+    "Tesla V100S-PCIE-32GB": {"fp32": 16.4, "fp64": 8.2, "tensor fp16": 130},
+    "NVIDIA TITAN V": {"fp32": 14.9},
+    "Tesla T4": {"fp32": 8.1, "tensor fp16": 65, "tensor int8": 130},
+    "NVIDIA GeForce RTX 2080 Ti": {"fp32": 13.4, "tensor fp16": 53.8},
+    "NVIDIA TITAN RTX": {"fp32": 16.3, "tensor fp16": 130.5},
+    "NVIDIA A100-SXM4-80GB": {
+        "fp32": 19.5,
+        "fp64": 9.7,
+        "fp16": 78,
+        "tensor fp16": 312,
+        "tensor bf16": 312,
+        "tensor tf32": 156,
+        "tensor int8": 624,
+        "tensor fp64": 19.5,
+    },
+    "NVIDIA A30": {
+        "fp32": 10.3,
+        "fp64": 5.2,
+        "tensor fp16": 165,
+        "tensor tf32": 82,
+        "tensor int8": 330,
+    },
+    "NVIDIA A10": {"fp32": 31.2, "tensor fp16": 125, "tensor tf32": 62.5, "tensor int8": 250},
+    "NVIDIA A40": {"fp32": 37.4, "tensor fp16": 149.7, "tensor tf32": 74.8, "tensor int8": 299.3},
+    "NVIDIA RTX A6000": {"fp32": 38.7, "tensor fp16": 154.8, "tensor tf32": 77.4},
+    "NVIDIA GeForce RTX 3090": {
+        "fp32": 35.6,
+        "tensor fp16": 71,
+        "tensor tf32": 35.6,
+        "tensor int8": 284,
+    },
+    "NVIDIA L4": {"fp32": 30.3, "tensor fp16": 121, "tensor tf32": 60, "tensor fp8": 242.5},
+    "NVIDIA L40": {
+        "fp32": 90.5,
+        "tensor fp16": 181.05,
+        "tensor tf32": 90.5,
+        "tensor fp8": 362,
+        "tensor int8": 362,
+    },
+    "NVIDIA L40S": {"fp32": 91.6, "tensor fp16": 362.05, "tensor tf32": 183, "tensor fp8": 733},
+    "NVIDIA RTX 6000 Ada Generation": {"fp32": 91.1, "tensor fp8": 728.5},
+    "NVIDIA GeForce RTX 4090": {
+        "fp32": 82.6,
+        "tensor fp16": 165.2,
+        "tensor tf32": 82.6,
+        "tensor int8": 660.6,
+    },
+    "NVIDIA H100 PCIe": {"fp32": 51.2, "tensor fp16": 756, "tensor tf32": 378, "tensor fp8": 1513},
+    "NVIDIA H100 NVL": {"fp32": 60, "tensor fp16": 835.5, "tensor tf32": 417.5, "tensor fp8": 1671},
+    "NVIDIA H100 80GB HBM3": {
+        "fp32": 66.9,
+        "fp64": 33.5,
+        "tensor fp16": 989.4,
+        "tensor tf32": 494.7,
+        "tensor fp8": 1978.9,
+        "tensor fp64": 66.9,
+    },
+    "NVIDIA H800": {
+        "fp32": 67,
+        "fp64": 1.05,
+        "tensor tf32": 494.5,
+        "tensor bf16": 989.5,
+        "tensor fp8": 1979,
+        "tensor fp64": 1.05,
+    },
+    "NVIDIA H800 PCIe": {
+        "fp32": 51,
+        "fp64": 0.8,
+        "tensor tf32": 378,
+        "tensor bf16": 756.5,
+        "tensor fp8": 1513,
+    },
+    "NVIDIA H200": {"fp32": 67, "fp64": 34, "tensor bf16": 989.5, "tensor fp8": 1979},
+    "NVIDIA GH200 480GB": {"fp32": 67, "fp64": 34, "tensor fp16": 990},
+    "NVIDIA B200": {"fp32": 75, "tensor bf16": 2250, "tensor fp8": 4500},
+    "NVIDIA B300 SXM6 AC": {"tensor tf32": 1125, "tensor bf16": 2250, "tensor fp8": 4500},
+    "NVIDIA A10G": {"fp32": 35, "tensor tf32": 35, "tensor fp16": 70},
+    "NVIDIA A16": {"fp32": 4.5, "tensor tf32": 9, "tensor fp16": 17.9, "tensor int8": 35.9},
+    "NVIDIA RTX A4000": {"fp32": 19.2, "tensor fp16": 153.4 / 2},
+    "NVIDIA T1200 Laptop GPU": {"fp32": 3.66},
+    "Quadro RTX 6000": {"fp32": 16.3, "tensor fp16": 130.5},
+    "NVIDIA GeForce RTX 3070": {
+        "fp32": 20.3,
+        "tensor fp16": 40.6,
+        "tensor tf32": 20.3,
+        "tensor int8": 162.6,
+    },
+    "NVIDIA GeForce RTX 4080": {"fp32": 48.7, "tensor fp16": 97.5, "tensor int8": 389.9},
+    "NVIDIA GeForce RTX 5080": {"fp32": 56.3, "tensor fp16": 112.6},
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": {
+        "fp32": 126.0,
+        "tensor tf32": 251.9,
+        "tensor fp16": 503.8,
+        "tensor fp8": 1007.6,
+        "tensor int8": 1007.6,
+    },
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition": {"fp32": 110},
+    "NVIDIA GeForce RTX 5090": {
+        "fp32": 104.8,
+        "tensor fp16": 209.5,
+        "tensor fp8": 419,
+        "tensor int8": 838,
+    },
+    "AMD Instinct MI50": {"fp32": 13.3, "fp64": 6.6, "fp16": 26.5},
+    "AMD Instinct MI60": {"fp32": 14.7, "fp64": 7.4, "fp16": 29.5},
+    "AMD Instinct MI100": {
+        "fp32": 23.1,
+        "fp64": 11.5,
+        "tensor fp32": 46.1,
+        "tensor fp16": 184.6,
+        "tensor bf16": 92.3,
+        "tensor int8": 184.6,
+    },
+    "AMD Instinct MI210": {
+        "fp32": 22.6,
+        "fp64": 22.6,
+        "tensor fp64": 45.3,
+        "tensor fp32": 45.3,
+        "tensor fp16": 181,
+        "tensor bf16": 181,
+        "tensor int8": 181,
+    },
+    "AMD Instinct MI250": {
+        "fp32": 45.3 / 2,
+        "fp64": 45.3 / 2,
+        "tensor fp64": 90.5 / 2,
+        "tensor fp16": 362.1 / 2,
+    },
+    "AMD Instinct MI250X": {
+        "fp32": 47.9 / 2,
+        "fp64": 47.9 / 2,
+        "tensor fp32": 95.7 / 2,
+        "tensor bf16": 383 / 2,
+    },
+    "AMD Instinct MI300A": {
+        "fp32": 122.6,
+        "fp64": 61.3,
+        "tensor fp64": 122.6,
+        "tensor tf32": 490.3,
+        "tensor fp16": 980.6,
+    },
+    "AMD Instinct MI300X": {
+        "fp32": 163.4,
+        "fp64": 81.7,
+        "tensor fp64": 163.4,
+        "tensor fp32": 163.4,
+        "tensor tf32": 653.7,
+        "tensor bf16": 1307.4,
+        "tensor fp8": 2614.9,
+        "tensor int8": 2614.9,
+    },
+    "AMD Instinct MI325X": {"fp32": 163.4, "tensor fp16": 1307.4, "tensor fp8": 2614.9},
+    "AMD Instinct MI350X": {
+        "fp32": 144.2,
+        "fp64": 72.1,
+        "tensor fp64": 72.1,
+        "tensor fp16": 2306.9,
+        "tensor fp8": 4613.7,
+        "tensor fp4": 9227.5,
+    },
+    "AMD Instinct MI355X": {
+        "fp32": 157.3,
+        "fp64": 78.6,
+        "tensor fp64": 78.6,
+        "tensor fp16": 2516.6,
+        "tensor fp8": 5033.2,
+        "tensor fp6": 10066.3,
+        "tensor fp4": 10066.3,
+    },
+}
+"""Device name as the driver gives it -> TFLOP/s of the vendor's data sheets and white papers, dense
+(docs/devices.md)."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_units_times_clock_comes_out_at_the_published_figures(name: str) -> None:
+    gpu = find(name)
+    assert gpu is not None
+    worked = flops_per_second(gpu)
+    for path, published in PUBLISHED[name].items():
+        assert worked[path] == pytest.approx(published * T, rel=0.02), path
+
+
+def test_the_table_agrees_with_the_public_device_files_of_neusight(shared: Path) -> None:
+    folder = shared / "datasets" / "neusight" / "device_configs"
+    compared = 0
+    for file in sorted(folder.glob("*.json")):
+        said = json.loads(file.read_text())
+        gpu = find(said["Device"])
+        if gpu is None or "TP" in file.name:
+            continue
+        # the file has the whole AD104 (60 SMs); L4 is sold with 58, 7424 cores
+        if gpu.name == "L4":
+            continue
+        if gpu in AMD:  # the files count SIMDs in a CU, and state the matrix cores as well
+            worked = flops_per_second(gpu)
+            assert worked["fp32"] == pytest.approx(said["SingleFLOPsVEC"] * 1e9, rel=0.02), (
+                file.name
+            )
+            assert worked["tensor fp32"] == pytest.approx(said["SingleFLOPsMM"] * 1e9, rel=0.02), (
+                file.name
+            )
+            assert (gpu.sms, gpu.memory_gb) == (said["Num_Sm"], [said["Dev_Mem"]]), file.name
+            assert gpu.bandwidth_gbs == pytest.approx(said["Mem_Bw"], rel=0.03), file.name
+            compared += 1
+            continue
+        chip = architecture(gpu.capability)
+        assert (
+            chip is not None and gpu.sms * chip.fp32 / 2 == said["Num_Sm"] * said["Core_Per_SM"]
+        ), file.name
+        assert flops_per_second(gpu)["fp32"] == pytest.approx(
+            said["SingleFLOPs"] * 1e9, rel=0.02
+        ), file.name
+        assert gpu.bandwidth_gbs == pytest.approx(said["Mem_Bw"], rel=0.03), file.name
+        compared += 1
+    assert compared >= 11
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "",
+        None,
+        "NVIDIA GeForce RTX 4090 D",
+        "AMD Instinct MI200",
+        "AMD Radeon VII",
+        "Tesla K80",
+    ],
+)
+def test_a_slice_a_laptop_part_or_an_unknown_name_is_not_guessed(name: str | None) -> None:
+    assert find(name) is None
+
+
+def test_names_differ_by_form_factor_where_the_figures_do() -> None:
+    names = {
+        "NVIDIA A100-SXM4-80GB": 2039,
+        "NVIDIA A100 80GB PCIe": 1935,
+        "A100-PCIE-40GB": 1555,
+        "NVIDIA H100 PCIe": 2039,
+    }
+    assert {name: gpu.bandwidth_gbs for name in names if (gpu := find(name))} == names
+
+
+def test_every_product_is_of_a_known_architecture_and_named_once() -> None:
+    every = (*GPUS, *AMD)
+    assert {gpu.capability for gpu in every} <= {chip.capability for chip in ARCHITECTURES}
+    assert len({gpu.name for gpu in every}) == len(every)
+    assert {chip.name for chip in ARCHITECTURES} == {
+        "Pascal",
+        "Volta",
+        "Turing",
+        "Ampere",
+        "Ada",
+        "Hopper",
+        "Blackwell",
+        "Blackwell Ultra",
+        "Vega 20",
+        "CDNA",
+        "CDNA 2",
+        "CDNA 3",
+        "CDNA 4",
+    }
+
+
+def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be() -> None:
+    assert [gpu.name for gpu in candidates("Tesla V100")] == ["V100 SXM2", "V100 PCIe"]
+    assert [gpu.name for gpu in candidates("NVIDIA A100-SXM4")] == [
+        "A100 SXM4 40 GB",
+        "A100 SXM4 80 GB",
+    ]
+    found = peaks_of(Device("Tesla V100", "gpu"))
+    assert not found.known and found.reason is not None
+    assert '"Tesla V100" may be V100 SXM2 or V100 PCIe, whose peaks differ' in found.reason
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Tesla V100-SXM2-16GB",
+        "Tesla",
+        "NVIDIA Graphics Device",
+        "GPU 0",
+        "",
+        None,
+        "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
+    ],
+)
+def test_a_known_an_unknown_and_a_sliced_device_have_no_candidates(name: str | None) -> None:
+    assert candidates(name) == ()
+
+
+def test_a_laptop_gpu_and_a_slice_have_no_peaks_and_each_says_why() -> None:
+    laptop, slice_ = (
+        peaks_of(Device(name, "gpu", 0, "8.9", 58, clock_hz=2_000_000_000))
+        for name in ("NVIDIA GeForce RTX 4080 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 3g.20gb")
+    )
+    assert not laptop.known and "is a laptop GPU, whose clock its maker sets" in (
+        laptop.reason or ""
+    )
+    assert not slice_.known and "is a slice of a GPU" in (slice_.reason or "")
+
+
+@pytest.mark.parametrize("name", CAPABILITIES)
+def test_the_names_that_memory_knows_have_the_capability_of_the_boards_they_name(name: str) -> None:
+    major, minor = CAPABILITIES[name]
+    named = [gpu for gpu in GPUS if re.match(rf"{name}(?!\d)", gpu.name.lower().replace(" ", ""))]
+    assert {gpu.capability for gpu in named} == {f"{major}.{minor}"}
+
+
+def test_an_amd_gpu_that_names_no_product_gets_the_peaks_of_its_compute_units() -> None:
+    """What Omniperf calls an MI200: 104 CUs at 1700 MHz, 128 FLOPs a CU and cycle in fp32 and
+    in fp64."""
+    found = peaks_of(Device("AMD Instinct MI200", "gpu", 0, "gfx90a", 104, clock_hz=1_700_000_000))
+    assert found.flops == {"fp32": 128 * 104 * 1.7e9, "fp64": 128 * 104 * 1.7e9}, (
+        "no data sheet states fp16 on vectors"
+    )
+    assert "104 CUs x 1700 MHz" in found.source
+    assert "gfx90a" in found.source
+
+
+def test_predictions_offer_amd_boards_too() -> None:
+    assert set(AMD) <= {board.gpu for board in BOARDS}
+    assert [board.name for board in meant("MI300X")] == ["MI300X"]
+
+
+CORES = {
+    "6.0": 64,
+    "6.1": 128,
+    "7.0": 64,
+    "7.5": 64,
+    "8.0": 64,
+    "8.6": 128,
+    "8.9": 128,
+    "9.0": 128,
+    "10.0": 128,
+    "10.3": 128,
+    "12.0": 128,
+}
+"""fp32 cores of an SM: CUDA programming guide, "Arithmetic Instructions"."""
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+def test_the_fp32_peak_of_an_nvidia_gpu_is_sms_times_cores_times_two_times_clock(gpu: Gpu) -> None:
+    assert (
+        flops_per_second(gpu)["fp32"] == gpu.sms * CORES[gpu.capability] * 2 * gpu.boost_mhz * 1e6
+    )
+
+
+@pytest.mark.parametrize("gpu", (*GPUS, *AMD), ids=lambda gpu: gpu.name)
+def test_tf32_is_there_from_ampere_on_alone_and_never_slower_than_fp32(gpu: Gpu) -> None:
+    peaks = flops_per_second(gpu)
+    has = gpu.capability == "gfx942" or (
+        not gpu.capability.startswith("gfx") and float(gpu.capability) >= 8.0
+    )
+    assert ("tensor tf32" in peaks) == has
+    assert peaks.get("tensor tf32", peaks["fp32"]) >= peaks["fp32"]
+    assert peaks.get("tensor fp16", inf) >= peaks.get("tensor tf32", 0.0)
+
+
+def test_every_board_has_its_row_in_the_page_of_devices() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "devices.md").read_text(encoding="utf-8")
+    for gpu in GPUS:
+        power = "-" if gpu.power_w is None else str(gpu.power_w)
+        cache = "-" if gpu.l2_mb is None else f"{gpu.l2_mb:g}"
+        memory = ", ".join(map(str, gpu.memory_gb))
+        start = (
+            f"| {gpu.name} | {gpu.capability} | {gpu.sms} | {gpu.boost_mhz} | "
+            f"{gpu.bandwidth_gbs:g} | {memory} |"
+        )
+        assert f"{start} {cache} | {power} | {gpu.source} |" in page, gpu.name
+    for gpu in AMD:
+        memory = ", ".join(map(str, gpu.memory_gb))
+        assert (
+            f"| {gpu.name.replace(' (', ', ').rstrip(')')} | {gpu.sms} | {gpu.boost_mhz} | "
+            f"{memory} | {gpu.bandwidth_gbs:g} |" in page
+        )

@@ -1,0 +1,214 @@
+"""Machines from names, from peaks by hand, and from measured peaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfctl.orchestrator.counts.hardware import machines
+from perfctl.orchestrator.counts.hardware.machines import (
+    DeviceError,
+    by_hand,
+    machine_name,
+    named,
+    of_measured,
+    threads_of,
+)
+
+
+def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
+    device = named("Tesla T4")
+    machine = device.machine
+    assert (machine.name, machine.kind, machine.sms) == ("T4", "gpu", 40)
+    assert machine.flops_per_second["fp32"] == 40 * 128 * 1590e6  # SMs x FLOPs a cycle x clock
+    assert machine.bytes_per_second == 320e9
+    assert machine.memory_bytes == 16e9
+    assert device.note is None
+    assert device.power_w == 70
+
+
+def test_an_unknown_name_offers_the_nearest_and_peaks_by_hand() -> None:
+    with pytest.raises(DeviceError, match="'A10H' is not in the table") as caught:
+        named("A10H")
+    assert "A10," in caught.value.remedy
+    assert "`device_spec`" in caught.value.remedy
+    with pytest.raises(DeviceError, match="slice of a GPU"):
+        named("NVIDIA A100-SXM4-40GB MIG 1g.5gb")
+
+
+def test_peaks_by_hand_become_base_units_and_bf16_follows_fp16() -> None:
+    machine = by_hand(
+        "name=X1, fp32_tflops=20, bandwidth_gbs=900, memory_gb=24, tensor_fp16_tflops=160"
+    ).machine
+    assert machine.name == "X1"
+    assert machine.flops_per_second == {"fp32": 20e12, "tensor fp16": 160e12, "tensor bf16": 160e12}
+    assert machine.bytes_per_second == 900e9
+    assert machine.memory_bytes == 24e9
+    assert machine.sms is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name=X1,fp32_tflops=20", "bandwidth_gbs, memory_gb missing"),
+        ("fp32_tflops=20,bandwidth_gbs=900,memory_gb=24", "name missing"),
+        (
+            "name=X1,fp32_tflops=fast,bandwidth_gbs=900,memory_gb=24",
+            "fp32_tflops must be a number above 0, got 'fast'",
+        ),
+        (
+            "name=X1,fp32_tflops=0,bandwidth_gbs=900,memory_gb=24",
+            "fp32_tflops must be a number above 0, got '0'",
+        ),
+        (
+            "name=X1,fp32_tflops=inf,bandwidth_gbs=900,memory_gb=24",
+            "fp32_tflops must be a number above 0, got 'inf'",
+        ),
+        (
+            "name=X1,fp32_tflops=nan,bandwidth_gbs=900,memory_gb=24",
+            "fp32_tflops must be a number above 0, got 'nan'",
+        ),
+        (
+            "name=X1,fp32_tflops=1,bandwidth_gbs=900,memory_gb=-24",
+            "memory_gb must be a number above 0, got '-24'",
+        ),
+        ("name=X1,fp32_tflops=,bandwidth_gbs=900,memory_gb=24", "fp32_tflops missing"),
+        ("name=X1,,fp32_tflops=1", "'' is not key=value"),
+        ("name=X1,tflops=20", "'tflops' is not known"),
+        ("name=X1,name=X2", "'name=X2' is given twice"),
+        ("X1", "'X1' is not key=value"),
+        (
+            "name=X1,kind=tpu,fp32_tflops=1,bandwidth_gbs=9,memory_gb=1",
+            "kind is gpu or cpu, got 'tpu'",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_description_is_named(text: str, said: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        by_hand(text)
+    assert said in str(caught.value)
+
+
+def test_measured_peaks_make_a_machine_of_a_cpu() -> None:
+    record = {
+        "device": "AMD EPYC",
+        "kind": "cpu",
+        "at": "2026-11-20T10:00:00Z",
+        "threads": 2,
+        "flops": {"fp32": 9e10},
+        "bandwidth_bps": 2e10,
+    }
+    device = of_measured(record, 8_000)
+    assert device.machine.name == "AMD EPYC, 2 threads"
+    assert device.machine.sms == 2
+    assert device.machine.memory_bytes == 8_000
+    assert "2026-11-20" in device.source
+
+
+def test_every_key_of_a_description_has_its_unit() -> None:
+    machine = by_hand(
+        "name=X1,fp32_tflops=2,fp64_tflops=1,fp16_tflops=4,tensor_fp16_tflops=8,"
+        "tensor_bf16_tflops=7,tensor_tf32_tflops=3,bandwidth_gbs=0.5,memory_gb=24,sms=12,"
+        "clock_mhz=1500"
+    ).machine
+    assert machine.flops_per_second == {
+        "fp32": 2e12,
+        "fp64": 1e12,
+        "fp16": 4e12,
+        "tensor fp16": 8e12,
+        "tensor bf16": 7e12,
+        "tensor tf32": 3e12,
+    }
+    assert (machine.bytes_per_second, machine.memory_bytes) == (0.5e9, 24e9)
+    assert (machine.sms, machine.clock_hz) == (12, 1.5e9)
+    assert machine.kind == "gpu"
+
+
+def test_without_tensor_peaks_none_are_made_up_and_what_is_not_said_is_not_known() -> None:
+    device = by_hand("name=X1,fp32_tflops=2,bandwidth_gbs=1,memory_gb=1")
+    assert device.machine.flops_per_second == {"fp32": 2e12}
+    assert (device.machine.clock_hz, device.power_w) == (None, None)
+    bf16 = by_hand("name=X1,fp32_tflops=2,bandwidth_gbs=1,memory_gb=1,tensor_bf16_tflops=8").machine
+    assert bf16.flops_per_second == {"fp32": 2e12, "tensor bf16": 8e12}
+
+
+@pytest.mark.parametrize("name", ["i9-10940X", "Core i9-10940X", "intel core I9 10940x"])
+def test_the_cpu_that_was_measured_is_known_by_its_name_and_any_by_its_peaks(name: str) -> None:
+    machine = named(name).machine
+    assert (machine.name, machine.kind, machine.sms) == ("Core i9-10940X", "cpu", 14)
+    # Two AVX-512 units of 16 fp32 lanes in each of 14 cores at 3.3 GHz; four channels of 2,933
+    # million transfers of 8 bytes.
+    assert machine.flops_per_second["fp32"] == pytest.approx(14 * 2 * 16 * 2 * 3.3e9)
+    assert machine.bytes_per_second == pytest.approx(4 * 2933e6 * 8, rel=0.005)
+    assert (
+        by_hand("name=X1,kind=cpu,fp32_tflops=2,bandwidth_gbs=90,memory_gb=64").machine.kind
+        == "cpu"
+    )
+
+
+def test_a_board_gives_its_clock_in_hz_and_no_cache_where_no_sheet_states_one() -> None:
+    assert named("T4").machine.clock_hz == 1_590_000_000
+    assert named("RTX 5090").machine.bytes_per_second == 1.792e12
+
+
+def test_an_unknown_key_is_answered_with_all_known_ones_each_once() -> None:
+    with pytest.raises(DeviceError) as caught:
+        by_hand("tflops=20")
+    assert caught.value.remedy == (
+        "Known: name, fp32_tflops, bandwidth_gbs, memory_gb, fp64_tflops, fp16_tflops, "
+        "tensor_fp16_tflops, tensor_bf16_tflops, tensor_tf32_tflops, kind, sms, clock_mhz, "
+        "power_w, process_nm"
+    )
+
+
+def test_a_name_that_nothing_is_near_to_is_told_how_to_give_peaks() -> None:
+    with pytest.raises(DeviceError) as caught:
+        named("banana")
+    assert caught.value.remedy.startswith("Or give its peaks: `device_spec` name=")
+
+
+def test_a_gpu_is_called_after_its_board_where_the_name_means_one() -> None:
+    assert machine_name("NVIDIA A100-SXM4-40GB", "gpu", None) == "A100 SXM4 40 GB"
+    assert machine_name("A100", "gpu", None) == "A100"
+    assert machine_name("Some GPU", "gpu", 4) == "Some GPU"
+    assert machine_name("AMD EPYC", "cpu", None) == "AMD EPYC"
+    assert machine_name("AMD EPYC", "cpu", 2) == "AMD EPYC, 2 threads"
+    assert threads_of("AMD EPYC", "AMD EPYC, 12 threads") == 12
+
+
+def test_measured_peaks_of_a_machine_without_threads_have_no_cores() -> None:
+    record = {
+        "device": "Tesla T4",
+        "kind": "gpu",
+        "at": "2026-11-20T10:00:00Z",
+        "flops": {"fp32": 8},
+        "bandwidth_bps": 3,
+    }
+    machine = of_measured(record).machine
+    assert (machine.name, machine.kind, machine.sms, machine.memory_bytes) == (
+        "T4",
+        "gpu",
+        None,
+        None,
+    )
+    assert (machine.flops_per_second, machine.bytes_per_second) == ({"fp32": 8.0}, 3.0)
+
+
+def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken() -> None:
+    device = named("A100")
+    assert device.note is not None and device.board is not None
+    assert "using A100 SXM4 40 GB (the server form (SXM) where there is one" in device.note
+    others = device.note.partition("others: ")[2].split(", ")
+    meant = [board.name for board in machines.meant("A100")]
+    assert len(meant) > 2 and sorted([*others, device.board.name]) == sorted(meant)
+    assert device.source == f"published figures of the {device.board.gpu.name}, dense"
+
+
+def test_threads_of_a_machine_are_those_of_the_whole_name_alone() -> None:
+    assert threads_of("AMD EPYC", "AMD EPYC, 2 threads more") is None
+    assert threads_of("AMD EPYC", "AMD EPYC, 2 thread") == 2
+    assert machine_name("AMD EPYC, Zen 4", "cpu", 1) == "AMD EPYC, Zen 4, 1 thread"
+    assert (
+        threads_of("AMD EPYC", "AMD EPYC, Zen 4, 12 threads")
+        is threads_of("AMD EPYC", "AMD EPYC")
+        is None
+    )

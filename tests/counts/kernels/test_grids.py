@@ -1,0 +1,298 @@
+"""Thread blocks and multiplies from a kernel's name and its layer's shape; every number worked out
+from the shape."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from perfctl.orchestrator.counts.kernels.grids import (
+    ConvShape,
+    ExpectedGrid,
+    GemmShape,
+    expected_grid,
+)
+from perfctl.orchestrator.counts.kernels.names import recognise
+
+IMPLICIT = "volta_scudnn_128x64_relu_xregs_large_nn_v1"
+FUSED = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
+MNIST_CONV2 = ConvShape(
+    batch=64, in_channels=32, out_channels=64, out_h=24, out_w=24, kernel_h=3, kernel_w=3
+)
+
+
+def found(name: str, grid: tuple[int, int, int], shape: ConvShape | GemmShape) -> ExpectedGrid:
+    prediction = expected_grid(recognise(name), grid, shape)
+    assert prediction is not None
+    return prediction
+
+
+def test_an_implicit_product_has_a_block_for_every_tile_of_outputs() -> None:
+    prediction = found(IMPLICIT, (64 * 24 * 24 // 128, 1, 1), MNIST_CONV2)
+    assert prediction.matches and "= 288 blocks x" in prediction.rule
+    assert prediction.multiplies == MNIST_CONV2.macs == 679_477_248
+    assert prediction.factor == 1
+    assert not found(IMPLICIT, (287, 1, 1), MNIST_CONV2).matches, "another batch"
+
+
+def test_a_tile_wider_than_the_channels_works_on_padding() -> None:
+    prediction = found("volta_scudnn_128x128_relu_small_nn_v1", (288, 1, 1), MNIST_CONV2)
+    assert prediction.multiplies == 288 * 128 * 128 * 288 and prediction.factor == 2
+    assert "288 blocks x 128 x 128 x 288" in prediction.rule and "679,477,248" in prediction.rule
+
+
+def test_the_step_along_the_sum_is_padded_where_the_name_says_it() -> None:
+    name = (
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x64x16_stage4"
+        "_warpsize2x2x1_g1"
+    )
+    shape = ConvShape(64, 3, 64, 24, 24, 3, 3)
+    prediction = found(name, (288, 1, 1), shape)
+    assert prediction.multiplies == 288 * 128 * 64 * 32 and shape.depth == 27
+
+
+def test_fused_winograd_does_four_ninths_of_the_multiplies_and_its_padding() -> None:
+    shape = ConvShape(64, 32, 64, 24, 24, 3, 3)
+    prediction = found(FUSED, (64 * 2, 3, 2), shape)
+    assert prediction.matches and "128 x 3 x 2 blocks" in prediction.rule
+    assert prediction.multiplies == 64 * 2 * 3 * 2 * 32 * 32 * 16 * 32
+    assert prediction.factor == pytest.approx((24 * 32) / (24 * 24) * 4 / 9)
+
+
+def test_winograd_with_transforms_apart_is_36_products() -> None:
+    shape = ConvShape(64, 128, 256, 24, 24, 3, 3)
+    tiles = 64 * 6 * 6
+    prediction = found("volta_sgemm_128x64_nn", (256 // 128, tiles // 64, 36), shape)
+    assert prediction.matches and prediction.family == "winograd not fused"
+    assert prediction.multiplies == 36 * tiles * 128 * 256
+    assert prediction.factor == pytest.approx(0.25)
+
+
+def test_images_are_taken_sixteen_at_a_time_between_the_transforms() -> None:
+    prediction = found(
+        "volta_sgemm_128x64_nn", (2, 16 * 36 // 64, 36), ConvShape(1, 128, 256, 24, 24, 3, 3)
+    )
+    assert prediction.matches and prediction.factor == pytest.approx(0.25 * 16)
+
+
+@pytest.mark.parametrize("grid", [(2, 2, 1), (1, 4, 1)])
+def test_a_linear_layer_lies_either_way(grid: tuple[int, int, int]) -> None:
+    prediction = found("volta_sgemm_128x64_tn", grid, GemmShape(m=128, n=256, k=100))
+    assert prediction.matches and prediction.multiplies == 128 * 256 * 100
+
+
+def test_split_k_is_read_off_the_grid_and_multiplies_no_more() -> None:
+    prediction = found("volta_sgemm_128x64_tn", (2, 2, 8), GemmShape(m=128, n=256, k=100))
+    assert (prediction.matches, prediction.multiplies) == (True, 128 * 256 * 100)
+    assert "the sum split over 8 blocks" in prediction.rule
+
+
+def test_batched_products_stand_in_the_grids_depth() -> None:
+    prediction = found("volta_sgemm_128x64_nn", (1, 1, 12), GemmShape(m=64, n=64, k=64, batch=12))
+    assert prediction.factor == 2 and "split" not in prediction.rule
+    assert "= 12 tiles" in prediction.rule
+
+
+def test_a_convolution_with_a_filter_of_one_is_a_product_of_its_pixels() -> None:
+    shape = ConvShape(4, 64, 256, 16, 16, 1, 1)
+    assert found("volta_sgemm_128x64_nn", (2, 16, 1), shape).factor == 1
+    assert found("volta_sgemm_128x64_nn", (2, 4, 4), shape).matches
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "my_kernel",
+        "void cudnn::cnn::wgrad_alg0_engine<float, 128>(int)",
+        "void fft2d_r2c_32x32<float>(float2*)",
+        "void precomputed_convolve_sgemm<float, 1024, 5, 5, 4, 3, 3, 1, false>(int)",
+        "sm80_xmma_wgrad_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x16_stage4",
+        "void splitKreduce_kernel<32, 16, int, float>(x)",
+    ],
+)
+def test_what_has_no_formula_gets_no_number(name: str) -> None:
+    assert expected_grid(recognise(name), (1, 1, 1), MNIST_CONV2) is None
+
+
+def test_grouped_convolutions_have_no_formula() -> None:
+    assert (
+        expected_grid(recognise(IMPLICIT), (1, 1, 1), ConvShape(1, 8, 8, 4, 4, 3, 3, groups=8))
+        is None
+    )
+
+
+def test_a_convolution_s_sizes() -> None:
+    shape = ConvShape(2, 6, 10, 5, 7, 3, 4, groups=2)
+    assert (shape.pixels, shape.depth, shape.macs) == (2 * 5 * 7, 3 * 3 * 4, 70 * 10 * 36)
+    assert GemmShape(2, 3, 5, 7).macs == 210
+
+
+def test_a_split_sum_of_an_implicit_product_is_in_the_grid_s_depth() -> None:
+    prediction = found(IMPLICIT, (288, 1, 4), MNIST_CONV2)
+    assert (prediction.matches, prediction.family) == (True, "implicit gemm")
+    assert not found(IMPLICIT, (1, 288, 1), MNIST_CONV2).matches, (
+        "FFMA kernels have outputs along x"
+    )
+    assert not found(IMPLICIT, (288, 2, 1), MNIST_CONV2).matches
+    assert prediction.rule == (
+        "ceil(36,864 output positions / 128) x ceil(64 channels / 64) = 288 blocks x 128 x 64 x "
+        "288 = 679,477,248 multiplies (paper 679,477,248)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("grid", "matches"),
+    [((144, 1, 1), True), ((1, 144, 1), True), ((144, 2, 1), False), ((72, 2, 1), False)],
+)
+def test_a_tensor_core_kernel_may_have_its_grid_either_way(
+    grid: tuple[int, int, int], matches: bool
+) -> None:
+    name = (
+        "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize256x64x16_stage4"
+        "_warpsize2x2x1_g1"
+    )
+    prediction = found(name, grid, MNIST_CONV2)
+    assert prediction.matches == matches and f"= {36_864 // 256} blocks" in prediction.rule
+
+
+@pytest.mark.parametrize(
+    ("grid", "matches"),
+    [((128, 3, 2), True), ((128, 2, 3), False), ((127, 3, 2), False), ((64, 3, 2), False)],
+)
+def test_fused_winograd_needs_every_side_of_its_grid(
+    grid: tuple[int, int, int], matches: bool
+) -> None:
+    prediction = found(FUSED, grid, MNIST_CONV2)
+    assert (prediction.matches, prediction.family) == (matches, "winograd fused")
+    assert prediction.rule.startswith(
+        "128 x 3 x 2 blocks x 32 tiles x 32 channels x 16 multiplies x 32 channels = "
+    )
+
+
+def test_winograd_is_for_filters_of_three_by_three() -> None:
+    for sides in ((3, 1), (1, 3), (5, 5)):
+        shape = ConvShape(64, 128, 256, 24, 24, *sides)
+        assert expected_grid(recognise(FUSED), (1, 1, 1), shape) is None
+        assert found("volta_sgemm_128x64_nn", (2, 36, 36), shape).family == "gemm"
+
+
+def test_products_between_transforms_say_how_their_tile_lies() -> None:
+    shape = ConvShape(32, 100, 96, 10, 13, 3, 3)
+    tiles = 32 * 3 * 4  # 10 rows are 3 tiles of 4, 13 columns are 4
+    along = found("volta_sgemm_128x32_nn", (tiles // 128, 96 // 32, 36), shape)
+    across = found("volta_sgemm_128x32_nn", (1, tiles // 32, 36), shape)
+    assert (along.matches, across.matches) == (True, True)
+    assert along.multiplies == 36 * 3 * 3 * 128 * 32 * 100
+    assert across.multiplies == 36 * 12 * 128 * 32 * 100
+    assert along.rule.startswith(
+        "36 products x ceil(384 tiles / 128) x ceil(96 channels / 32) = 324 blocks x 128 x 32 x "
+        "100 = "
+    )
+    assert across.rule.startswith(
+        "36 products x ceil(384 tiles / 32) x ceil(96 channels / 128) = 432 blocks x 128 x 32 x "
+        "100 = "
+    )
+    assert not found("volta_sgemm_128x32_nn", (2, 12, 36), shape).matches
+
+
+def test_a_product_of_pixels_is_one_of_all_images_or_one_an_image() -> None:
+    shape = ConvShape(4, 64, 256, 16, 16, 1, 1)
+    whole, apart = (
+        found("volta_sgemm_128x64_nn", (2, 16, 1), shape),
+        found("volta_sgemm_128x64_nn", (2, 4, 4), shape),
+    )
+    assert whole.matches and apart.matches and "= 32 tiles" in whole.rule
+    assert apart.rule.startswith("4 products x ceil(256 / 128) x ceil(256 / 64) = 32 tiles")
+    neither = found("volta_sgemm_128x64_nn", (3, 3, 4), shape)
+    assert not neither.matches and "= 32 tiles" in neither.rule, "said of all images together"
+    assert "over 4 blocks" in neither.rule
+    one = ConvShape(1, 64, 256, 16, 16, 1, 1)
+    assert found("volta_sgemm_128x64_nn", (2, 4, 1), one).matches
+    assert not found("volta_sgemm_128x64_nn", (2, 5, 1), one).matches
+
+
+def test_a_batched_product_needs_its_batch_in_the_grid_and_the_rest_is_split_k() -> None:
+    shape = GemmShape(m=100, n=70, k=50, batch=3)
+    for depth, matches, split in ((3, True, 1), (6, True, 2), (5, False, 1), (2, False, 1)):
+        prediction = found("volta_sgemm_128x64_nn", (1, 2, depth), shape)
+        assert prediction.matches == matches and f"= {3 * 1 * 2} tiles" in prediction.rule
+        assert (f"over {split} blocks" in prediction.rule) == (split > 1)
+    assert "3 products x " in prediction.rule
+    named = "cutlass_80_simt_sgemm_128x64_8x5_nn_align1"
+    shared_sum = found(named, (2, 1, 9), shape)
+    # Two of 3 blocks sum ceil(50 / 3) = 17, padded to 24 in steps of 8; the last sums 16.
+    assert shared_sum.multiplies == 6 * 128 * 64 * (24 + 24 + 16)
+    assert shared_sum.rule.endswith(", the sum split over 3 blocks (paper 1,050,000)")
+
+
+@pytest.mark.parametrize(
+    ("grid", "ctas", "sides", "matches"),
+    [
+        ((2, 3, 1), 6, "ceil(300 / 128) x ceil(100 / 64)", True),
+        ((3, 2, 1), 6, "ceil(300 / 128) x ceil(100 / 64)", True),
+        ((1, 5, 1), 5, "ceil(300 / 64) x ceil(100 / 128)", True),
+        ((5, 1, 1), 5, "ceil(300 / 64) x ceil(100 / 128)", True),
+        ((6, 1, 1), 6, "ceil(300 / 128) x ceil(100 / 64)", True),
+        ((7, 1, 1), 5, "ceil(300 / 64) x ceil(100 / 128)", False),
+    ],
+)
+def test_the_grid_tells_how_a_product_s_tile_lies(
+    grid: tuple[int, int, int], ctas: int, sides: str, matches: bool
+) -> None:
+    prediction = found("volta_sgemm_128x64_nn", grid, GemmShape(m=300, n=100, k=9))
+    assert prediction.matches == matches
+    assert prediction.rule.startswith(
+        f"{sides} = {ctas} tiles x 128 x 64 x 9 = {ctas * 128 * 64 * 9:,} multiplies"
+    )
+
+
+@cache
+def neusight() -> ModuleType:
+    """scripts/proof/neusight.py, which is no package."""
+    path = Path(__file__).resolve().parents[3] / "scripts" / "proof" / "neusight.py"
+    spec = importlib.util.spec_from_file_location("perfctl_scripts_neusight", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_public_measurements_have_the_predicted_grids_and_families(shared: Path) -> None:
+    script = neusight()
+    whole = script.together([script.tally(path) for path in script.files(shared)])
+    assert whole.rows > 27_000
+    assert whole.right >= script.FAMILIES_WANTED * whole.rows
+    assert set(whole.predicted) == set(script.VERIFIED)
+    for kind in script.VERIFIED:
+        assert whole.matched[kind] >= script.GRIDS_WANTED * whole.predicted[kind] > 2000
+        assert whole.multiplies[kind] > 0
+
+
+def test_a_wrong_rule_would_show_in_the_public_measurements(shared: Path) -> None:
+    """The share that matches is no accident of the formula: one image more, and it falls."""
+    script = neusight()
+    rows = [
+        row for row in script.rows(script.files(shared)[0]) if isinstance(row.shape, ConvShape)
+    ][:500]
+    matches = []
+    for row in rows:
+        shape = row.shape
+        larger = ConvShape(
+            2 * shape.batch,
+            shape.in_channels,
+            shape.out_channels,
+            shape.out_h,
+            shape.out_w,
+            shape.kernel_h,
+            shape.kernel_w,
+        )
+        prediction = expected_grid(recognise(row.longest), row.grid, larger)
+        if prediction is not None:
+            matches.append(prediction.matches)
+    assert sum(matches) < 0.5 * len(matches)

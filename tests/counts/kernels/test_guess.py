@@ -1,0 +1,171 @@
+"""Guessed layers against a truth that is known: synthetic launches whose grids are worked out
+from dimensions."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfctl.orchestrator.counts.kernels.guess_layers import (
+    AGAIN,
+    LATE,
+    LEAVE,
+    MOST,
+    SKIP,
+    guess,
+    viterbi,
+)
+from perfctl.records.report import Kernel
+from tests.make.known_network import RELU, Layer, blocks, calls, launches, mnist, step
+
+
+def found(kernels: tuple[Kernel, ...]) -> list[tuple[str | None, str | None]]:
+    return [(kernel.layer, kernel.direction) for kernel in kernels]
+
+
+@pytest.mark.parametrize("weights_first", [False, True])
+@pytest.mark.parametrize(
+    "layers", [mnist(16), mnist(256), blocks(32, 6)], ids=["mnist16", "mnist256", "alike"]
+)
+def test_every_launch_of_a_known_network_gets_its_true_layer(
+    layers: list[Layer], weights_first: bool
+) -> None:
+    truth = step(layers, weights_first=weights_first) * 4
+    made = guess(launches(truth), calls(layers))
+    assert found(made.kernels) == [place for _, place in truth]
+    assert {k.layer_source for k in made.kernels if k.layer} == {"guessed"}
+    assert [k.step for k in made.kernels] == [n for n in range(4) for _ in range(len(truth) // 4)]
+    (gap,) = made.gaps
+    assert (gap.quantity, gap.state, made.steps) == ("kernel.layer", "ambiguous", 4)
+    assert f"{made.guessed} of {len(truth)} launches" in gap.reason and "guessed" in gap.reason
+
+
+def test_inference_has_forward_only() -> None:
+    layers = blocks(8, 3)
+    truth = step(layers, train=False) * 3
+    made = guess(launches(truth), calls(layers, train=False))
+    assert found(made.kernels) == [place for _, place in truth]
+
+
+def test_a_report_that_begins_and_ends_within_a_step_counts_its_whole_steps() -> None:
+    layers = mnist(64)
+    whole = step(layers)
+    truth = [*whole[5:], *whole * 2, *whole[:4]]
+    made = guess(launches(truth), calls(layers))
+    assert found(made.kernels) == [place for _, place in truth]
+    assert made.steps == 2
+    numbers = [None] * (len(whole) - 5) + [0] * len(whole) + [1] * len(whole) + [None] * 4
+    assert [k.step for k in made.kernels] == numbers
+    assert (
+        "and 2 steps (2 cut-off ones are in no figure per step), were guessed"
+        in made.gaps[0].reason
+    )
+
+
+def test_launches_are_taken_in_order_of_time() -> None:
+    truth = step(mnist(32)) * 3
+    kernels = launches(truth)
+    shuffled = kernels[::2] + kernels[1::2]
+    made = guess(shuffled, calls(mnist(32)))
+    places = {k.launch: (k.layer, k.direction) for k in made.kernels}
+    assert [places[n] for n in range(len(truth))] == [place for _, place in truth]
+
+
+def test_the_kernels_of_another_network_are_not_guessed() -> None:
+    kernels = launches(step(blocks(32, 9)) * 3)
+    made = guess(kernels, calls(mnist(64)))
+    assert (made.kernels, made.guessed) == (tuple(kernels), 0)
+    assert made.gaps[0].reason.startswith("no layers were guessed: ")
+    assert made.gaps[0].state == "not_available"
+
+
+def test_kernels_of_another_batch_size_are_not_guessed() -> None:
+    made = guess(launches(step(blocks(64, 4)) * 3), calls(blocks(2, 4)))
+    assert made.guessed == 0
+
+
+def test_guesses_are_never_mixed_with_layers_that_were_seen() -> None:
+    kernels = launches(step(mnist(64)) * 3)
+    kernels[7] = kernels[7]._replace(layer="conv2", direction="forward", layer_source="range")
+    made = guess(kernels, calls(mnist(64)))
+    assert (made.kernels, made.guessed) == (tuple(kernels), 0)
+    assert "never mixed" in made.gaps[0].reason
+
+
+@pytest.mark.parametrize("kernels", [[], [Kernel(0, RELU)]])
+def test_without_a_kernel_that_multiplies_nothing_is_guessed(kernels: list[Kernel]) -> None:
+    made = guess(kernels, calls(mnist(64)))
+    assert made.guessed == 0 and "no kernel" in made.gaps[0].reason
+
+
+def brute(fits: list[list[float]]) -> float:
+    """Best score by trying every step of every path."""
+    count = len(fits[0])
+
+    def best(number: int, last: int) -> float:
+        if number == len(fits):
+            return 0.0
+        options = [best(number + 1, last) - LEAVE]
+        for item in range(count):
+            lost = SKIP * (count - 1 - last + item)
+            if item > last:
+                lost = min(lost, SKIP * (item - last - 1))
+            elif item == last:
+                lost = min(lost, AGAIN)
+            if not number:
+                lost = min(LATE * item, MOST)
+            options.append(best(number + 1, item) + fits[number][item] - lost)
+        return max(options)
+
+    return max(best(0, first) for first in range(count))
+
+
+@settings(max_examples=150)
+@given(
+    st.integers(1, 3).flatmap(
+        lambda n: st.lists(
+            st.lists(st.sampled_from([-4.0, 1.0, 3.0]), min_size=n, max_size=n),
+            min_size=1,
+            max_size=5,
+        )
+    )
+)
+def test_the_path_is_the_best_there_is(fits: list[list[float]]) -> None:
+    score, path = viterbi(fits)
+    assert score == pytest.approx(brute(fits))
+    assert len(path) == len(fits)
+
+
+def test_what_is_not_guessed_names_its_reason_and_numbers() -> None:
+    conv = calls(mnist(64))
+    relu_only = [one._replace(macs=0) for one in conv]
+    lacking = guess(launches(step(mnist(64))), relu_only)
+    assert lacking.gaps[0].reason == "no layers were guessed: there is no layer that multiplies"
+    many = guess(
+        [Kernel(n, "volta_sgemm_128x64_tn") for n in range(100_001)], [conv[0]._replace(calls=600)]
+    )
+    assert (
+        many.gaps[0].reason
+        == "no layers were guessed: 100001 launches on 600 layers are too many to align"
+    )
+    assert (many.guessed, many.steps, many.gaps[0].state) == (0, 0, "not_available")
+
+
+def test_transforms_go_with_the_product_that_they_serve() -> None:
+    """Of a Winograd convolution in parts: what comes in goes with the next product, what goes out
+    with the last."""
+    layers = blocks(32, 3)
+    into, out = (
+        "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(int)",
+        "void cudnn::winograd_nonfused::winogradForwardOutput4x4<float, float>(int)",
+    )
+    truth = []
+    for kernel, place in step(layers, train=False):
+        if place[0] is not None and place[0].startswith("layer1"):
+            truth += [((into, 4, 1), place), (kernel, place), ((out, 4, 1), place)]
+        else:
+            truth.append((kernel, place))
+    made = guess(launches(truth * 3), calls(layers, train=False))
+    assert found(made.kernels) == [place for _, place in truth * 3]
+    assert {kernel.step for kernel in made.kernels} == {0, 1, 2}

@@ -1,0 +1,240 @@
+"""How well a launch fits a layer: every part of the score by itself, and what the layers of a step
+come to."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfctl.orchestrator.counts.kernels.guess_layers import LayerItem, fits, items_of
+from perfctl.orchestrator.counts.kernels.names import Algorithm
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Kernel
+
+GEMM = frozenset({"gemm"})
+CONV = frozenset({"conv", "winograd", "fft", "depthwise", "gemm"})
+
+
+Grid = tuple[int | None, int | None, int | None]
+
+
+def score(
+    algorithm: Algorithm, item: LayerItem, name: str = "kernel", grid: Grid = (1, 1, 1)
+) -> float:
+    kernel = Kernel(0, name, grid_x=grid[0], grid_y=grid[1], grid_z=grid[2])
+    ((found,),) = fits([kernel], [item], {name: algorithm})
+    return found
+
+
+def call(
+    direction: str,
+    macs: int,
+    outputs: int,
+    parameters: int | None,
+    kind: str = "Linear",
+    calls: int = 1,
+) -> LayerCall:
+    return LayerCall(
+        "fc",
+        kind,
+        direction,
+        macs,
+        2 * macs,
+        parameters,
+        0,
+        0,
+        outputs,
+        None,
+        calls=calls,
+        position=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("family", "stated", "item", "expected"),
+    [
+        ("conv", None, LayerItem("l", "forward", GEMM, None, None), -4.0),
+        ("conv", None, LayerItem("l", "forward", CONV, None, None), 1.0),
+        ("conv", "forward", LayerItem("l", "forward", CONV, None, None), 3.0),
+        ("conv", "grad_input", LayerItem("l", "grad_input", CONV, None, None), 3.0),
+        ("conv", "grad_input", LayerItem("l", "grad_weight", CONV, None, None), -3.0),
+        ("conv", "forward", LayerItem("l", "grad_weight", CONV, None, None), -3.0),
+        ("conv", "forward", LayerItem("l", "recompute", CONV, None, None), 1.0),
+        ("conv", "forward", LayerItem("l", "backward", CONV, None, None), 1.0),
+    ],
+)
+def test_the_family_must_fit_and_a_stated_direction_weighs_more(
+    family: str, stated: str | None, item: LayerItem, expected: float
+) -> None:
+    assert score(Algorithm(family, direction=stated), item) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "direction", "families", "expected"),
+    [
+        ("volta_sgemm_128x64_tn", "forward", GEMM, 1.5),
+        ("volta_sgemm_128x64_nn", "forward", GEMM, 0.0),
+        ("volta_sgemm_128x64_nn", "grad_input", GEMM, 1.5),
+        ("volta_sgemm_128x64_nt", "grad_weight", GEMM, 1.5),
+        ("volta_sgemm_128x64_tt", "grad_weight", GEMM, 0.0),
+        ("ampere_sgemm_tn_align4", "forward", GEMM, 1.5),
+        ("sgemm_tnx", "forward", GEMM, 1.0),
+        ("volta_sgemm_128x64_tn", "recompute", GEMM, 1.0),
+        ("volta_sgemm_128x64_nn", "forward", CONV, 1.0),
+    ],
+)
+def test_the_letters_of_a_product_are_a_hint_for_linear_layers(
+    name: str, direction: str, families: frozenset[str], expected: float
+) -> None:
+    assert (
+        score(Algorithm("gemm"), LayerItem("l", direction, families, None, None), name) == expected
+    )
+
+
+@pytest.mark.parametrize(
+    ("grid", "expected"),
+    [
+        ((8, 1, 1), 3.0),
+        ((2, 4, 1), 3.0),
+        ((8, None, None), 3.0),
+        ((4, 2, 9), 3.0),  # the third side is split-K
+        ((2, 2, 2), 3.0),  # or a batch
+        ((5, 1, 1), 3.0),  # tiles may lie across: 5 of 64 rows x 1 of 128 columns
+        ((32, 1, 1), 1.0),
+        ((33, 1, 1), -3.0),
+        ((1, 2, 1), 1.0),
+        ((1, 1, 1), -3.0),
+        ((None, None, None), 1.0),
+    ],
+)
+def test_the_grid_that_the_product_s_sides_ask_for(grid: Grid, expected: float) -> None:
+    # 300 x 70 in tiles of 128 x 64: 3 x 2 = 6 blocks; in tiles of 64 x 128: 5 x 1 = 5 blocks.
+    # 450 x 70: 4 x 2 = 8, or 8 x 1 = 8.
+    rows = 300 if grid[0] == 5 else 450
+    item = LayerItem("l", "forward", GEMM, rows * 70, (rows, 70))
+    assert score(Algorithm("gemm", tile=(128, 64, None)), item, grid=grid) == expected
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [
+        (100, 2.0),
+        (99, 2.0),
+        (98, -3.0),
+        (150, 2.0),
+        (151, 1.0),
+        (1600, 1.0),
+        (1601, -3.0),
+        (3, -3.0),
+        (2, 1.0),
+        (1, 1.0),
+    ],
+)
+def test_without_sides_the_area_under_all_tiles_must_be_near_the_outputs(
+    blocks: int, expected: float
+) -> None:
+    item = LayerItem("l", "forward", CONV, 100 * 128 * 64, None)
+    assert score(Algorithm("conv", tile=(128, 64, 8)), item, grid=(blocks, 1, 1)) == expected
+
+
+def test_the_area_is_taken_with_and_without_the_grid_s_third_side() -> None:
+    item = LayerItem("l", "forward", CONV, 100 * 128 * 64, None)
+    tiled = Algorithm("conv", tile=(128, 64, 8))
+    assert score(tiled, item, grid=(10, 1, 10)) == 2.0
+    assert score(tiled, item, grid=(25, 4, 7)) == 2.0
+    assert score(tiled, item, grid=(10, 1, 300)) == -3.0
+    assert score(tiled, item, grid=(10, None, None)) == -3.0
+
+
+def test_without_a_tile_or_outputs_the_shape_says_nothing() -> None:
+    tiled = Algorithm("conv", tile=(128, 64, 8))
+    assert (
+        score(Algorithm("conv"), LayerItem("l", "forward", CONV, 9999, None), grid=(7, 7, 7)) == 1.0
+    )
+    assert score(tiled, LayerItem("l", "forward", CONV, None, None), grid=(7, 7, 7)) == 1.0
+
+
+def test_launches_of_one_name_differ_by_their_grids() -> None:
+    kernels = [
+        Kernel(n, "k", grid_x=x, grid_y=y, grid_z=z)
+        for n, (x, y, z) in enumerate(((8, 1, 1), (1, 1, 1), (8, 8, 8), (8, 1, 1)))
+    ]
+    item = LayerItem("l", "forward", GEMM, 450 * 70, (450, 70))
+    rows = fits(kernels, [item, item], {"k": Algorithm("gemm", tile=(128, 64, None))})
+    assert rows == [[3.0, 3.0], [-3.0, -3.0], [-3.0, -3.0], [3.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    ("given", "product"),
+    [
+        # 32 images, 100 inputs, 10 outputs: 32 x 100 x 10 multiply-adds; 1010 parameters with a
+        # bias, 1000 without.
+        (call("forward", 32_000, 320, 1010), (32, 10)),
+        (call("forward", 32_000, 320, 1000), (32, 10)),
+        (call("forward", 64_000, 640, 1010, calls=2), (32, 10)),
+        (call("forward", 32_000, 320, 1007), None),
+        (call("forward", 32_500, 325, 1010), None),
+        (call("forward", 32_000, 320, None), None),
+        (call("grad_input", 32_000, 3200, 1010), (32, 100)),
+        (call("grad_input", 32_000, 3200, 1000), (32, 100)),
+        (call("grad_input", 32_000, 3200, 1007), None),
+        (call("grad_input", 32_000, 3200, 10), (3200, 1)),
+        (call("grad_weight", 32_000, 1000, 1010), (10, 100)),
+        (call("grad_weight", 32_000, 1000, 1000), None),
+        (call("grad_weight", 32_000, 1000, 1007), None),
+        (call("recompute", 32_000, 320, 1010), None),
+        # 2 images of 26 x 26 pixels, 9 inputs, 32 outputs.
+        (call("forward", 2 * 676 * 32 * 9, 2 * 676 * 32, 320, "Conv2d"), (1352, 32)),
+        (call("grad_input", 2 * 676 * 32 * 9, 2 * 784, 320, "Conv2d"), None),
+        (call("grad_weight", 2 * 676 * 32 * 9, 288, 320, "Conv2d"), None),
+    ],
+)
+def test_the_sides_of_a_product_follow_from_the_parameters(
+    given: LayerCall, product: tuple[int, int] | None
+) -> None:
+    item = items_of([given], "grad_input")[0]
+    assert item.product == product
+    assert item.outputs == (given.output_elements or 0) // given.calls
+
+
+@pytest.mark.parametrize(
+    ("kind", "families"),
+    [
+        ("Linear", {"gemm"}),
+        ("ConvTranspose2d", {"conv", "winograd", "fft", "depthwise", "gemm"}),
+        ("LSTM", {"rnn", "gemm"}),
+        ("GRU", {"rnn", "gemm"}),
+        ("RNN", {"rnn", "gemm"}),
+        ("MultiheadAttention", {"attention", "gemm"}),
+    ],
+)
+def test_which_kernels_may_serve_a_kind_of_layer(kind: str, families: set[str]) -> None:
+    assert items_of([call("forward", 8, 4, None, kind)], "grad_input")[0].families == families
+
+
+def test_a_step_comes_to_its_layers_in_order_and_to_both_gradients_where_the_input_s_is() -> None:
+    def at(
+        layer: str, direction: str, position: int | None, macs: int = 8, calls: int = 1
+    ) -> LayerCall:
+        row = LayerCall(
+            layer, "Linear", direction, macs, 2 * macs, 4, 0, 0, None, None, calls=calls
+        )
+        return row._replace(position=position)
+
+    calls = [
+        at("b", "grad_weight", 9),
+        at("b", "grad_input", 6),
+        at("a", "grad_weight", 7),
+        at("b", "forward", 2),
+        at("b", "recompute", 3, calls=2),
+        at("a", "forward", None),
+        at("relu", "forward", 1, macs=0),
+        at("", "forward", 1),
+        at("a", "optimizer", 20),
+    ]
+    start = [("a", "forward"), ("b", "forward"), ("b", "recompute"), ("b", "recompute")]
+    inputs_first = [("b", "grad_input"), ("b", "grad_weight"), ("a", "grad_weight")]
+    weights_first = [("b", "grad_weight"), ("b", "grad_input"), ("a", "grad_weight")]
+    for first, gradients in (("grad_input", inputs_first), ("grad_weight", weights_first)):
+        items = items_of(calls, first)
+        assert [(item.layer, item.direction) for item in items] == start + gradients
+        assert {item.outputs for item in items} == {None}

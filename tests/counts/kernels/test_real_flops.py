@@ -1,0 +1,161 @@
+"""FLOPs and kernel names of real reports: known truths, and never a silent hole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from perfctl import parsers
+from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
+from perfctl.orchestrator.counts.kernels.names import family
+from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Report
+from perfctl.records.run import Run
+
+SIDE = 20480
+COUNTER = re.compile(r"\b(?:[FDH](?:ADD|MUL|FMA)2?|HFMA2|tensor)\b")
+
+
+def whole(path: Path) -> Report:
+    """A report with its bulk fields as lists, as the store gives it back."""
+    if path.suffix in (".ncu-rep", ".nsight-cuprof-report"):
+        pytest.importorskip("ncu_report")
+    report = parsers.parse(path)
+    return replace(report, kernels=list(report.kernels), counters=list(report.counters))
+
+
+def flops(path: Path, synthetic: ModuleType) -> tuple[Run, dict[int, KernelFlops]]:
+    run = replace(
+        synthetic.make_run(profiler="ncu", profiler_version=None, device=None), report=whole(path)
+    )
+    return run, PreparedRun(run).flops
+
+
+def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(
+    reports: Path, synthetic: ModuleType
+) -> None:
+    run, found = flops(reports / "ncu/csv_long/wangzy_roofline_output.csv", synthetic)
+    products = [
+        found[kernel.launch] for kernel in run.report.kernels if family(kernel.name) == "gemm"
+    ]
+    assert len(products) == 7
+    assert {item.tensor.value for item in products} == {2 * SIDE**3}
+    named = next(found[kernel.launch] for kernel in run.report.kernels if "s884gemm" in kernel.name)
+    assert named.total.value == 2 * SIDE**3 + SIDE**2 and not named.total.lower_bound
+    assert named.total.rule == (
+        "fp32: FADD + FMUL + 2 FFMA; "
+        "tensor: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
+    )
+
+
+@pytest.mark.parametrize("file", ["gardenia_gemm_smsp_sass", "gardenia_share_tile_smsp_sass"])
+def test_a_product_on_ampere_names_its_phantom_and_does_not_count_it(
+    file: str, reports: Path, synthetic: ModuleType
+) -> None:
+    run, found = flops(reports / f"ncu/csv_long/{file}.csv", synthetic)
+    totals = [found[kernel.launch].total for kernel in run.report.kernels]
+    product = max(totals, key=lambda total: total.value or 0)
+    if file == "gardenia_gemm_smsp_sass":
+        assert product.value == 2 * SIDE * SIDE * 81920
+    assert "tensor pipe only moved constants" in (product.reason or "")
+    assert "HFMA2 moved constants and is left out" in (product.reason or "")
+    assert not any(item.tensor.value or item.fp16.value for item in found.values())
+
+
+def test_fp32_kernels_on_ampere_get_nothing_from_constant_moves(
+    reports: Path, synthetic: ModuleType
+) -> None:
+    _, found = flops(reports / "ncu/csv_long/leleucas_bert_nsight_with_prof_lines.csv", synthetic)
+    assert len(found) == 26
+    assert not any(item.tensor.value or item.fp16.value for item in found.values())
+    assert (
+        sum(not item.total.lower_bound and item.total.value is not None for item in found.values())
+        >= 20
+    )
+
+
+def fp_reports(folder: Path) -> Iterator[Path]:
+    for path in sorted((folder / "ncu").rglob("*")):
+        if not path.is_file() or path.suffix in (".ncu-rep", ".nsight-cuprof-report"):
+            continue
+        try:
+            if any(makes_flops(counter.name) for counter in parsers.parse(path).counters):
+                yield path
+        except ReportError:
+            continue
+
+
+def named(figure: KernelFlops) -> bool:
+    """Every part of the total that is missing has a reason that names a counter."""
+    parts = {"fp32": figure.fp32, "fp64": figure.fp64, "fp16": figure.fp16, "tensor": figure.tensor}
+    return all(COUNTER.search(item.reason or "") for item in parts.values() if item.value is None)
+
+
+def test_every_report_with_flop_counters_gets_a_sum_or_the_name_of_what_is_missing(
+    reports: Path, synthetic: ModuleType
+) -> None:
+    seen = 0
+    for path in fp_reports(reports):
+        run, found = flops(path, synthetic)
+        for kernel in run.report.kernels:
+            item = found[kernel.launch]
+            assert item.total.value is not None or COUNTER.search(item.total.reason or ""), (
+                path.name,
+                item.total,
+            )
+            assert named(item), (path.name, item)
+            assert item.total.rule or not item.total.value, (path.name, item.total)
+        seen += 1
+    assert seen >= 8
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "armleth_mlp_report.ncu-rep",
+        "cs599k_h100_silu_2025-04-21.ncu-rep",
+        "lashi_profile.ncu-rep",
+        "montecarlo_profile.ncu-rep",
+    ],
+)
+def test_report_files_do_so_too(file: str, reports: Path, synthetic: ModuleType) -> None:
+    _, found = flops(reports / "ncu/rep" / file, synthetic)
+    assert found and all(
+        named(item) and (item.total.value is None or item.total.rule or item.total.value == 0)
+        for item in found.values()
+    )
+
+
+def test_sparse_and_dense_tensor_work_of_a_new_report_is_read_from_its_parts(
+    reports: Path, synthetic: ModuleType
+) -> None:
+    """It holds no whole, only the parts; an activation in fp32 has no tensor work."""
+    _, found = flops(reports / "ncu/rep/cs599k_h100_silu_2025-04-21.ncu-rep", synthetic)
+    for item in found.values():
+        assert (item.tensor.value, item.tensor.state, item.integer.value) == (0, "counted", 0)
+
+
+@pytest.mark.parametrize(
+    ("file", "least"),
+    [
+        ("kineto/kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz", 1.0),
+        ("kineto/hta_alexnet_critical_path_2023.json.gz", 1.0),
+        ("kineto/tracelens_h100_Falconsai_vit.json.gz", 1.0),
+        ("kineto/tracelens_b200_eager_trace.json.gz", 1.0),
+        ("nsys/sqlite/zx3xyy_cs336_result.sqlite", 1.0),
+        ("nsys/sqlite/memfusion_report1.sqlite", 0.9),
+        ("dlprof/odema_pytorch/no_relu_nsys_profile.sqlite", 1.0),
+    ],
+)
+def test_kernels_of_frameworks_are_recognised(file: str, least: float, reports: Path) -> None:
+    kernels = list(parsers.parse(reports / file).kernels)
+    known = sum(family(kernel.name) is not None for kernel in kernels)
+    assert known >= least * len(kernels) > 0, {
+        kernel.name for kernel in kernels if family(kernel.name) is None
+    }

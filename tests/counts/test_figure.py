@@ -1,0 +1,102 @@
+"""A sum of figures: what it holds, what is missing from it, and how exact it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfctl.orchestrator.counts.figure import Figure, missing, total_of
+
+
+def test_a_sum_tells_how_many_launches_are_in_it_and_is_a_lower_bound_where_some_are_not() -> None:
+    found = total_of(
+        [
+            Figure(5, "counted"),
+            missing("not_collected", "lost", of_launches=2),
+            Figure(7, "counted", None, 2, 2),
+        ]
+    )
+    assert (found.value, found.state, found.reason) == (12, "counted", None)
+    assert (found.launches, found.of_launches, found.lower_bound) == (3, 5, True)
+    assert not total_of([Figure(5, "counted"), Figure(7, "counted")]).lower_bound
+    assert total_of([Figure(5, "counted", missing=("tensor",)), Figure(7, "counted")]).lower_bound
+
+
+def test_what_is_absent_is_no_lower_bound() -> None:
+    found = missing("refused", "it would be wrong")
+    assert (found.value, found.state, found.reason, found.launches, found.of_launches) == (
+        None,
+        "refused",
+        "it would be wrong",
+        0,
+        1,
+    )
+    assert not found.lower_bound
+    assert not Figure(None, "not_available", missing=("fp64",)).lower_bound
+    assert not Figure(0, "counted").lower_bound
+
+
+def test_without_a_value_the_first_reason_is_that_of_the_sum() -> None:
+    found = total_of(
+        [
+            missing("refused", "first", of_launches=2),
+            missing("not_collected", "second", of_launches=3),
+        ]
+    )
+    assert (found.value, found.state, found.reason, found.launches, found.of_launches) == (
+        None,
+        "refused",
+        "first",
+        0,
+        5,
+    )
+    assert total_of([Figure(None, "refused")]).reason == "not collected"
+    nothing = total_of([])
+    assert (nothing.state, nothing.reason, nothing.of_launches) == (
+        "not_collected",
+        "no launch was profiled",
+        0,
+    )
+
+
+def test_one_estimate_makes_the_sum_an_estimate_and_gives_its_reasons_once() -> None:
+    parts = [
+        Figure(1, "estimated", "by tile"),
+        Figure(2, "counted", "seen"),
+        Figure(3, "estimated", "by tile"),
+        Figure(4, "estimated", "by grid"),
+        Figure(5, "estimated"),
+    ]
+    found = total_of(parts)
+    assert (found.value, found.state, found.reason) == (15, "estimated", "by tile; by grid")
+    assert total_of([parts[1], parts[1]]).reason == "seen"
+
+
+def test_missing_parts_and_rules_are_named_once_each_in_order() -> None:
+    found = total_of(
+        [
+            Figure(1, "counted", missing=("tensor", "fp64"), rule="FADD + FMUL; HADD"),
+            Figure(2, "counted", missing=("fp64", "fp16"), rule="HADD; DADD"),
+            Figure(3, "counted"),
+        ]
+    )
+    assert found.missing == ("tensor", "fp64", "fp16")
+    assert found.rule == "FADD + FMUL; HADD; DADD"
+    assert total_of([Figure(3, "counted")]).rule is None
+
+
+@pytest.mark.parametrize(
+    ("total", "by", "value"),
+    [
+        (12, 3, 4),
+        (13, 2, 6.5),
+        (2**60 + 3, 1, 2**60 + 3),
+        (3 * (2**60 + 1), 3, 2**60 + 1),
+        (7.5, 3, 2.5),
+    ],
+)
+def test_whole_numbers_stay_whole_beyond_what_a_float_holds(
+    total: float, by: int, value: float
+) -> None:
+    found = total_of([Figure(total, "counted")], divide_by=by)
+    assert found.value == value
+    assert type(found.value) is type(value)

@@ -1,0 +1,184 @@
+"""The engine against hand values, on real traces of small models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, totals
+from perfctl.records.paper import LayerCall
+from perfctl.workloads.models.mnist_cnn import make_model
+
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
+
+
+def rows(
+    model: nn.Module, shape: tuple[int, ...], **settings: object
+) -> dict[tuple[str, str, str], LayerCall]:
+    found = estimation.estimate(model, shape, **settings)  # type: ignore[arg-type]
+    assert found.problem is None
+    return {(call.layer, call.kind, call.direction): call for call in found.calls}
+
+
+def test_mnist_cnn_is_what_it_is_by_hand() -> None:
+    found = estimation.estimate(make_model(), (16, 1, 28, 28))
+    conv1, conv2 = 16 * 26 * 26 * 32 * 9, 16 * 24 * 24 * 64 * 32 * 9
+    fc1, fc2 = 16 * 9216 * 128, 16 * 128 * 10
+    assert found.forward.flops == 2 * (conv1 + conv2 + fc1 + fc2) == 383_758_336
+    assert found.backward.flops == 2 * (conv1 + 2 * (conv2 + fc1 + fc2)) == 761_286_656
+    assert found.parameters == found.trainable == 1_199_882
+
+
+def test_relu_pool_and_bias_report_elements_and_bytes_and_no_multiply_adds() -> None:
+    found = rows(make_model(), (16, 1, 28, 28))
+    relu = found["relu1", "ReLU", "forward"]
+    assert (relu.macs, relu.flops, relu.output_elements) == (0, 0, 16 * 32 * 26 * 26)
+    assert relu.elementwise_flops == 16 * 32 * 26 * 26
+    assert relu.read_bytes == relu.write_bytes == 4 * 16 * 32 * 26 * 26
+    assert found["conv1", "Conv2d", "grad_bias"].macs == 0
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+@pytest.mark.parametrize("grad", [True, False])
+def test_cpu_and_meta_agree_row_by_row(mode: str, grad: bool) -> None:
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 2)
+    )
+    seen = [
+        estimation.estimate(model, (2, 3, 6, 6), device=device, mode=mode, grad=grad).calls
+        for device in ("cpu", "meta")
+    ]
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_self_attention_counts_projections_and_both_products(device: str) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mha = nn.MultiheadAttention(64, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.mha(x, x, x, need_weights=False)[0]
+
+    found = rows(Net(), (2, 50, 64), device=device)
+    forward = found["mha", "MultiheadAttention", "forward"]
+    assert forward.macs == 4 * 2 * 50 * 64 * 64 + 2 * (2 * 4 * 50 * 50 * 16) == 2_278_400
+    assert forward.parameters == 4 * 64 * 64 + 4 * 64
+
+
+class Functional(nn.Module):
+    """Every functional product there is, in one forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(5, 3, 3, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.conv2d(x, self.weight)
+        z = y.flatten(2)
+        return torch.einsum("bij,bkj->bik", z, z) @ z
+
+
+def test_functional_operations_have_rows_of_their_own_name() -> None:
+    found = rows(Functional(), (2, 3, 6, 6))
+    assert found["", "conv2d", "forward"].macs == 2 * 16 * 5 * 27
+    assert found["", "conv2d", "grad_weight"].macs == 2 * 16 * 5 * 27
+    assert ("", "conv2d", "grad_input") not in found
+    assert found["", "matmul", "forward"].macs == 2 * (2 * 5 * 16 * 5)
+    assert found["", "matmul", "grad_input"].macs == 2 * 2 * (2 * 5 * 16 * 5)
+    assert found["", "conv2d", "forward"].parameters == 5 * 27
+
+
+def test_recomputation_has_its_own_direction() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.block = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.block, self.first(x), use_reentrant=False)  # type: ignore[no-any-return]
+
+    found = rows(Net(), (3, 4))
+    assert (
+        found["block.0", "Linear", "recompute"].macs
+        == found["block.0", "Linear", "forward"].macs
+        == 3 * 4 * 4
+    )
+    assert found["block.0", "Linear", "grad_weight"].macs == 3 * 4 * 4
+    assert ("block.2", "Linear", "recompute") not in found, (
+        "torch stops as soon as it has what backward needs"
+    )
+    assert ("first", "Linear", "recompute") not in found
+
+
+def test_totals_add_over_calls_of_a_shared_layer() -> None:
+    layer = nn.Linear(4, 4)
+    found = rows(nn.Sequential(layer, layer), (3, 4), mode="infer")
+    assert found["0", "Linear", "forward"].macs == 2 * 3 * 4 * 4
+    assert found["0", "Linear", "forward"].calls == 2
+
+
+def test_the_model_given_is_not_changed() -> None:
+    model = nn.Linear(3, 2)
+    estimation.estimate(model, (1, 3), optimizer="adam")
+    assert model.weight.device.type == "cpu"
+    assert model.weight.grad is None
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        (lambda self, x: self.b(self.a(x)[:, :2]), "b: RuntimeError"),
+        (lambda self, x: self.b(self.a(x)) * self.a(x).sum().item(), "needs actual data"),
+    ],
+)
+def test_a_model_that_stops_keeps_what_came_before(forward: object, said: str) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    Net.forward = forward  # type: ignore[assignment, method-assign]
+    found = estimation.estimate(Net(), (2, 3))
+    assert found.problem is not None
+    assert said in found.problem
+    assert "\n" not in found.problem
+    assert found.forward.macs >= 2 * 3 * 3
+
+
+def test_the_frame_has_one_row_a_call() -> None:
+    found = estimation.estimate(nn.Linear(3, 2), (1, 3))
+    assert list(found.frame().columns) == list(LayerCall._fields)
+    assert len(found.frame()) == len(found.calls)
+
+
+def test_the_hand_values_of_the_published_table_come_out(shared: Path) -> None:
+    import csv
+
+    found = rows(make_model(), (16, 1, 28, 28))
+    with (shared / "datasets" / "peers" / "train_layers.csv").open() as file:
+        table = [row for row in csv.DictReader(file) if row["model"] == "mnist_b16"]
+    assert len(table) == 4
+    for row in table:
+        for direction, column in (
+            ("forward", "fwd"),
+            ("grad_input", "bwd_input"),
+            ("grad_weight", "bwd_weight"),
+        ):
+            call = found.get((row["layer"], row["type"], direction))
+            assert (call.flops if call else 0) == int(row[f"hand_{column}_FLOP"])
+
+
+def test_backward_counts_gradients_and_not_recomputation() -> None:
+    call = LayerCall("a", "A", "recompute", 5, 10, 0, 0, 0, 0, "")
+    assert totals([call, call._replace(direction="grad_input")], BACKWARD).macs == 5

@@ -1,0 +1,280 @@
+"""The caching allocator's rules at their edges, and the peak's category, phase and place: by hand,
+without torch."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from perfctl.orchestrator.estimate.memory.trace import (
+    CAPABILITIES,
+    Peak,
+    capability,
+    cublas_workspace,
+    memory_of,
+    peak,
+    reserved,
+    round_block,
+    rounded_peak,
+    segment_size,
+)
+from perfctl.records.paper import Allocation, MemoryTrace
+
+KIB, MIB = 2**10, 2**20
+SEGMENT = 20 * MIB
+"""What is taken for tensors from above 1 MiB to below 10 MiB."""
+
+
+def trace_of(*lives: tuple[float, int, int | None]) -> MemoryTrace:
+    """(MiB, born, died)."""
+    rows = tuple(
+        Allocation(int(size * MIB), "temporary", born, died, "", "", "")
+        for size, born, died in lives
+    )
+    return MemoryTrace(rows, 10, 20, 30)
+
+
+@pytest.mark.parametrize(
+    ("size", "segment"),
+    [
+        (MIB, 2 * MIB),
+        (MIB + 1, SEGMENT),
+        (10 * MIB - 512, SEGMENT),
+        (10 * MIB, 10 * MIB),
+        (10 * MIB + 1, 12 * MIB),
+        (12 * MIB, 12 * MIB),
+        (12 * MIB + 512, 14 * MIB),
+        (100 * MIB, 100 * MIB),
+    ],
+)
+def test_a_segment_is_2_or_20_mib_and_from_10_mib_on_a_multiple_of_2(
+    size: int, segment: int
+) -> None:
+    assert segment_size(size) == segment
+
+
+def test_blocks_are_rounded_up_to_512_bytes() -> None:
+    assert [round_block(size) for size in (0, 1, 511, 512, 1024, 1025)] == [
+        0,
+        512,
+        512,
+        512,
+        1024,
+        1536,
+    ]
+
+
+def test_a_small_segment_is_split_down_to_its_last_512_bytes() -> None:
+    last = 0.5 / 1024
+    assert reserved(trace_of((1, 0, None), (1 - last, 0, None), (last, 0, None))) == 2 * MIB
+    assert (
+        reserved(trace_of((1, 0, None), (1 - last, 0, None), (last, 0, None), (last, 0, None)))
+        == 4 * MIB
+    )
+
+
+def test_what_is_left_of_a_large_block_is_used_by_the_next() -> None:
+    assert reserved(trace_of((9, 0, None), (9, 1, None), (2, 2, None))) == SEGMENT
+    assert reserved(trace_of((9, 0, None), (9, 1, None), (2.5, 2, None))) == 2 * SEGMENT
+
+
+def test_small_and_large_tensors_do_not_share_a_segment() -> None:
+    assert reserved(trace_of((9, 0, None), (0.5, 1, None))) == 22 * MIB
+    assert reserved(trace_of((1, 0, 1), (1.5, 2, None))) == 22 * MIB
+
+
+@pytest.mark.parametrize(
+    "freed",
+    [
+        [(6, 0, 4), (6, 1, 5), (6, 2, None)],  # the later after the earlier
+        [(6, 0, 5), (6, 1, 4), (6, 2, None)],
+        [(6, 0, None), (6, 1, 4), (6, 2, 5)],
+    ],
+)
+def test_neighbours_that_are_both_free_become_one_block(
+    freed: list[tuple[float, int, int | None]],
+) -> None:
+    """Twelve MiB are free in one piece, of two blocks of six."""
+    assert reserved(trace_of(*freed, (9.5, 6, None))) == SEGMENT
+
+
+def test_free_blocks_that_are_no_neighbours_do_not_become_one() -> None:
+    assert reserved(trace_of((6, 0, 4), (6, 1, None), (6, 2, None), (9.5, 6, None))) == 2 * SEGMENT
+
+
+@pytest.mark.parametrize(
+    "order", [(4, 6, 5), (4, 5, 6), (6, 5, 4), (5, 4, 6), (5, 6, 4), (6, 4, 5)]
+)
+def test_three_neighbours_give_the_whole_segment_back_in_whatever_order_they_are_freed(
+    order: tuple[int, int, int],
+) -> None:
+    lives = [(6.0, place, died) for place, died in enumerate(order)]
+    assert reserved(trace_of(*lives, (9.5, 7, None), (9.5, 8, None))) == SEGMENT
+
+
+def test_a_block_that_was_split_in_the_middle_still_knows_its_neighbours() -> None:
+    # the 4 go where the second 6 were, and leave 2
+    lives = [(6, 0, None), (6, 1, 3), (6, 2, 5), (4, 4, None)]
+    assert reserved(trace_of(*lives, (9.5, 6, None))) == SEGMENT  # 2 + 6 + the segment's last 2
+
+
+def test_the_smallest_block_that_is_large_enough_is_taken() -> None:
+    lives = [(9, 0, 4), (1.5, 1, None), (5, 2, 4), (4.5, 3, None)]
+    assert reserved(trace_of(*lives, (5, 5, None), (9, 6, None))) == SEGMENT
+    assert reserved(trace_of(*lives, (4.5, 5, None), (9, 6, None))) == SEGMENT
+
+
+def test_a_tensor_without_bytes_takes_nothing() -> None:
+    assert reserved(trace_of((0, 0, 3), (0, 1, None))) == 0
+
+
+@pytest.mark.parametrize(
+    ("moment", "phase"),
+    [(0, "forward"), (10, "forward"), (11, "backward"), (20, "backward"), (21, "optimizer")],
+)
+def test_a_phase_ends_with_its_last_moment(moment: int, phase: str) -> None:
+    assert peak(trace_of((1, moment, None))).phase == phase
+
+
+def test_the_peak_names_what_lived_at_the_first_of_equal_moments_and_what_made_it() -> None:
+    rows = (
+        Allocation(100, "parameter", 0, None, "", "", ""),
+        Allocation(7, "input", 0, 1, "", "", ""),
+        Allocation(50, "activation", 2, 3, "conv", "forward", "aten.convolution"),
+        Allocation(50, "gradient", 4, None, "fc", "backward", "aten.mm"),
+    )
+    assert peak(MemoryTrace(rows, 10, 20, 30)) == Peak(
+        150, {"parameter": 100, "activation": 50}, "forward", "conv", "aten.convolution"
+    )
+    assert peak(MemoryTrace((), 10, 20, 30)) == Peak(0, {}, "forward", "", "")
+
+
+def test_everything_of_a_step_is_summed_by_category_and_its_peak_rounded_to_blocks() -> None:
+    sizes = {
+        "parameter": 1000,
+        "buffer": 10,
+        "gradient": 1001,
+        "optimizer": 2000,
+        "input": 64,
+        "activation": 600,
+    }
+    rows = tuple(
+        Allocation(size, name, place, None, "", "", "")
+        for place, (name, size) in enumerate(sizes.items())
+    )
+    found = memory_of(
+        MemoryTrace((*rows, Allocation(90, "activation", 7, 8, "", "", "")), 10, 20, 30), (9, 0)
+    )
+    assert (
+        found.parameters,
+        found.buffers,
+        found.gradients,
+        found.optimizer,
+        found.inputs,
+        found.activations,
+    ) == (
+        1000,
+        10,
+        1001,
+        2000,
+        64,
+        690,
+    )
+    assert found.peak.bytes == 1000 + 10 + 1001 + 2000 + 64 + 690
+    assert found.rounded_peak == 512 * (2 + 1 + 2 + 4 + 1 + 2 + 1)
+    assert (found.reserved, found.gpu, found.needed) == (2 * MIB, (9, 0), 2 * MIB)
+    assert (found.workspaces, found.allocated) == ({}, found.rounded_peak)
+    with pytest.raises(FrozenInstanceError):
+        found.reserved = 1  # type: ignore[misc]
+    assert rounded_peak(trace_of((1, 0, 1), (1, 1, None))) == MIB
+
+
+def test_each_thread_that_multiplies_matrices_has_a_workspace_in_a_segment_of_the_allocator() -> (
+    None
+):
+    def product(op: str, direction: str) -> Allocation:
+        return Allocation(MIB, "temporary", 1, 2, "fc", direction, op)
+
+    own = cublas_workspace((8, 0))
+    forward = product("aten.addmm", "forward")
+    for rows, wanted in (
+        ((product("aten.convolution", "forward"),), {}),
+        ((product("aten.mm", "forward"), product("aten.bmm", "forward")), {"cuBLAS, forward": own}),
+        ((forward,), {"cuBLAS, forward": own, "cuBLASLt, forward": MIB}),
+        (
+            (forward, product("aten.mm", "backward")),
+            {"cuBLAS, forward": own, "cuBLASLt, forward": MIB, "cuBLAS, backward": own},
+        ),
+        ((product("aten.mm", "optimizer"),), {}),
+    ):
+        found = memory_of(MemoryTrace(rows, 10, 20, 30), (8, 0))
+        assert found.workspaces == wanted
+        assert found.allocated == len(rows) * MIB + sum(wanted.values())
+        # Small tensors and cuBLASLt's share segments of 2 MiB; one of 20 MiB holds two of cuBLAS's
+        # 8.1 MiB.
+        small = len(rows) + ("cuBLASLt, forward" in wanted)
+        assert found.reserved == -(-small // 2) * 2 * MIB + (
+            SEGMENT if any("cuBLAS," in name for name in wanted) else 0
+        )
+
+
+def test_segments_of_the_step_before_stay_and_its_survivors_lie_where_they_were_made() -> None:
+    def storage(size: int, born: int, died: int | None) -> Allocation:
+        return Allocation(size * MIB, "temporary", born, died, "", "", "")
+
+    # The first step leaves 30 MiB free but for the 12 that its optimizer's state took; the second
+    # one needs 30 again.
+    first = (storage(30, 1, 2), storage(12, 3, None))
+    second = (storage(12, 0, None), storage(30, 1, 2))
+    assert reserved(MemoryTrace(second, 10, 20, 30)) == (12 + 30) * MIB
+    assert reserved(MemoryTrace(second, 10, 20, 30, first=first)) == (30 + 30) * MIB
+    assert (
+        reserved(MemoryTrace((storage(12, 0, None), storage(18, 1, 2)), 10, 20, 30, first=first))
+        == 30 * MIB
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "workspace"),
+    [
+        (None, 8_519_680),
+        ((7, 0), 8_519_680),
+        ((8, 9), 8_519_680),
+        ((9, 0), 32 * MIB),
+        ((12, 0), 32 * MIB),
+    ],
+)
+def test_the_workspace_of_cublas_is_32_mib_from_hopper_on(
+    gpu: tuple[int, int] | None, workspace: int
+) -> None:
+    assert (
+        cublas_workspace(gpu)
+        == workspace
+        == (32 * MIB if gpu is not None and gpu >= (9, 0) else 4096 * KIB * 2 + 128 * KIB)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("SM_90a", (9, 0)),
+        ("8.6", (8, 6)),
+        ("H100", (9, 0)),
+        ("sm86", (8, 6)),
+        ("10.0", (10, 0)),
+        ("sm_100", (10, 0)),
+        ("RTX 3090", (8, 6)),
+        ("T4", (7, 5)),
+        ("b200", (10, 0)),
+        ("90", None),
+        ("", None),
+        ("sm_1000", None),
+        ("9", None),
+    ],
+)
+def test_a_capability_is_its_last_digit_and_those_before_it(
+    text: str, wanted: tuple[int, int] | None
+) -> None:
+    assert capability(text) == wanted
+    assert all(capability(name) == pair for name, pair in CAPABILITIES.items())

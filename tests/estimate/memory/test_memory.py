@@ -1,0 +1,113 @@
+"""Memory from storage lifetimes: by hand, against torch's own tracker, and the
+allocator's rules."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.orchestrator.estimate.memory.trace import LARGE_SEGMENT, SMALL_SEGMENT, peak, reserved
+from perfctl.records.paper import Allocation, MemoryTrace
+from perfctl.workloads.tracing.recorder import trace
+
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
+
+MIB = 1 << 20
+
+
+def trace_of(*lives: tuple[int, int, int | None]) -> MemoryTrace:
+    rows = tuple(
+        Allocation(size, "temporary", born, died, f"l{born}", "forward", "op")
+        for size, born, died in lives
+    )
+    return MemoryTrace(rows, 10, 20, 30)
+
+
+def test_the_peak_is_the_fullest_moment_and_says_where() -> None:
+    found = peak(trace_of((100, 0, None), (50, 1, 3), (70, 2, 15), (60, 12, 14)))
+    assert found.bytes == 100 + 70 + 60
+    assert (found.phase, found.layer) == ("backward", "l12")
+
+
+def test_what_dies_makes_room_before_the_next_is_born() -> None:
+    assert peak(trace_of((100, 1, 2), (100, 2, None))).bytes == 100
+
+
+def test_small_tensors_share_a_segment_and_freed_blocks_are_used_again() -> None:
+    assert reserved(trace_of((MIB, 0, None), (MIB, 0, None))) == SMALL_SEGMENT
+    assert reserved(trace_of((5 * MIB, 1, 2), (5 * MIB, 3, 4), (9 * MIB, 5, None))) == LARGE_SEGMENT
+    assert (
+        reserved(trace_of((30 * MIB, 1, 2), (15 * MIB, 3, None), (15 * MIB, 4, None))) == 30 * MIB
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch", "wanted"), [(16, 18_037_080), (64, 43_576_920), (256, 145_736_280)]
+)
+def test_mnist_cnn_with_sgd_is_what_torch_tracks(batch: int, wanted: int) -> None:
+    found = estimation.Session(estimation.Request("mnist_cnn", optimizer="sgd", memory=True)).at(
+        batch
+    )
+    assert found.memory is not None
+    assert found.memory.peak.bytes == wanted
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_peak_equals_mem_trackers_byte_for_byte(optimizer: str) -> None:
+    from torch import nn
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    from perfctl.workloads.tracing.recorder import make_optimizer
+
+    def make() -> nn.Module:
+        with torch.device("meta"):
+            return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 5))
+
+    inputs = torch.zeros((4, 3, 8, 8), device="meta")
+    model = make()
+    stepper, tracker = make_optimizer(model, optimizer), MemTracker()
+    tracker.track_external(model, stepper, inputs)
+    with tracker:
+        for _ in range(2):
+            tracker.reset_mod_stats()
+            stepper.zero_grad()
+            output = model(inputs)
+            output.backward(torch.ones_like(output))
+            del output
+            stepper.step()
+            wanted = next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]
+    traced = trace(make(), (inputs,), optimizer=optimizer, memory=True)
+    assert traced.memory is not None
+    assert peak(traced.memory).bytes == wanted
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "copies"),
+    [("sgd", 0), ("momentum", 1), ("adam", 2), ("adamw", 2), ("adadelta", 2), ("rmsprop", 1)],
+)
+def test_optimizer_state_is_so_many_copies_of_the_parameters(optimizer: str, copies: int) -> None:
+    found = estimation.Session(
+        estimation.Request("mnist_cnn", optimizer=optimizer, memory=True)
+    ).at(1)
+    assert found.memory is not None
+    assert found.memory.parameters == found.memory.gradients == 4 * 1_199_882
+    assert found.memory.optimizer == copies * 4 * 1_199_882
+
+
+def test_hopper_has_the_larger_workspaces_and_a_smaller_largest_batch() -> None:
+    small, large = 4096 * 1024 * 2 + 16 * 1024 * 8, 32 * MIB
+    found = {}
+    for gpu, workspace in ((None, small), ((8, 0), small), ((9, 0), large)):
+        session = estimation.Session(estimation.Request("mnist_cnn", memory=True, gpu=gpu))
+        memory = session.at(1).memory
+        assert memory is not None
+        assert memory.cublas_workspace == 2 * workspace + MIB  # forward, backward, and cuBLASLt's
+        assert memory.allocated == memory.rounded_peak + memory.cublas_workspace
+        assert memory.reserved >= memory.allocated
+        found[gpu] = session.largest(200 * MIB, 10 * MIB)
+    hopper, ampere = found[9, 0].batch, found[8, 0].batch
+    assert hopper is not None and ampere is not None
+    assert hopper < ampere == found[None].batch
+    assert found[9, 0].margin == 190 * MIB - found[9, 0].needed
+    assert found[9, 0].reserve == 10 * MIB

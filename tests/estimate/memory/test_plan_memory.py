@@ -1,0 +1,287 @@
+"""Which tensors live at each moment of a step of small plans, worked out by hand."""
+
+from __future__ import annotations
+
+from perfctl.orchestrator.estimate.memory.by_batch import MemoryLine, peak_at
+from perfctl.orchestrator.estimate.memory.of_plan import (
+    _Step,
+    _train,
+    inference_lines,
+    lines_of_plan,
+)
+from perfctl.orchestrator.predict.operations import Operation, operations_of_plan
+from perfctl.records.paper import Plan, PlanLayer
+
+
+def plan_of(*layers: PlanLayer, classes: int, activation: str = "relu") -> Plan:
+    settings: dict[str, int | str] = {
+        "classes": classes,
+        "activation": activation,
+        "optimizer": "sgd",
+    }
+    return Plan("made up", "mlp", settings, layers)
+
+
+FC = PlanLayer("fc", "linear", (-1,), (10, 1, 1), (4, 1, 1), bias=True)
+ONE = plan_of(FC, classes=4)
+"""44 parameters; 10 values in, 4 out."""
+TWO = plan_of(
+    PlanLayer("fc1", "linear", (-1,), (10, 1, 1), (6, 1, 1), bias=True),
+    PlanLayer("act1", "activation", (0,), (6, 1, 1), (6, 1, 1)),
+    PlanLayer("fc2", "linear", (1,), (6, 1, 1), (4, 1, 1), bias=True),
+    classes=4,
+)
+"""66 + 28 parameters."""
+
+
+def test_one_linear_layer_holds_parameters_input_output_and_the_losss_tensors() -> None:
+    # Input 10 values and the class's place; output 4; loss 4 + 8 bytes; logarithms, theirs and the
+    # answers' gradient.
+    fixed, answers = 4 * 44, 4 * 4
+    sample = 4 * 10 + 8 + answers
+    at_loss = MemoryLine(fixed + 8, sample + 3 * answers)
+    at_gradient = MemoryLine(fixed + 8 + 4 * 44, sample + answers)
+    assert lines_of_plan(ONE, "sgd") == (at_loss, at_gradient)
+    assert peak_at(lines_of_plan(ONE, "sgd"), 1) == max(184 + 112, 360 + 80)
+
+
+def test_optimizers_keep_their_state_and_some_take_copies_of_all_parameters_for_their_update() -> (
+    None
+):
+    plain = lines_of_plan(ONE, "sgd")
+    assert lines_of_plan(ONE, "momentum") == tuple(
+        MemoryLine(line.fixed + 176, line.per_sample) for line in plain
+    )
+    loss, gradient = (MemoryLine(line.fixed + 352, line.per_sample) for line in plain)
+    # The step comes last, when the loss, its gradient and the answers are gone: the square roots of
+    # all 44.
+    assert lines_of_plan(ONE, "adam") == (
+        loss,
+        gradient,
+        MemoryLine(gradient.fixed - 8 + 4 * 44, 4 * 10 + 8),
+    )
+    assert lines_of_plan(ONE, "adamw") == lines_of_plan(ONE, "adam")
+    fullest = [
+        max(line.fixed for line in lines_of_plan(ONE, name)) - plain[-1].fixed
+        for name in ("adadelta", "rmsprop")
+    ]
+    # state and copies, without the loss
+    assert fullest == [(2 + 2) * 4 * 44 - 8, (1 + 1) * 4 * 44 - 8]
+
+
+def test_inference_lets_go_of_what_has_been_read() -> None:
+    parameters = 4 * (66 + 28)
+    # The input stays the caller's; fc1's 6 values live until act1 is done, whose 6 until fc2 is.
+    assert inference_lines(TWO) == (MemoryLine(parameters, 4 * 10 + 8 + 4 * (6 + 6)),)
+    assert inference_lines(ONE) == (MemoryLine(176, 48 + 16),)
+
+
+def test_an_activation_keeps_its_output_or_its_input_for_backward() -> None:
+    parameters, inputs = 4 * 94, 4 * 10 + 8
+    # relu reads its output, fc2 its input: the same 6 values; the answers
+    keeps_one = inputs + 4 * 6 + 4 * 4
+    # The loss takes three more of the answers; fc2's gradients and its input's are no more than
+    # what comes next. act1 makes its input's gradient of 6 beside its output's, and its output is
+    # still kept.
+    act = MemoryLine(parameters + 8 + 4 * 28, keeps_one + 24 + 24)
+    # fc1 makes its parameters' gradients of 66; what act1 kept is gone.
+    last = MemoryLine(parameters + 8 + 4 * (28 + 66), inputs + 4 * 4 + 24)
+    relu = lines_of_plan(TWO, "sgd")
+    assert relu == (act, last)
+    gelu = lines_of_plan(plan_of(*TWO.layers, classes=4, activation="gelu"), "sgd")
+    # fc1's output and act1's are both kept, so that the loss is the fullest; fc2 is done with
+    # act1's before act1's turn.
+    assert gelu == (
+        MemoryLine(parameters + 8, keeps_one + 24 + 3 * 16),
+        MemoryLine(parameters + 8 + 4 * 28, keeps_one + 24 + 16 + 24),
+        last,
+    )
+
+
+CONV = PlanLayer("conv", "conv", (-1,), (3, 6, 6), (5, 6, 6), kernel=3, padding=1)
+CNN = plan_of(
+    CONV,
+    PlanLayer("norm", "norm", (0,), (5, 6, 6), (5, 6, 6)),
+    PlanLayer("act", "activation", (1,), (5, 6, 6), (5, 6, 6)),
+    PlanLayer("pool", "max_pool", (2,), (5, 6, 6), (5, 3, 3), kernel=2, stride=2),
+    PlanLayer("add", "add", (3, 3), (5, 3, 3), (5, 3, 3)),
+    PlanLayer("cat", "concat", (4, 3), (5, 3, 3), (10, 3, 3)),
+    PlanLayer("flat", "flatten", (5,), (10, 3, 3), (90, 1, 1)),
+    PlanLayer("fc", "linear", (6,), (90, 1, 1), (4, 1, 1), bias=True),
+    classes=4,
+)
+
+
+def test_inference_of_a_network_with_branches_frees_each_storage_after_its_last_reader() -> None:
+    # running statistics of 5 channels, and the counter of batches
+    parameters = 4 * (135 + 10 + 364) + (2 * 4 * 5 + 8)
+    inputs = 4 * 108 + 8
+    image, small = 4 * 180, 4 * 45
+    # conv + norm; norm + act; act + pool with its places; pool + add; pool + add + cat; cat + fc.
+    fullest = max(2 * image, image + small + 8 * 45, small + small + 2 * small, 4 * 90 + 16)
+    # with a norm's statistics
+    assert inference_lines(CNN) == (MemoryLine(parameters + 2 * 4 * 5, inputs + fullest),)
+    wide = plan_of(
+        CONV,
+        PlanLayer("pool", "max_pool", (0,), (5, 6, 6), (5, 6, 6), kernel=3, padding=1),
+        classes=4,
+    )
+    assert inference_lines(wide) == (MemoryLine(4 * 135, inputs + image + image + 8 * 180),)
+
+
+def test_works_of_a_plan_are_its_layers_with_a_softmax_and_a_loss_at_the_end() -> None:
+    assert operations_of_plan(CNN) == (
+        Operation("conv", "conv", 1, 180 * 27, 108, 180, 135, 36, 5, 27, kernel=9, first=True),
+        Operation("norm", "norm", 1, 0, 180, 180, 10, 0, 0, 0),
+        Operation("act", "activation", 1, 0, 180, 180, 0, 0, 0, 0),
+        Operation("pool", "pool", 1, 0, 180, 90, 0, 0, 0, 0, kernel=4, stride=2),
+        Operation("add", "elementwise", 1, 0, 90, 45, 0, 0, 0, 0),
+        Operation("cat", "memory", 1, 0, 90, 90, 0, 0, 0, 0),
+        Operation("fc", "linear", 1, 360, 90, 4, 364, 1, 4, 90),
+        Operation("", "softmax", 1, 0, 4, 4, 0, 0, 0, 0),
+        Operation("", "loss", 1, 0, 5, 1, 0, 0, 0, 0),
+    )
+    assert [work.first for work in operations_of_plan(TWO)] == [True, False, False, False, False]
+
+
+def moments(plan: Plan) -> tuple[list[MemoryLine], list[MemoryLine], list[MemoryLine], MemoryLine]:
+    """Of forward, loss and backward, from nothing; and what lives at the end."""
+    step = _Step(0, 0)
+    _train(step, plan)
+    outputs = sum(layer.kind != "flatten" for layer in plan.layers)
+    found = step.moments[:outputs], step.moments[outputs : outputs + 3], step.moments[outputs + 3 :]
+    return *found, MemoryLine(step.fixed, step.per_sample)
+
+
+def test_every_moment_of_a_network_with_branches() -> None:
+    forward, loss, backward, end = moments(CNN)
+    # Images of 720 bytes; a norm's statistics of 5 channels; a pool's 180 bytes and 360 of places;
+    # norm's and pool's outputs live until their last reader is done, conv's, act's and cat's
+    # are kept.
+    assert forward == [
+        (0, 720),
+        (40, 1440),
+        (40, 2160),
+        (40, 1980),
+        (40, 2160),
+        (40, 2520),
+        (40, 2176),
+    ]
+    assert loss == [(48, 2192), (48, 2208), (48, 2224)]
+    assert backward == [
+        (1504, 2192),
+        (1504, 2552),  # fc: gradients of 364 parameters and of its input
+        (1504, 2176),
+        (1504, 2176),  # flat and cat hand it on, and cat's output is gone
+        # add: a new sum of cat's part and its first gradient, another with its second
+        (1504, 2176),
+        (1504, 2356),
+        (1504, 2536),
+        (1504, 1996),
+        (1504, 2716),  # pool: an image
+        (1504, 2176),
+        (1504, 2896),  # act: another
+        (1544, 1456),
+        (1544, 2176),  # norm: 10 parameters; act's output is gone
+        (2044, 736),  # conv: 135 parameters; the input needs no gradient
+    ]
+    assert end == (4 * 509 + 8, 16)  # gradients, the loss and the answers
+    start = 4 * 509 + 48
+    fullest = [(1504 + start, 2896 + 440), (1544 + start, 2176 + 440), (2044 + start, 736 + 440)]
+    assert list(lines_of_plan(CNN, "sgd")) == fullest
+    adam = [(fixed + 2 * 4 * 509, each) for fixed, each in fullest]
+    # A copy of all parameters, beside all gradients and the input.
+    last = (start + 2 * 4 * 509 + 4 * 509 + 4 * 509, 440)
+    assert list(lines_of_plan(CNN, "adam")) == [*adam, last]
+
+
+def conv(name: str, *of: int) -> PlanLayer:
+    return PlanLayer(name, "conv", of, (5, 6, 6), (5, 6, 6), kernel=3, padding=1)
+
+
+def test_a_skipped_layers_gradient_is_a_new_sum_while_the_additions_own_is_still_held() -> None:
+    plan = plan_of(
+        CONV,
+        conv("b", 0),
+        PlanLayer("add", "add", (1, 0), (5, 6, 6), (5, 6, 6)),
+        PlanLayer("flat", "flatten", (2,), (5, 6, 6), (180, 1, 1)),
+        PlanLayer("fc", "linear", (3,), (180, 1, 1), (4, 1, 1), bias=True),
+        classes=4,
+    )
+    forward, loss, backward, end = moments(plan)
+    assert forward == [(0, 720), (0, 1440), (0, 2160), (0, 1456)]
+    assert loss == [(8, 1472), (8, 1488), (8, 1504)]
+    assert backward == [
+        # fc's 724 parameters; add hands its gradient to both
+        (2904, 1472),
+        (2904, 2192),
+        (2904, 1456),
+        (2904, 1456),
+        # b: its input's gradient; its input goes, the sum with what add gave comes
+        (3804, 1456),
+        (3804, 2176),
+        (3804, 2176),
+        (4344, 736),
+    ]
+    assert end == (4 * (135 + 225 + 724) + 8, 16)
+
+
+def test_the_gradients_of_two_readers_are_summed_when_the_second_has_let_go_of_its_own() -> None:
+    plan = plan_of(
+        CONV,
+        conv("a", 0),
+        conv("b", 0),
+        PlanLayer("cat", "concat", (1, 2), (5, 6, 6), (10, 6, 6)),
+        PlanLayer("flat", "flatten", (3,), (10, 6, 6), (360, 1, 1)),
+        PlanLayer("fc", "linear", (4,), (360, 1, 1), (4, 1, 1), bias=True),
+        classes=4,
+    )
+    forward, loss, backward, end = moments(plan)
+    assert forward == [(0, 720), (0, 1440), (0, 2160), (0, 3600), (0, 2176)]
+    assert loss == [(8, 2192), (8, 2208), (8, 2224)]
+    assert backward == [
+        (5784, 2192),
+        (5784, 3632),
+        (5784, 2176),
+        (5784, 2176),
+        (6684, 2176),
+        (6684, 2896),  # b: cat's gradient is still held for a
+        # a: cat's gradient and the input go, then the sum with b's comes
+        (7584, 2896),
+        (7584, 3616),
+        (7584, 2176),
+        (8124, 736),
+    ]
+    assert end == (4 * (135 + 225 + 225 + 1444) + 8, 16)
+
+
+def test_a_mean_over_a_window_is_elementwise_work_without_a_window_of_its_own() -> None:
+    plan = plan_of(
+        PlanLayer("mean", "mean_pool", (-1,), (5, 6, 6), (5, 3, 3), kernel=2, stride=2),
+        PlanLayer("conv", "conv", (0,), (5, 3, 3), (2, 1, 1), kernel=3, stride=2, bias=True),
+        classes=2,
+    )
+    assert operations_of_plan(plan)[:2] == (
+        Operation("mean", "elementwise", 1, 0, 180, 45, 0, 0, 0, 0, stride=2),
+        Operation("conv", "conv", 1, 2 * 45, 45, 2, 92, 1, 2, 45, kernel=9, stride=2, first=True),
+    )
+
+
+def test_an_image_that_is_flattened_first_stays_the_input_and_needs_no_gradient() -> None:
+    plan = plan_of(
+        PlanLayer("flat", "flatten", (-1,), (3, 2, 2), (12, 1, 1)),
+        PlanLayer("fc", "linear", (0,), (12, 1, 1), (4, 1, 1), bias=True),
+        classes=4,
+    )
+    forward, loss, backward, end = moments(plan)
+    assert (forward, loss, backward) == ([(0, 16)], [(8, 32), (8, 48), (8, 64)], [(8 + 4 * 52, 32)])
+    assert end == (8 + 4 * 52, 16)
+    assert inference_lines(plan) == (MemoryLine(4 * 52, 4 * 12 + 8 + 16),)
+
+
+def test_answers_that_backward_reads_are_still_there_after_it() -> None:
+    plan = plan_of(FC, PlanLayer("act", "activation", (0,), (4, 1, 1), (4, 1, 1)), classes=4)
+    forward, loss, backward, end = moments(plan)
+    assert (forward, loss) == ([(0, 16), (0, 32)], [(8, 32), (8, 48), (8, 64)])
+    assert backward == [(8, 32), (8, 48), (8 + 4 * 44, 32)]
+    assert end == (8 + 4 * 44, 16)

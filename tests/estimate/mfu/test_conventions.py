@@ -1,0 +1,175 @@
+"""What each convention counts, term by term, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfctl.orchestrator.estimate.mfu.audit import CAUSAL, EXACT, Audit, Peak, audit, repeated
+from perfctl.orchestrator.estimate.mfu.conventions import CONVENTIONS, VARIANTS, Convention
+from perfctl.orchestrator.estimate.mfu.decoder import AttentionLayer, Decoder, by_hand
+
+EVERY = (*CONVENTIONS, *VARIANTS, EXACT, CAUSAL)
+FORMULAS = {one.key: one for one in EVERY}
+MODEL = Decoder(
+    name="m",
+    seq=10,
+    products=1000,
+    router=30,
+    head=200,
+    attention=(AttentionLayer(8, 4), AttentionLayer(8)),
+    embedding=200,
+    positions=50,
+    tied=False,
+    others=7,
+    idle=600,
+    hidden=3,
+    kv_share=0.25,
+)
+PAIRS = 16
+
+
+def terms(key: str, model: Decoder = MODEL) -> dict[str, float]:
+    found = FORMULAS[key].terms(model)
+    assert found is not None
+    return {name: value for name, value in found.items() if value}
+
+
+def test_the_conventions_count_what_their_sources_say() -> None:
+    layers, head, table, others = 6 * (1000 + 30), 6 * 200, 6 * 200, 6 * 7
+    whole, window = 6 * PAIRS * 10, 6 * (8 * 4 + 8 * 10)
+    found = {one.key: sum(terms(one.key).values()) for one in CONVENTIONS}
+    assert found == {
+        "6N": layers + head + table + 6 * 50 + others,
+        "palm": layers + head + table + 6 * 50 + others + whole,
+        "megatron": 6 * 1000 + head + whole / 2,
+        "nanogpt": layers + head + table + others + 6 * 600 + 12 * 2 * 3 * 10,
+        "olmo": layers + head + 6 * 50 + others + window,
+        "torchtitan": layers + head + others + window,
+        "maxtext": layers + head + window / 2,
+    }
+
+
+def test_the_causal_count_is_what_the_mask_leaves_query_by_query() -> None:
+    keys = sum(min(query, 4) for query in range(1, 11)), sum(range(1, 11))
+    assert terms("exact, causal")["attention"] == pytest.approx(
+        6 * (8 * keys[0] + 8 * keys[1]) / 10
+    )
+    assert terms("exact")["attention"] == 6 * PAIRS * 10
+
+
+def test_a_tied_matrix_counts_once_as_the_head() -> None:
+    tied = replace(MODEL, tied=True)
+    assert "embedding" not in terms("6N", tied)
+    assert terms("torchtitan", tied)["head"] == 6 * 200
+    assert "head" not in terms("torchtitan, tied LM head left out", tied)
+    assert tied.parameters == MODEL.parameters - 200
+
+
+def sized() -> st.SearchStrategy[Decoder]:
+    some = st.integers(0, 10**12)
+    layers = st.lists(
+        st.builds(AttentionLayer, st.integers(1, 10**5), st.none() | st.integers(1, 9000)),
+        min_size=1,
+        max_size=4,
+    )
+    return st.builds(
+        Decoder,
+        name=st.just("m"),
+        seq=st.integers(1, 10**5),
+        products=st.integers(1, 10**12),
+        router=some,
+        head=some,
+        attention=layers.map(tuple),
+        embedding=some,
+        positions=some,
+        tied=st.booleans(),
+        others=some,
+        idle=some,
+        hidden=st.integers(1, 10**5),
+        kv_share=st.just(0.5),
+    )
+
+
+@settings(max_examples=60)
+@given(model=sized())
+def test_the_terms_of_a_difference_add_up_to_it(model: Decoder) -> None:
+    found = audit(model, 1e-30, 1, Peak(1.0, ""))
+    for row in (found.causal, *found.rows):
+        difference = found.difference(row)
+        assert difference is not None
+        total = row.total
+        exact = found.exact.total
+        assert total is not None
+        assert exact is not None
+        by, parts = difference
+        assert by == pytest.approx(total - exact, abs=1e-9 * max(total, exact))
+        assert sum(amount for _, amount in parts) == pytest.approx(by)
+
+
+@pytest.mark.parametrize("one", EVERY, ids=lambda one: one.key)
+def test_every_formula_names_its_source_and_no_term_that_has_no_name(one: Convention) -> None:
+    assert one.source and one.formula and one.attention
+    assert set(one.terms(MODEL) or {}) <= {
+        "weights",
+        "router",
+        "head",
+        "attention",
+        "unweighted",
+        "embedding",
+        "positions",
+        "others",
+        "idle",
+    }
+
+
+def test_recomputing_adds_a_forward_pass_of_what_runs_again() -> None:
+    exact, palm = terms("exact"), terms("palm")
+    attention = exact["attention"] / 3
+    assert repeated(EXACT, exact, "none") == 0
+    assert repeated(EXACT, exact, "selective") == attention
+    assert repeated(EXACT, exact, "full") == 2 * (1000 + 30) + attention, "not the LM head"
+    parameters = sum(value for name, value in palm.items() if name != "attention")
+    assert repeated(FORMULAS["palm"], palm, 0.75) == pytest.approx(
+        0.75 * parameters / 3 + attention
+    ), "all parameters"
+
+
+def throughput(mfu: float, devices: int = 1, model: Decoder = MODEL) -> Audit:
+    """An audit whose exact count has this MFU."""
+    peak = Peak(1e6, "")
+    return audit(
+        model,
+        mfu * peak.flops * devices / sum(model.exact().values()),
+        devices,
+        peak,
+        recompute="full",
+    )
+
+
+def test_utilisations_over_100_percent_are_refused_with_a_cause() -> None:
+    found = throughput(0.85)
+    assert found.exact.mfu == pytest.approx(0.85)
+    assert found.exact.hfu is None and "HFU" in (found.exact.refused or "")
+    nanogpt = found.row("nanogpt")
+    assert nanogpt.mfu is None and "experts that a token does not meet" in (nanogpt.refused or "")
+    assert "5 or more" in (throughput(4.2).exact.refused or "")
+    assert "FP8 doubles the peak" in (throughput(4.2, devices=8).exact.refused or "")
+
+
+def test_scores_that_the_mask_leaves_out_are_named_as_the_cause() -> None:
+    long = by_hand(layers=2, hidden=64, heads=2, ffn=64, vocab=10, seq=100_000)
+    assert "causal mask leaves out" in (throughput(1.5, model=long).exact.refused or "")
+    windowed = replace(
+        long, attention=tuple(replace(layer, window=128) for layer in long.attention)
+    )
+    assert "beyond the window" in (throughput(1.5, model=windowed).exact.refused or "")
+
+
+def test_a_model_of_unknown_width_has_no_mfu_by_a_formula_that_asks_for_it() -> None:
+    row = throughput(0.1, model=replace(MODEL, hidden=None)).row("nanogpt")
+    assert (row.terms, row.mfu) == (None, None)
+    assert row.refused == "the model's hidden size is not known"

@@ -1,0 +1,132 @@
+"""One sheet for a whole network: every line by hand, the totals as sums, in four formats."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+
+from perfctl.orchestrator.actions.estimate import estimate_model
+from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet, network_sheet
+from perfctl.orchestrator.report.network_sheet import FORMS
+from perfctl.records.paper import LayerCall, ModuleSeen
+
+BATCH = 4
+CONV1 = BATCH * 32 * 26 * 26 * 9
+CONV2 = BATCH * 64 * 24 * 24 * 288
+FC1, FC2 = BATCH * 9216 * 128, BATCH * 128 * 10
+
+
+@pytest.fixture(scope="module")
+def sheet() -> NetworkSheet:
+    return estimate_model(Request("mnist_cnn"), (BATCH,)).network_sheets()[BATCH]
+
+
+def test_every_layer_has_a_line_with_its_hand_values(sheet: NetworkSheet) -> None:
+    lines = {line.layer: line for line in sheet.lines}
+    outputs = BATCH * 64 * 24 * 24
+    assert lines["conv2"] == NetworkLine(
+        "conv2",
+        "Conv2d",
+        (BATCH, 64, 24, 24),
+        18_496,
+        4 * 18_496,
+        CONV2,
+        2 * CONV2,
+        4 * CONV2,
+        outputs,
+        4 * outputs,
+    )
+    assert lines["conv1"].backward_flops == 2 * CONV1, "its input needs no gradient"
+    assert (lines["flatten"].flops, lines["flatten"].written_bytes) == (0, 0)
+    assert [line.layer for line in sheet.lines][:4] == ["conv1", "relu1", "conv2", "relu2"]
+
+
+def test_the_totals_are_the_sums(sheet: NetworkSheet) -> None:
+    total = sheet.total
+    assert (total.parameters, total.macs) == (1_199_882, CONV1 + CONV2 + FC1 + FC2)
+    assert total.flops == 2 * (CONV1 + CONV2 + FC1 + FC2)
+    assert total.backward_flops == 2 * (CONV1 + 2 * (CONV2 + FC1 + FC2))
+    found = estimate_model(Request("torchvision:resnet18"), (2,))
+    estimate, whole = found.batches[2], found.network_sheets()[2].total
+    assert (whole.flops, whole.backward_flops) == (estimate.forward.flops, estimate.backward.flops)
+    assert (whole.parameters, whole.elementwise_flops) == (
+        11_689_512,
+        estimate.forward.elementwise_flops,
+    )
+
+
+class Tags(HTMLParser):
+    """How many of each tag were opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count: dict[str, int] = {}
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.count[tag] = self.count.get(tag, 0) + 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_format_has_every_line_the_totals_and_the_conventions(
+    sheet: NetworkSheet, form: str
+) -> None:
+    text = FORMS[form]("mnist_cnn", {BATCH: sheet})
+    for said in (
+        f"{CONV2:,}",
+        f"{4 * CONV2:,}",
+        "1,199,882",
+        "1 multiply-add (MAC) is 2 FLOPs",
+        "log",
+        "4 x 64 x 24 x 24",
+    ):
+        assert said in text, said
+    if form == "html":
+        tags = Tags()
+        tags.feed(text)
+        assert tags.count["tr"] == len(sheet.lines) + 2, "the heads and the totals"
+        assert "script" not in tags.count
+
+
+HOSTILE = "<b>a_b & 100% $x$ {y} \\end #~^|*"
+
+
+def made() -> NetworkSheet:
+    """A layer that did not run, and one whose operation has no formula."""
+    modules = (
+        ModuleSeen("", "Net", 0, (2, 3), 0, 0, 0, True),
+        ModuleSeen(HOSTILE, "Odd", 1, (2, 3), 5, 5, 20, True),
+        ModuleSeen("unused", "Linear", 1, None, 6, 6, 24, False),
+    )
+    call = LayerCall(
+        HOSTILE, "Odd", "forward", None, None, 5, 24, 24, 6, "no formula for my.op (1 call)"
+    )
+    known = LayerCall(HOSTILE, "add", "forward", 0, 0, 0, 24, 24, 6, "6 values", 6, 1, 1)
+    return network_sheet(modules, (call, known))
+
+
+def test_what_is_not_known_is_said_and_totals_are_at_least() -> None:
+    sheet = made()
+    odd, add, unused = sheet.lines
+    assert (odd.macs, odd.flops, odd.elementwise_flops, odd.written_bytes) == (None, None, None, 24)
+    assert (add.kind, add.macs, add.elementwise_flops) == ("add", 0, 6)
+    assert (unused.parameters, unused.macs, unused.written_bytes) == (6, None, None)
+    assert sheet.unknown == (f"{HOSTILE}, forward: no formula for my.op (1 call)",)
+    text = FORMS["text"]("net", {1: sheet})
+    assert text.count("not known") == 3
+    assert "  not called  " in text
+    assert text.count("at least") == 3 and "at least 48" not in text, "what was written is known"
+    assert "backward" not in text.splitlines()[3], "there was none"
+
+
+def test_names_cannot_be_taken_for_markup() -> None:
+    sheet = made()
+    assert "<b>" not in FORMS["html"](HOSTILE, {1: sheet}).replace("<body>", "")
+    assert "<b>" not in FORMS["md"](HOSTILE, {1: sheet})
+    latex = FORMS["tex"](HOSTILE, {1: sheet})
+    assert (
+        "\\textless{}b\\textgreater{}a\\_b \\& 100\\% \\$x\\$ \\{y\\} \\textbackslash{}end "
+        "\\#\\textasciitilde{}" in latex
+    )
+    assert latex.count("\\end{document}") == 1

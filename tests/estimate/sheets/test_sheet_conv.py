@@ -1,0 +1,195 @@
+"""The sheet of a convolution, every line and every way worked by hand; of one in groups, and of one
+that is transposed."""
+
+from __future__ import annotations
+
+from perfctl.orchestrator.estimate.sheets.layers import Item, Line, conv, conv_ways, transposed_ways
+from tests.make.shapes import op
+
+GROUPED = conv(
+    op(
+        "aten.convolution",
+        ((2, 6, 7, 10), (4, 3, 3, 3), (4,)),
+        ((2, 4, 4, 8),),
+        dtype="float16",
+        stride=[2, 1],
+        padding=[1],
+        dilation=[1, 2],
+        groups=2,
+        bias=True,
+    )
+)
+"""H: (7 - 3 + 2)/2 + 1 = 4; W, the kernel 5 wide by its dilation: (10 - 5 + 2)/1 + 1 = 8."""
+UP = conv(
+    op(
+        "aten.convolution",
+        ((2, 4, 3, 5), (4, 3, 2, 3), (6,)),
+        ((2, 6, 9, 15),),
+        stride=[3],
+        padding=[0, 1],
+        dilation=[1, 2],
+        groups=2,
+        bias=True,
+        transposed=True,
+    )
+)
+"""H: (3 - 1) x 3 + 2 = 8, and 1 of output padding; W: (5 - 1) x 3 + 5 - 2 = 15."""
+
+
+def test_a_grouped_strided_dilated_convolution_line_by_line() -> None:
+    assert GROUPED.shapes == (
+        Line("input", "N x C x ...", "", "2 x 6 x 7 x 10"),
+        Line("channels of a group", "C/g", "6/2", "3"),
+        Line("output P (height)", "(W - K + 2P)/S + 1", "(7 - 3 + 2x1)/2 + 1", "4"),
+        Line("output Q (width)", "(W - K + 2P)/S + 1", "(10 - (2x(3 - 1) + 1) + 2x1)/1 + 1", "8"),
+        Line("output", "N x K x ...", "", "2 x 4 x 4 x 8"),
+    )
+    assert GROUPED.steps == (
+        Line("for one output value", "C/g x R x S", "3 x 3 x 3", "27 MAC"),
+        Line("output values, one sample", "K x P x Q", "4 x 4 x 8", "128"),
+        Line("one sample", "values x MAC", "128 x 27", "3,456 MAC"),
+        Line("output values, whole batch", "N x K x P x Q", "2 x 4 x 4 x 8", "256"),
+        Line("whole batch", "values x MAC", "256 x 27", "6,912 MAC"),
+        Line("in FLOP", "2 x MAC", "2 x 6,912", "13,824 FLOP"),
+        Line("bias, not included", "1 addition a value", "256", "256 FLOP"),
+    )
+    assert GROUPED.space == (
+        Item("weights", (4, 3, 3, 3), 2),
+        Item("biases", (4,), 2),
+        Item("output map", (2, 4, 4, 8), 2),
+    )
+
+
+def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
+    facts = GROUPED.facts
+    assert facts is not None
+    assert (facts.batch, facts.weights, facts.biases, facts.bias, facts.macs) == (
+        2,
+        4 * 27,
+        4,
+        True,
+        6912,
+    )
+    kernels = 4 * 27
+    assert [(way.slips, way.macs, way.outputs) for way in facts.ways] == [
+        ((), kernels * 4 * 8, 4 * 32),
+        (("input 3x5 instead of 7x10",), kernels * 2 * 3, 4 * 6),
+        (("input 14x20 instead of 7x10",), kernels * 7 * 18, 4 * 126),
+        (("input 2x3 instead of 7x10",), kernels * 1 * 1, 4),
+        (("input 21x30 instead of 7x10",), kernels * 11 * 28, 4 * 308),
+        # After one by 4 the width is 2, and a kernel 5 wide does not fit into 2 + 2.
+        (("input 28x40 instead of 7x10",), kernels * 14 * 38, 4 * 14 * 38),
+        (("the division by 2 groups left out",), 2 * kernels * 32, 4 * 32),
+        (("stride left out (7x8 positions, not 4x8)",), kernels * 7 * 8, 4 * 56),
+        (("output 7x10 instead of 4x8",), kernels * 7 * 10, 4 * 70),
+    ]
+    assert facts.ways[0].names == (
+        ("4 output channels", 4),
+        ("4x8", 32),
+        ("the 3x3 kernel", 9),
+        ("3 input channels", 3),
+        ("one side of 4", 4),
+        ("one output value's 3x3x3", 27),
+    )
+
+
+def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_size_to_mistake() -> (
+    None
+):
+    ways = conv_ways((2, 3, 3), (5,), (5,), [(1,), (1,), (1,)])
+    assert [(way.slips[0].split(" (")[0] if way.slips else "", way.macs) for way in ways] == [
+        ("", 18 * 5),
+        *(
+            (f"input {size} instead of 5", 18 * size)
+            for pool, after in ((2, 2), (3, 1), (4, 1))
+            for size in (after, 5 * pool)
+        ),
+    ]
+
+
+def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_a_group_is_depthwise() -> (
+    None
+):
+    work = conv(
+        op(
+            "aten.convolution",
+            ((6, 8), (6, 1, 3), None),
+            ((6, 3),),
+            stride=[2],
+            padding=[0],
+            dilation=[1],
+            groups=6,
+        )
+    )
+    assert work.shapes == (
+        Line("input", "N x C x ...", "", "1 x 6 x 8"),
+        Line("channels of a group", "C/g, depthwise", "6/6", "1"),
+        Line("output P (length)", "(W - K + 2P)/S + 1, rounded down", "(8 - 3 + 2x0)/2 + 1", "3"),
+        Line("output", "N x K x ...", "", "1 x 6 x 3"),
+    )
+    assert [line.result for line in work.steps] == [
+        "3 MAC",
+        "18",
+        "54 MAC",
+        "18",
+        "54 MAC",
+        "108 FLOP",
+    ]
+    assert [item.what for item in work.space] == ["weights", "output map"]
+    assert work.facts is not None
+    assert (work.facts.batch, work.facts.weights, work.facts.biases, work.facts.bias) == (
+        1,
+        18,
+        0,
+        False,
+    )
+
+
+def test_a_transposed_convolution_line_by_line() -> None:
+    assert UP.shapes == (
+        Line("input", "N x C x ...", "", "2 x 4 x 3 x 5"),
+        Line("channels of a group", "K/g", "6/2", "3"),
+        Line(
+            "output P (height)",
+            "(W - 1)S + K - 2P + output padding",
+            "(3 - 1)x3 + 2 - 2x0 + 1",
+            "9",
+        ),
+        Line("output Q (width)", "(W - 1)S + K - 2P", "(5 - 1)x3 + (2x(3 - 1) + 1) - 2x1", "15"),
+        Line("output", "N x K x ...", "", "2 x 6 x 9 x 15"),
+    )
+    assert UP.steps == (
+        Line("for one input value", "K/g x R x S", "3 x 2 x 3", "18 MAC"),
+        Line("input values, one sample", "C x H x W", "4 x 3 x 5", "60"),
+        Line("one sample", "values x MAC", "60 x 18", "1,080 MAC"),
+        Line("input values, whole batch", "N x C x H x W", "2 x 4 x 3 x 5", "120"),
+        Line("whole batch", "values x MAC", "120 x 18", "2,160 MAC"),
+        Line("in FLOP", "2 x MAC", "2 x 2,160", "4,320 FLOP"),
+        Line("bias, not included", "1 addition a value", "1,620", "1,620 FLOP"),
+    )
+
+
+def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds() -> None:
+    facts = UP.facts
+    assert facts is not None
+    assert (facts.batch, facts.weights, facts.biases, facts.macs) == (2, 72, 6, 2160)
+    said = "positions of the output (9x15) instead of the input's (3x5)"
+    assert [(way.slips, way.macs, way.outputs) for way in facts.ways] == [
+        ((), 72 * 15, 6 * 135),
+        ((said,), 72 * 135, 6 * 135),
+        (("the division by 2 groups left out",), 2 * 72 * 15, 6 * 135),
+    ]
+    assert facts.ways[0].names == (
+        ("4 input channels", 4),
+        ("3x5", 15),
+        ("the 2x3 kernel", 6),
+        ("3 output channels", 3),
+    )
+
+
+def test_a_transposed_convolution_without_groups_has_no_division_to_leave_out() -> None:
+    ways = transposed_ways((2, 4, 3), (4, 6, 2), (2, 6, 4), 1)
+    assert [(way.slips, way.macs) for way in ways] == [
+        ((), 48 * 3),
+        (("positions of the output (4) instead of the input's (3)",), 48 * 4),
+    ]

@@ -1,0 +1,232 @@
+"""The sheets of layers without multiply-adds, every line by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.estimate.sheets.layers import Item, Line, embedding, norm, plain, pooling
+from tests.make.shapes import Shape, op
+
+
+def test_an_embedding_line_by_line() -> None:
+    work = embedding(op("aten.embedding", ((50, 8), (2, 7)), ((2, 7, 8),)))
+    assert work.shapes == (
+        Line("indices", "", "", "2 x 7"),
+        Line("table", "entries x E", "", "50 x 8"),
+        Line("output", "indices x E", "2 x 7 x 8", "2 x 7 x 8"),
+    )
+    assert work.steps == (
+        Line("rows looked up", "product of the indices' sizes", "2 x 7", "14"),
+        Line("values copied", "rows x E", "14 x 8", "112"),
+        Line("operations", "a lookup multiplies nothing", "", "0 MAC"),
+    )
+    assert work.space == (Item("table", (50, 8), 4), Item("output map", (2, 7, 8), 4))
+    assert work.facts is None
+
+
+CHANNELS: tuple[Shape | None, ...] = ((2, 6, 5, 4), (6,), (6,), (6,), (6,))
+KEPT = ("mean, kept for backward", "1/deviation, kept for backward")
+OWN = ("weights", "biases", "running mean", "running variance")
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "kept", "attributes", "shared", "means", "each", "space"),
+    [
+        (
+            "native_batch_norm",
+            CHANNELS,
+            (6,),
+            {"training": True},
+            ("N x positions of a channel", "2 x 5 x 4", "40"),
+            ("240/40", "6"),
+            (1, 3, 2, 2),
+            (*OWN, "output map", *KEPT),
+        ),
+        (
+            "native_batch_norm",
+            CHANNELS,
+            (0,),
+            {"training": False},
+            ("N x positions of a channel", "2 x 5 x 4", "40"),
+            ("240/40", "6"),
+            (2, 2),
+            (*OWN, "output map"),
+        ),
+        (
+            "_batch_norm_with_update",
+            CHANNELS,
+            (6,),
+            {},
+            ("N x positions of a channel", "2 x 5 x 4", "40"),
+            ("240/40", "6"),
+            (1, 3, 2, 2),
+            (*OWN, "output map", *KEPT),
+        ),
+        (
+            "native_layer_norm",
+            ((2, 6, 5, 4), None, (5, 4), (5, 4)),
+            (2, 6, 1, 1),
+            {"normalized_shape": [5, 4]},
+            ("normalised sizes", "5 x 4", "20"),
+            ("240/20", "12"),
+            (1, 3, 2, 2),
+            ("weights", "biases", "output map", *KEPT),
+        ),
+        (
+            "native_layer_norm",
+            ((2, 6, 5, 4), None, None, None),
+            (2, 6, 5, 1),
+            {},
+            ("normalised sizes", "4", "4"),
+            ("240/4", "60"),
+            (1, 3, 2, 2),
+            ("output map", *KEPT),
+        ),
+        (
+            "native_group_norm",
+            ((2, 6, 5, 4), (6,), (6,)),
+            (2, 3),
+            {"group": 3},
+            ("C/g x positions", "2 x 5 x 4", "40"),
+            ("240/40", "6"),
+            (1, 3, 2, 2),
+            ("weights", "biases", "output map", *KEPT),
+        ),
+        (
+            "native_group_norm",
+            ((2, 6, 5, 4), None, None),
+            (2, 1),
+            {},
+            ("C/g x positions", "6 x 5 x 4", "120"),
+            ("240/120", "2"),
+            (1, 3, 2, 2),
+            ("output map", *KEPT),
+        ),
+    ],
+)
+def test_a_norm_says_what_shares_a_mean_what_each_value_costs_and_what_it_keeps(
+    name: str,
+    inputs: tuple[Shape | None, ...],
+    kept: Shape,
+    attributes: dict[str, Any],
+    shared: tuple[str, ...],
+    means: tuple[str, ...],
+    each: tuple[int, ...],
+    space: tuple[str, ...],
+) -> None:
+    work = norm(op(f"aten.{name}", inputs, ((2, 6, 5, 4), kept, kept), **attributes))
+    assert work.shapes == (
+        Line("input", "", "", "2 x 6 x 5 x 4"),
+        Line("values that share a mean", *shared),
+        Line("means and variances", "values / those that share", *means),
+        Line("output", "as the input", "", "2 x 6 x 5 x 4"),
+    )
+    names = ("mean", "variance", "normalise", "scale and shift")
+    if len(each) == 2:
+        names = ("normalise with the running statistics", "scale and shift")
+    assert work.steps == (
+        *(
+            Line(what, f"{cost} for each value", f"{cost} x 240", f"{cost * 240} FLOP")
+            for what, cost in zip(names, each, strict=True)
+        ),
+        Line("total, elementwise", "no multiply-adds", "", f"{240 * sum(each):,} FLOP"),
+    )
+    assert tuple(item.what for item in work.space) == space
+
+
+def test_a_norms_weights_and_statistics_are_taken_from_their_places() -> None:
+    batch = norm(
+        op(
+            "aten.native_batch_norm",
+            ((2, 6), (1,), (2,), (3,), (4,)),
+            ((2, 6), (7,), (8,)),
+            training=True,
+        )
+    )
+    assert [item.sizes for item in batch.space] == [(1,), (2,), (3,), (4,), (2, 6), (7,), (8,)]
+    layer = norm(op("aten.native_layer_norm", ((2, 6), None, (2,), (3,)), ((2, 6), (7,), (8,))))
+    assert [item.sizes for item in layer.space] == [(2,), (3,), (2, 6), (7,), (8,)]
+    group = norm(op("aten.native_group_norm", ((2, 6), (1,), (2,)), ((2, 6), (7,), (8,)), group=2))
+    assert [item.sizes for item in group.space] == [(1,), (2,), (2, 6), (7,), (8,)]
+
+
+def test_a_max_pool_line_by_line() -> None:
+    """H: (8 - 2)/2 + 1 = 4, the stride being the window; W: (9 - 5 + 2)/3 + 1 = 3, the window 5
+    wide by its dilation."""
+    work = pooling(
+        op(
+            "aten.max_pool2d_with_indices",
+            ((2, 3, 8, 9),),
+            ((2, 3, 4, 3), (2, 3, 4, 3)),
+            kernel_size=[2, 3],
+            stride=[0, 3],
+            padding=[0, 1],
+            dilation=[1, 2],
+        )
+    )
+    assert work.shapes == (
+        Line("input", "", "", "2 x 3 x 8 x 9"),
+        Line("output height", "(W - K + 2P)/S + 1", "(8 - 2 + 2x0)/2 + 1", "4"),
+        Line("output width", "(W - K + 2P)/S + 1", "(9 - (2x(3 - 1) + 1) + 2x1)/3 + 1", "3"),
+        Line("output", "", "", "2 x 3 x 4 x 3"),
+    )
+    assert work.steps == (
+        Line("for one output value", "window, comparisons", "2 x 3", "6"),
+        Line("output values", "product of the sizes", "2 x 3 x 4 x 3", "72"),
+        Line("total, elementwise", "values x window", "72 x 6", "432 FLOP"),
+        Line("operations", "no multiply-adds, no weights", "", "0 MAC"),
+    )
+    assert work.space == (
+        Item("output map", (2, 3, 4, 3), 4),
+        Item("places of the largest, kept for backward", (2, 3, 4, 3), 4),
+    )
+
+
+@pytest.mark.parametrize(
+    ("up", "said", "size"), [(False, ", rounded down", 3), (True, ", rounded up", 4)]
+)
+def test_an_average_pool_in_three_dimensions_repeats_what_is_said_once(
+    up: bool, said: str, size: int
+) -> None:
+    work = pooling(
+        op(
+            "aten.avg_pool3d",
+            ((1, 8, 9, 8),),
+            ((1, size, 4, size),),
+            kernel_size=[3],
+            stride=[2],
+            ceil_mode=up,
+        )
+    )
+    assert [(line.what, line.formula, line.numbers, line.result) for line in work.shapes[1:4]] == [
+        ("output depth", f"(W - K + 2P)/S + 1{said}", "(8 - 3 + 2x0)/2 + 1", str(size)),
+        ("output height", "(W - K + 2P)/S + 1", "(9 - 3 + 2x0)/2 + 1", "4"),
+        ("output width", f"(W - K + 2P)/S + 1{said}", "(8 - 3 + 2x0)/2 + 1", str(size)),
+    ]
+    assert work.steps[0] == Line("for one output value", "window, additions", "3 x 3 x 3", "27")
+    assert work.steps[2].result == f"{27 * size * 4 * size:,} FLOP"
+    assert [item.what for item in work.space] == ["output map"]
+
+
+def test_anything_else_says_what_each_operation_does() -> None:
+    work = plain(
+        (
+            op("aten.relu_", ((2, 6),), ((2, 6),)),
+            op("aten.unheard_of", ((2, 6),), ((2, 6),)),
+            op("aten.copy_", ((2, 6),), ((2, 6),)),
+            op("aten.mm", ((2, 6), (6, 5)), ((2, 5),)),
+        )
+    )
+    assert work.shapes == (Line("input", "", "", "2 x 6"), Line("output", "", "", "2 x 5"))
+    assert work.steps == (
+        Line("relu", "1 x 12 output values, elementwise", "", "12 FLOP"),
+        Line("unheard_of", "no formula for aten.unheard_of", "", "not counted"),
+        Line("copy", "12 values moved, no arithmetic", "", "0 FLOP"),
+        Line("mm", "M x K x N = 2 x 6 x 5 = 60 MAC = 120 FLOP", "", "60 MAC"),
+    )
+    assert (work.space, work.facts) == ((Item("output map", (2, 5), 4),), None)
+    assert plain((op("aten.relu", ((2, 6),), ((2, 0),)),)).space == (), (
+        "an empty tensor takes no space"
+    )

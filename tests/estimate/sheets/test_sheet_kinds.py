@@ -1,0 +1,141 @@
+"""A worked sheet for each kind of layer: what it says is what the layer's rows say, and what is
+true by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.orchestrator.estimate.sheets.layers import Line
+from perfctl.orchestrator.estimate.sheets.sheet import Sheet, sheet_for
+from perfctl.orchestrator.estimate.sheets.slips import check
+from perfctl.orchestrator.report.estimate import FORMS
+
+pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
+
+
+class Attend(nn.Module):
+    """Causal attention of 2 heads."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+class Mha(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mha = nn.MultiheadAttention(16, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.mha(x, x, x, need_weights=False)[0]  # type: ignore[no-any-return]
+
+
+KINDS: dict[str, tuple[nn.Module, Any, str, int]] = {
+    "grouped": (nn.Conv2d(8, 12, 3, groups=4), (2, 8, 9, 9), "", 2 * 7 * 7 * 12 * 2 * 9),
+    "depthwise": (
+        nn.Conv2d(8, 8, 3, stride=2, padding=1, groups=8),
+        (2, 8, 9, 9),
+        "",
+        2 * 5 * 5 * 8 * 9,
+    ),
+    "dilated, 1 dimension": (nn.Conv1d(4, 6, 3, dilation=2), (2, 4, 10), "", 2 * 6 * 6 * 4 * 3),
+    "3 dimensions": (nn.Conv3d(2, 3, 3), (2, 2, 5, 6, 7), "", 2 * 3 * 4 * 5 * 3 * 2 * 27),
+    "transposed": (nn.ConvTranspose2d(8, 6, 3, 2, 1, 1), (2, 8, 5, 5), "", 2 * 5 * 5 * 8 * 6 * 9),
+    "linear, rank 3": (nn.Linear(6, 4), (2, 5, 6), "", 2 * 5 * 6 * 4),
+    "linear without bias": (nn.Linear(6, 4, bias=False), (2, 6), "", 2 * 6 * 4),
+    "lstm": (
+        nn.LSTM(6, 8, 2, bidirectional=True, proj_size=4),
+        (5, 2, 6),
+        "",
+        10 * 2 * (32 * (6 + 4) + 32 + 32 * (8 + 4) + 32),
+    ),
+    "gru": (nn.GRU(6, 8, batch_first=True), (2, 5, 6), "", 10 * 24 * (6 + 8)),
+    "rnn": (nn.RNN(6, 8), (5, 2, 6), "", 10 * 8 * (6 + 8)),
+    "attention": (Attend(), (2, 2, 5, 8), "", 2 * 2 * 2 * 5 * 5 * 8),
+    "multi-head": (Mha(), (5, 2, 16), "mha", 4 * 10 * 16 * 16 + 2 * 2 * 2 * 5 * 5 * 8),
+}
+
+
+def sheet_of(model: nn.Module, given: Any, layer: str = "") -> tuple[Sheet, estimation.Estimate]:
+    found = estimation.estimate(model, given)
+    assert found.problem is None
+    output = next(module.output for module in found.modules if module.path == layer)
+    sheet = sheet_for(found.ops, layer, output)
+    assert sheet is not None
+    return sheet, found
+
+
+def lines(sheet: Sheet) -> dict[str, Line]:
+    return {line.what: line for section in sheet.sections for line in section.lines}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_steps_end_at_the_value_by_hand_and_at_the_layers_row(name: str) -> None:
+    model, given, layer, macs = KINDS[name]
+    sheet, found = sheet_of(model, given, layer)
+    assert lines(sheet)["in FLOP"].result == f"{2 * macs:,} FLOP"
+    assert found.forward.macs == macs
+    assert sheet.facts is not None
+    assert sheet.facts.macs == macs
+    assert check(macs, sheet.facts).slips == ()
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_says_every_result(name: str, form: str) -> None:
+    model, given, layer, _ = KINDS[name]
+    sheet, _ = sheet_of(model, given, layer)
+    text = FORMS[form](sheet)
+    for section in sheet.sections:
+        assert section.title in text
+        for line in section.lines:
+            assert line.result in text, line
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("grouped", 4 * 2 * 7 * 7 * 12 * 2 * 9, "division by 4 groups left out"),
+        ("depthwise", 2 * 9 * 9 * 8 * 9, "stride left out"),
+        ("transposed", 2 * 10 * 10 * 8 * 6 * 9, "positions of the output ("),
+        ("linear, rank 3", 2 * 6 * 4, "5 rows of each sample left out"),
+        ("linear, rank 3", 2 * 5 * 6 * 6, "inputs used twice (6 x 6 instead of 6 x 4)"),
+        ("linear, rank 3", 5 * 6 * 4, "batch of 2 left out"),
+        ("linear, rank 3", 4 * 2 * 5 * 6 * 4, "doubled again"),
+        ("linear, rank 3", 2 * 5 * 6 * 4 + 2 * 5 * 4, "bias additions counted"),
+        ("lstm", 10 * 2 * (24 * (6 + 4) + 32 + 24 * (8 + 4) + 32), "3 gates instead of 4"),
+        ("lstm", 10 * (32 * (6 + 4) + 32 + 32 * (4 + 4) + 32), "second direction left out"),
+        ("lstm", 10 * 2 * (32 * (6 + 8) + 32 * (16 + 8)), "projection left out"),
+        ("gru", 10 * 32 * (6 + 8), "4 gates instead of 3"),
+        ("gru", 10 * 24 * 6, "hidden state left out"),
+        ("gru", 2 * 24 * (6 + 8), "5 time steps left out"),
+        ("attention", 2 * 2 * 5 * 5 * 8, "weights and values left out"),
+        ("attention", 2 * 2 * (8 + 8) * 5 * 6 // 2, "only the causal triangle"),
+        ("multi-head", 4 * 10 * 16 * 16, "attention left out"),
+        ("rnn", 3 * 10 * 8 * (6 + 8) - 10 * 8 * 6 - 2 * 8 * 8, "forward and backward together"),
+    ],
+)
+def test_a_slip_of_this_kind_of_layer_is_named(name: str, value: int, said: str) -> None:
+    model, given, layer, _ = KINDS[name]
+    sheet, _ = sheet_of(model, given, layer)
+    assert sheet.facts is not None
+    found = check(value, sheet.facts)
+    assert found.exact
+    assert any(said in slip for slips in (found.slips, *found.others) for slip in slips), found
+
+
+def test_a_recurrent_layer_lists_every_weight_it_has() -> None:
+    model, given, layer, _ = KINDS["lstm"]
+    sheet, _ = sheet_of(model, given, layer)
+    assert sheet.facts is not None
+    assert sheet.facts.weights + sheet.facts.biases == sum(
+        item.numel() for item in model.parameters()
+    )
+    assert {way.outputs for way in sheet.facts.ways} == {5 * 2 * 4}, (
+        "of one sample: steps x directions x projection"
+    )

@@ -1,0 +1,151 @@
+"""The ways to work a layer, right and with a slip, from its dimensions; and the lines that every
+sheet shares."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from perfctl.orchestrator.estimate.sheets.layers import (
+    Facts,
+    Item,
+    Line,
+    Way,
+    attention,
+    by,
+    in_flop,
+    linear,
+    linear_ways,
+    out_size,
+    space_lines,
+)
+from tests.make.shapes import op
+
+
+def test_the_ways_of_a_linear_layer_and_their_multiply_adds() -> None:
+    ways = linear_ways((7,), 3, 5)
+    assert [(way.slips, way.macs, way.outputs) for way in ways] == [
+        ((), 7 * 3 * 5, 35),
+        (("the 7 rows of each sample left out",), 15, 5),
+        (("inputs used twice (3 x 3 instead of 3 x 5)",), 7 * 9, 35),
+        (("outputs used twice (5 x 5 instead of 3 x 5)",), 7 * 25, 35),
+        (("sizes added instead of multiplied (3 + 5)",), 7 * 8, 35),
+    ]
+    # no rows, and as many inputs as outputs
+    assert [way.macs for way in linear_ways((), 4, 4)] == [16, 8]
+    assert len(linear_ways((1,), 3, 5)) == 4
+
+
+def test_a_linear_layers_lines_and_space() -> None:
+    work = linear(op("aten.addmm", ((5,), (14, 3), (3, 5)), ((14, 5),)), (2, 7, 5))
+    assert work.shapes == (
+        Line("input", "... x in", "", "2 x 7 x 3"),
+        Line("rows", "product of the leading sizes", "2 x 7", "14"),
+        Line("output", "... x out", "", "2 x 7 x 5"),
+    )
+    assert [line.result for line in work.steps] == [
+        "3 MAC",
+        "15 MAC",
+        "70",
+        "210 MAC",
+        "420 FLOP",
+        "70 FLOP",
+    ]
+    assert work.space == (
+        Item("weights", (3, 5), 4),
+        Item("biases", (5,), 4),
+        Item("output map", (14, 5), 4),
+    )
+    assert work.facts is not None
+    assert (
+        work.facts.batch,
+        work.facts.weights,
+        work.facts.biases,
+        work.facts.bias,
+        work.facts.macs,
+    ) == (
+        2,
+        15,
+        5,
+        True,
+        210,
+    )
+    kept = linear(op("aten.linear", ((2, 7, 3), (5, 3), None), ((2, 7, 5),)))
+    assert kept.facts is not None and (kept.facts.macs, kept.facts.bias, kept.facts.biases) == (
+        210,
+        False,
+        0,
+    )
+    # A module that gave something of another size does not say what the rows were.
+    other = linear(op("aten.mm", ((14, 3), (3, 5)), ((14, 5),)), (3, 7, 5))
+    assert other.facts is not None and other.facts.batch == 14
+
+
+def test_the_ways_of_causal_attention_of_two_heads() -> None:
+    query, key = (3, 2, 4, 6), (3, 2, 5, 6)
+    work = attention(
+        op(
+            "perfctl.scaled_dot_product_attention",
+            (query, key, (3, 2, 5, 8)),
+            ((3, 2, 4, 8),),
+            is_causal=True,
+        )
+    )
+    assert work.facts is not None
+    assert work.facts.macs == 3 * 2 * 4 * 5 * 14
+    square = 2 * 4 * 5
+    assert [(way.macs, way.outputs) for way in work.facts.ways] == [
+        (square * 14, 64),
+        (square * 6, 64),
+        (2 * 4 * 14, 64),
+        (4 * 5 * 14, 64),
+        (square * 2 * 14, 64),
+        (square * 7, 64),
+        (2 * 14 * (4 * 5 // 2), 64),
+    ]
+    one = attention(op("perfctl.scaled_dot_product_attention", ((4, 6), (5, 6), (5, 8)), ((4, 8),)))
+    assert one.facts is not None and (one.facts.batch, one.facts.macs, len(one.facts.ways)) == (
+        1,
+        4 * 5 * 14,
+        3,
+    )
+    assert [line.result for line in work.steps] == [
+        "6 MAC",
+        f"{3 * square * 6} MAC",
+        f"{3 * square * 8} MAC",
+        f"{3 * square * 14:,} MAC",
+        f"{6 * square * 14:,} FLOP",
+        f"{18 * square} FLOP",
+        "",
+    ]
+    assert [(line.numbers, line.result) for line in work.shapes if line.what == "scores"] == [
+        ("3 x 2 x 4 x 5", "120")
+    ]
+    assert [(item.sizes, item.item) for item in work.space][3:] == [
+        ((3, 2, 4, 5), 4),
+        ((3, 2, 4, 8), 4),
+    ]
+
+
+def test_space_is_said_item_by_item_and_in_all_in_kib() -> None:
+    items = (Item("weights", (30, 40), 2), Item("biases", (8,), 4))
+    assert space_lines(items) == (
+        Line("weights", "values x bytes", "30 x 40 = 1,200 values x 2 B", "2,400 B"),
+        Line("biases", "values x bytes", "8 values x 4 B", "32 B"),
+        Line("total", "sum", "1,208 values", "2,432 B = 2.4 KiB"),
+    )
+    assert len(space_lines(items[:1])) == 1
+
+
+def test_sizes_products_and_flops() -> None:
+    assert (by(()), by((64, 24)), in_flop(1500)) == (
+        "1",
+        "64 x 24",
+        Line("in FLOP", "2 x MAC", "2 x 1,500", "3,000 FLOP"),
+    )
+    assert [out_size(size, 3, 2, 1) for size in (1, 2, 3, 7)] == [1, 1, 2, 4]
+    facts = Facts(3, 0, 0, False, (Way((), ((2, 5), (7,)), 1),))
+    assert (facts.macs, facts.step) == (3 * 17, 0)
+    with pytest.raises(FrozenInstanceError):
+        facts.batch = 4  # type: ignore[misc]

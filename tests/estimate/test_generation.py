@@ -1,0 +1,134 @@
+"""The sum over the steps of generation, and what a cache of keys and values is made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfctl.orchestrator.estimate.generation import Amounts, add_up, amounts, cache_of, written_by
+from perfctl.records.paper import CacheTensor, LayerCall, Traffic
+
+KEY = ("layer", "macs")
+
+
+def counted(value: Callable[[int], int]) -> tuple[Callable[[int], Amounts], Counter[int]]:
+    asked: Counter[int] = Counter()
+
+    def at(context: int) -> Amounts:
+        asked[context] += 1
+        return {KEY: value(context)}
+
+    return at, asked
+
+
+def test_a_line_is_added_up_from_three_steps() -> None:
+    at, asked = counted(lambda context: 7 + 5 * context)
+    assert add_up(513, 640, at, 1)[KEY] == sum(7 + 5 * context for context in range(513, 641))
+    assert len(asked) == 3
+
+
+def test_a_square_is_added_up_from_four_steps() -> None:
+    at, asked = counted(lambda context: 3 * context**2 + context + 11)
+    assert add_up(10, 1000, at, 2)[KEY] == sum(
+        3 * context**2 + context + 11 for context in range(10, 1001)
+    )
+    assert len(asked) == 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 50), st.integers(0, 300), st.integers(1, 400), st.integers(1, 9))
+def test_a_window_that_fills_up_is_found_wherever_it_is(
+    first: int, more: int, window: int, slope: int
+) -> None:
+    at, _asked = counted(lambda context: 4 + slope * min(context, window))
+    last = first + more
+    assert add_up(first, last, at, 1)[KEY] == sum(
+        4 + slope * min(c, window) for c in range(first, last + 1)
+    )
+    again, fewer = counted(lambda context: 4 + slope * min(context, window))
+    assert add_up(first, last, again, 1, [window]) == add_up(first, last, at, 1)
+    assert len(fewer) <= 6, "a window that is known needs no search"
+
+
+def test_layers_with_windows_of_their_own_are_added_up_each() -> None:
+    def at(context: int) -> Amounts:
+        return {
+            ("full", "macs"): context,
+            ("short", "macs"): min(context, 20),
+            ("long", "macs"): min(context, 77),
+        }
+
+    found = add_up(1, 128, at, 1)
+    for layer, window in (("full", 128), ("short", 20), ("long", 77)):
+        assert found[layer, "macs"] == sum(min(context, window) for context in range(1, 129))
+
+
+def test_what_comes_up_in_some_steps_only_counts_where_it_is() -> None:
+    def at(context: int) -> Amounts:
+        return {KEY: 1} if context > 40 else {}
+
+    assert add_up(1, 100, at, 1)[KEY] == 60
+
+
+def tensor(
+    name: str,
+    layer: str,
+    before: tuple[int, ...] | None,
+    shape: tuple[int, ...],
+    written: bool = True,
+) -> CacheTensor:
+    return CacheTensor(name, layer, before, shape, "float32", written)
+
+
+PROBE = (
+    tensor("layers.0.keys", "a", (1, 2, 1, 8), (1, 2, 2, 8)),
+    tensor("layers.1.keys", "b", (1, 2, 1, 8), (1, 2, 2, 8)),
+    tensor("cross.0.keys", "c", (1, 2, 30, 8), (1, 2, 30, 8), False),
+    tensor("states.0", "d", (1, 5), (1, 5)),
+)
+END = (
+    tensor("layers.0.keys", "a", None, (3, 2, 100, 8)),
+    tensor("layers.1.keys", "b", None, (3, 2, 15, 8)),
+    tensor("cross.0.keys", "c", None, (3, 2, 30, 8), False),
+    tensor("states.0", "d", None, (3, 5)),
+)
+
+
+def test_a_cache_says_what_grows_what_a_window_keeps_and_what_stays() -> None:
+    cache = cache_of(PROBE, END, 100, 3, None, None)
+    assert cache.bytes_per_token == 2 * 2 * 8 * 4, "two layers, until a window is full"
+    assert cache.fixed_bytes == (2 * 30 * 8 + 5) * 4
+    assert cache.bytes == 3 * (2 * 100 * 8 + 2 * 15 * 8 + 2 * 30 * 8 + 5) * 4
+    assert [part.keeps for part in cache.parts if part.grows] == [None, 15]
+    assert cache_of(PROBE, END, 100, 3, "float8_e4m3fn", None).bytes * 4 == cache.bytes
+
+
+def test_a_step_writes_one_token_and_a_changed_state_but_no_keys_of_the_encoder() -> None:
+    assert written_by(PROBE, END, False) == {"a": 3 * 2 * 8, "b": 3 * 2 * 8, "d": 3 * 5}
+    assert written_by(PROBE, END, True)["b"] == 3 * 2 * 15 * 8, (
+        "prefill leaves what the window keeps"
+    )
+
+
+def test_an_operation_without_formula_is_named_and_not_zero() -> None:
+    call = LayerCall(
+        "a", "strange", "forward", None, None, 0, 10, 20, 5, "no formula", None, calls=3
+    )
+    found = amounts([call], [Traffic("a", 4, 6, 24)], {"a": 7}, 2)
+    assert found["a", "?strange"] == 3
+    assert (
+        found["a", "cache_read_bytes"],
+        found["a", "weight_bytes"],
+        found["a", "cache_written_bytes"],
+    ) == (12, 4, 7)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_few_steps_are_traced_one_by_one(count: int) -> None:
+    at, asked = counted(lambda context: context**3)
+    assert add_up(5, 4 + count, at, 2)[KEY] == sum(context**3 for context in range(5, 5 + count))
+    assert len(asked) == count

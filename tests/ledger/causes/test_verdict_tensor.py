@@ -1,0 +1,172 @@
+"""Rules about tensor cores with counts made by hand: work they did, and work that they only seem to
+have done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.counts.kernels.names import Algorithm
+from perfctl.orchestrator.ledger.causes.rule import RuleInput
+from perfctl.orchestrator.ledger.causes.tensor_rules import constant_moves, tensor_cores
+from tests.make.rows import by_place, case, work
+
+PAPER = 64_000
+HALF = Algorithm("gemm", "gemm", tensor_core=True, math="fp16")
+UNKNOWN = replace(HALF, math=None)
+
+
+def judged(one: Any, **more: Any) -> Any:
+    row = case(32, one, **more)
+    return tensor_cores(RuleInput(row, by_place(row)))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "ffma", "told"),
+    [
+        (57_600, 0, True),
+        (57_600, 3200, True),
+        (32_000, 16_000, True),
+        (6400, 3201, False),
+        (6401, 32_000, True),
+        (6400, 0, True),
+        (0, 32_000, False),
+    ],
+)
+def test_tensor_cores_are_told_with_their_share_and_that_of_ffma(
+    tensor: float, ffma: float, told: bool
+) -> None:
+    said = judged(work("k", HALF, tensor=tensor, ffma=ffma), counted=tensor + 2 * ffma)
+    assert (said is not None) is told
+    if said is not None:
+        beside = {
+            0: "",
+            3200: ", and FFMA 10 %",
+            16_000: ", and FFMA 50 %",
+            32_000: ", and FFMA 100 %",
+        }[ffma]
+        share = "0.900" if tensor == 57_600 else "0.500" if tensor == 32_000 else "0.100"
+        assert said.sentence == (
+            f"fc forward at batch 32 executed {share} of the multiply-adds on paper on tensor "
+            f"cores in fp16{beside}."
+        )
+        assert (said.rule, said.factor, said.confidence) == ("tensor cores", 1, "observed")
+        assert ("Nothing is missing" in said.todo) is (tensor + 2 * ffma == PAPER)
+
+
+@pytest.mark.parametrize("times", [0.5, 1.5, 2, 3, 3.56])
+def test_a_ratio_that_nothing_predicts_is_not_explained_by_what_was_counted(times: float) -> None:
+    """Two steps, a gradient of no layer, a rank of two, padding of an unknown tile: the count is no
+    reason of its own."""
+    said = judged(work("k", HALF, None, tensor=times * PAPER, ffma=0), counted=times * PAPER)
+    assert (said.factor, said.explained) == (1, None)
+    assert "Nothing is missing" not in said.todo
+
+
+def test_without_a_count_of_multiply_adds_nothing_is_missing_from_it() -> None:
+    assert judged(work("k", HALF, tensor=57_600)) is None
+    assert judged(work("k", HALF, tensor=0, ffma=0)) is None
+    assert judged(work("k", replace(HALF, role="reduction"), tensor=57_600, ffma=0)) is None
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "precision", "kind", "environment", "rule"),
+    [
+        (replace(HALF, math="tf32"), "bf16", "Linear", {}, "TF32"),
+        (UNKNOWN, "fp32", "Linear", {"tf32_matmul": "on", "tf32_conv": "off"}, "TF32"),
+        (UNKNOWN, "tf32", "Conv2d", {"tf32_matmul": "off", "tf32_conv": "on"}, "TF32"),
+        (UNKNOWN, "fp32", "Conv2d", {"tf32_matmul": "on", "tf32_conv": "off"}, "tensor cores"),
+        (UNKNOWN, "fp32", "Linear", {"tf32_matmul": "off", "tf32_conv": "on"}, "tensor cores"),
+        (UNKNOWN, "bf16", "Linear", {"tf32_matmul": "on"}, "tensor cores"),
+        (HALF, "fp32", "Linear", {"tf32_matmul": "on"}, "tensor cores"),
+    ],
+)
+def test_it_is_tf32_by_name_or_where_the_run_allowed_it(
+    algorithm: Algorithm, precision: str, kind: str, environment: dict[str, str], rule: str
+) -> None:
+    said = judged(
+        work("k", algorithm, tensor=PAPER, ffma=0),
+        kind=kind,
+        precision=precision,
+        environment=environment,
+    )
+    assert said.rule == rule
+    assert ("--precision fp32 turns TF32 off" in said.todo) is (rule == "TF32")
+    assert (" in TF32" in said.sentence) is (rule == "TF32")
+    assert ("(tf32 is on in this run)" in said.sentence) is (rule == "TF32" and bool(environment))
+
+
+@pytest.mark.parametrize(
+    ("pipe", "tensor_core", "how"),
+    [
+        (1234, None, "ran 1,234 tensor instructions"),
+        (None, True, "runs tensor-core kernels, by their names,"),
+        (None, None, None),
+        (0, True, None),
+    ],
+)
+def test_work_whose_flops_no_counter_says_is_known_by_instructions_or_by_name(
+    pipe: int | None, tensor_core: bool | None, how: str | None
+) -> None:
+    counts = {"ffma": 320.0} | ({} if pipe is None else {"pipe": float(pipe)})
+    seen = replace(
+        work("k", replace(HALF, tensor_core=tensor_core), **counts),
+        tensor=missing("not_available", "shape"),
+    )
+    said = judged(seen, counted=640)
+    if how is None:
+        assert said is None
+        return
+    assert said.sentence == (
+        f"fc forward at batch 32 {how} whose FLOPs were not counted; FFMA did 1 % of the "
+        "multiply-adds on paper."
+    )
+    assert said.factor is None, "what was not counted has no factor"
+    assert "newer ncu than 2022.3" in said.todo
+    later = judged(seen, counted=640, ncu="2025.3.0")
+    assert later.todo == "Collect sm__ops_path_tensor_src_fp16*.sum too."
+
+
+def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
+    moved = Figure(0, "counted", "HFMA2 moved constants and is left out")
+    works = (
+        replace(work("k", hfma=1200, pipe=40), flops=moved),
+        replace(work("l", hfma=2000, pipe=60), flops=moved),
+        work("m", hfma=999, pipe=9),
+        replace(work("n", pipe=9), flops=moved),
+    )
+    row = case(32, *works)
+    said = constant_moves(RuleInput(row, by_place(row)))
+    assert said is not None
+    # 2 x 3,200 + 512 x 100 = 57,600 of 64,000
+    assert said.sentence == (
+        "fc forward at batch 32 shows 3,200 HFMA and 100 tensor instructions that move constants: "
+        "added up they would be 57.6 kFLOP, 90 % of paper, that nobody computed."
+    )
+    assert (said.kernels, said.factor) == (("k", "l"), None)
+    alone = case(32, replace(work("k", hfma=3200), flops=moved))
+    said = constant_moves(RuleInput(alone, by_place(alone)))
+    assert said is not None
+    assert (
+        "shows 3,200 HFMA that move constants: added up they would be 6.4 kFLOP, 10 % of paper"
+        in said.sentence
+    )
+    doubt = case(
+        32,
+        replace(
+            work("i", hfma=3200, pipe=100),
+            flops=missing("refused", "HFMA2 may only have moved constants"),
+        ),
+    )
+    said = constant_moves(RuleInput(doubt, by_place(doubt)))
+    assert said is not None
+    assert (
+        "may only move constants: added up they would be 57.6 kFLOP, 90 % of paper."
+        in said.sentence
+    )
+    assert said.confidence == "plausible"
+    none = case(32, work("m", hfma=999))
+    assert constant_moves(RuleInput(none, by_place(none))) is None

@@ -1,0 +1,100 @@
+"""Which runs are one study, and what it is called."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+from perfctl.orchestrator.ledger.prepared import device_label, heading, studies
+from perfctl.records.report import Device, Kernel
+
+
+def test_whatever_makes_other_work_makes_another_study(synthetic: ModuleType) -> None:
+    plain = synthetic.make_run()
+    others = [
+        replace(plain, **change)
+        for change in (
+            {"workload": "mlp"},
+            {"mode": "infer"},
+            {"precision": "bf16"},
+            {"device": synthetic.V100},
+            {"variant": "hidden=9"},
+        )
+    ]
+    found = studies(
+        [plain, *others, replace(plain, id=7, profiler="nsys", batch_size=8), replace(plain, id=3)]
+    )
+    assert [len(study.runs) for study in found] == [3, 1, 1, 1, 1, 1]
+    assert [(run.batch_size, run.profiler, run.id) for run in found[0].runs] == [
+        (8, "nsys", 7),
+        (64, "torch", 1),
+        (64, "torch", 3),
+    ]
+    assert [run.id for run in found[0].at(64)] == [1, 3]
+    assert not any(study.foreign for study in found)
+
+
+def test_a_report_without_a_workload_or_a_batch_size_stands_alone(synthetic: ModuleType) -> None:
+    nameless, sizeless = (
+        synthetic.make_run(1, workload=None),
+        synthetic.make_run(2, batch_size=None),
+    )
+    found = studies([nameless, sizeless, sizeless])
+    assert [(study.workload, study.batches, study.foreign) for study in found] == [
+        (None, (64,), True),
+        ("mnist_cnn", (), True),
+        ("mnist_cnn", (), True),
+    ]
+
+
+def test_a_run_that_failed_early_joins_no_study_that_it_contradicts(synthetic: ModuleType) -> None:
+    whole = synthetic.make_run(1)
+    early = {"status": "failed", "device": None, "precision": None, "batch_size": 256}
+    changes = {
+        "workload": "mlp",
+        "mode": "infer",
+        "variant": "hidden=9",
+        "precision": "bf16",
+        "device": synthetic.V100,
+    }
+    for change in changes.items():
+        found = studies([synthetic.make_run(2, **{**early, **dict([change])}), whole])
+        assert [study.batches for study in found] == [(64,), (256,)], change
+    for change in ({}, {"mode": None}, {"precision": "fp32"}, {"device": synthetic.CPU}):
+        (study,) = studies([synthetic.make_run(2, **{**early, **change}), whole])
+        assert study.batches == (64, 256)
+    late = synthetic.make_run(2, **{**early, "status": "partial"})
+    assert len(studies([late, whole])) == 2, "only a failed one may not know"
+    assert len(studies([synthetic.make_run(2, **early), synthetic.foreign_run(3)])) == 2
+
+
+def test_a_study_is_called_after_its_work_and_a_foreign_one_after_its_file(
+    synthetic: ModuleType,
+) -> None:
+    def named(**changes: Any) -> str:
+        return heading(studies([synthetic.make_run(4, **changes)])[0])
+
+    assert named() == "mnist_cnn, training, fp32"
+    assert (
+        named(mode="infer", variant="hidden=9", precision=None) == "mnist_cnn, hidden=9, inference"
+    )
+    assert named(mode="other") == "mnist_cnn, other, fp32"
+    assert named(workload=None) == "report.json"
+    assert named(workload=None, artifact=None) == "torch run 4"
+
+
+def test_the_device_is_the_run_s_own_or_the_report_s_and_kernels_are_a_gpu_s(
+    synthetic: ModuleType,
+) -> None:
+    gpu, nameless = Device("a GPU", "gpu"), Device(None, "cpu")
+
+    def told(**changes: Any) -> tuple[str | None, str | None]:
+        run = synthetic.make_run(**{"device": None, **changes})
+        return device_label(run), run.device_kind
+
+    assert told() == (None, None)
+    assert told(devices=(nameless, gpu)) == ("cpu", "gpu")
+    assert told(devices=(nameless,)) == ("cpu", "cpu")
+    assert told(device=nameless, devices=(gpu,)) == ("cpu", "cpu")
+    assert told(device=nameless, kernels=[Kernel(0, "k")]) == ("cpu", "gpu")

@@ -1,0 +1,161 @@
+"""A study made ready: which run times and counts, gradients that belong together, and every
+question asked once."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.counts.counters import work
+from perfctl.orchestrator.ledger import timing
+from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.prepared import (
+    PreparedBatch,
+    PreparedRun,
+    prepare,
+    studies,
+    with_whole_backward,
+)
+from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.records.report import Kernel, Range
+from perfctl.records.run import Run
+
+QUESTIONS = {
+    **dict.fromkeys(("kernel_keys", "kernel_steps", "layer_times", "step_time"), timing),
+    **dict.fromkeys(("values_by_launch", "flops_by_launch"), work),
+}
+
+
+def kernel(direction: str, layer: str = "fc") -> Kernel:
+    return Kernel(0, "k", layer=layer, direction=direction, step=0)
+
+
+def joined(*runs: Run) -> list[Run]:
+    return [item.run for item in with_whole_backward([PreparedRun(run) for run in runs])]
+
+
+def timed(*runs: Run, first: str | None = None) -> Run | None:
+    found = PreparedBatch(8, tuple(map(PreparedRun, runs)), first).timing
+    return found.run if found else None
+
+
+def test_gradients_join_where_any_run_saw_that_layer_s_backward(synthetic: ModuleType) -> None:
+    def ranges(*places: tuple[str, str]) -> list[Range]:
+        return [
+            Range(n, "r", None, 0, 1, 1, 0, None, layer=layer, direction=direction)
+            for n, (layer, direction) in enumerate(places)
+        ]
+
+    split = [
+        kernel(direction) for direction in ("grad_input", "grad_weight", "grad_bias", "forward")
+    ]
+    apart = synthetic.make_run(1, kernels=[*split, kernel("grad_weight", "conv")])
+    for seen in (
+        synthetic.make_run(2, kernels=[kernel("backward")]),
+        synthetic.make_run(2, ranges=ranges(("fc", "backward"))),
+    ):
+        first, second = joined(apart, seen)
+        assert [item.direction for item in first.report.kernels] == ["backward"] * 3 + [
+            "forward",
+            "grad_weight",
+        ]
+        assert second is seen
+    by_range = synthetic.make_run(
+        3, ranges=ranges(("fc", "grad_bias"), ("conv", "grad_bias"), ("fc", "forward"))
+    )
+    _, changed = joined(synthetic.make_run(2, kernels=[kernel("backward")]), by_range)
+    assert [item.direction for item in changed.report.ranges] == [
+        "backward",
+        "grad_bias",
+        "forward",
+    ]
+    assert joined(apart, by_range) == [apart, by_range], "nobody saw a backward"
+
+
+def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch(synthetic: ModuleType) -> None:
+    ncu = synthetic.gpu_pair(1, 64)[1]
+    split = [
+        k._replace(direction="grad_weight") if k.direction == "backward" else k
+        for k in ncu.report.kernels
+    ]
+    counting = PreparedRun(replace(ncu, report=replace(ncu.report, kernels=split)), "fp32")
+    seen = PreparedRun(synthetic.make_run(2, kernels=[kernel("backward", "conv2")]))
+    changed, _ = with_whole_backward([counting, seen])
+    assert changed is not counting and changed.precision == "fp32" and changed.keys != counting.keys
+    assert (
+        changed.flops is counting.flops
+        and changed.values is counting.values
+        and changed.usage is counting.usage
+    )
+    again, _ = with_whole_backward([changed, seen])
+    assert again is changed, "nothing is left to join"
+
+
+def test_nsys_is_believed_before_torch_and_ncu_last(synthetic: ModuleType) -> None:
+    nsys, ncu = synthetic.gpu_pair(1, 64)
+    torch = replace(nsys, profiler="torch", id=50)
+    assert timed(ncu, torch, nsys) is nsys
+    assert timed(ncu, torch) is torch
+    only = PreparedBatch(8, (PreparedRun(ncu),), None).timing
+    assert only is not None and only.layer_times is not None
+    assert not only.layer_times.trusted and "not a time to trust" in only.layer_times.basis
+
+
+def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: ModuleType) -> None:
+    nsys, _ = synthetic.gpu_pair(1, 64)
+    newer, broken = replace(nsys, id=5), replace(nsys, id=9, status="partial")
+    assert timed(nsys, broken, newer) is newer
+    assert timed(broken) is broken
+    unknown = replace(
+        nsys,
+        id=7,
+        report=replace(nsys.report, kernels=[k._replace(layer=None) for k in nsys.report.kernels]),
+    )
+    assert timed(unknown, nsys) is nsys, "one that knows layers"
+    found = PreparedBatch(
+        8, tuple(map(PreparedRun, (replace(unknown, id=6), unknown))), None
+    ).timing
+    assert found is not None and found.layer_times is not None
+    assert (found.run, found.layer_times.rows) == (unknown, {}), (
+        "for want of others, the best of those that know none"
+    )
+    assert timed(synthetic.make_run()) is None
+
+
+def test_a_batch_size_that_the_study_lacks_is_an_error(synthetic: ModuleType) -> None:
+    (study,) = studies([synthetic.cpu_run(1, 64)])
+    assert prepare(study).at(64).batch == 64
+    with pytest.raises(KeyError):
+        prepare(study).at(65)
+
+
+def test_a_whole_page_asks_every_question_of_a_run_once(
+    synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Tally[tuple[str, int]] = Tally()
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+
+        def ask(what: Any, *others: Any) -> Any:
+            if what:  # runs without counters share one empty tuple
+                asked[name, id(what)] += 1
+            return function(what, *others)
+
+        return ask
+
+    runs = [run for n, batch in enumerate((16, 64)) for run in synthetic.gpu_pair(10 * n, batch)]
+    for name, module in QUESTIONS.items():
+        monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
+    page_view(runs, generated_at="2026-11-20T20:40:00Z", title=None)
+    assert {name for name, _ in asked} == set(QUESTIONS)
+    assert set(asked.values()) == {1}, "no run of these needs its gradients joined"
+    (study,) = studies(runs)
+    analyse(study)
+    assert max(asked.values()) == 2, (
+        "another analysis asks again: nothing is kept beyond its object"
+    )

@@ -1,0 +1,166 @@
+"""Memory levels under the roofs: bytes by counter, peaks of that very counter, a share for each
+level, refusals with a cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.counts.counters.work import bytes_per_cycle, cache_bytes
+from perfctl.orchestrator.counts.figure import Figure
+from perfctl.orchestrator.counts.hardware.peaks import CachePeak, Peaks, peaks_of, with_caches
+from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.ledger.roofline import Roofline, Traffic, place
+from perfctl.records.report import Counter, Device
+from tests.make import synthetic
+
+PEAKS = Peaks(
+    "X",
+    "made up",
+    "published",
+    {"fp32": 10e12, "tensor tf32": 100e12},
+    1e12,
+    caches={"L2": CachePeak(4e12, "made up"), "t": CachePeak(5e12, "its own")},
+)
+A100 = {
+    "gpu__time_duration.sum": 437_184.0,
+    "l1tex__lsu_writeback_active_mem_lg.sum": 2_162_688.0,
+    "l1tex__lsu_writeback_active_mem_lg.sum.peak_sustained": 108.0,
+    "lts__lts2xbar_cycles_active.sum.per_second": 19_217_411_890.645584,
+    "lts__lts2xbar_cycles_active.sum.peak_sustained": 160.0,
+    "lts__t_sectors.sum": 33_230_532.0,
+    "lts__t_sectors.sum.pct_of_peak_sustained_elapsed": 29.785878546551274,
+    "lts__cycles_elapsed.avg": 464_853.0,
+}
+"""What ncu 2025.1 printed for a kernel that reads and writes 268,435,456 bytes once, on an A100
+SXM4 40 GB."""
+
+
+def work(**changes: Any) -> Traffic:
+    """2 GFLOP of fp32 in 1 ms: 0.5 GB through DRAM, 2 GB through L2."""
+    fields: dict[str, Any] = {
+        "level": "layer",
+        "name": "conv2 forward",
+        "batch": 64,
+        "layer": "conv2",
+        "direction": "forward",
+        "paths": {"fp32": Figure(2e9, "counted")},
+        "counted": Figure(2e9, "counted"),
+        "paper": 2e9,
+        "dram": Figure(5e8, "counted"),
+        "time_ns": 1e6,
+        "basis": "kernels, nsys",
+        "trusted": True,
+        "launches": 1,
+        "counted_launches": 1,
+        "precision": "fp32",
+        "caches": {"L2": Figure(2e9, "counted", rule="lts__t_bytes")},
+    }
+    return Traffic(**(fields | changes))
+
+
+def test_each_level_has_its_intensity_and_share_of_the_lower_of_slope_and_roof() -> None:
+    levels = {one.level: one for one in place(work(), PEAKS).levels}
+    assert list(levels) == ["L2", "DRAM"]
+    assert levels["L2"].intensity == 1 and levels["DRAM"].intensity == 4
+    assert levels["L2"].reached == pytest.approx(2e12 / (1 * 4e12)) and levels["L2"].bound == "L2"
+    assert levels["DRAM"].reached == pytest.approx(2e12 / (4 * 1e12)) and levels[
+        "DRAM"
+    ].busy == pytest.approx(0.5)
+    own = place(work(caches={"L2": Figure(2e9, "counted", rule="t")}), PEAKS).levels[0]
+    assert own.bandwidth == 5e12, (
+        "the peak of the counter that the bytes come from goes before the table's"
+    )
+
+
+def test_a_work_is_set_against_the_roof_of_its_own_precision() -> None:
+    paths = {"fp32": Figure(1e3, "counted"), "tensor tf32": Figure(4e10, "counted")}
+    tensor = place(work(paths=paths, counted=Figure(4e10, "counted")), PEAKS)
+    assert tensor.path == "tensor tf32" and tensor.levels[1].intensity == 80
+    assert tensor.levels[1].attainable == 80e12, (
+        "80 FLOP/B x 1 TB/s, below 100 TFLOP/s and far above fp32's 10"
+    )
+    unknown = place(work(paths={"tensor fp8": Figure(2e9, "counted")}), PEAKS)
+    assert [one.reached for one in unknown.levels] == [None, None], (
+        "no roof of its precision, no share"
+    )
+
+
+def test_a_level_over_its_bandwidth_is_refused_with_a_cause_and_the_others_stay() -> None:
+    levels = {
+        one.level: one for one in place(work(caches={"L2": Figure(6e9, "counted")}), PEAKS).levels
+    }
+    assert "150 % of the L2 bandwidth" in (levels["L2"].refused or "") and "reads by the SMs" in (
+        levels["L2"].refused or ""
+    )
+    assert levels["L2"].reached is None and levels["L2"].bound is None and levels["DRAM"].reached
+    fast = place(work(time_ns=1e5, dram=Figure(5e7, "counted")), PEAKS)
+    assert {one.refused for one in fast.levels} == {fast.refused} and "200 % of the fp32 peak" in (
+        fast.refused or ""
+    )
+
+
+def test_bytes_and_peaks_of_a_real_report_are_those_of_its_roofline_section() -> None:
+    found = cache_bytes(A100)
+    assert found["L1"].value == 2_162_688 * 128 and found["L1"].state == "counted"
+    assert (
+        found["L2"].state == "estimated" and abs((found["L2"].value or 0) / 268_435_456 - 1) < 0.002
+    )
+    peaks = bytes_per_cycle([A100])
+    assert (
+        peaks["l1tex__lsu_writeback_active_mem_lg"] == 108 * 128
+        and peaks["lts__lts2xbar_cycles_active"] == 160 * 32
+    )
+    assert peaks["lts__t_sectors"] == 240 * 32, "from the sum, its share of the peak and the cycles"
+    assert cache_bytes({"lts__t_bytes.sum": 64.0})["L2"].value == 64 and "L1" not in cache_bytes(
+        {"lts__t_bytes.sum": 64.0}
+    )
+
+
+def test_roofs_of_caches_are_bytes_in_a_cycle_times_the_clock_of_the_product() -> None:
+    device = Device("NVIDIA A100-SXM4-40GB", "gpu")
+    peaks = with_caches(peaks_of(device), device, {})
+    assert (
+        peaks.caches["L1"].bandwidth == 128 * 108 * 1410e6
+        and peaks.caches["L2"].bandwidth == 5120 * 1410e6
+    )
+    assert with_caches(peaks, device, {"c": 7680}).cache("L2", "c") == CachePeak(
+        7680 * 1410e6, "7,680 B per cycle by the report x 1410 MHz"
+    )
+    cpu = Device("EPYC", "cpu")
+    assert with_caches(peaks_of(cpu), cpu, {}).caches == {}
+    t4 = Device("Tesla T4", "gpu")
+    assert with_caches(peaks_of(t4), t4, {}).caches == {}, (
+        "NVIDIA's own figures of Turing contradict each other"
+    )
+
+
+def of(*metrics: str) -> Roofline:
+    runs = []
+    for run in synthetic.gpu_pair(1, 64):
+        extra = [
+            Counter(kernel.launch, name, 1000, "byte")
+            for kernel in run.report.kernels
+            for name in metrics
+        ]
+        counted = [*run.report.counters, *extra] if run.report.counters else []
+        runs.append(replace(run, report=replace(run.report, counters=counted)))
+    (study,) = studies(runs)
+    return analyse(study).roofline
+
+
+def test_one_sentence_says_which_levels_are_missing_and_which_option_collects_them() -> None:
+    dram = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+    assert of(*dram).lacking == (
+        "L1 and L2 bytes were not collected; --set roofline of ncu and of perfctl ncu collects "
+        "them."
+    )
+    whole = of(*dram, "lts__t_bytes.sum", "l1tex__t_bytes.sum")
+    assert whole.lacking is None and whole.levels == ("L1", "L2", "DRAM")
+    (study,) = studies([synthetic.cpu_run(1, 16)])
+    assert analyse(study).roofline.lacking is None, (
+        "nothing was counted on a CPU, and ncu counts nothing there"
+    )

@@ -1,0 +1,319 @@
+"""The work of a study under the roofs: which counts, times and launches each point is made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.prepared import PreparedRun, prepare, studies
+from perfctl.orchestrator.ledger.roofline import Roofline, roofline
+from perfctl.records.report import Counter, Device, Kernel, Step
+from perfctl.records.run import Run
+
+READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+
+
+def of(*runs: Run) -> Roofline:
+    (study,) = studies(runs)
+    return roofline(prepare(study), ledger(prepare(study)))
+
+
+def kernel(
+    launch: int,
+    name: str,
+    layer: str | None,
+    step: int | None,
+    nanoseconds: int | None,
+    **more: Any,
+) -> Kernel:
+    direction = "forward" if layer else None
+    return Kernel(
+        launch, name, layer=layer, direction=direction, step=step, duration_ns=nanoseconds, **more
+    )
+
+
+def ncu(
+    synthetic: ModuleType,
+    kernels: list[Kernel],
+    counted: dict[int, tuple[int, int | None]],
+    **more: Any,
+) -> Run:
+    """``counted``: launch -> (FFMA, bytes read; as many again are written)."""
+    counters = []
+    for launch, (ffma, moved) in counted.items():
+        counters += synthetic.fp_counters(launch, 0, 0, ffma)
+        counters += (
+            []
+            if moved is None
+            else [Counter(launch, name, moved, "byte") for name in (READ, WRITTEN)]
+        )
+    made: Run = synthetic.make_run(
+        101,
+        profiler="ncu",
+        device=synthetic.V100,
+        kernels=kernels,
+        counters=counters,
+        layer_calls=synthetic.layer_calls(64),
+        **more,
+    )
+    return made
+
+
+def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out(
+    synthetic: ModuleType,
+) -> None:
+    kernels = [
+        kernel(0, "a", "conv1", 0, 5),
+        kernel(1, "b", "conv1", 0, 5),
+        kernel(2, "a", "conv1", 1, 5),
+        kernel(3, "a", "conv1", None, 5),
+        kernel(4, "c", None, 1, 5),
+    ]
+    run = ncu(synthetic, kernels, {0: (10, 100), 1: (20, 200), 2: (40, 300), 3: (999, 999)})
+    found = PreparedRun(run, "fp32").work_by_name
+    assert {
+        key: (item.total.value, item.dram.value, item.launches) for key, item in found.items()
+    } == {
+        "a": (2 * 50 / 2, 2 * 400 / 2, 1),
+        "b": (2 * 20 / 2, 2 * 200 / 2, 0.5),
+        "c": (None, None, 0.5),
+    }
+    assert found["a"].paths["fp32"].value == 50
+    assert {path: figure.value for path, figure in found["b"].paths.items()} == {
+        "fp32": 20,
+        "fp64": 0,
+        "fp16": 0,
+        "tensor fp16": 0,
+    }
+    assert (dict(found["c"].paths), found["c"].total.state, found["c"].dram.reason) == (
+        {},
+        "not_collected",
+        "DRAM bytes were not counted; 'perfctl ncu' collects them",
+    )
+    unnumbered = [item._replace(step=None) for item in kernels]
+    four = tuple(Step(number, "step", None, 5) for number in range(4))
+    whole = PreparedRun(
+        ncu(synthetic, unnumbered, {0: (10, 100), 3: (30, 20)}, steps=four), "fp32"
+    ).whole_work
+    assert whole is not None
+    assert (whole.total.value, whole.dram.value, whole.launches) == (2 * 40 / 4, 2 * 120 / 4, 5 / 4)
+    assert (whole.total.launches, whole.total.of_launches) == (2, 5), "a lower bound"
+
+
+def test_tensor_work_goes_by_its_type_and_integers_are_no_flops(synthetic: ModuleType) -> None:
+    counters = [
+        *synthetic.fp_counters(0, 0, 0, 10),
+        Counter(0, "sm__ops_path_tensor_src_bf16_dst_fp32.sum", 800, "op"),
+        Counter(0, "sm__ops_path_tensor_src_int8.sum", 600, "op"),
+        Counter(0, "sm__ops_path_tensor_src_tf32_dst_fp32.sum", 0, "op"),
+        Counter(0, "sm__ops_path_tensor_src_fp16.sum", 0, "op"),
+    ]
+    run = synthetic.make_run(
+        profiler="ncu",
+        device=Device("A100", "gpu", compute_capability="8.0", sm_count=108),
+        kernels=[kernel(0, "k", "conv1", 0, 5)],
+        counters=counters,
+    )
+    (work,) = PreparedRun(run, "fp32").work_by_key.values()
+    paths = {path: figure.value for path, figure in work.paths.items()}
+    assert paths["tensor bf16"] == 800
+    assert "tensor int8" not in paths
+
+
+def timed(synthetic: ModuleType, profiler: str = "nsys", **more: Any) -> Run:
+    """Two steps of 1,000 and 1,200 ns, in which kernels take 400 and 500."""
+    kernels = [
+        kernel(7, "a", "conv1", 0, 300, grid_x=1),
+        kernel(8, "c", None, 0, 100, grid_x=1),
+        kernel(9, "a", "conv1", 1, 360, grid_x=1),
+        kernel(10, "c", None, 1, 140, grid_x=1),
+    ]
+    fields: dict[str, Any] = {
+        "profiler": profiler,
+        "device": synthetic.V100,
+        "kernels": kernels,
+        "layer_calls": synthetic.layer_calls(64),
+        "steps": (Step(0, "step", None, 1000), Step(1, "step", None, 1200)),
+    }
+    made: Run = synthetic.make_run(1, **(fields | more))
+    return made
+
+
+def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
+    synthetic: ModuleType,
+) -> None:
+    counted = ncu(
+        synthetic,
+        [kernel(0, "a", "conv1", 0, 999), kernel(1, "c", None, 0, 999)],
+        {0: (10, 100), 1: (5, 20)},
+    )
+    (whole,) = of(timed(synthetic), counted).at("run")
+    paper = 2 * 3 * sum(
+        synthetic.macs(layer, 64) for layer in synthetic.LAYERS
+    ) - 2 * synthetic.macs("conv1", 64)
+    assert (
+        whole.traffic.name,
+        whole.traffic.batch,
+        whole.traffic.layer,
+        whole.traffic.direction,
+    ) == (
+        "whole step, batch 64",
+        64,
+        None,
+        None,
+    )
+    assert (whole.traffic.paper, whole.traffic.counted.value, whole.traffic.dram.value) == (
+        paper,
+        30,
+        240,
+    )
+    assert (whole.traffic.time_ns, whole.traffic.busy, whole.traffic.trusted) == (
+        1100,
+        450 / 1100,
+        True,
+    )
+    assert whole.traffic.basis == "host clock around each step, while nsys was recording"
+    assert whole.bound == "launch", "kernels run less than half of the step"
+    (bare,) = of(timed(synthetic, steps=()), counted).at("run")
+    assert (bare.traffic.time_ns, bare.traffic.basis, bare.traffic.busy) == (
+        450,
+        "kernels, nsys",
+        None,
+    )
+    (alone,) = of(counted).at("run")
+    assert (alone.traffic.time_ns, alone.traffic.basis, alone.traffic.busy) == (None, None, None), (
+        "no time under ncu"
+    )
+    (uncounted,) = of(timed(synthetic)).at("run")
+    assert (uncounted.traffic.counted.state, uncounted.traffic.dram.state) == (
+        "not_collected",
+        "not_collected",
+    )
+
+
+def test_on_a_cpu_there_is_nothing_to_count(synthetic: ModuleType) -> None:
+    (whole,) = of(synthetic.cpu_run(1, 64)).at("run")
+    assert (whole.traffic.counted.state, whole.traffic.dram.reason) == (
+        "not_available",
+        "DRAM bytes are counted on NVIDIA GPUs only, by ncu",
+    )
+    assert (whole.traffic.time_ns, whole.traffic.busy) == (64 * 10_100 + 1000, None)
+
+
+def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes(
+    synthetic: ModuleType,
+) -> None:
+    counted = ncu(
+        synthetic,
+        [kernel(0, "a", "conv1", 0, 9), kernel(1, "a", "conv1", 0, 9), kernel(2, "c", None, 0, 9)],
+        {0: (10, 100), 1: (20, 50)},
+    )
+    roofs = of(timed(synthetic), counted)
+    point = roofs.of(64, "conv1", "forward")
+    assert point is not None
+    assert (point.traffic.time_ns, point.traffic.launches, point.traffic.counted_launches) == (
+        330,
+        1,
+        2,
+    )
+    assert (point.traffic.counted.value, point.traffic.dram.value, point.traffic.paper) == (
+        60,
+        300,
+        2 * synthetic.macs("conv1", 64),
+    )
+    assert (point.traffic.name, point.traffic.basis, point.traffic.precision) == (
+        "conv1 forward",
+        "kernels, nsys",
+        "fp32",
+    )
+    other = roofs.of(64, "fc1", "forward")
+    assert other is not None
+    assert (
+        other.traffic.time_ns,
+        other.traffic.launches,
+        other.traffic.counted_launches,
+        other.traffic.dram.value,
+    ) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert roofs.of(64, "conv1", "grad_input") is None, "nothing on paper, counted or timed"
+    assert roofs.of(32, "conv1", "forward") is None
+
+
+def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_ncu(
+    synthetic: ModuleType,
+) -> None:
+    counted = ncu(
+        synthetic,
+        [
+            kernel(0, "a", "conv1", 0, 9000, grid_x=1),
+            kernel(1, "a", "conv1", 1, 9000, grid_x=1),
+            kernel(2, "new", None, 0, 700, grid_x=1),
+            kernel(3, "bare", None, 0, None, grid_x=1),
+        ],
+        {0: (10, 100), 1: (20, 50), 2: (1, 1), 3: (1, 1)},
+    )
+    points = {
+        point.traffic.name: point.traffic for point in of(timed(synthetic), counted).at("kernel")
+    }
+    assert list(points) == ["a", "new", "bare"]
+    # Mean of 300 and 360, one launch a step; "new" runs in one of two steps.
+    assert (points["a"].time_ns, points["a"].basis, points["a"].trusted) == (
+        330,
+        "kernels, nsys",
+        True,
+    )
+    assert (points["a"].launches, points["a"].counted_launches, points["a"].paper) == (1, 1, None)
+    assert (points["a"].counted.value, points["a"].dram.value) == (2 * 30 / 2, 2 * 150 / 2)
+    assert (points["new"].time_ns, points["new"].trusted) == (350, False)
+    assert points["new"].basis == "kernels under ncu, locked clocks: not a time to trust"
+    assert (points["bare"].time_ns, points["bare"].basis) == (None, None)
+    zero = timed(
+        synthetic,
+        kernels=[kernel(7, "a", "conv1", 0, 0, grid_x=1), kernel(9, "c", None, 0, 5, grid_x=1)],
+    )
+    (none,) = [
+        point.traffic for point in of(zero, counted).at("kernel") if point.traffic.name == "a"
+    ]
+    assert none.time_ns is None, "a time of 0 elsewhere is not made good by ncu's"
+    assert of(timed(synthetic)).at("kernel") == (), "nothing was counted"
+
+
+@pytest.mark.parametrize(
+    ("own", "reported", "peaks"),
+    [
+        ("Tesla V100-SXM2-16GB", "Tesla T4", "V100 SXM2"),
+        (None, "Tesla T4", "T4"),
+        (None, None, None),
+    ],
+)
+def test_the_roofs_are_those_of_the_runs_own_device_before_those_of_its_report(
+    own: str | None, reported: str | None, peaks: str | None, synthetic: ModuleType
+) -> None:
+    run = timed(
+        synthetic,
+        device=Device(own, "gpu") if own else None,
+        devices=(Device(reported, "gpu"),) if reported else (),
+    )
+    assert (peaks or "no record says") in (of(run).peaks.source or "") + (
+        of(run).peaks.reason or ""
+    )
+
+
+def test_every_batch_size_has_its_points_with_one_clock_where_it_can(synthetic: ModuleType) -> None:
+    runs = [replace(synthetic.cpu_run(number, batch)) for number, batch in enumerate((16, 64), 1)]
+    nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
+    roofs = of(nsys, *runs)
+    assert [point.traffic.batch for point in roofs.at("run")] == [16, 64]
+    assert {point.traffic.basis for point in roofs.at("run")} == {
+        "host clock around each step, while torch was recording"
+    }
+    conv2 = [roofs.of(batch, "conv2", "forward") for batch in (16, 64)]
+    assert [point.traffic.time_ns for point in conv2 if point] == [2000 * 16, 2000 * 64]

@@ -1,0 +1,126 @@
+"""How a study changes with the batch size: which run speaks for a batch, its repeats, its memory,
+what failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.sweep import BatchPoint, memory_figures, points
+from perfctl.orchestrator.ledger.timing import spread
+from perfctl.records.report import MemoryFigure, Sample, Step
+
+
+def timed(*lengths: int | None, phase: str = "step") -> tuple[Step, ...]:
+    return tuple(Step(number, phase, None, length) for number, length in enumerate(lengths))
+
+
+def of(*runs: Any) -> tuple[BatchPoint, ...]:
+    (study,) = studies(runs)
+    return points(prepare(study))
+
+
+def test_a_whole_run_comes_before_a_failed_one_then_the_better_clock_then_the_newer(
+    synthetic: ModuleType,
+) -> None:
+    make = synthetic.make_run
+    torch, newer = make(1, steps=timed(100)), make(2, steps=timed(110))
+    nsys = make(3, steps=timed(90), profiler="nsys")
+    broken = make(4, steps=timed(80), profiler="nsys", status="partial", reason=None)
+    ncu = make(5, steps=timed(9999), profiler="ncu")
+    (point,) = of(torch, newer, nsys, broken, ncu)
+    assert (point.batch, point.step and point.step.median) == (64, 90)
+    assert point.problems == ("nsys: partial, no reason given",)
+    assert of(torch, newer, broken)[0].step == spread([110])
+    assert of(ncu)[0].step is None
+    assert of(ncu)[0].basis is None
+    assert of(ncu)[0].per_sample is None
+
+
+def test_one_clock_serves_all_batch_sizes_where_it_timed_the_most(synthetic: ModuleType) -> None:
+    make = synthetic.make_run
+    found = of(
+        make(1, batch_size=16, steps=timed(50)),
+        make(2, batch_size=32, steps=timed(60)),
+        make(3, batch_size=16, steps=timed(70), profiler="nsys"),
+    )
+    assert [(point.batch, point.step and point.step.median) for point in found] == [
+        (16, 50),
+        (32, 60),
+    ]
+
+
+def test_repeats_are_medians_with_the_newest_last_and_nothing_averages(
+    synthetic: ModuleType,
+) -> None:
+    repeats = (
+        timed(10, 30, 20),
+        timed(5, phase="data"),
+        timed(None, 50),
+        (*timed(40), *timed(9, phase="epoch")),
+    )
+    (point,) = of(synthetic.make_run(steps=timed(100, 102, 101), repeats=repeats))
+    assert point.repeats == (20, 50, 40, 101)
+    assert point.per_sample == 101 / 64
+    assert point.interval is not None
+    low, high = point.interval
+    assert low < 20 * 50 * 40 * 101 < high**4
+    (alone,) = of(synthetic.make_run(steps=timed(100)))
+    assert (alone.repeats, alone.interval) == ((), None)
+
+
+def test_memory_is_in_words_and_what_is_left_after_a_step_is_told_where_no_peak_is(
+    synthetic: ModuleType,
+) -> None:
+    figures = [
+        MemoryFigure("after", "host_resident", 5),
+        MemoryFigure("after", "allocated", 3),
+        MemoryFigure("peak", "allocated", 7),
+        MemoryFigure("before", "allocated", 1),
+        MemoryFigure("peak", "reserved", 9),
+        MemoryFigure("after", "reserved", 8),
+    ]
+    samples = [
+        Sample(at, None, used, 100, None, None, None) for at, used in enumerate((40, 60, None, 50))
+    ]
+    run = synthetic.make_run(memory=tuple(figures), samples=samples)
+    assert list(memory_figures(run).items()) == [
+        ("peak allocated", 7),
+        ("peak reserved", 9),
+        ("after host resident", 5),
+        ("device in use", 60),
+    ]
+    assert memory_figures(synthetic.make_run(memory=(MemoryFigure("after", "allocated", 3),))) == {
+        "after allocated": 3
+    }
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_memory_is_that_of_the_run_that_is_shown_or_of_the_next_that_has_any(
+    order: int, synthetic: ModuleType
+) -> None:
+    shown = synthetic.make_run(9, steps=timed(5))
+    other = synthetic.make_run(1, memory=(MemoryFigure("peak", "allocated", 7),))
+    assert of(*[shown, other][::order])[0].memory == {"peak allocated": 7}
+    own = replace(
+        shown, report=replace(shown.report, memory=(MemoryFigure("peak", "allocated", 8),))
+    )
+    assert of(*[own, other][::order])[0].memory == {"peak allocated": 8}
+
+
+def test_the_ledger_has_one_clock_for_all_batch_sizes_where_it_can(synthetic: ModuleType) -> None:
+    torch = [synthetic.cpu_run(number, batch) for number, batch in enumerate((16, 64, 256), 1)]
+    nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
+    (study,) = studies([nsys, *torch])
+    assert {row.basis for row in ledger(prepare(study)).rows if row.time} == {
+        "host ranges, torch on the CPU"
+    }
+    (alone,) = studies([nsys, torch[0]])
+    assert {row.basis for row in ledger(prepare(alone)).rows if row.time} == {
+        "host ranges, nsys on the CPU"
+    }

@@ -1,0 +1,54 @@
+"""What a GPU did with the time: parts that add up, communication and copies only where nothing
+hides them."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfctl.orchestrator.ledger.usage.busy import PARTS, breakdown
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
+from perfctl.records.report import Copy, Kernel
+from tests.make import synthetic
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+KERNELS = (
+    Kernel(0, "gemm", start_ns=0, duration_ns=400, device_index=0),
+    Kernel(1, NCCL, start_ns=300, duration_ns=300, device_index=0),  # 100 of it under the product
+    Kernel(2, "gemm", start_ns=900, duration_ns=100, device_index=0),
+)
+COPIES = (Copy("HtoD", 64, 550, 150, None, 0, 7),)
+"""From 550 to 700: 50 of it while the collective runs."""
+
+
+def test_parts_add_up_and_what_is_hidden_costs_no_time() -> None:
+    run = synthetic.foreign_run(1, kernels=list(KERNELS), copies=COPIES, ranges=[])
+    found = breakdown(run)
+    assert found is not None and found.gpus == 1
+    parts = {
+        "compute": 400 + 100,
+        "communication": 300 - 100,
+        "copies": 150 - 50,
+        "idle": 900 - 700,
+    }
+    assert found.shares == pytest.approx({part: length / 1000 for part, length in parts.items()})
+    assert sum(found.shares.values()) == pytest.approx(1) and tuple(found.shares) == PARTS
+
+
+def test_compute_and_communication_are_the_share_with_a_kernel() -> None:
+    usage = RunUsage(synthetic.foreign_run(1, kernels=list(KERNELS), copies=COPIES))
+    assert usage.breakdown is not None
+    shares = usage.breakdown.shares
+    assert shares["compute"] + shares["communication"] == pytest.approx(usage.ways.kernels.value)
+
+
+def test_several_gpus_are_averaged() -> None:
+    second = [Kernel(3, "gemm", start_ns=0, duration_ns=1000, device_index=1)]
+    found = breakdown(synthetic.foreign_run(1, kernels=[*KERNELS, *second], copies=(), ranges=[]))
+    assert found is not None and found.gpus == 2
+    assert found.shares["compute"] == pytest.approx((0.5 + 1) / 2)
+
+
+def test_counters_kernels_without_a_start_and_a_cpu_have_none() -> None:
+    assert breakdown(synthetic.foreign_run(1, profiler="ncu")) is None
+    assert breakdown(synthetic.foreign_run(1, kernels=[Kernel(0, "gemm", duration_ns=9)])) is None
+    assert breakdown(synthetic.cpu_run(1, 16)) is None

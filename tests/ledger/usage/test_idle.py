@@ -1,0 +1,191 @@
+"""Waits of a device: where each begins and ends, what it is put down to, and what lies around it.
+In microseconds."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.ledger.usage.run_usage import idle
+from perfctl.records.report import Copy, Kernel, Range
+
+US = 1000
+
+
+def kernel(start: float, length: float = 10, launch: int = 0, device: int | None = 0) -> Kernel:
+    return Kernel(
+        launch,
+        f"k{launch}",
+        start_ns=round(start * US),
+        duration_ns=round(length * US),
+        device_index=device,
+    )
+
+
+def named(name: str, start: float, length: float | None, phase: str | None = None) -> Range:
+    duration = None if length is None else round(length * US)
+    return Range(0, name, None, round(start * US), duration, 1, 0, None, phase=phase)
+
+
+def copy(start: float, length: float, device: int | None = None) -> Copy:
+    return Copy("HtoD", 8, round(start * US), round(length * US), device_index=device)
+
+
+def causes(synthetic: ModuleType, **around: Any) -> dict[str, int]:
+    """Of one wait of 100 us, from 10 to 110, in us."""
+    fields = {"ranges": [], **around}
+    (found,) = idle(synthetic.foreign_run(1, kernels=[kernel(0), kernel(110)], **fields))
+    assert found.window_ns == 120 * US
+    return {cause: length // US for cause, length in found.by_cause.items()}
+
+
+@pytest.mark.parametrize(("covered", "cause"), [(49, "host"), (50, "copy"), (51, "copy")])
+def test_what_covers_half_of_a_wait_is_its_cause(
+    covered: int, cause: str, synthetic: ModuleType
+) -> None:
+    assert causes(synthetic, copies=[copy(60, covered)]) == {cause: 100}
+
+
+@pytest.mark.parametrize(
+    ("copies", "cause"),
+    [
+        ([(-30, 85)], "host"),  # 45 us of it lie in the wait
+        ([(-30, 90)], "copy"),
+        ([(70, 500)], "host"),
+        ([(60, 500)], "copy"),
+        ([(20, 20), (30, 20), (45, 10)], "host"),  # overlapping ones count once: 35 us
+        ([(20, 20), (40, 30)], "copy"),
+        # one inside of another, and one that counts besides
+        ([(20, 40), (30, 10), (80, 20)], "copy"),
+        ([(20, 10), (40, 10), (60, 10), (80, 10), (95, 9)], "host"),
+        ([(20, 10), (40, 10), (60, 10), (80, 10), (95, 10)], "copy"),
+        ([(-90, 50), (-30, 30), (111, 90)], "host"),
+    ],
+)
+def test_only_what_lies_in_the_wait_counts_and_only_once(
+    copies: list[tuple[int, int]], cause: str, synthetic: ModuleType
+) -> None:
+    assert causes(synthetic, copies=[copy(*one) for one in copies]) == {cause: 100}
+
+
+def test_a_copy_explains_before_loading_and_loading_before_synchronising(
+    synthetic: ModuleType,
+) -> None:
+    data, wait = named("perfctl:data", 20, 60, "data"), named("cudaStreamSynchronize", 20, 80)
+    assert causes(synthetic, copies=[copy(20, 50)], ranges=[data, wait]) == {"copy": 100}
+    assert causes(synthetic, ranges=[data, wait]) == {"loading data": 100}
+    assert causes(synthetic, ranges=[wait]) == {"synchronising": 100}
+    assert causes(synthetic, ranges=[named("event Synchronise", 20, 80)]) == {"synchronising": 100}
+
+
+def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing(
+    synthetic: ModuleType,
+) -> None:
+    ranges = [
+        named("cudaDeviceSynchronize", 20, None),
+        named("perfctl:data", 20, None, "data"),
+        named("forward", 20, 80, "forward"),
+    ]
+    copies = [
+        Copy("HtoD", 8, None, 50 * US),
+        Copy("HtoD", 8, 30 * US, None),
+        copy(20, 80, device=1),
+    ]
+    assert causes(synthetic, ranges=ranges, copies=copies) == {"host": 100}
+    assert causes(synthetic, copies=[copy(20, 80, device=0)]) == {"copy": 100}
+
+
+@pytest.mark.parametrize(
+    ("wait", "cause"),
+    [(9.999, "launches one by one"), (10, "launches one by one"), (10.001, "host")],
+)
+def test_a_wait_as_long_as_a_launch_takes_is_one(
+    wait: float, cause: str, synthetic: ModuleType
+) -> None:
+    (found,) = idle(
+        synthetic.foreign_run(1, kernels=[kernel(0), kernel(10 + wait, launch=1)], ranges=[])
+    )
+    assert found.by_cause == {cause: round(wait * US)}
+
+
+def test_the_ten_longest_are_named_longest_first_and_all_are_counted(synthetic: ModuleType) -> None:
+    starts = [0.0]
+    for place in range(12):
+        starts.append(starts[-1] + 10 + 20 + place)  # waits of 20, 21, ... 31 us
+    (found,) = idle(
+        synthetic.foreign_run(
+            1, kernels=[kernel(at, launch=n) for n, at in enumerate(starts)][::-1], ranges=[]
+        )
+    )
+    assert found.count == 12
+    assert [wait.length_ns // US for wait in found.largest] == list(range(31, 21, -1))
+    assert [
+        (wait.after.launch, wait.before.launch)
+        for wait in found.largest
+        if wait.after and wait.before
+    ] == [(place, place + 1) for place in range(11, 1, -1)]
+    assert found.by_cause == {"host": sum(range(20, 32)) * US}
+    assert {wait.around for wait in found.largest} == {None}
+
+
+def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only(
+    synthetic: ModuleType,
+) -> None:
+    step = Range(0, "perfctl:step:0", None, 0, 200 * US, 1, 0, None, step=0)
+    (found,) = idle(synthetic.make_run(kernels=[kernel(50), kernel(-40, launch=9)], ranges=[step]))
+    last, first = found.largest
+    assert (first.start_ns, first.length_ns, last.start_ns, last.length_ns) == (
+        0,
+        50 * US,
+        60 * US,
+        140 * US,
+    )
+    assert first.after is None
+    assert first.before is not None
+    assert first.before.launch == 0
+    assert last.after is not None
+    assert last.after.launch == 0
+    assert last.before is None
+    assert last.around == "perfctl:step:0"
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "around"),
+    [
+        (60, 1, "inner"),
+        (59, 1, "outer"),
+        (61, 9, "outer"),
+        (60, 0, "outer"),
+        (50, 20, "inner"),
+        (0, 300, "outer"),
+    ],
+)
+def test_around_a_wait_is_the_innermost_range_over_its_middle(
+    start: int, length: int, around: str, synthetic: ModuleType
+) -> None:
+    ranges = [
+        named("outer", 0, 200),
+        named("inner", start, length),
+        named("of no known end", 0, None),
+    ]
+    (found,) = idle(synthetic.foreign_run(1, kernels=[kernel(0), kernel(110)], ranges=ranges))
+    assert found.largest[0].around == around
+
+
+def test_each_device_waits_for_itself(synthetic: ModuleType) -> None:
+    kernels = [kernel(0, 100, 0), kernel(0, 30, 1, 1), kernel(70, 30, 2, 1), kernel(40, 10, 3, 1)]
+    first, second = idle(synthetic.foreign_run(1, kernels=kernels, ranges=[]))
+    assert (first.device, first.count, first.by_cause) == (0, 0, {})
+    assert (second.device, second.count) == (1, 2)
+    assert second.by_cause == {"launches one by one": 10 * US, "host": 20 * US}
+
+
+def test_waits_are_unknown_under_ncu_without_kernels_and_without_start_times(
+    synthetic: ModuleType,
+) -> None:
+    assert idle(synthetic.foreign_run(1, profiler="ncu", kernels=[kernel(0), kernel(20)])) == ()
+    assert idle(synthetic.foreign_run(1, kernels=[])) == ()
+    assert idle(synthetic.foreign_run(1, kernels=[kernel(0), Kernel(1, "k", duration_ns=5)])) == ()
+    assert idle(synthetic.foreign_run(1, kernels=[kernel(0), Kernel(1, "k", start_ns=5)])) == ()

@@ -1,0 +1,137 @@
+"""Memory of a run from several hands, and the straight line through measured peaks: by hand."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.ledger.usage.run_usage import Fits, MemoryUse, fits, memory_use
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Device, MemoryFigure, Sample
+
+
+def reading(
+    device: int | None, used: int | None, own: int | None = None, total: int | None = None
+) -> Sample:
+    return Sample(0, 0.5, used, total, None, None, None, device, process_memory_bytes=own)
+
+
+def host(resident: int) -> Sample:
+    return Sample(0, None, None, None, None, None, None, host_memory_bytes=resident)
+
+
+def layer(direction: str, parameters: int, written: int | None) -> LayerCall:
+    return LayerCall("a", "A", direction, 1, 2, parameters, 0, written, 0, "")  # type: ignore[arg-type]
+
+
+GPU = Device("Some GPU", "gpu", index=1, memory_bytes=999)
+
+
+def test_every_figure_is_the_highest_of_its_own_device(synthetic: ModuleType) -> None:
+    run = synthetic.make_run(
+        device=GPU,
+        samples=[
+            reading(0, 900, 800, 1000),
+            reading(1, 50, 30, 640),
+            reading(1, 70, 20, 640),
+            host(11),
+            host(13),
+        ],
+        memory=(
+            MemoryFigure("peak", "allocated", 40),
+            MemoryFigure("peak", "reserved", 44),
+            MemoryFigure("after", "allocated", 5),
+            MemoryFigure("peak", "host_resident", 99),
+        ),
+        layer_calls=(
+            layer("forward", 10, 100),
+            layer("forward", 5, 7),
+            layer("grad_input", 1000, 1000),
+        ),
+    )
+    assert memory_use(run) == MemoryUse(
+        run,
+        weights=60,
+        outputs=107,
+        allocated=40,
+        reserved=44,
+        process=30,
+        device=70,
+        device_total=640,
+        host=99,
+        host_all=13,
+    )
+
+
+def test_what_is_not_known_is_none_and_never_0(synthetic: ModuleType) -> None:
+    empty = synthetic.make_run(device=None)
+    assert memory_use(empty) == MemoryUse(empty, *[None] * 9)
+    on_cpu = synthetic.make_run(
+        device=Device("EPYC", "cpu", memory_bytes=7),
+        memory=(MemoryFigure("peak", "host_resident", 99),),
+    )
+    assert (memory_use(on_cpu).device_total, memory_use(on_cpu).host) == (None, 99)
+
+
+def test_the_devices_memory_is_torchs_figure_then_the_highest_reading_then_the_record(
+    synthetic: ModuleType,
+) -> None:
+    def total(*figures: MemoryFigure, samples: Any = ()) -> int | None:
+        return memory_use(
+            synthetic.make_run(device=GPU, memory=figures, samples=samples)
+        ).device_total
+
+    before, after = (
+        MemoryFigure("before", "device_total", 500),
+        MemoryFigure("after", "device_total", 501),
+    )
+    assert total(after, before, samples=[reading(1, 1, 1, 640)]) == 500
+    assert total(after, samples=[reading(1, 1, 1, 640)]) == 501
+    assert total(samples=[reading(1, 1, 1, 640)]) == 640
+    assert total() == 999
+    # Readings that do not say whose they are, or of other devices alone, are all there is.
+    assert (
+        memory_use(synthetic.make_run(device=GPU, samples=[reading(None, 8), reading(0, 9)])).device
+        == 9
+    )
+
+
+def uses(
+    synthetic: ModuleType, *peaks: tuple[int, int], total: int | None = 1000
+) -> list[MemoryUse]:
+    figures = (MemoryFigure("before", "device_total", total),) if total is not None else ()
+    return [
+        memory_use(
+            synthetic.make_run(
+                device=None,
+                batch_size=batch,
+                memory=(*figures, MemoryFigure("peak", "reserved", peak)),
+            )
+        )
+        for batch, peak in peaks
+    ]
+
+
+@pytest.mark.parametrize(
+    ("peaks", "found"),
+    [
+        (((1, 110), (2, 120), (4, 140)), Fits(90, 1000, 100.0, 10.0, (1, 2, 4))),
+        (((4, 140), (1, 110), (2, 120)), Fits(90, 1000, 100.0, 10.0, (1, 2, 4))),
+        (((1, 110), (2, 120)), None),  # two are always on a line
+        (((1, 110), (2, 120), (2, 120)), None),
+        (((1, 110), (2, 110), (4, 110)), None),  # does not grow
+        (((1, 140), (2, 120), (4, 100)), None),
+        (((1, 1101), (2, 1201), (4, 1401)), Fits(0, 1000, 1001.0, 100.0, (1, 2, 4))),
+        (((1, 0), (2, 10), (3, 20)), None),  # a peak of nothing is no peak
+        # 100 lies 2 off its line: 2 %
+        (((1, 101), (2, 100), (3, 105)), Fits(451, 1000, 98.0, 2.0, (1, 2, 3))),
+        (((1, 100), (2, 99), (3, 104)), None),
+    ],
+)
+def test_what_fits_is_where_the_line_meets_the_limit(
+    synthetic: ModuleType, peaks: tuple[tuple[int, int], ...], found: Fits | None
+) -> None:
+    assert fits(uses(synthetic, *peaks)) == found
+    assert fits(uses(synthetic, *peaks, total=None)) is None

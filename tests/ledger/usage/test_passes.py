@@ -1,0 +1,204 @@
+"""Passes of training traces made elsewhere: time, exchanges between GPUs, and the tokens of a call
+of attention. Made kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from perfctl.orchestrator.ledger.usage.training import passes, queries
+from perfctl.orchestrator.report import terminal
+from perfctl.orchestrator.report.page.usage import passes_table
+from perfctl.records.report import Kernel
+from perfctl.records.run import Run
+from perfctl.records.serving import ServedStep
+from tests.make import synthetic
+from tests.report.outline import printed
+
+TILE, BLOCKS, HEADS, SEQUENCES = 128, 5, 8, 3
+FLASH2 = (
+    f"flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, {TILE}, 64, 4, false, false, "
+    "cutlass::bfloat16_t>, true>"
+)
+OF_TORCH = (
+    f"void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, {TILE}, 64, "
+    "4>, false>"
+)
+FLASH3 = (
+    f"flash::compute_attn_ws<Flash_fwd_kernel_traits<192, {TILE}, 128, 12, 2>, true, "
+    "flash::SingleTileScheduler>"
+)
+BACKWARD3 = (
+    f"cutlass::device_kernel<flash::FlashAttnBwdPreprocess<cute::tuple<cute::C<{TILE}>, "
+    "cute::C<192> >, float> >"
+)
+BACKWARD2 = f"flash::flash_bwd_dot_do_o_kernel<true, Flash_bwd_kernel_traits<64, {TILE}, 128, 8> >"
+MS = 10**6
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
+
+
+def ran(
+    name: str,
+    direction: str | None,
+    start: int,
+    duration: int,
+    layer: str | None = "block",
+    grid: tuple[int, int, int] = (1, 1, 1),
+) -> Kernel:
+    x, y, z = grid
+    return Kernel(
+        0,
+        name,
+        layer=layer,
+        direction=direction,
+        start_ns=start,
+        duration_ns=duration,
+        device_index=0,
+        grid_x=x,
+        grid_y=y,
+        grid_z=z,
+    )
+
+
+def training(kernels: Sequence[Kernel], **facts: object) -> Run:
+    made: Run = synthetic.foreign_run(1, kernels=list(kernels), **facts)
+    return made
+
+
+def test_passes_have_their_own_times_and_what_of_it_is_exchange() -> None:
+    found = passes(
+        training(
+            [
+                ran("gemm", "forward", 0, 100),
+                ran("gemm", "forward", 50, 100, "other"),
+                ran("gemm", "grad_input", 200, 30),
+                ran(NCCL, "grad_input", 210, 60),
+                ran("gemm", "grad_weight", 300, 10),
+                ran("copy", None, 400, 5, None),
+            ]
+        )
+    )
+    assert [one.direction for one in found] == ["forward", "grad_input", "grad_weight", None]
+    forward, inputs, weights, rest = found
+    assert (forward.layers, forward.launches, forward.kernel_ns, forward.running_ns) == (
+        2,
+        2,
+        200,
+        150,
+    )
+    assert (inputs.kernel_ns, inputs.running_ns, inputs.collective_ns) == (90, 70, 60)
+    assert (weights.collective_ns, rest.layers, rest.kernel_ns) == (0, 0, 5)
+    assert sum(one.share for one in found) == pytest.approx(1)
+
+
+def test_inference_a_servers_steps_and_kernels_without_times_have_no_passes() -> None:
+    forward, backward = ran("gemm", "forward", 0, 10), ran("gemm", "backward", 10, 10)
+    assert not passes(training([forward]))
+    step = ServedStep(0, "step", "decode", 0, 0, decodes=1, decode_tokens=1)
+    assert not passes(training([forward, backward], served_steps=[step]))
+    assert not passes(training([forward, backward._replace(start_ns=None)]))
+    assert passes(training([forward, backward]))
+
+
+def test_a_trace_that_says_the_pass_of_less_than_half_of_its_kernel_time_has_no_table_unless_the_rest_are_exchanges() -> (
+    None
+):
+    told = [ran("gemm", "forward", 0, 10), ran("gemm", "backward", 10, 10)]
+    assert passes(training([*told, ran("norm", None, 20, 20, None)]))
+    assert not passes(training([*told, ran("norm", None, 20, 21, None)]))
+    assert passes(training([*told, ran(NCCL, None, 20, 900, None)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "grid"),
+    [
+        (FLASH2, (BLOCKS, SEQUENCES, HEADS)),
+        (OF_TORCH, (BLOCKS, SEQUENCES, HEADS)),
+        (FLASH3, (BLOCKS, HEADS, SEQUENCES)),
+        (BACKWARD3, (BLOCKS, HEADS, SEQUENCES)),
+        (BACKWARD2, (BLOCKS, SEQUENCES, HEADS)),
+    ],
+    ids=["flash-attention 2", "PyTorch's", "flash-attention 3", "3, backward", "2, backward"],
+)
+def test_tokens_of_a_call_lie_between_its_last_block_with_one_query_and_a_full_one(
+    name: str, grid: tuple[int, int, int]
+) -> None:
+    found = queries([ran(name, "forward", 0, 10, grid=grid)] * 4)
+    assert found is not None
+    assert (found.calls, found.sequences, found.heads) == (4, SEQUENCES, HEADS)
+    assert (found.least, found.most) == (
+        ((BLOCKS - 1) * TILE + 1) * SEQUENCES,
+        BLOCKS * TILE * SEQUENCES,
+    )
+    assert found.rows is None, "no other kernel says how many of these"
+
+
+def test_other_kernels_with_a_block_for_each_row_say_the_number_if_they_agree() -> None:
+    attention, rows = ran(FLASH3, "forward", 0, 10, grid=(BLOCKS, HEADS, 1)), BLOCKS * TILE - 40
+    cast, norm = (
+        ran(name, "forward", 20, 5, grid=(rows, 1, 1)) for name in ("cast_a_row", "norm_a_row")
+    )
+    far = ran("elementwise", "forward", 30, 5, grid=(100 * rows, 1, 1))
+    known = queries([attention, cast, norm, far])
+    assert known is not None and (known.rows, known.kernels) == (rows, 2)
+    one = queries([attention, cast, far])
+    assert one is not None and one.rows is None, "a single kernel may have as many blocks by chance"
+    other = queries([attention, cast, norm, ran("gather", "forward", 40, 5, grid=(rows - 1, 1, 1))])
+    assert other is not None and other.rows is None
+
+
+def test_calls_of_different_sizes_and_kernels_of_unknown_tiles_give_no_tokens() -> None:
+    one, other = (
+        ran(FLASH2, "forward", 0, 10, grid=(blocks, 1, HEADS)) for blocks in (BLOCKS, BLOCKS + 1)
+    )
+    assert queries([one, other]) is None
+    assert (
+        queries([ran("fmha_cutlassF_bf16_aligned", "forward", 0, 10, grid=(BLOCKS, HEADS, 1))])
+        is None
+    )
+
+
+def test_the_table_says_what_part_of_the_exchanges_nothing_hides() -> None:
+    kernels = [
+        ran("gemm", "forward", 0, 60),
+        ran(NCCL, "forward", 50, 30),
+        ran("gemm", "grad_input", 80, 20),
+    ]
+    made = passes_table([training(kernels, profiler="torch")])
+    assert (
+        made is not None
+        and "Exchanges that no other kernel hides: 20.0 % of the time." in made.notes
+    )
+    alone = passes_table([training([kernels[0], kernels[2]], profiler="torch")])
+    assert alone is not None and not any("Exchanges" in note for note in alone.notes)
+
+
+def test_the_table_says_the_tokens_or_why_they_are_not_known() -> None:
+    attention = ran(FLASH3, "forward", 0, 10, grid=(BLOCKS, HEADS, 1))
+    gradient = ran("gemm", "grad_input", 20, 10)
+    told = passes_table([training([attention, gradient])])
+    assert told is not None and "513 to 640 tokens by its name and grid" in " ".join(told.notes)
+    untold = passes_table([training([ran("my_attention", "forward", 0, 10), gradient])])
+    assert untold is not None and "Tokens: not known" in " ".join(untold.notes)
+    images = passes_table([training([ran("conv", "forward", 0, 10), gradient])])
+    assert images is not None and not any("Tokens" in note for note in images.notes)
+
+
+def test_the_terminal_shows_the_time_that_a_share_is_of_beside_the_time_in_which_a_kernel_ran() -> (
+    None
+):
+    """Two kernels of the forward overlap: 60 + 60 ms added up, 90 ms in which one ran; the backward
+    has 40 of all 160 ms."""
+    kernels = [
+        ran("gemm", *at)
+        for at in (
+            ("forward", 0, 60 * MS),
+            ("forward", 30 * MS, 60 * MS),
+            ("grad_input", 90 * MS, 40 * MS),
+        )
+    ]
+    shown = printed(terminal.run_details(training(kernels, profiler="torch")))
+    (forward,) = (line for line in shown.splitlines() if line.startswith("forward"))
+    for words in ("90.0 ms", "120 ms", "75.0 %"):
+        assert words in forward

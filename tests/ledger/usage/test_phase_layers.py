@@ -1,0 +1,220 @@
+"""Phases by part of the model: repeated blocks as one row, paper FLOPs and bytes, the cache, and
+padding in tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.usage.padding import Padding, padding
+from perfctl.orchestrator.ledger.usage.phase_layers import EITHER, PhaseParts, fold, phase_parts
+from perfctl.orchestrator.ledger.usage.served import same_sequences
+from perfctl.orchestrator.report.ledger.phases import padding_findings, phase_tables, short_parts
+from perfctl.orchestrator.report.page.about import gaps
+from perfctl.records.paper import OpShape
+from perfctl.records.report import COVERS, WHOLE_CAPTURE, Kernel
+from perfctl.records.run import Run
+from perfctl.records.serving import ServedStep
+from tests.make import synthetic
+
+HEADS, KV_HEADS, SIZE, BLOCKS, SEQUENCES, KEYS = 8, 2, 16, 3, 4, 100
+WIDE, NARROW = HEADS * SIZE, KV_HEADS * SIZE
+DECODE = ServedStep(0, "d", "decode", 0, 0, 0, 0, SEQUENCES, SEQUENCES, KEYS, KEYS)
+GEMM = "Cijk_Alik_Bljk_BBS_BH_MT64x16x32_MI16x16x1"
+
+
+def product(
+    layer: str, rows: int, depth: int, columns: int, position: int = 0, calls: int = 1
+) -> OpShape:
+    return OpShape(
+        layer,
+        "Linear",
+        "aten.mm",
+        "forward",
+        ((rows, depth), (depth, columns)),
+        ((rows, columns),),
+        ("bfloat16",) * 3,
+        calls=calls,
+        position=position,
+    )
+
+
+def ran(layer: str | None, step: int = 0, name: str = GEMM, length: int = 10) -> Kernel:
+    return Kernel(0, name, layer=layer, step=step, start_ns=0, duration_ns=length, device_index=0)
+
+
+def served(steps: Sequence[ServedStep], kernels: Sequence[Kernel], ops: Sequence[OpShape]) -> Run:
+    covers = {COVERS: WHOLE_CAPTURE}
+    made: Run = synthetic.foreign_run(
+        1, kernels=list(kernels), served_steps=list(steps), ops=list(ops), environment=covers
+    )
+    return made
+
+
+def decoding(kernel: str = GEMM) -> PhaseParts:
+    kernels, ops = [], []
+    for at in range(BLOCKS):
+        above = f"Block_{at}.Attention_{at}"
+        kernels += [
+            ran(f"{above}.QKV_{at}", name=kernel),
+            ran(f"{above}.RadixAttention_{at}", name="paged", length=30),
+        ]
+        kernels += [ran(f"{above}.Linear_{at}", name=kernel)]
+        ops += [product(f"{above}.QKV_{at}", SEQUENCES, WIDE, WIDE + 2 * NARROW, 2 * at)]
+        ops += [product(f"{above}.Linear_{at}", SEQUENCES, WIDE, WIDE, 2 * at + 1)]
+    (found,) = phase_parts(served([DECODE], kernels, ops))
+    return found
+
+
+def test_the_same_part_of_all_blocks_has_one_name_though_instances_are_numbered_over_the_model() -> (
+    None
+):
+    layers = [
+        f"Layer_{at}.{name}"
+        for at in range(3)
+        for name in (f"Norm_{2 * at}", f"Norm_{2 * at + 1}", f"MLP_{at}.Linear_{at}")
+    ]
+    found = fold([*layers, "Norm_6"])
+    assert {part.name for part in found.values()} == {
+        "Layer.Norm 1",
+        "Layer.Norm 2",
+        "Layer.MLP.Linear",
+        "Norm_6",
+    }
+    assert [found[f"Layer_{at}.Norm_{2 * at + 1}"].block for at in range(3)] == [0, 1, 2]
+    assert fold(["Conv_0", "Conv_1", "Linear_0"])["Conv_1"].name == "Conv_1", (
+        "leaves of a network are no blocks"
+    )
+
+
+def test_a_row_has_the_work_of_all_its_blocks() -> None:
+    rows = {part.part: part for part in decoding().parts}
+    qkv = rows["Block.Attention.QKV"]
+    columns = WIDE + 2 * NARROW
+    assert (qkv.blocks, qkv.launches, qkv.kernel_ns, qkv.share) == (BLOCKS, BLOCKS, 30, 30 / 150)
+    assert qkv.flops == BLOCKS * 2 * SEQUENCES * WIDE * columns
+    assert qkv.bytes == BLOCKS * 2 * (SEQUENCES * WIDE + WIDE * columns + SEQUENCES * columns)
+    assert qkv.token_ns == 30 / SEQUENCES
+
+
+def test_attention_reads_the_keys_and_values_that_its_tokens_attend_to() -> None:
+    found = decoding()
+    assert found.cache_bytes == KEYS * 2 * KV_HEADS * SIZE * 2 * BLOCKS
+    attention = next(part for part in found.parts if part.part.endswith("RadixAttention"))
+    assert attention.flops == BLOCKS * 2 * 2 * KEYS * HEADS * SIZE
+    assert attention.bytes == found.cache_bytes + BLOCKS * 2 * SEQUENCES * (2 * WIDE + 2 * NARROW)
+    assert attention.estimated, "the type of the cache is that of the projections by assumption"
+
+
+def test_what_the_cache_lacks_is_named_and_no_figure_is_given() -> None:
+    (bare,) = phase_parts(served([DECODE], [ran("a.b")], [product("a.b", SEQUENCES, 8, 8)]))
+    assert bare.cache_bytes is None
+    assert "key-value heads x head dimension are not known" in (bare.cache_why or "")
+
+
+def test_each_block_by_itself_where_that_is_asked_for() -> None:
+    run = decoding().run
+    (each,) = phase_parts(run, each=True)
+    assert len(each.parts) == BLOCKS * 3
+    assert sum(part.flops or 0 for part in each.parts) == sum(
+        part.flops or 0 for part in decoding().parts
+    )
+
+
+def test_a_layer_of_both_phases_has_no_figure_where_its_rows_do_not_tell() -> None:
+    prefill = ServedStep(1, "p", "prefill", SEQUENCES, 50, decodes=0, decode_tokens=0)
+    kernels = [ran("m.up", 0), ran("m.up", 1), ran("m.head", 0), ran("m.head", 1)]
+    # of prompts, too, the head takes one row a sequence: the two calls cannot be told apart
+    ops = [
+        product("m.up", SEQUENCES, 8, 8),
+        product("m.up", 50, 8, 8, 1),
+        product("m.head", SEQUENCES, 8, 99, 2, calls=2),
+    ]
+    run = served([DECODE, prefill], kernels, ops)
+    rows = {(found.phase, part.part): part for found in phase_parts(run) for part in found.parts}
+    assert rows["prefill", "m.up"].flops == 2 * 50 * 8 * 8
+    assert rows["decode", "m.up"].flops == 2 * SEQUENCES * 8 * 8
+    assert rows["decode", "m.head"].flops is None
+    assert rows["decode", "m.head"].flops_why == EITHER
+
+
+def test_tiles_lie_with_their_second_side_along_torchs_rows() -> None:
+    wide = padding(Kernel(0, "Cijk_Alik_Bljk_BBS_BH_MT256x32x64_MI16x16x1"), 32, 512, amd=True)
+    assert wide == Padding(32, 512, (32, 256))
+    assert wide.factor == 1, "256 is along the features: 32 tokens fill a tile of 32"
+    few = padding(Kernel(0, "Cijk_Alik_Bljk_BBS_BH_MT256x32x64_MI16x16x1"), 3, 512, amd=True)
+    assert few is not None
+    assert few.factor == pytest.approx(32 / 3)
+
+
+def test_without_a_grid_the_direction_of_an_uneven_tile_is_open() -> None:
+    name = "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_tn"
+    assert padding(Kernel(0, name), 3, 512, amd=False) is None
+    by_grid = padding(Kernel(0, name, grid_x=4, grid_y=1, grid_z=1), 3, 512, amd=False)
+    assert by_grid == Padding(3, 512, (64, 128)), "4 = 512 / 128 blocks along the features"
+
+
+def test_padding_is_a_finding_with_its_numbers_and_full_tiles_are_none() -> None:
+    (said,) = padding_findings([decoding()])
+    factor = 16 / SEQUENCES
+    assert f"{factor:.2f} times the multiply-adds" in said.text
+    assert (
+        f"{SEQUENCES} x {WIDE} outputs" in said.text
+        or f"{SEQUENCES} x {WIDE + 2 * NARROW} outputs" in said.text
+    )
+    full = decoding("Cijk_Alik_Bljk_BBS_BH_MT64x4x32_MI4x4x1")
+    assert list(padding_findings([full])) == []
+    assert {part.padded for part in full.parts} == {1.0, None}
+
+
+def test_a_batch_is_known_where_all_steps_are_alike() -> None:
+    assert same_sequences(served([DECODE, DECODE._replace(number=1)], [], [])) == SEQUENCES
+    assert same_sequences(served([DECODE, DECODE._replace(number=1, decodes=9)], [], [])) is None
+    assert same_sequences(served([], [], [])) is None
+
+
+def test_short_names_tell_parts_apart() -> None:
+    names = ["L.Qwen3Attention.Linear", "L.Qwen2MLP.Linear", "L.Qwen2MLP.Act"]
+    assert list(short_parts(names).values()) == ["Attention.Linear", "MLP.Linear", "Act"]
+
+
+def test_a_phase_that_is_not_mixed_says_nothing_of_the_columns_of_mixed_steps() -> None:
+    (table,) = phase_tables([decoding()])
+    assert not {"of prompts", "of decodes"} & {column.label for column in table.columns}
+    assert "prompts" not in " ".join(table.notes)
+
+
+def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_out_and_why() -> (
+    None
+):
+    unsaid = ServedStep(0, "m", "mixed", 3, None, decodes=2)
+    (table,) = phase_tables(
+        phase_parts(served([unsaid], [ran("m.up", 0)], [product("m.up", 50, 8, 8)]))
+    )
+    assert (
+        "Columns 'of prompts' and 'of decodes' are left out: the trace does not say how tokens "
+        "divide between prefill and decode." in table.notes
+    )
+
+
+def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_the_phase_shows() -> (
+    None
+):
+    """Attention has no shapes of its keys, so the ledger has no formula for it; its phase
+    has one."""
+    found = decoding()
+    assert all(part.flops for part in found.parts)
+    norms = [ran(f"Block_{at}.Norm_{at}") for at in range(BLOCKS)]
+    kernels = [
+        kernel._replace(direction="forward") for kernel in (*found.run.report.kernels, *norms)
+    ]
+    (study,) = studies([replace(found.run, report=replace(found.run.report, kernels=kernels))])
+    prepared = prepare(study)
+    table = gaps(prepared, ledger(prepared))
+    assert table is not None
+    (said,) = (row[2].text for row in table.rows if row[0].text == "paper FLOPs")
+    assert said.startswith(f"of {BLOCKS} of {BLOCKS * 4} rows (Norm forward): ")

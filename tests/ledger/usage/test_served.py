@@ -1,0 +1,154 @@
+"""Prefill and decode of a server: times, tokens and rates from the steps' kernels, mixed steps
+split by work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from perfctl.orchestrator.ledger.usage.phase_layers import phase_parts
+from perfctl.orchestrator.ledger.usage.served import inferred, phases, placed
+from perfctl.records.paper import OpShape
+from perfctl.records.report import Kernel
+from perfctl.records.run import Run
+from perfctl.records.serving import GraphLaunch, ServedStep
+from tests.make import synthetic
+
+PREFILL = ServedStep(0, "p", "prefill", 2, 100, decodes=0, decode_tokens=0)
+DECODE = ServedStep(1, "d", "decode", 0, 0, decodes=4, decode_tokens=4)
+MIXED = ServedStep(2, "m", "mixed", 1, 30, decodes=10, decode_tokens=10)
+
+
+def ran(
+    step: int | None, start: int, duration: int | None, layer: str | None = None, name: str = "k"
+) -> Kernel:
+    return Kernel(
+        0, name, layer=layer, step=step, start_ns=start, duration_ns=duration, device_index=0
+    )
+
+
+def served(steps: Sequence[ServedStep], kernels: Sequence[Kernel], **facts: object) -> Run:
+    made: Run = synthetic.foreign_run(1, kernels=list(kernels), served_steps=list(steps), **facts)
+    return made
+
+
+def test_time_of_a_phase_is_that_in_which_its_kernels_ran_overlaps_once_and_waits_left_out() -> (
+    None
+):
+    kernels = [
+        ran(0, 0, 100),
+        ran(0, 50, 100),
+        ran(1, 200, 10),
+        ran(1, 300, 10),
+        ran(None, 400, 999),
+    ]
+    prefill, decode = phases(served([PREFILL, DECODE], kernels))
+    assert (prefill.phase, prefill.launches, prefill.kernel_ns, prefill.running_ns) == (
+        "prefill",
+        2,
+        200,
+        150,
+    )
+    assert (decode.phase, decode.launches, decode.kernel_ns, decode.running_ns) == (
+        "decode",
+        2,
+        20,
+        20,
+    )
+    assert (prefill.tokens, prefill.token_ns) == (100, 1.5)
+    assert (decode.tokens, decode.sequences, decode.token_ns) == (4, 4, 5)
+    assert decode.tokens_per_second == pytest.approx(4 / 20e-9)
+
+
+def test_steps_of_one_phase_add_up() -> None:
+    twice = [DECODE, DECODE._replace(number=5, decodes=6, decode_tokens=6)]
+    (decode,) = phases(served(twice, [ran(1, 0, 30), ran(5, 100, 20)]))
+    assert (decode.steps, decode.sequences, decode.tokens, decode.running_ns) == (2, 10, 10, 50)
+
+
+def test_a_mixed_step_is_split_by_its_tokens() -> None:
+    whole, prompts, decodes = phases(served([MIXED], [ran(2, 0, 60), ran(2, 60, 20)]))
+    assert (whole.part, whole.tokens, whole.running_ns) == (None, 40, 80)
+    assert (prompts.part, prompts.sequences, prompts.tokens, prompts.running_ns) == (
+        "prompts",
+        1,
+        30,
+        80 * 30 / 40,
+    )
+    assert (decodes.part, decodes.sequences, decodes.tokens, decodes.running_ns) == (
+        "decodes",
+        10,
+        10,
+        80 * 10 / 40,
+    )
+
+
+def test_attention_of_a_mixed_step_is_split_by_pairs_and_what_runs_once_a_sequence_by_sequences() -> (
+    None
+):
+    """70 ns of attention over 900 and 100 pairs, 22 ns of a projection of 1 + 10 rows, 40 ns of all
+    30 + 10 tokens."""
+    step = MIXED._replace(prompt_pairs=900, decode_pairs=100)
+    last = OpShape(
+        "head", "linear", "aten.mm", "forward", ((11, 8), (8, 16)), ((11, 16),), ("bfloat16",) * 3
+    )
+    kernels = [
+        ran(2, 0, 70, "attn", "kernel_unified_attention_2d"),
+        ran(2, 70, 22, "head"),
+        ran(2, 92, 40, "mlp"),
+    ]
+    run = served([step], kernels, ops=(last,))
+    expected = {"attn": 70 * 900 / 1000, "head": 22 * 1 / 11, "mlp": 40 * 30 / 40}
+    (parts,) = phase_parts(run)
+    assert {part.part: part.prompts_ns for part in parts.parts} == pytest.approx(expected)
+    whole, prompts, decodes = phases(run)
+    assert (whole.launches, prompts.launches, decodes.launches) == (3, None, None), (
+        "one launch computes both parts"
+    )
+    assert prompts.kernel_ns == pytest.approx(sum(expected.values()))
+    assert decodes.kernel_ns == pytest.approx(132 - sum(expected.values()))
+
+
+def test_attention_without_pairs_leaves_a_mixed_step_whole() -> None:
+    run = served(
+        [MIXED], [ran(2, 0, 70, "attn", "kernel_unified_attention_2d"), ran(2, 70, 40, "mlp")]
+    )
+    assert [one.part for one in phases(run)] == [None]
+    (parts,) = phase_parts(run)
+    assert {part.part: part.prompts_ns for part in parts.parts} == {
+        "attn": None,
+        "mlp": 40 * 30 / 40,
+    }
+
+
+def test_what_the_names_do_not_say_is_not_known_and_not_zero() -> None:
+    unsaid = ServedStep(0, "m", "mixed", 3, None, decodes=2)
+    (only,) = phases(served([unsaid], [ran(0, 0, 10)]))
+    assert (only.sequences, only.tokens, only.token_ns, only.tokens_per_second) == (
+        5,
+        None,
+        None,
+        None,
+    )
+    assert only.running_ns == 10
+
+
+def test_a_kernel_without_a_time_leaves_the_phase_without_one() -> None:
+    (decode,) = phases(served([DECODE], [ran(1, 0, 10), ran(1, 20, None)]))
+    assert (decode.launches, decode.running_ns, decode.tokens_per_second) == (2, None, None)
+
+
+def test_the_share_of_time_with_a_module_is_of_time_and_only_asked_where_modules_are_known() -> (
+    None
+):
+    kernels = [ran(1, 0, 30, "a"), ran(1, 50, 10)]
+    assert placed(served([DECODE], kernels).report) == 30 / 40
+    assert placed(served([], kernels).report) == 30 / 40
+    assert placed(served([], [ran(1, 0, 30)]).report) is None
+    assert placed(served([DECODE], [ran(1, 0, 30)]).report) == 0
+    launches = [GraphLaunch(1, 0, 8, 40, "c", 6, "name", 0.75), GraphLaunch(2, 0, 2, 4)]
+    run = served([], kernels, graph_launches=launches)
+    assert placed(run.report) == 30 / 40
+    assert inferred(run.report) == (6, 10, 0.75)
+    assert inferred(served([], kernels, graph_launches=launches[1:]).report) is None

@@ -1,0 +1,324 @@
+"""Utilisation three ways, the union of intervals, and what a GPU waits for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfctl import parsers
+from perfctl.orchestrator.ledger.usage.busy import busy, mean_over_time, measured_window, union
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage, idle
+from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
+from perfctl.records.run import Run
+
+GPU = Device("a GPU", "gpu", memory_bytes=1000)
+
+
+def kernel(start: int, length: float, stream: int = 7, device: int = 0, launch: int = 0) -> Kernel:
+    return Kernel(
+        launch, f"k{launch}", start_ns=start, duration_ns=length, stream=stream, device_index=device
+    )
+
+
+def run_of(path: Path, synthetic: ModuleType) -> Run:
+    """A file as the store would give it back."""
+    read = parsers.parse(path)
+    bulk = {
+        name: list(getattr(read, name))
+        for name in ("kernels", "counters", "copies", "ranges", "samples")
+    }
+    made: Run = synthetic.foreign_run(
+        1, profiler=read.tool, device=read.devices[0] if read.devices else None
+    )
+    return replace(made, report=replace(read, **bulk))
+
+
+@given(
+    st.lists(st.tuples(st.integers(-20, 80), st.integers(0, 40)), max_size=12),
+    st.integers(0, 30),
+    st.integers(30, 90),
+)
+def test_the_union_of_intervals_is_what_marking_every_moment_gives(
+    found: list[tuple[int, int]], low: int, high: int
+) -> None:
+    pairs = sorted((start, start + length) for start, length in found)
+    marked = {moment for start, end in pairs for moment in range(max(start, low), min(end, high))}
+    running, waits = union(
+        np.array([start for start, _ in pairs], dtype=np.int64),
+        np.array([end for _, end in pairs], dtype=np.int64),
+        (low, high),
+    )
+    assert running == len(marked)
+    assert {moment for start, end in waits for moment in range(start, end)} == set(
+        range(low, high)
+    ) - marked
+    assert all(end == start or end < start for (_, end), (start, _) in pairwise(waits))
+
+
+@pytest.mark.parametrize(
+    "name", ["lowertri_la", "ntua_a100_gemm_pipeline", "quasiben_cudf", "zx3xyy_cs336_result"]
+)
+def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
+    name: str, reports: Path, synthetic: ModuleType
+) -> None:
+    run = run_of(reports / "nsys" / "sqlite" / f"{name}.sqlite", synthetic)
+    found = busy(run)
+    for item in (one for one in found if one.stream is None):
+        low = min(k.start_ns or 0 for k in run.report.kernels)
+        edges = sorted(
+            edge
+            for k in run.report.kernels
+            if (k.device_index or 0) == item.device
+            for edge in (((k.start_ns or 0), 1), ((k.start_ns or 0) + int(k.duration_ns or 0), -1))
+        )
+        count, since, total = 0, low, 0
+        for at, sign in edges:
+            total += (at - since) if count else 0
+            count, since = count + sign, at
+        assert item.running_ns == total
+    (waits,) = idle(run)
+    assert sum(waits.by_cause.values()) == found[0].window_ns - found[0].running_ns
+    assert [wait.length_ns for wait in waits.largest] == sorted(
+        (w.length_ns for w in waits.largest), reverse=True
+    )
+    assert waits.largest[0].length_ns == found[0].longest_wait_ns
+
+
+def test_dlprof_s_database_gives_its_utilisation_in_full(
+    reports: Path, synthetic: ModuleType
+) -> None:
+    found = RunUsage(
+        run_of(reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite", synthetic)
+    ).ways.dlprof
+    assert found.value == pytest.approx(0.010363 / 100, rel=1e-9)
+
+
+def test_dlprof_s_rounded_zero_is_not_known_and_not_zero(
+    reports: Path, synthetic: ModuleType
+) -> None:
+    item = RunUsage(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu", synthetic)).ways
+    for found in (item.dlprof, item.dlprof_tensor):
+        assert found.value is None
+        assert "below 0.05 %" in found.reason
+
+
+def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(
+    reports: Path, synthetic: ModuleType
+) -> None:
+    item = RunUsage(
+        run_of(reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv", synthetic)
+    ).ways
+    lines = (
+        (reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv").read_text().splitlines()
+    )
+    said = {
+        line.split(",")[0].strip('"'): line.split(",")[1].strip('"')
+        for line in lines
+        if line.count(",") == 1
+    }
+    assert item.dlprof.value == pytest.approx(float(said["GPU Utilization %"]) / 100)
+    assert item.dlprof_tensor.value == pytest.approx(
+        float(said["Tensor Core Kernel Utilization %"]) / 100
+    )
+
+
+def test_readings_are_averaged_over_time_and_inside_of_the_steps(synthetic: ModuleType) -> None:
+    points = [(0, 0.0), (10, 1.0), (20, 0.5), (50, 0.2)]
+    assert mean_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
+    assert mean_over_time(points, (5, 30)) == pytest.approx((5 * 1.0 + 10 * 0.5 + 10 * 0.2) / 25)
+    assert mean_over_time(points, (60, 70)) is None
+    samples = [Sample(at, value, None, None, None, None, None, 0) for at, value in points]
+    run = synthetic.make_run(
+        samples=samples, steps=(Step(0, "step", 5, 10), Step(1, "step", 15, 15)), device=GPU
+    )
+    assert RunUsage(run).ways.nvml.value == pytest.approx(mean_over_time(points, (5, 30)) or 0)
+
+
+def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none(
+    synthetic: ModuleType,
+) -> None:
+    samples = [Sample(at, 0.5, None, None, None, None, None, 0) for at in (0, 100)]
+    short = synthetic.make_run(samples=samples, steps=(Step(0, "step", 40, 5),), device=GPU)
+    late = synthetic.make_run(samples=samples, steps=(Step(0, "step", 140, 5),), device=GPU)
+    assert RunUsage(short).ways.nvml.value == 0.5
+    assert RunUsage(late).ways.nvml.value is None
+    assert "none of 2 readings" in RunUsage(late).ways.nvml.reason
+
+
+def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(
+    reports: Path, synthetic: ModuleType
+) -> None:
+    run = run_of(reports / "nvidia_smi" / "openad_gpu_usage.csv", synthetic)
+    each = []
+    for device in (0, 1):
+        points = [
+            (s.at_ns, s.gpu_utilisation or 0.0)
+            for s in run.report.samples
+            if s.device_index == device
+        ]
+        each.append(mean_over_time(points) or 0.0)
+    assert each[0] > 0.8 > 0.01 > each[1]
+    assert RunUsage(run).ways.nvml.value == pytest.approx(sum(each) / 2)
+
+
+def test_a_header_that_is_repeated_before_every_reading_changes_nothing(
+    reports: Path, synthetic: ModuleType
+) -> None:
+    path = reports / "nvidia_smi" / "akshay_gpu_usage.csv"
+    rows = [line.split(", ") for line in path.read_text().splitlines() if line[:1].isdigit()]
+    samples = list(parsers.parse(path).samples)
+    assert [s.gpu_utilisation for s in samples] == [int(row[4].split()[0]) / 100 for row in rows]
+    assert [s.memory_used_bytes for s in samples] == [
+        int(row[6].split()[0]) * 2**20 for row in rows
+    ]
+
+
+def test_cores_that_a_run_on_a_cpu_kept_busy(synthetic: ModuleType) -> None:
+    samples = [
+        Sample(at, None, None, None, None, None, None, host_cpu=cores)
+        for at, cores in ((10, 9.0), (20, 1.5))
+    ]
+    run = synthetic.make_run(samples=samples, steps=(Step(0, "step", 12, 8),))
+    assert RunUsage(run).ways.host_cores == 1.5
+    assert RunUsage(run).ways.nvml.value is None
+
+
+def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_counters(
+    synthetic: ModuleType,
+) -> None:
+    name = "sm__warps_active.avg.pct_of_peak_sustained_active"
+    counters = [Counter(0, name, 20.0, "%"), Counter(1, name, 80.0, "%")]
+    run = synthetic.make_run(
+        profiler="ncu", counters=counters, kernels=[kernel(0, 10), kernel(10, 30, launch=1)]
+    )
+    assert RunUsage(run).ways.occupancy.value == pytest.approx((10 * 0.2 + 30 * 0.8) / 40)
+    assert RunUsage(run).ways.tensor_pipe.value is None
+    assert "was not collected" in RunUsage(run).ways.tensor_pipe.reason
+
+
+def test_a_way_that_gives_nothing_says_why_and_one_that_averages_gpus_says_of_how_many(
+    synthetic: ModuleType,
+) -> None:
+    two = RunUsage(
+        synthetic.foreign_run(1, ranges=[], kernels=[kernel(0, 50), kernel(0, 100, device=1)])
+    ).ways.kernels
+    assert (two.value, two.reason) == (
+        0.75,
+        "from the first kernel to the end of the last, mean of 2 GPUs",
+    )
+    assert RunUsage(synthetic.foreign_run(1, ranges=[])).ways.kernels.reason.endswith(
+        "to the end of the last"
+    ), "one GPU is no mean"
+    for profiler, kernels_why, dlprof_why in (
+        ("ncu", "ncu runs kernels one by one", "not a report of DLProf"),
+        ("nsys", "no kernels with start times", "not a report of DLProf"),
+        ("dlprof", "no kernels with start times", "DLProf has no line for it"),
+        ("a", "no kernels with start times", "not a report of DLProf"),
+    ):
+        found = RunUsage(synthetic.make_run(profiler=profiler)).ways
+        assert (found.kernels.reason, found.dlprof.reason) == (kernels_why, dlprof_why)
+        assert (found.nvml.reason, found.host_reason) == ("not sampled", "not sampled")
+        assert found.occupancy.reason == found.tensor_pipe.reason == "no counters were collected"
+        assert not found.anything
+
+
+def test_the_device_that_did_the_work_is_the_one_sampled(synthetic: ModuleType) -> None:
+    samples = [
+        Sample(at, value, None, None, None, None, None, device)
+        for at in (0, 10)
+        for device, value in enumerate((0.2, 0.6))
+    ]
+    for device, workload, value, over in (
+        (replace(GPU, index=1), "mnist_cnn", 0.6, ""),
+        (GPU, "mnist_cnn", 0.2, ""),
+        (None, "mnist_cnn", 0.2, ""),
+        (replace(GPU, index=5), "mnist_cnn", 0.4, ", mean of 2 GPUs"),
+        (GPU, None, 0.4, ", mean of 2 GPUs"),
+    ):
+        found = RunUsage(
+            synthetic.make_run(samples=samples, device=device, workload=workload)
+        ).ways.nvml
+        assert found.value == pytest.approx(value)
+        assert found.reason == f"mean over time of 2 readings, from the first to the last{over}"
+
+
+def test_one_reading_stands_for_itself_and_steps_without_times_have_no_window(
+    synthetic: ModuleType,
+) -> None:
+    assert mean_over_time([(5, 0.25)]) == 0.25
+    assert mean_over_time([(5, 0.25), (5, 0.5)]) == 0.5, "of one moment the last counts"
+    assert mean_over_time([(5, 0.25)], (0, 10)) is None, "since when it stands is not known"
+    assert (
+        measured_window(synthetic.make_run(steps=(Step(0, "step", None, 5), Step(1, "data", 0, 5))))
+        is None
+    )
+    known = (
+        Step(0, "step", 50, 10),
+        Step(1, "step", 20, 15),
+        Step(2, "step", 90, None),
+        Step(3, "data", 0, 500),
+    )
+    assert measured_window(synthetic.make_run(steps=known)) == (20, 60)
+
+
+def test_a_gap_that_the_sampler_noted_is_the_reason(synthetic: ModuleType) -> None:
+    gaps = (
+        Gap("sample.host_cpu", "not_available", "no /proc here"),
+        Gap("sample.power_w", "not_available", "no sensor"),
+    )
+    found = RunUsage(synthetic.make_run(gaps=gaps)).ways
+    assert (found.host_reason, found.nvml.reason) == ("no /proc here", "not sampled")
+
+
+@pytest.mark.parametrize(
+    ("lines", "form", "value"),
+    [
+        ({"GPU Idle": 97.5}, "DLProf CSV", 0.025),
+        ({"GPU Utilization": 12.5}, "DLProf CSV", 0.125),
+        ({"GPU Utilization %": 12.5}, "DLProf CSV", 0.125),
+        ({"GPU Idle %": 97.5, "GPU Utilization": 3.0}, "DLProf CSV", 0.03),
+        ({"a: GPU Utilisation": 10.0, "b: GPU Utilisation": 20.0}, "DLProf CSV", 0.15),
+        ({"GPU Utilization": 0.05}, "DLProf CSV", 0.0005),
+        ({"GPU Utilization": 0.049}, "DLProf CSV", None),
+        ({"GPU Utilization": 0.049}, "DLProf database", 0.00049),
+        ({"GPU Utilization of something": 50.0, "GPU Utilization": None}, "DLProf CSV", None),
+    ],
+)
+def test_dlprof_s_line_or_what_its_idle_line_leaves(
+    lines: dict[str, float | None], form: str, value: float | None, synthetic: ModuleType
+) -> None:
+    summaries = tuple(Summary(name, percent, "%") for name, percent in lines.items())
+    run = synthetic.make_run(profiler="dlprof", summaries=summaries)
+    found = RunUsage(replace(run, report=replace(run.report, form=form))).ways.dlprof
+    assert found.value == (None if value is None else pytest.approx(value))
+    assert found.value is None or "DLProf: " in found.reason or found.reason == "1 - GPU Idle"
+
+
+def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there(
+    synthetic: ModuleType,
+) -> None:
+    later = "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"
+    counters = [
+        Counter(0, later, 40.0, "%"),
+        Counter(1, later, 90.0, "%"),
+        Counter(2, later, None, "%"),
+        Counter(7, later, 99.0, "%"),
+    ]
+    timeless = Kernel(1, "k1", start_ns=20, duration_ns=0)
+    run = synthetic.make_run(
+        counters=counters, kernels=[kernel(0, 10), timeless, kernel(30, 5, launch=2)]
+    )
+    found = RunUsage(run).ways
+    assert (found.tensor_pipe.value, found.tensor_pipe.reason) == (0.4, f"{later}, 1 launches")
+    assert (
+        found.occupancy.reason
+        == "sm__warps_active.avg.pct_of_peak_sustained_active was not collected"
+    )
+    assert found.anything

@@ -1,0 +1,132 @@
+"""Synthetic steps: networks of a few layers, and times made of known costs. Nothing here
+was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+from perfctl.orchestrator.counts.hardware.machines import Machine
+from perfctl.orchestrator.predict.efficiency import Settings
+from perfctl.orchestrator.predict.fit import StepFitted, fit_steps
+from perfctl.orchestrator.predict.operations import Measured, Operation, StepSpec
+from perfctl.orchestrator.predict.step_parts import EXTRA, PARTS, class_of, parts
+
+CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9, sms=1)
+GPU = Machine("Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12}, 800e9)
+QUICK = Settings(power=8, rounds=12, leaves=4, least=6, folds=4)
+COSTS = {"arithmetic": 1.5, "bytes": 3.0, "operations": 10.0, "step": 0.5}
+"""What one second at the peaks takes in the made-up times, by class of part."""
+
+
+def conv(
+    layer: str, channels: int, out: int, image: int, kernel: int = 3, first: bool = False
+) -> Operation:
+    positions = image * image
+    weights = out * channels * kernel * kernel
+    return Operation(
+        layer,
+        "conv",
+        1,
+        positions * weights,
+        channels * positions,
+        out * positions,
+        weights,
+        positions,
+        out,
+        channels * kernel * kernel,
+        kernel=kernel * kernel,
+        first=first,
+    )
+
+
+def plain(layer: str, kind: str, elements: int) -> Operation:
+    return Operation(layer, kind, 1, 0, elements, elements, 0, 0, 0, 0)
+
+
+def linear(layer: str, inputs: int, outputs: int) -> Operation:
+    return Operation(
+        layer, "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs, 1, outputs, inputs
+    )
+
+
+def network(
+    width: int,
+    depth: int,
+    batch: int,
+    family: str = "plain",
+    image: int = 16,
+    optimizer: str = "sgd",
+) -> StepSpec:
+    """``depth`` convolutions with an activation each, and a linear layer."""
+    works = [
+        conv("conv0", 3, width, image, first=True),
+        plain("act0", "activation", width * image * image),
+    ]
+    for place in range(1, depth):
+        works += [
+            conv(f"conv{place}", width, width, image),
+            plain(f"act{place}", "activation", width * image * image),
+        ]
+    works.append(linear("fc", width, 10))
+    parameters = int(sum(work.weights for work in works))
+    return StepSpec(
+        f"{family}:{width},{depth},{image}",
+        family,
+        tuple(works),
+        batch,
+        True,
+        "fp32",
+        optimizer,
+        parameters,
+    )
+
+
+def costs() -> list[float]:
+    return [0.0 if name.split(" ")[0] in EXTRA else COSTS[class_of(name)] for name in PARTS]
+
+
+def seconds_of(case: StepSpec, machine: Machine = CPU) -> float:
+    return sum(cost * part for cost, part in zip(costs(), parts(case, machine), strict=True))
+
+
+def measured(case: StepSpec, machine: Machine = CPU, factor: float = 1.0) -> Measured:
+    seconds = seconds_of(case, machine) * factor
+    found = parts(case, machine)
+    phases = {
+        phase: sum(
+            c * p for name, c, p in zip(PARTS, costs(), found, strict=True) if name.endswith(phase)
+        )
+        for phase in ("forward", "backward", "optimizer")
+    }
+    return Measured(case, machine.name, seconds, seconds * 0.98, seconds * 1.03, **phases)
+
+
+def cases(family: str = "plain") -> list[StepSpec]:
+    return [
+        network(width, depth, batch, family, image)
+        for width, depth, image in (
+            (8, 2, 16),
+            (16, 3, 16),
+            (32, 4, 24),
+            (24, 2, 32),
+            (48, 5, 16),
+            (64, 3, 8),
+        )
+        for batch in (1, 4, 16, 64)
+    ]
+
+
+@cache
+def fitted() -> StepFitted:
+    """A fit of the made-up times, with a spread of a few percent that no feature explains."""
+    where = CPU
+    rows = [
+        measured(case, where, 1.0 + 0.04 * ((place * 7) % 5 - 2) / 2)
+        for place, case in enumerate(cases())
+    ]
+    return fit_steps(f"{len(rows)} steps made up for {where.name}", rows, where, QUICK)
+
+
+def with_batch(case: StepSpec, batch: int) -> StepSpec:
+    return replace(case, batch=batch)

@@ -1,0 +1,107 @@
+"""Learned efficiency: never above 1, never falling with batch."""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfctl.orchestrator.predict import efficiency
+from perfctl.orchestrator.predict.efficiency import (
+    Fitted,
+    Prediction,
+    Sample,
+    Settings,
+    fit,
+)
+
+patient = settings(deadline=None)
+"""The first example waits for the fit."""
+
+
+def made(batch: float, depth: float) -> tuple[tuple[float, float, float], float]:
+    """A made-up operation: its row of features and its floor in seconds."""
+    return (batch, depth, batch * depth), 1e-6 * batch * depth + 1e-5
+
+
+@cache
+def fitted() -> Fitted:
+    """Learned once, from 300 made-up times with noise: efficiency rises with size towards 0.8."""
+    pytest.importorskip("sklearn")
+    rng = random.Random(5)
+    drawn = [(rng.randint(1, 128), math.exp(rng.uniform(0, 5))) for _ in range(300)]
+    rows, floors = zip(*(made(batch, depth) for batch, depth in drawn), strict=True)
+    taken = [
+        floor / 0.8 * (1 + 100 / (row[2] + 10)) * math.exp(rng.gauss(0, 0.05))
+        for row, floor in zip(rows, floors, strict=True)
+    ]
+    sample = Sample(
+        ("batch", "depth", "work"), rows, floors, taken, [d for _, d in drawn], ("batch", "work")
+    )
+    return fit("made up", sample, Settings(rounds=60, power=4))
+
+
+def predict(fitted: Fitted, row: tuple[float, ...], floor: float) -> Prediction:
+    (found,) = efficiency.predict(fitted, [row], [floor])
+    return found
+
+
+sizes = st.tuples(st.integers(1, 100_000), st.floats(0.01, 1e6))
+
+
+@patient
+@given(sizes, st.integers(1, 1000))
+def test_a_larger_batch_is_never_faster(size: tuple[int, float], more: int) -> None:
+    batch, depth = size
+    assert (
+        predict(fitted(), *made(batch + more, depth)).seconds
+        >= predict(fitted(), *made(batch, depth)).seconds
+    )
+
+
+@patient
+@given(sizes)
+def test_efficiency_lies_above_0_and_up_to_1_and_the_interval_around_the_time(
+    size: tuple[int, float],
+) -> None:
+    found = predict(fitted(), *made(*size))
+    assert 0 < found.efficiency <= 1
+    assert found.floor <= found.low <= found.seconds <= found.high
+
+
+@patient
+@given(st.integers(129, 10_000))
+def test_what_lies_outside_of_the_data_is_named_and_widens_the_interval(batch: int) -> None:
+    far, near = predict(fitted(), *made(batch, 50.0)), predict(fitted(), *made(120, 50.0))
+    assert "batch" in far.outside
+    assert near.outside == ()
+    assert far.high / far.seconds > 1 + (near.high / near.seconds - 1) * 0.5
+
+
+def test_the_interval_grows_with_the_distance_up_to_five_times() -> None:
+    ratios = [
+        math.log(found.high / found.seconds)
+        for batch in (128, 256, 640, 6400)
+        for found in [predict(fitted(), (batch, 50.0, 1000.0), 0.001)]
+    ]
+    excess = [batch / fitted().high[0] - 1 for batch in (128, 256, 640, 6400)]
+    for ratio, beyond in zip(ratios, excess, strict=True):
+        assert ratio / ratios[0] == pytest.approx(
+            (1 + min(max(beyond, 0), 4)) / (1 + max(excess[0], 0)), rel=1e-9
+        )
+
+
+def test_beyond_the_data_efficiency_stays_what_it_was() -> None:
+    row, _ = made(128, fitted().high[1])
+    near = predict(fitted(), row, fitted().floor_high)
+    far = predict(fitted(), row, 10 * fitted().floor_high)
+    assert far.seconds == pytest.approx(10 * near.seconds)
+
+
+def test_it_learns_what_it_was_shown() -> None:
+    assert fitted().error < 0.1
+    assert fitted().rows == 300

@@ -1,0 +1,209 @@
+"""The price table: what is in the one that comes along, and what is refused in one's own."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from datetime import date
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.counts.hardware.machines import meant
+from perfctl.orchestrator.predict.prices import (
+    COLUMNS,
+    Price,
+    PriceTable,
+    PriceTableError,
+    for_board,
+    read_prices,
+    unsure_for,
+)
+
+HEAD = ",".join(COLUMNS)
+ROW = "Mine,box,T4,1,0.50,0.20,eu-1,2026-11,invoice"
+
+
+def table() -> tuple[Price, ...]:
+    return read_prices(
+        resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
+    )
+
+
+def test_every_price_that_comes_along_has_a_date_a_source_and_a_known_gpu() -> None:
+    prices = table()
+    assert len(prices) > 200
+    assert len({price.provider for price in prices}) > 8
+    for price in prices:
+        assert re.fullmatch(r"\d{4}-\d\d(-\d\d)?", price.date)
+        assert price.source
+        assert price.boards
+        assert price.on_demand is not None and 0.1 < price.on_demand / price.count < 20
+        assert price.spot is None or 0 < price.spot < price.on_demand
+    offers = [(price.provider, price.instance, price.gpu, price.count) for price in prices]
+    assert len(set(offers)) == len(offers)
+
+
+def test_a_price_has_the_date_of_the_page_that_published_it_not_that_of_a_commit() -> None:
+    dates = {price.date for price in table() if "Full Stack" in price.source}
+    assert dates == {"2023-10", "2024-02-08"}, (
+        "the page says: updated October 30, 2023; one pull request is of 2024-02-08"
+    )
+
+
+def test_the_large_clouds_h100_is_there_and_no_board_has_an_offer_of_another_form() -> None:
+    prices = table()
+    (sxm,), (pcie,) = meant("H100 SXM5"), meant("H100 PCIe")
+    assert {("AWS", "p5.48xlarge"), ("Oracle Cloud", "BM.GPU.H100.8")} <= {
+        (price.provider, price.instance) for price in for_board(prices, sxm)
+    }
+    assert {price.gpu for price in for_board(prices, sxm)} == {"H100 SXM5"}
+    assert {price.gpu for price in for_board(prices, pcie)} == {"H100 PCIe"}
+    assert (
+        {price.gpu for price in unsure_for(prices, sxm)}
+        == {"H100 80 GB"}
+        == {price.gpu for price in unsure_for(prices, pcie)}
+    )
+
+
+def test_the_table_is_what_the_script_makes_of_the_public_file(
+    shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Path(__file__).parents[2] / "scripts" / "accept" / "make_prices.py"
+    runpy.run_path(str(script))["main"](
+        str(shared / "datasets" / "cloud_prices" / "cloud-gpus.csv")
+    )
+    said = capsys.readouterr()
+    assert said.out == resources.files("perfctl.templates").joinpath("prices.csv").read_text(
+        encoding="utf-8"
+    )
+    left_out = [int(line.split()[0]) for line in said.err.splitlines() if "left out" in line]
+    kept = int(said.err.splitlines()[-1].split()[0])
+    assert kept + sum(left_out) == 257 and kept > 200
+
+
+@pytest.mark.parametrize(
+    ("day", "today", "old"),
+    [
+        ("2025-11-22", date(2026, 11, 23), False),
+        ("2025-11-21", date(2026, 11, 23), True),
+        ("2025-11", date(2026, 11, 23), False),  # a month counts to its end
+        ("2025-10", date(2026, 11, 23), True),
+        ("2027-01", date(2026, 11, 23), False),
+    ],
+)
+def test_a_price_is_old_after_a_year(day: str, today: date, old: bool) -> None:
+    (price,) = read_prices(f"{HEAD}\n{ROW.replace('2026-11', day)}\n")
+    assert price.is_old(today) is old
+    assert PriceTable((price,), "here", today).old([price]) == ((price,) if old else ())
+
+
+def test_a_row_is_read_with_empty_cells_as_unknown() -> None:
+    (price,) = read_prices(f"{HEAD}\nMine,,T4,2,,0.20,,2026-11-05,\n")
+    assert (price.provider, price.instance, price.count, price.date) == (
+        "Mine",
+        "",
+        2,
+        "2026-11-05",
+    )
+    assert price.on_demand is None
+    assert price.spot == 0.20
+
+
+def test_columns_in_another_order_and_others_beside_them_do_no_harm() -> None:
+    (price,) = read_prices(
+        "\ufeffnote,"
+        + ",".join(reversed(COLUMNS))
+        + "\nhello,"
+        + ",".join(reversed(ROW.split(",")))
+    )
+    assert (price.provider, price.gpu, price.on_demand, price.region) == ("Mine", "T4", 0.5, "eu-1")
+
+
+def test_an_offer_whose_form_is_not_stated_prices_no_board_but_is_known_to_be_there() -> None:
+    prices = read_prices(
+        f"{HEAD}\nMine,box,A100 80 GB,1,2.00,,,2026-11,me\nMine,box,T4,1,0.50,,,2026-11,me\n"
+    )
+    for name in ("A100 SXM4 80 GB", "A100 PCIe 80 GB"):
+        assert for_board(prices, meant(name)[0]) == ()
+        assert unsure_for(prices, meant(name)[0]) == prices[:1]
+    assert unsure_for(prices, meant("A100 SXM4 40 GB")[0]) == ()
+    assert for_board(prices, meant("T4")[0]) == prices[1:]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            HEAD.replace("spot_usd_per_hour,region,", "") + "\n",
+            "line 1: columns spot_usd_per_hour, region missing",
+        ),
+        ("", "line 1: columns provider, instance"),
+        (HEAD + "\n", "line 1: a head and no prices"),
+        (
+            f"{HEAD}\n{ROW}\n{ROW.replace('0.50', 'cheap')}\n",
+            "line 3: on_demand_usd_per_hour 'cheap' is not a price",
+        ),
+        (
+            f"{HEAD}\n{ROW.replace('0.50', '-1')}\n",
+            "line 2: on_demand_usd_per_hour '-1' is not a price",
+        ),
+        (
+            f"{HEAD}\n{ROW.replace('0.50', 'nan')}\n",
+            "line 2: on_demand_usd_per_hour 'nan' is not a price",
+        ),
+        (f"{HEAD}\n{ROW.replace('0.50', '0')}\n", "line 2: on_demand_usd_per_hour is 0"),
+        (f"{HEAD}\n{ROW.replace('0.50,0.20', ',')}\n", "line 2: no price"),
+        (f"{HEAD}\n{ROW.replace('T4', 'T5')}\n", "line 2: gpu 'T5' is not in the table of devices"),
+        (f"{HEAD}\n{ROW.replace('T4,1', 'T4,0')}\n", "line 2: count '0' is not a number of GPUs"),
+        (f"{HEAD}\n{ROW.replace('2026-11', 'May')}\n", "line 2: date 'May' is not a date"),
+        (
+            f"{HEAD}\n{ROW.replace('2026-11', '2026-02-30')}\n",
+            "line 2: date '2026-02-30' is not a date",
+        ),
+        (f"{HEAD}\n{ROW.replace('2026-11', '2026-13')}\n", "line 2: date '2026-13' is not a date"),
+        (f"{HEAD}\n{ROW.replace('Mine', '')}\n", "line 2: provider is empty"),
+        (f"{HEAD}\n{ROW},more\n", "line 2: 10 cells under 9 columns"),
+        (f'{HEAD}\n{ROW}\nMine,"box" x,T4,1,0.5,,,2026-11,me\n', "line 3: not CSV"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_line_and_what_is_wrong_in_it(
+    text: str, said: str
+) -> None:
+    with pytest.raises(PriceTableError) as caught:
+        read_prices(text)
+    assert str(caught.value).startswith(said)
+    assert caught.value.remedy
+
+
+def test_one_missing_column_is_no_columns_and_the_remedy_names_the_whole_head() -> None:
+    with pytest.raises(PriceTableError) as caught:
+        read_prices(HEAD.replace("region,", "") + "\n")
+    assert str(caught.value) == "line 1: column region missing"
+    assert caught.value.remedy == f"The head is {HEAD}"
+
+
+@pytest.mark.parametrize(
+    ("row", "remedy"),
+    [
+        (ROW.replace("T4", "T5"), "Similar: T4"),
+        (ROW.replace("T4", "banana"), "docs/devices.md lists the devices"),
+        (
+            ROW.replace("Mine", ""),
+            "Only instance, on_demand_usd_per_hour, spot_usd_per_hour, region, source may be",
+        ),
+        (ROW.replace("0.50", "0"), "Leave it empty if it is not known"),
+        (ROW.replace("0.50", "-0.5"), "Dollars per hour, such as 3.06; empty if not known"),
+        (ROW.replace("0.50", "dear"), "Dollars per hour, such as 3.06; empty if not known"),
+    ],
+)
+def test_each_refusal_says_what_to_do(row: str, remedy: str) -> None:
+    with pytest.raises(PriceTableError) as caught:
+        read_prices(f"{HEAD}\n{row}\n")
+    assert caught.value.remedy == remedy
+
+
+def test_one_gpu_and_a_price_below_a_cent_are_taken() -> None:
+    (price,) = read_prices(f"{HEAD}\n{ROW.replace('0.50', '0.004')}\n")
+    assert (price.count, price.on_demand, price.spot) == (1, 0.004, 0.2)

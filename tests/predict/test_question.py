@@ -1,0 +1,159 @@
+"""What ``perfctl predict`` refuses before anything is built, exactly at the edges of what
+it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.predict.answer import (
+    LIKE,
+    OPTIMIZERS,
+    Answer,
+    AnswerPoint,
+    Question,
+    Subject,
+)
+from tests.make.steps import linear
+
+ASKED = Question("mlp", (64,))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"batches": (1,)},
+        {"batches": (1, 2, 4096)},
+        {"precision": "tf32"},
+        {"samples": 1, "epochs": 1},
+        {"gpus": 1, "threads": 1, "infer": True},
+        {"tariff": 0.01, "power": 0.5, "link_gbs": 0.1},
+        {"overlap": 0.0},
+        {"overlap": 1.0},
+        {"efficiency": 1.0},
+        {"efficiency": 0.001},
+        {"samples": 1000},
+        {"gpus": 2},
+        {"optimizer": "adam"},
+        {"compiled": True, "infer": True, "device": "T4"},
+    ],
+)
+def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
+    replace(ASKED, **changes).check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "remedy"),
+    [
+        ({"batches": ()}, "`batch` must be at least 1", "`batch` 64"),
+        ({"batches": (64, 0)}, "`batch` must be at least 1", "`batch` 64"),
+        (
+            {"precision": "fp64"},
+            "`precision` must be one of fp32, tf32, bf16, fp16, got 'fp64'",
+            "",
+        ),
+        ({"samples": 0}, "`dataset_size` must be at least 1, got 0", ""),
+        ({"samples": 5, "epochs": 0}, "`epochs` must be at least 1, got 0", ""),
+        ({"gpus": 0}, "`gpus` must be at least 1, got 0", ""),
+        ({"samples": -5}, "`dataset_size` must be at least 1, got -5", ""),
+        ({"threads": 0}, "`threads` must be at least 1, got 0", ""),
+        ({"tariff": float("inf")}, "`tariff` must be a number above 0, got inf", "Omit it"),
+        ({"threads": -1}, "`threads` must be at least 1, got -1", ""),
+        ({"tariff": 0.0}, "`tariff` must be a number above 0, got 0.0", "Omit it"),
+        ({"power": -1.0}, "`power` must be a number above 0, got -1.0", "Omit it"),
+        ({"link_gbs": float("inf")}, "`interconnect` must be a number above 0, got inf", "Omit it"),
+        ({"link_gbs": float("nan")}, "`interconnect` must be a number above 0, got nan", "Omit it"),
+        (
+            {"overlap": -0.01},
+            "`overlap` must be between 0 and 1, got -0.01",
+            "With 0 nothing is hidden",
+        ),
+        (
+            {"overlap": 1.01},
+            "`overlap` must be between 0 and 1, got 1.01",
+            "With 0 nothing is hidden",
+        ),
+        (
+            {"efficiency": 0.0},
+            "`efficiency` must be above 0 and at most 1, got 0.0",
+            "For example 0.9",
+        ),
+        (
+            {"efficiency": 1.01},
+            "`efficiency` must be above 0 and at most 1, got 1.01",
+            "For example 0.9",
+        ),
+        (
+            {"infer": True, "optimizer": "sgd"},
+            "`optimizer` with `infer`: inference has no optimizer",
+            "Omit one",
+        ),
+        (
+            {"infer": True, "gpus": 2},
+            "`gpus` with `infer`: GPUs do not exchange",
+            "Divide the dataset",
+        ),
+        (
+            {"compiled": True},
+            "`compiled` in training: no times under torch.compile were published",
+            "`infer`",
+        ),
+        (
+            {"compiled": True, "infer": True, "device": "CPU", "precision": "bf16"},
+            "`compiled` with `device` cpu in bf16: perfctl has no fit",
+            "eager mode",
+        ),
+        ({"epochs": 3}, "`epochs` without `dataset_size`", "`dataset_size` 1281167"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_to_do(
+    changes: dict[str, Any], said: str, remedy: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        replace(ASKED, **changes).check()
+    assert said in str(caught.value)
+    assert remedy in f"{caught.value} {getattr(caught.value, 'remedy', '')}"
+
+
+def test_one_gpu_and_nothing_hidden_are_what_is_asked_for_unless_said() -> None:
+    assert (ASKED.gpus, ASKED.infer, ASKED.overlap, ASKED.precision, ASKED.optimizer) == (
+        1,
+        False,
+        0.0,
+        "fp32",
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [("adamw", "adam"), ("adadelta", "adam"), ("rmsprop", "momentum"), ("sgd", "sgd")],
+)
+def test_an_optimizer_is_predicted_as_the_one_that_keeps_as_many_values(
+    said: str, taken: str
+) -> None:
+    subject = Subject("mlp", "mlp", (linear("fc", 2, 3),), True, 9, said, None)
+    case = subject.case(4, "tf32")
+    assert (case.batch, case.precision, case.optimizer, case.parameters, case.training) == (
+        4,
+        "tf32",
+        taken,
+        9,
+        True,
+    )
+    assert case.macs == 4 * 6
+    assert set(OPTIMIZERS) == {"sgd", "momentum", "adam", *LIKE}
+
+
+def test_an_answers_step_and_training_are_those_of_its_first_batch() -> None:
+    points: Any = (
+        AnswerPoint("step of 1", "training of 1"),
+        AnswerPoint("step of 2", "training of 2"),
+    )  # type: ignore[arg-type]
+    nothing: Any = None
+    answer = Answer(ASKED, nothing, nothing, points, nothing, ())
+    assert (answer.step, answer.training) == ("step of 1", "training of 1")

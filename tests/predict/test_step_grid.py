@@ -1,0 +1,161 @@
+"""Times worked out ahead: few knots, close between them, and no jump or bend is smeared."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import pytest
+
+from perfctl.orchestrator.counts.hardware import machines
+from perfctl.orchestrator.counts.hardware.machines import BOARDS, Machine
+from perfctl.orchestrator.predict import grid as step_grid
+from perfctl.orchestrator.predict.grid import (
+    LARGEST,
+    TOLERANCE,
+    Curve,
+    Knot,
+    Network,
+    curve_of,
+    grid_of,
+)
+from perfctl.orchestrator.predict.operations import OPTIMIZERS, Measured, operations_of_plan
+from perfctl.orchestrator.predict.predict import PRECISIONS, predict, shares
+from perfctl.orchestrator.predict.step_parts import roofline
+from perfctl.workloads.models.plan import plan
+
+CPU = Machine("Desk CPU", "cpu", {"fp32": 4e11}, 4e10, 64e9, sms=16)
+
+
+def network(spec: str) -> Network:
+    planned = plan(spec)
+    return Network(planned.spec, planned.family, operations_of_plan(planned), planned.parameters)
+
+
+def between(curve: Curve, batch: int) -> Knot:
+    """As the page does it: the straight line between the knots around a batch size."""
+    left, right = next(pair for pair in pairwise(curve) if pair[0].batch <= batch <= pair[1].batch)
+    part = (batch - left.batch) / (right.batch - left.batch)
+    value, low, high = (a + part * (b - a) for a, b in zip(left[1:], right[1:], strict=True))
+    return Knot(batch, value, low, high)
+
+
+def figure(
+    of: Callable[[int], float],
+) -> Callable[[Sequence[int]], list[tuple[float, float, float]]]:
+    return lambda batches: [(of(batch), of(batch) / 2, of(batch) * 2) for batch in batches]
+
+
+def worst(curve: tuple[Knot, ...], of: Callable[[int], float], batches: list[int]) -> float:
+    return max(abs(between(curve, batch).value / of(batch) - 1) for batch in batches)
+
+
+EVERY = [*range(1, 3000), *range(3000, LARGEST, 17), LARGEST]
+
+
+def test_a_straight_line_needs_its_ends_alone() -> None:
+    curve = curve_of(figure(lambda batch: 3.0 + 0.25 * batch))
+    assert [knot.batch for knot in curve] == [1, LARGEST]
+    assert worst(curve, lambda batch: 3.0 + 0.25 * batch, EVERY) < 1e-12
+
+
+@pytest.mark.parametrize("bend", [2, 9, 37, 1000, 40_000])
+def test_a_bend_is_kept(bend: int) -> None:
+    def of(batch: int) -> float:
+        return max(1.0, batch / bend)
+
+    curve = curve_of(figure(of))
+    assert worst(curve, of, EVERY) < 2 * TOLERANCE
+    assert len(curve) <= 6
+
+
+@pytest.mark.parametrize("jump", [3, 48, 777, 30_001])
+def test_a_jump_lies_between_two_neighbours(jump: int) -> None:
+    def of(batch: int) -> float:
+        return 1.0 + (0.3 if batch >= jump else 0.0)
+
+    curve = curve_of(figure(of))
+    assert worst(curve, of, EVERY) < 2 * TOLERANCE
+    sides = [knot.value for knot in curve if knot.batch in (jump - 1, jump)]
+    assert sides == [1.0, 1.3]
+
+
+@pytest.mark.parametrize(
+    "spec", ["mlp", "inception", "vgg:batchnorm=yes", "resnet:depth=50,image=224,classes=1000"]
+)
+def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec: str) -> None:
+    one, boards = network(spec), [machines.of_board(board) for board in BOARDS]
+    grid, rng, compared = grid_of(one, boards), random.Random(spec), 0
+    assert len(grid.cells) == len(boards) * len(PRECISIONS) * len(OPTIMIZERS)
+    for place in rng.sample(range(len(grid.cells)), 60):
+        cell = grid.cells[place]
+        machine, rest = boards[place // 12], place % 12
+        batch = round(2 ** rng.uniform(0, 16))
+        case = one.case(batch, PRECISIONS[rest // 3], OPTIMIZERS[rest % 3])
+        if cell.basis is None:
+            with pytest.raises(ValueError, match=r"has no (TF32|fast)"):
+                predict(case, machine)
+            continue
+        compared += 1
+        assert cell.curve is not None
+        found, expected = between(grid.curves[cell.curve], batch), predict(case, machine)
+        assert found[1:] == pytest.approx((expected.seconds, expected.low, expected.high), rel=0.01)
+        assert (cell.source, cell.basis.why_not) == (expected.source, expected.why_not)
+        assert (cell.coverage, cell.outside) == (expected.coverage, expected.outside)
+    assert compared > 30
+
+
+def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
+    one, machine = network("resnet"), machines.of_board(BOARDS[0])
+    cell = grid_of(one, [machine]).cells[1]
+    assert cell.basis is not None
+    assert cell.split is not None
+    split = grid_of(one, [machine]).splits[cell.split]
+    for place, batch in enumerate(split.batches):
+        case = one.case(batch, "fp32", "momentum")
+        whole = predict(case, machine).seconds
+        found = shares(None, case, machine, whole)
+        amounts = {"optimizer": sum(part.amounts[place] for part in split.optimizers["momentum"])}
+        for part in split.parts:
+            amounts[part.group] = amounts.get(part.group, 0.0) + part.amounts[place]
+        total = sum(amounts.values())
+        for group, kind in (
+            ("optimizer", "optimizer"),
+            ("norm", "norm"),
+            ("activation", "activation"),
+        ):
+            expected = sum(share.part for share in found if share.kind == kind)
+            assert amounts[group] / total == pytest.approx(expected, rel=1e-9), (group, batch)
+        convolutions = sum(share.part for share in found if share.kind == "conv")
+        assert (amounts["conv"] + amounts["pointwise"]) / total == pytest.approx(
+            convolutions, rel=1e-9
+        )
+
+
+def test_what_was_measured_at_other_batches_is_said_without_one() -> None:
+    one = network("mlp")
+    case = one.case(32, "fp32", "sgd")
+    measured = [Measured(case, CPU.name, 0.01, 0.009, 0.011)]
+    cell = grid_of(one, [CPU], measured).cells[0]
+    assert cell.basis is not None and cell.basis.way == "roofline"
+    assert (
+        cell.basis.why_not[0]
+        == f"measured: mlp ran on Desk CPU at batch 32, not at {step_grid.PROBE}"
+    )
+
+
+def test_the_roofline_adds_up_what_the_parts_say() -> None:
+    """Each operation's larger of arithmetic and bytes, both directions, worked out here from
+    its sizes."""
+    one = network("mlp:depth=2,width=256,image=8")
+    total = 0.0
+    for work in one.works:
+        moved = (64 * (work.inputs + work.outputs) + work.weights) * 4 / 4e10
+        if work.kind == "linear":
+            total += max(2 * 64 * work.macs / 4e11, moved) * (2 if work.first else 3)
+        else:
+            total += 64 * (work.inputs + work.outputs) * 4 / 4e10 * 2
+    # gradient, parameter and momentum read, the last two written
+    total += one.parameters * 5 * 4 / 4e10
+    assert roofline(one.case(64, "fp32", "momentum"), CPU) == pytest.approx(total, rel=1e-12)

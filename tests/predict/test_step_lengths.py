@@ -1,0 +1,52 @@
+"""What a step is, and what a machine is called, wherever times are learned from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from perfctl.orchestrator.counts.hardware.machines import of_measured
+from perfctl.orchestrator.predict.bench import measured_of
+from perfctl.orchestrator.predict.fit import computed_ns
+from perfctl.records.bench import BenchMachine, BenchPoint
+from perfctl.records.report import Step
+from perfctl.workloads.models.plan import plan
+
+POINT = BenchPoint(
+    "mlp", 4, "train", "fp32", BenchMachine("AMD EPYC", "cpu", 2, None), 3, (3, 2, 4)
+)
+
+
+def test_a_step_is_without_the_phases_that_bring_its_samples() -> None:
+    steps = [
+        Step(0, "step", 0, 100),
+        Step(0, "data", 0, 30),
+        Step(0, "copy", 30, 5),
+        Step(0, "forward", 35, 65),
+        Step(1, "data", 100, 7),
+        Step(1, "step", 100, 90),
+        Step(2, "step", 200, None),
+        Step(3, "data", 300, 9),
+    ]
+    assert computed_ns(steps) == [65, 83]
+
+
+def test_a_bench_file_and_peaks_call_a_cpu_alike() -> None:
+    record: dict[str, Any] = {
+        "device": "AMD EPYC",
+        "kind": "cpu",
+        "at": "2026-11-20",
+        "threads": 2,
+        "flops": {"fp32": 9e10},
+        "bandwidth_bps": 2e10,
+    }
+    assert measured_of(POINT, plan("mlp")).machine == of_measured(record).machine.name
+    other = replace(POINT, machine=BenchMachine("AMD EPYC", "cpu", 1, None))
+    assert measured_of(other, plan("mlp")).machine != of_measured(record).machine.name
+
+
+def test_a_step_of_no_length_is_none() -> None:
+    assert computed_ns([Step(0, "step", 0, 0), Step(1, "step", 0, 1), Step(2, "warmup", 0, 9)]) == [
+        1
+    ]
+    assert computed_ns([]) == []

@@ -1,0 +1,384 @@
+"""Every part and feature of a step, worked out by hand for one operation of each group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perfctl.orchestrator.counts.hardware.machines import BOARDS, Board, Machine, of_board
+from perfctl.orchestrator.predict.operations import Operation, StepSpec, element_bytes
+from perfctl.orchestrator.predict.step_parts import (
+    FEATURES,
+    INCREASING,
+    PARTS,
+    features,
+    group_of,
+    merged,
+    parts,
+    peak_of,
+    roofline,
+)
+from tests.make.made_fits import CONV, CPU, case_of
+from tests.make.steps import network, with_batch
+
+
+def seen(case: StepSpec, machine: Machine = CPU) -> dict[str, float]:
+    """Parts that are not 0, apart from the step's own millisecond."""
+    found = dict(zip(PARTS, parts(case, machine), strict=True))
+    assert found.pop("step forward") == 1e-3
+    return {name: seconds for name, seconds in found.items() if seconds}
+
+
+def test_every_part_of_a_convolution_in_training() -> None:
+    work = replace(CONV, calls=3)
+    arithmetic, moved, held = (
+        3 * 2 * 2 * 360000 / 100e9,
+        3 * 2 * 1200 * 4 / 20e9,
+        3 * 3600 * 4 / 20e9,
+    )
+    assert seen(case_of(work)) == pytest.approx(
+        {
+            "conv forward": arithmetic,
+            "conv backward": 2 * arithmetic,
+            "narrow forward": arithmetic * 64 / 8,
+            "narrow backward": 2 * arithmetic * 64 / 8,
+            "shallow forward": arithmetic * 64 / 36,
+            "shallow backward": 2 * arithmetic * 64 / 36,
+            "conv bytes forward": moved,
+            "conv bytes backward": 2 * moved,
+            "weights forward": held,
+            "weights backward": 2 * held,
+            "operations forward": 3e-6,
+            "operations backward": 6e-6,
+            "tensors optimizer": 3e-6,
+            "bytes optimizer": 1000 * (3 + 2) * 4 / 20e9,
+        }
+    )
+
+
+def test_in_inference_there_is_nothing_backward_and_no_optimizer() -> None:
+    found = seen(case_of(CONV, training=False))
+    assert set(found) == {
+        "conv forward",
+        "narrow forward",
+        "shallow forward",
+        "conv bytes forward",
+        "weights forward",
+        "operations forward",
+    }
+
+
+@pytest.mark.parametrize(
+    ("work", "products"),
+    [
+        (replace(CONV, first=True), 1),
+        (CONV, 2),
+        (replace(CONV, kind="matmul", weights=0.0), 2),
+        (replace(CONV, kind="attention", weights=0.0), 2),
+        (replace(CONV, kind="linear", weights=0.0), 1),
+        (replace(CONV, kind="matmul", weights=0.0, first=True), 1),
+    ],
+)
+def test_backward_has_one_product_for_each_input_that_needs_a_gradient(
+    work: Operation, products: int
+) -> None:
+    found = seen(case_of(work))
+    group = group_of(work)
+    assert found[f"{group} backward"] == pytest.approx(products * found[f"{group} forward"])
+    assert found["operations backward"] == pytest.approx(products * 1e-6)
+    assert ("tensors optimizer" in found) == (work.weights > 0)
+
+
+def test_what_moves_bytes_alone_moves_them_once_more_backward_except_copies() -> None:
+    norm = Operation("n", "norm", 2, 0, 100, 100, 16, 0, 0, 0)
+    moved = 2 * 2 * 200 * 4 / 20e9
+    assert seen(case_of(norm)) == pytest.approx(
+        {
+            "norm bytes forward": moved,
+            "norm bytes backward": moved,
+            "operations forward": 2e-6,
+            "operations backward": 2e-6,
+            "tensors optimizer": 2e-6,
+            "bytes optimizer": 1e-6,
+        }
+    )
+    copy = seen(case_of(replace(norm, kind="memory", weights=0)))
+    assert "operations backward" not in copy and copy["memory bytes backward"] == pytest.approx(
+        moved
+    )
+
+
+def test_a_pools_window_is_read_forward_and_backward() -> None:
+    pool = Operation("p", "pool", 1, 0, 400, 100, 0, 0, 0, 0, kernel=9)
+    found = seen(case_of(pool))
+    assert (
+        found["window forward"] == found["window backward"] == pytest.approx(2 * 100 * 9 * 4 / 20e9)
+    )
+    assert "window backward" not in seen(case_of(pool, training=False))
+    for kind in ("softmax", "norm"):  # nothing else has a window
+        assert "window forward" not in seen(case_of(replace(pool, kind=kind)))
+
+
+def test_bytes_beyond_2_and_32_mib_are_spilled_and_overflow() -> None:
+    def one(elements: int) -> dict[str, float]:
+        return seen(
+            case_of(
+                Operation("a", "activation", 1, 0, elements / 2, elements / 2, 0, 0, 0, 0), batch=1
+            )
+        )
+
+    assert "spilled forward" not in one(2**19)  # 2 MiB exactly
+    more = one(2**19 + 2)
+    assert more["spilled forward"] == more["spilled backward"] == pytest.approx(8 / 20e9)
+    assert "overflow forward" not in one(2**23)
+    large = one(2**23 + 2)
+    assert large["overflow forward"] == large["overflow backward"] == pytest.approx(8 / 20e9)
+    assert large["spilled forward"] == pytest.approx((30 * 2**20 + 8) / 20e9)
+
+
+def test_gradients_of_weights_beyond_32_mib_are_memory_that_is_mapped_anew_and_so_is_what_adam_makes_of_them() -> (
+    None
+):
+    def one(weights: float, optimizer: str, *, training: bool = True) -> dict[str, float]:
+        work = Operation("a", "linear", 3, 1000, 10, 10, weights, 100, 10, 1)
+        found = seen(replace(case_of(work, training=training), optimizer=optimizer, batch=1))
+        return {name: seconds for name, seconds in found.items() if name.startswith("fresh")}
+
+    exactly, more = 8.0 * 2**20, 8.0 * 2**20 + 1  # values of 4 bytes
+    assert one(exactly, "adam") == {}
+    seconds = 3 * more * 4 / 20e9  # of all three calls
+    assert one(more, "sgd") == one(more, "momentum") == {"fresh backward": pytest.approx(seconds)}
+    assert one(more, "adam") == pytest.approx(
+        {"fresh backward": seconds, "fresh optimizer": seconds}
+    )
+    assert one(more, "adam", training=False) == {}
+
+
+@pytest.mark.parametrize(("optimizer", "values"), [("sgd", 3), ("momentum", 5), ("adam", 7)])
+def test_an_optimizer_reads_and_writes_each_of_its_values(optimizer: str, values: int) -> None:
+    case = replace(case_of(CONV, optimizer=optimizer), parameters=10_000_000)
+    found = seen(case)
+    assert found["bytes optimizer"] == pytest.approx(10_000_000 * values * 4 / 20e9)
+    assert found.get("adam optimizer", 0.0) == (
+        found["bytes optimizer"] if optimizer == "adam" else 0.0
+    )
+    assert found["overflow optimizer"] == pytest.approx(
+        (10_000_000 * values * 4 - 32 * 2**20) / 20e9
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "kernel", "depth", "group"),
+    [
+        ("conv", 9, 36, "conv"),
+        ("conv", 1, 36, "pointwise"),
+        ("conv", 2, 36, "conv"),
+        ("grouped_conv", 9, 18, "grouped"),
+        ("grouped_conv", 9, 9, "depthwise"),
+        ("transposed_conv", 1, 4, "conv"),
+        ("rnn", 1, 4, "linear"),
+        ("attention", 1, 4, "matmul"),
+        ("loss", 1, 0, "softmax"),
+        ("other", 1, 0, "memory"),
+        ("pool", 4, 0, "pool"),
+    ],
+)
+def test_the_group_of_an_operation(kind: str, kernel: float, depth: float, group: str) -> None:
+    assert group_of(Operation("", kind, 1, 0, 0, 0, 0, 0, 0, depth, kernel=kernel)) == group
+
+
+def test_a_depthwise_convolution_is_neither_narrow_nor_shallow_and_off_the_tensor_cores() -> None:
+    gpu = Machine(
+        "Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12, "tensor tf32": 40e12}, 800e9
+    )
+    found = seen(case_of(replace(CONV, kind="grouped_conv", depth=9.0), precision="fp16"), gpu)
+    assert found["depthwise forward"] == pytest.approx(2 * 2 * 360000 / 10e12)
+    assert "narrow forward" not in found and "shallow backward" not in found
+    # fp16: two bytes
+    assert found["depthwise bytes forward"] == pytest.approx(2 * 1200 * 2 / 800e9)
+    assert (peak_of(gpu, "tf32"), peak_of(CPU, "fp32"), peak_of(gpu, "tf32", depthwise=True)) == (
+        40e12,
+        100e9,
+        10e12,
+    )
+    double = Machine("D", "gpu", {"fp64": 5.0, "fp32": 9.0}, 1.0)
+    assert (peak_of(double, "fp64"), peak_of(double, "fp64", depthwise=True)) == (5.0, 5.0)
+    assert peak_of(Machine("E", "gpu", {"fp32": 9.0, "fp16": 18.0}, 1.0), "fp16") == 18.0
+    matrix = Machine("M", "gpu", {"fp32": 9.0, "tensor fp32": 18.0}, 1.0)
+    assert (peak_of(matrix, "fp32"), peak_of(matrix, "fp32", depthwise=True)) == (18.0, 9.0)
+
+
+def test_operations_that_differ_in_more_than_their_layer_are_not_merged() -> None:
+    alike = (CONV, replace(CONV, layer="d", calls=4), replace(CONV, stride=2))
+    assert merged(alike) == (replace(CONV, layer="", calls=5), replace(CONV, layer="", stride=2))
+
+
+def test_features_are_shares_means_and_counts_of_the_step() -> None:
+    grouped = Operation("g", "grouped_conv", 1, 1000.0, 10.0, 10.0, 9.0, 50.0, 2.0, 18.0, kernel=9)
+    depthwise = replace(grouped, depth=9.0, macs=500.0)
+    linear = Operation("l", "linear", 2, 2000.0, 40.0, 60.0, 7.0, 5.0, 20.0, 40.0)
+    norm, activation = (
+        Operation("n", "norm", 1, 0, 30.0, 20.0, 0, 0, 0, 0),
+        Operation("a", "activation", 3, 0, 5.0, 5.0, 0, 0, 0, 0),
+    )
+    case = case_of(CONV, grouped, depthwise, linear, norm, activation, batch=3)
+    mine = parts(case, CPU)
+    macs = 360000 + 1000 + 500 + 2 * 2000
+    elements = 1200 + 20 + 20 + 2 * 100 + 50 + 3 * 10
+    operations = 1 + 1 + 1 + 2 + 1 + 3
+    found = dict(zip(FEATURES, features(case, mine), strict=True))
+    moved = sum(seconds for name, seconds in zip(PARTS, mine, strict=True) if " bytes " in name)
+    assert found == pytest.approx(
+        {
+            "arithmetic": 3 * 2 * 3 * macs / 100e9,
+            "bytes": moved,
+            "batch": 3.0,
+            "bytes an operation": moved / operations,
+            "operations": operations,
+            "parameters": 1000.0,
+            "columns": macs / (360000 / 8 + 1000 / 2 + 500 / 2 + 4000 / 20),
+            "depth": macs / (360000 / 36 + 1000 / 18 + 500 / 9 + 4000 / 40),
+            "rows": macs / (360000 / 100 + 1000 / 50 + 500 / 50 + 4000 / 5),
+            "intensity": macs / elements,
+            "window share": 360000 / macs,
+            "grouped share": 1500 / macs,
+            "matrix share": 4000 / macs,
+            "norm share": 50 / elements,
+            "activation share": 30 / elements,
+            "weights an operation": 1000 / operations,
+        }
+    )
+
+
+def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_and_direction() -> (
+    None
+):
+    norm = Operation("n", "norm", 1, 0, 100, 100, 0, 0, 0, 0)
+    arithmetic = 2 * 2 * 360000 / 100e9
+    moved, held = 2 * 1200 * 4 / 20e9, 3600 * 4 / 20e9
+    assert arithmetic > moved + held
+    bytes_of_norm = 2 * 200 * 4 / 20e9
+    assert roofline(case_of(CONV, norm), CPU) == pytest.approx(
+        3 * arithmetic + 2 * bytes_of_norm + 1e-6
+    )
+    slow = Machine("S", "cpu", {"fp32": 100e12}, 20e9)
+    assert roofline(case_of(CONV, training=False), slow) == pytest.approx(moved + held)
+
+
+def test_the_bytes_of_an_element() -> None:
+    assert [
+        element_bytes(name) for name in ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")
+    ] == [
+        8,
+        4,
+        4,
+        2,
+        2,
+        1,
+        1,
+    ]
+
+
+def test_sizes_that_are_not_known_or_below_one_count_as_one() -> None:
+    work = replace(CONV, kind="rnn", columns=0.0, depth=0.0, rows=0.0)
+    arithmetic = 2 * 2 * 360000 / 100e9
+    found = seen(case_of(work))
+    assert found["narrow forward"] == found["shallow forward"] == pytest.approx(64 * arithmetic)
+    case = case_of(work)
+    shape = dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
+    assert (shape["columns"], shape["depth"], shape["rows"], shape["matrix share"]) == (
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+    )
+
+
+def test_features_of_a_network_without_products_and_of_next_to_nothing() -> None:
+    case = case_of(Operation("n", "norm", 1, 0, 0.25, 0.25, 0, 0, 0, 0), training=False)
+    found = dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
+    assert found == pytest.approx(
+        {
+            "arithmetic": 0.0,
+            "bytes": 2 * 0.5 * 4 / 20e9,
+            "batch": 2.0,
+            "bytes an operation": 2 * 0.5 * 4 / 20e9,
+            "operations": 1.0,
+            "parameters": 1000.0,
+            "columns": 1.0,
+            "depth": 1.0,
+            "rows": 1.0,
+            "intensity": 1.0,
+            "window share": 0.0,
+            "grouped share": 0.0,
+            "matrix share": 0.0,
+            "norm share": 0.5,
+            "activation share": 0.0,
+            "weights an operation": 1000.0,
+        }
+    )
+
+
+def test_an_optimizer_that_is_not_known_keeps_nothing_and_a_few_parameters_overflow_no_cache() -> (
+    None
+):
+    found = seen(case_of(CONV, optimizer="other"))
+    assert found["bytes optimizer"] == pytest.approx(1000 * 3 * 4 / 20e9)
+    assert "overflow optimizer" not in found and "adam optimizer" not in found
+
+
+def test_a_precision_runs_on_its_own_path_or_is_refused_with_those_the_chip_has() -> None:
+    gpu = Machine(
+        "G", "gpu", {"fp32": 9.0, "tensor fp16": 0.0, "fp16": 0.2, "tensor int8": 70.0}, 1.0
+    )
+    assert [peak_of(gpu, name) for name in ("fp32", "int8")] == [9.0, 70.0]
+    for precision, said in (
+        ("tf32", r"TF32 \(products would run in fp32, no faster\)"),
+        ("bf16", r"fast bf16 \(products would be converted to fp32, no faster than it\)"),
+        ("fp16", r"fast fp16 \(it runs below the rate of fp32"),
+        ("fp64", r"fast fp64 \(its peak is not known\)"),
+    ):
+        with pytest.raises(ValueError, match=rf"^G has no {said}.*\. Precisions it has: fp32$"):
+            peak_of(gpu, precision)
+    with pytest.raises(
+        ValueError, match=r"^C has no TF32 \(its peak is not known\). Precisions it has: fp32$"
+    ):
+        peak_of(Machine("C", "cpu", {"fp32": 1.0}, 1.0), "tf32")
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
+def test_tf32_is_refused_where_the_chip_has_none_and_is_no_slower_than_fp32_where_it_has(
+    board: Board,
+) -> None:
+    machine = of_board(board)
+    if "tensor tf32" in machine.flops_per_second:
+        assert peak_of(machine, "tf32") >= peak_of(machine, "fp32")
+    else:
+        with pytest.raises(ValueError, match="has no TF32"):
+            peak_of(machine, "tf32")
+
+
+def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_training_alone() -> None:
+    large = Operation("a", "activation", 2, 0, 2**24, 2**24, 0, 0, 0, 0)
+    pool = Operation("p", "pool", 1, 0, 400, 100, 0, 0, 0, 0, kernel=9)
+    moved = (2 * 2 * 2**25 + 2 * 500) * 4 / 20e9
+    assert roofline(case_of(large, pool, training=False), CPU) == pytest.approx(moved)
+    assert roofline(case_of(large, pool, optimizer="adam"), CPU) == pytest.approx(
+        2 * moved + 1000 * 7 * 4 / 20e9
+    )
+
+
+def test_no_part_and_no_increasing_feature_falls_when_batch_grows() -> None:
+    case = network(16, 3, 1)
+    before = parts(case, CPU)
+    for batch in (2, 3, 8, 50, 1000):
+        now = parts(with_batch(case, batch), CPU)
+        rows = features(with_batch(case, 1), before), features(with_batch(case, batch), now)
+        assert all(later >= earlier for earlier, later in zip(before, now, strict=True))
+        for name, earlier, later in zip(FEATURES, *rows, strict=True):
+            assert later >= earlier if name in INCREASING else later == earlier, name
+
+
+def test_every_part_names_its_phase() -> None:
+    assert {name.rpartition(" ")[2] for name in PARTS} == {"forward", "backward", "optimizer"}
