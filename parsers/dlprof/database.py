@@ -12,11 +12,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.cupti import COPY_KINDS
 from perfctl.parsers.common.doubts import newer, not_understood, others
 from perfctl.parsers.common.numbers import read_integer
-from perfctl.parsers.common.sqlite import Database, Tables, has_tables, integer, opened
-from perfctl.parsers.common.sqlite_checks import check
+from perfctl.parsers.common.sqlite import (
+    COPY_KINDS,
+    Database,
+    Tables,
+    check,
+    has_tables,
+    integer,
+    opened,
+)
 from perfctl.parsers.common.tables import read_text
 from perfctl.parsers.dlprof.records import (
     KNOWN,

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.parsers.attribution import NOBODY
-from perfctl.parsers.common.cupti import COPY_KINDS
-from perfctl.parsers.common.sqlite import Database, integer
+from perfctl.parsers.common.sqlite import COPY_KINDS, Database, integer
 from perfctl.parsers.nsys import calls, gaps, machine
 from perfctl.parsers.nsys import kernels as nsys_kernels
 from perfctl.parsers.nsys import operators as nsys_operators

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from perfctl.parsers.attribution import NOBODY
 from perfctl.parsers.common.doubts import newer, not_understood, others, words
-from perfctl.parsers.common.sqlite import Database
-from perfctl.parsers.common.sqlite_checks import check
+from perfctl.parsers.common.sqlite import Database, check
 from perfctl.parsers.nsys import calls, tables
 from perfctl.parsers.nsys.kernels import Launched
 from perfctl.parsers.nsys.machine import versions

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.common.doubts import newer, not_understood
-from perfctl.parsers.common.sqlite import Database, Tables, has_tables, integer, opened
-from perfctl.parsers.common.sqlite_checks import check
+from perfctl.parsers.common.sqlite import Database, Tables, check, has_tables, integer, opened
 from perfctl.parsers.common.tables import Column, read_text
 from perfctl.parsers.rocm.records import (
     AGAIN,

@@ -88,8 +88,8 @@ class Hook:
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
         """Take one event of ``sys.setprofile``."""
         module = module_of(frame)
-        if not module.startswith("perfctl."):
-            return
+        if not module.startswith("perfctl.") or frame.f_code.co_name == "<module>":
+            return  # what a module does when it is first imported is no step of the path
         place = module, frame.f_code.co_name
         if event == "call" and place == FIRST:
             self._is_on_path = True

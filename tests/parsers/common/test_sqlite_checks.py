@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import sqlite
-from perfctl.parsers.common.sqlite_checks import check
+from perfctl.parsers.common.sqlite import check
 from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 SCHEMA = (
@@ -108,5 +108,5 @@ def test_pages_that_do_not_fit_together_refuse_the_file(tmp_path: Path) -> None:
 def test_values_of_a_large_database_are_not_looked_at_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perfctl.parsers.common.sqlite_checks.LARGEST", 1)
+    monkeypatch.setattr("perfctl.parsers.common.sqlite.LARGEST", 1)
     assert said(tmp_path / "types.sqlite", "UPDATE child SET size = 'many'") == []
