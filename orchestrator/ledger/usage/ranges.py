@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from perfctl.records.report import Range
+from perfctl.orchestrator.ledger.usage.intervals import end_of
+from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
 
@@ -29,23 +29,30 @@ class RangeTotal:
 
 
 def range_totals(run: Run) -> tuple[RangeTotal, ...]:
-    """Every name once, in order of first appearance. Ranges without an end are left out; nested
-    ones overlap."""
+    """Return every name once, in order of first appearance. Ranges without an end are left out;
+    nested ones overlap."""
     groups: dict[tuple[str, str | None], list[Range]] = defaultdict(list)
     for item in run.report.ranges:
         if item.duration_ns is not None:
             groups[item.name, item.domain].append(item)
-    found = []
-    for (name, domain), same in groups.items():
-        host = [item.duration_ns or 0 for item in same]
-        gpu, span = _known(item.gpu_ns for item in same), _known(item.gpu_span_ns for item in same)
-        found.append(RangeTotal(run, name, domain, len(same), gpu, span, sum(host), max(host)))
-    return tuple(found)
-
-
-def _known(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    totals = []
+    for (name, domain), ranges in groups.items():
+        host = [item.duration_ns or 0 for item in ranges]
+        gpu = [item.gpu_ns for item in ranges if item.gpu_ns is not None]
+        span = [item.gpu_span_ns for item in ranges if item.gpu_span_ns is not None]
+        totals.append(
+            RangeTotal(
+                run=run,
+                name=name,
+                domain=domain,
+                times=len(ranges),
+                gpu_ns=sum(gpu) if gpu else None,
+                span_ns=sum(span) if span else None,
+                host_ns=sum(host),
+                longest_ns=max(host),
+            )
+        )
+    return tuple(totals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,33 +68,25 @@ class Projection:
 
 
 def projections(run: Run) -> tuple[Projection, ...]:
-    """The ranges of a run on the GPU's time line, in their order, once for each GPU. Empty where no
-    kernel names its range."""
+    """Return the ranges of a run on the GPU's time line, in their order, once for each GPU. Empty
+    where no kernel names its range."""
     ranges = {item.number: item for item in run.report.ranges}
-    own: dict[tuple[int, int], tuple[int, int]] = {}
+    own: dict[tuple[int, int], list[Kernel]] = defaultdict(list)
     for kernel in run.report.kernels:
-        if (
-            kernel.range_number in ranges
-            and kernel.start_ns is not None
-            and kernel.duration_ns is not None
-        ):
-            place = kernel.range_number, kernel.device_index or 0
-            own[place] = _around(
-                own.get(place), kernel.start_ns, kernel.start_ns + round(kernel.duration_ns)
-            )
-    whole: dict[tuple[int, int], tuple[int, int]] = {}
-    for (number, device), (start, end) in own.items():
-        at: int | None = number
-        seen: set[int] = set()
-        while at is not None and at in ranges and at not in seen:
-            seen.add(at)
-            whole[at, device] = _around(whole.get((at, device)), start, end)
-            at = ranges[at].parent
+        is_timed = kernel.start_ns is not None and kernel.duration_ns is not None
+        if is_timed and kernel.range_number in ranges:
+            own[kernel.range_number, kernel.device_index or 0].append(kernel)
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
+    for (number, device), kernels in own.items():
+        first, last = min(kernel.start_ns or 0 for kernel in kernels), max(map(end_of, kernels))
+        around: set[int] = set()
+        outer: int | None = number
+        while outer is not None and outer in ranges and outer not in around:
+            around.add(outer)
+            start, end = spans.get((outer, device), (first, last))
+            spans[outer, device] = min(start, first), max(end, last)
+            outer = ranges[outer].parent
     return tuple(
         Projection(ranges[number], device, *span)
-        for (number, device), span in sorted(whole.items())
+        for (number, device), span in sorted(spans.items())
     )
-
-
-def _around(known: tuple[int, int] | None, start: int, end: int) -> tuple[int, int]:
-    return (start, end) if known is None else (min(known[0], start), max(known[1], end))

@@ -25,8 +25,8 @@ from perfctl.orchestrator.ledger.causes.timeline.records import (
     milliseconds,
     timeline,
 )
-from perfctl.orchestrator.ledger.usage.busy import end_of
-from perfctl.orchestrator.ledger.usage.ranks import activity
+from perfctl.orchestrator.ledger.usage.intervals import end_of
+from perfctl.orchestrator.ledger.usage.ranks import Activity
 from perfctl.records.report import WAITS, Kernel, OpCall
 from perfctl.records.run import Run
 
@@ -170,22 +170,22 @@ def exposed(found: Timeline) -> RunVerdict | None:
     ]
     talks = [one for one in talks if one.group_size is None or one.group_size > 1]
     kernels = [kernel for piece in found.pieces for kernel in piece.kernels]
-    done = activity(kernels, (), talks)
+    done = Activity(kernels, (), talks)
     share = done.exposed_ns / found.length
     # with no other kernel the report shows a part of the step
-    if share < WORK_SHARE_MIN or not done.compute:
+    if share < WORK_SHARE_MIN or not done.compute.pairs:
         return None
     by_name: dict[str, int] = defaultdict(int)
     for one in talks:
         by_name[one.name] += one.exposed_ns or 0
     most = max(by_name, key=lambda name: by_name[name])
-    whole = sum(end - start for start, end in done.communication)
+    talked = milliseconds(done.communication.length)
     mine = "of one rank" if report.rank is None else f"of rank {report.rank}"
     text = (
         f"Exposed communication {mine}: in {percent(share)} of the {milliseconds(found.length)} of "
         f"{found.whole} its GPU runs collectives and no other kernel "
-        f"({milliseconds(done.exposed_ns)} of {milliseconds(whole)} of collectives; most is "
-        f"{most}). Waiting for other ranks is in it"
+        f"({milliseconds(done.exposed_ns)} of {talked} of collectives; most is {most}). "
+        "Waiting for other ranks is in it"
     )
     return RunVerdict(
         "exposed communication of one rank",

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.ledger.causes.rule import Confidence
-from perfctl.orchestrator.ledger.usage.busy import end_of, joined, kernels_in_window
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of
+from perfctl.orchestrator.ledger.usage.run_usage import kernel_window
 from perfctl.records.report import Copy, Kernel
 from perfctl.records.run import Run
 
@@ -77,12 +78,13 @@ class Timeline:
         return "a step" if self.pieces and self.pieces[0].step is not None else "in the capture"
 
     def busy(self, piece: Piece) -> list[tuple[int, int]]:
-        """Intervals of the piece in which a kernel or a copy ran."""
-        kernels = ((kernel.start_ns or 0, end_of(kernel)) for kernel in piece.kernels)
-        copies = ((copy.start_ns or 0, end_of(copy)) for copy in self.copies)
-        return joined(
-            [*kernels, *(pair for pair in copies if pair[1] > piece.start and pair[0] < piece.end)]
+        """Return the intervals of the piece in which a kernel or a copy ran."""
+        copies = (
+            copy
+            for copy in self.copies
+            if end_of(copy) > piece.start and (copy.start_ns or 0) < piece.end
         )
+        return Intervals.of([*piece.kernels, *copies]).pairs
 
 
 def timeline(run: Run) -> Timeline | None:
@@ -91,7 +93,7 @@ def timeline(run: Run) -> Timeline | None:
 
     Kernels outside of the measured steps are left out where kernels say their step.
     """
-    devices, _, _ = kernels_in_window(run)
+    devices = kernel_window(run).by_device
     device = max(devices, key=lambda number: len(devices[number]), default=None)
     if device is None:
         return None
