@@ -7,8 +7,8 @@ Ledger, verdicts, roofline, findings, tables and charts read these, not the raw 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
@@ -186,6 +186,26 @@ def _fits(key: tuple[object, ...], run: Run) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class RowKernels:
+    """All launches of one layer in one direction."""
+
+    names: Mapping[str, float]
+    """Kernel name -> launches per step, most launched first."""
+    guessed: float
+    """0..1: of the launches, those whose layer was guessed."""
+    shared: float
+    """0..1: of the launches, those that are its part of a fused kernel."""
+
+
+def as_estimate(figure: Figure, reason: str) -> Figure:
+    """Return the figure as an estimate, for ``reason`` and its own."""
+    if figure.value is None:
+        return figure
+    reasons = "; ".join(filter(None, (reason, figure.reason)))
+    return replace(figure, state="estimated", reason=reasons)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class PreparedRun:
     """One run with the values that several readers need."""
@@ -223,13 +243,22 @@ class PreparedRun:
         return [pair for pair in pairs if not self.numbered or pair[0].step is not None]
 
     @cached_property
-    def kernels_by_key(self) -> Mapping[Key, Sequence[Kernel]]:
-        """All launches of each (layer, direction), warm-up too."""
-        found: dict[Key, list[Kernel]] = defaultdict(list)
+    def row_kernels(self) -> Mapping[Key, RowKernels]:
+        """Kernels of each (layer, direction), of warm-up too."""
+        groups: dict[Key, list[Kernel]] = defaultdict(list)
         for kernel, key in zip(self.run.report.kernels, self.keys, strict=True):
             if key is not None:
-                found[key].append(kernel)
-        return found
+                groups[key].append(kernel)
+        return {key: self._row_kernels(kernels) for key, kernels in groups.items()}
+
+    def _row_kernels(self, kernels: Sequence[Kernel]) -> RowKernels:
+        launches = Counter([kernel.name for kernel in kernels])
+        sources = Counter([kernel.layer_source for kernel in kernels])
+        return RowKernels(
+            names={name: count / (self.steps or 1) for name, count in launches.most_common()},
+            guessed=sources["guessed"] / len(kernels),
+            shared=sources[SHARED] / len(kernels),
+        )
 
     @cached_property
     def layer_times(self) -> LayerTimes | None:
@@ -281,8 +310,7 @@ class PreparedRun:
         if kernel.layer_source != SHARED or figure.value is None:
             return figure
         share = self.shares.get((kernel.launch, kernel.layer), 1.0)
-        reason = "; ".join(filter(None, (SHARED_OUT, figure.reason)))
-        return replace(figure, value=share * figure.value, state="estimated", reason=reason)
+        return as_estimate(replace(figure, value=share * figure.value), SHARED_OUT)
 
     @cached_property
     def work_by_name(self) -> dict[str, CountedWork]:
@@ -381,28 +409,31 @@ class PreparedBatch:
         """The counted run, else the timed one, with derived counts; None where none of its products
         has a rule."""
         source = self.counted or self.timing
-        ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
-        if source is None or not source.run.report.kernels or not ops or is_amd(source.run):
+        if source is None or not source.run.report.kernels or not self.ops or is_amd(source.run):
             return None  # the rules are of NVIDIA's kernels
-        made = DerivedRun(source.run, source.precision, source.recorded, tuple(ops))
-        return made if any(one.ffma or one.tensor for one in made.derived.values()) else None
+        run = DerivedRun(source.run, source.precision, source.recorded, self.ops)
+        has_products = any(counts.ffma or counts.tensor for counts in run.derived.values())
+        return run if has_products else None
+
+    @cached_property
+    def ops(self) -> tuple[OpShape, ...]:
+        """Operators with shapes, of the first run that recorded them."""
+        return next((tuple(item.run.report.ops) for item in self.runs if item.run.report.ops), ())
 
     @cached_property
     def completed(self) -> dict[int, Derived]:
         """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose
         rule gives the others."""
-        ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
-        if self.counted is None or self.batch is None or not ops or is_amd(self.counted.run):
+        if self.counted is None or self.batch is None or not self.ops or is_amd(self.counted.run):
             return {}
-        batch = self.batch
-        works = layer_work(op for op in ops if op.direction == "forward").products
+        works = layer_work(op for op in self.ops if op.direction == "forward").products
         names = {kernel.launch: kernel.name for kernel in self.counted.run.report.kernels}
-        found = {
-            launch: complete(Launch(names[launch]), instructions(values), works, batch)
+        completed = {
+            launch: complete(Launch(names[launch]), instructions(values), works, self.batch)
             for launch, values in self.counted.values.items()
             if launch in names
         }
-        return {launch: derived for launch, derived in found.items() if derived is not None}
+        return {launch: counts for launch, counts in completed.items() if counts is not None}
 
     @property
     def counting(self) -> PreparedRun | None:
@@ -492,42 +523,40 @@ def parted(item: PreparedRun) -> PreparedRun:
 
 
 def with_whole_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:
-    """Runs of one batch size in which a layer's gradients count as "backward" where any run saw
-    that layer's "backward".
+    """Return runs of one batch size in which a layer's gradients count as "backward" where any run
+    saw that layer's "backward".
 
     One run may separate the gradients of a layer and another not; only sums over the same work
     are compared.
     """
-    whole: set[str] = set()
-    for item in runs:
-        report = item.run.report
-        whole |= {
-            kernel.layer
-            for kernel in report.kernels
-            if kernel.direction == "backward" and kernel.layer
-        }
-        whole |= {
-            found.layer for found in report.ranges if found.direction == "backward" and found.layer
-        }
-    return [_folded(item, whole) for item in runs] if whole else list(runs)
+    layers = {
+        item.layer
+        for prepared in runs
+        for items in (prepared.run.report.kernels, prepared.run.report.ranges)
+        for item in items
+        if item.direction == "backward" and item.layer
+    }
+    return [_fold(item, layers) for item in runs] if layers else list(runs)
 
 
-def _folded(item: PreparedRun, layers: set[str]) -> PreparedRun:
-    def gradient(found: Kernel | Range) -> bool:
-        return found.direction in GRADIENTS and found.layer in layers
+def _fold(item: PreparedRun, layers: Set[str]) -> PreparedRun:
+    def is_gradient(part: Kernel | Range) -> bool:
+        return part.direction in GRADIENTS and part.layer in layers
 
     report = item.run.report
-    if not any(map(gradient, report.kernels)) and not any(map(gradient, report.ranges)):
+    if not any(map(is_gradient, report.kernels)) and not any(map(is_gradient, report.ranges)):
         return item
-    kernels = [
-        kernel._replace(direction="backward") if gradient(kernel) else kernel
-        for kernel in report.kernels
-    ]
-    ranges = [
-        found._replace(direction="backward") if gradient(found) else found
-        for found in report.ranges
-    ]
-    report = replace(report, kernels=kernels, ranges=ranges)
+    report = replace(
+        report,
+        kernels=[
+            kernel._replace(direction="backward") if is_gradient(kernel) else kernel
+            for kernel in report.kernels
+        ],
+        ranges=[
+            part._replace(direction="backward") if is_gradient(part) else part
+            for part in report.ranges
+        ],
+    )
     return PreparedRun(replace(item.run, report=report), item.precision, item.recorded or item)
 
 
