@@ -144,34 +144,32 @@ def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
     )
 
 
-def parts(found: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
-    """Studies of one sweep or ingest with the same workload and mode, which differ in device,
-    precision or options.
+def parts(studies: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
+    """Return studies of one sweep or ingest with the same workload and mode, which differ in
+    device, precision or options.
 
     Each study is in one group, in order of first appearance; a report made elsewhere, and the ranks
-    of one job, alone.
+    of one job, form groups of their own.
     """
     groups: list[list[Study]] = []
-    for study in found:
-        home = next((group for group in groups if _together(group, study)), None)
-        if home is None:
-            groups.append([study])
+    for study in studies:
+        for group in groups:
+            if any(_share_sweep(member, study) for member in group):
+                group.append(study)
+                break
         else:
-            home.append(study)
+            groups.append([study])
     return tuple(map(tuple, groups))
 
 
-def _together(group: Iterable[Study], study: Study) -> bool:
-    sweeps = {run.sweep_id for run in study.runs}
-    alone = any(
-        one.foreign or any((run.report.world_size or 1) > 1 for run in one.runs)
-        for one in (*group, study)
-    )
-    return not alone and any(
-        (one.workload, one.mode) == (study.workload, study.mode)
-        and sweeps & {run.sweep_id for run in one.runs}
-        for one in group
-    )
+def _share_sweep(first: Study, second: Study) -> bool:
+    """Return whether two studies are of one sweep, and neither is foreign or of several ranks."""
+    runs = (*first.runs, *second.runs)
+    if first.foreign or second.foreign or any((run.report.world_size or 1) > 1 for run in runs):
+        return False
+    is_same = (first.workload, first.mode) == (second.workload, second.mode)
+    sweeps = {run.sweep_id for run in first.runs}
+    return is_same and any(run.sweep_id in sweeps for run in second.runs)
 
 
 def _key(run: Run) -> tuple[str | None, str | None, str | None, str | None, str | None]:
@@ -179,11 +177,11 @@ def _key(run: Run) -> tuple[str | None, str | None, str | None, str | None, str 
 
 
 def _fits(key: tuple[object, ...], run: Run) -> bool:
+    """Return whether a run of which not everything is known may be of the study with that key."""
     if len(key) != 5 or key[0] != run.workload:
         return False
-    return all(
-        mine is None or mine == theirs for mine, theirs in zip(_key(run)[1:], key[1:], strict=True)
-    )
+    pairs = zip(_key(run)[1:], key[1:], strict=True)
+    return all(own is None or own == other for own, other in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,13 +289,12 @@ class PreparedRun:
     def work_by_key(self) -> dict[Key | None, CountedWork]:
         """Counted work of a step by (layer, direction); None: of no layer."""
         parts = (
-            [(name, self.part_of(kernel, figure)) for name, figure in mine]
+            (key, [(name, self.part_of(kernel, figure)) for name, figure in parts])
             if kernel.layer_source == SHARED
-            else mine
-            for (kernel, _), mine in zip(self.launches, self._parts, strict=True)
+            else (key, parts)
+            for (kernel, key), parts in zip(self.launches, self._parts, strict=True)
         )
-        keys = (key for _, key in self.launches)
-        return counted_work(zip(keys, parts, strict=True), steps=self.steps or 1)
+        return counted_work(parts, steps=self.steps or 1)
 
     @cached_property
     def shares(self) -> dict[tuple[int, str | None], float]:
@@ -324,26 +321,27 @@ class PreparedRun:
 
     @cached_property
     def _parts(self) -> list[Parts]:
-        """Of each launch of ``launches``; the same object for launches that have name, FLOPs and
-        values in common."""
-        flops, values, capability = self.flops, self.values, counters.compute_capability(self.run)
-        known: dict[tuple[str, int, int], Parts] = {}
-        found = []
+        """Parts of each launch of ``launches``; the same object for launches that have name, FLOPs
+        and values in common."""
+        capability = counters.compute_capability(self.run)
+        cache: dict[tuple[str, int, int], Parts] = {}
+        parts = []
         for kernel, _ in self.launches:
-            counted, read = flops.get(kernel.launch), values.get(kernel.launch, _NO_VALUES)
-            same = kernel.name if counted else "", id(counted), id(read)
-            if (parts := known.get(same)) is None:
-                parts = known[same] = launch_parts(
-                    kernel, counted, read, capability=capability, precision=self.precision
+            flops = self.flops.get(kernel.launch)
+            values = self.values.get(kernel.launch, _NO_VALUES)
+            same = kernel.name if flops else "", id(flops), id(values)
+            if same not in cache:
+                cache[same] = launch_parts(
+                    kernel, flops, values, capability=capability, precision=self.precision
                 )
-            found.append(parts)
-        return found
+            parts.append(cache[same])
+        return parts
 
     def _work(self, key: Callable[[Kernel], K]) -> dict[K, CountedWork]:
-        """Work by what a launch is, whole launches each once."""
+        """Work by ``key`` of a launch, which counts once."""
         pairs = zip(self.launches, self._parts, strict=True)
-        once = {kernel.launch: (key(kernel), mine) for (kernel, _), mine in pairs}
-        return counted_work(once.values(), steps=self.steps or 1)
+        by_launch = {kernel.launch: (key(kernel), parts) for (kernel, _), parts in pairs}
+        return counted_work(by_launch.values(), steps=self.steps or 1)
 
     @cached_property
     def usage(self) -> RunUsage:
@@ -365,19 +363,19 @@ class DerivedRun(PreparedRun):
 
     @cached_property
     def values(self) -> dict[int, dict[str, float | None]]:
-        return _of_each(self.derived, as_values)
+        return _convert(self.derived, as_values)
 
     @cached_property
     def flops(self) -> dict[int, counters.KernelFlops]:
-        return _of_each(self.derived, as_flops)
+        return _convert(self.derived, as_flops)
 
 
-def _of_each(derived: Mapping[int, Derived], made: Callable[[Derived], V]) -> dict[int, V]:
-    """Launch -> what ``made`` makes of its counts: one object for all launches that have the
-    same counts."""
-    known = {id(found): found for found in derived.values()}
-    values = {same: made(found) for same, found in known.items()}
-    return {launch: values[id(found)] for launch, found in derived.items()}
+def _convert(derived: Mapping[int, Derived], convert: Callable[[Derived], V]) -> dict[int, V]:
+    """Return launch -> its converted counts: one object for all launches that have the same
+    counts."""
+    distinct = {id(counts): counts for counts in derived.values()}
+    converted = {identity: convert(counts) for identity, counts in distinct.items()}
+    return {launch: converted[id(counts)] for launch, counts in derived.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
