@@ -110,9 +110,7 @@ def cast_storm(found: Timeline) -> RunVerdict | None:
     steps = {piece.step for piece in found.pieces}
     mine = [call for call in calls if call.dtypes is not None and call.step in steps]
     casts = [cast for call in mine if (cast := read_cast(call)) is not None]
-    kernels = [
-        kernel for piece in found.pieces for kernel in piece.kernels if _is_cast(kernel.name)
-    ]
+    kernels = [kernel for kernel in found.kernels if _is_cast(kernel.name)]
     by_name, by_call = (
         sum(kernel.duration_ns or 0 for kernel in kernels),
         sum(cast.took for cast in casts),
@@ -301,7 +299,7 @@ def unused_tensor_cores(found: Timeline) -> RunVerdict | None:
     unknown, or have no such type.
     """
     for math in ("fp32", "fp16"):
-        kernels = [one for piece in found.pieces for one in piece.kernels if _is_plain(one, math)]
+        kernels = [kernel for kernel in found.kernels if _is_plain(kernel, math)]
         took = sum(one.duration_ns or 0 for one in kernels)
         tensor = tensor_of(found, math) if took / found.kernel_ns >= CUDA_CORES_SHARE_MIN else None
         if tensor is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,6 +57,11 @@ class Timeline:
     """Of this GPU, those with times."""
 
     @property
+    def kernels(self) -> list[Kernel]:
+        """Kernels of all steps, in order."""
+        return [kernel for piece in self.pieces for kernel in piece.kernels]
+
+    @property
     def length(self) -> int:
         """Of all steps together, in ns; never 0."""
         return max(sum(piece.length for piece in self.pieces), 1)
@@ -63,19 +69,13 @@ class Timeline:
     @property
     def kernel_ns(self) -> float:
         """Of all kernels, added up; never 0."""
-        return (
-            sum(kernel.duration_ns or 0 for piece in self.pieces for kernel in piece.kernels) or 1.0
-        )
+        return sum(kernel.duration_ns or 0 for kernel in self.kernels) or 1.0
 
     @property
     def whole(self) -> str:
         """ "3 steps", "the capture": what the lengths are of."""
         steps = [piece for piece in self.pieces if piece.step is not None]
         return f"{len(steps)} steps" if len(steps) > 1 else "the step" if steps else "the capture"
-
-    @property
-    def each(self) -> str:
-        return "a step" if self.pieces and self.pieces[0].step is not None else "in the capture"
 
     def busy(self, piece: Piece) -> list[tuple[int, int]]:
         """Return the intervals of the piece in which a kernel or a copy ran."""
@@ -88,32 +88,36 @@ class Timeline:
 
 
 def timeline(run: Run) -> Timeline | None:
-    """Of the GPU with the most kernels; None under ncu, and where a kernel has no start or
-    no duration.
+    """Return the kernels of the GPU that has the most; None under ncu, and where a kernel has no
+    start or no duration.
 
     Kernels outside of the measured steps are left out where kernels say their step.
     """
-    devices = kernel_window(run).by_device
-    device = max(devices, key=lambda number: len(devices[number]), default=None)
+    by_device = kernel_window(run).by_device
+    device = max(by_device, key=lambda number: len(by_device[number]), default=None)
     if device is None:
         return None
-    copies = tuple(
-        copy
-        for copy in run.report.copies
-        if copy.device_index in (None, device)
-        and copy.start_ns is not None
-        and copy.duration_ns is not None
+    kernels = sorted(by_device[device], key=lambda kernel: kernel.start_ns or 0)
+    is_numbered = any(kernel.step is not None for kernel in kernels)
+    by_step: dict[int | None, list[Kernel]] = defaultdict(list)
+    for kernel in kernels:
+        if kernel.step is not None or not is_numbered:
+            by_step[kernel.step].append(kernel)
+    return Timeline(
+        run=run,
+        device=device,
+        pieces=tuple(
+            Piece(step, tuple(of_step), of_step[0].start_ns or 0, max(map(end_of, of_step)))
+            for step, of_step in by_step.items()
+        ),
+        copies=tuple(
+            copy
+            for copy in run.report.copies
+            if copy.device_index in (None, device)
+            and copy.start_ns is not None
+            and copy.duration_ns is not None
+        ),
     )
-    by_step: dict[int | None, list[Kernel]] = {}
-    numbered = any(kernel.step is not None for kernel in devices[device])
-    for kernel in sorted(devices[device], key=lambda one: one.start_ns or 0):
-        if kernel.step is not None or not numbered:
-            by_step.setdefault(kernel.step, []).append(kernel)
-    pieces = tuple(
-        Piece(step, tuple(found), found[0].start_ns or 0, max(map(end_of, found)))
-        for step, found in by_step.items()
-    )
-    return Timeline(run, device, pieces, copies)
 
 
 def milliseconds(nanoseconds: float) -> str:
