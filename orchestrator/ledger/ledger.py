@@ -5,7 +5,7 @@ What took the time that belongs to no layer has each cause with its share.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import starmap
@@ -67,6 +67,7 @@ COMPILED_CODE = "compiled code, whose layers share one range"
 BETWEEN = "the script's own code between modules, such as the loss or clipping"
 
 OUTSIDE = "outside of layers"
+UNRECOGNISED = "kernels that are not recognised"
 NEITHER = "the report has no counters, and none of its kernels has a rule that derives them"
 
 NO_SHAPES = "no formula: its shapes were not seen"
@@ -96,15 +97,12 @@ def _use(name: str, per_step: float) -> KernelUse:
 
 @lru_cache(maxsize=8192)
 def algorithm(name: str) -> str | None:
-    """Method and tile of a kernel in words; None when its name states neither."""
-    said = recognise(name)
-    tile = (
-        f"{'x'.join(str(side) for side in said.tile if side is not None)} tile"
-        if said.tile
-        else None
-    )
-    cores = f"{said.math or ''} tensor cores".strip() if said.tensor_core else None
-    return ", ".join(filter(None, (said.method, tile, cores))) or None
+    """Return method and tile of a kernel in words; None when its name states neither."""
+    kernel = recognise(name)
+    sides = [str(side) for side in kernel.tile or () if side is not None]
+    tile = f"{'x'.join(sides)} tile" if kernel.tile else None
+    cores = f"{kernel.math or ''} tensor cores".strip() if kernel.tensor_core else None
+    return ", ".join(filter(None, (kernel.method, tile, cores))) or None
 
 
 def at_batch(batch: int | None) -> str:
@@ -217,14 +215,14 @@ class Ledger:
 
 
 def ledger(study: PreparedStudy) -> Ledger:
-    """Rows for every batch size of a study."""
-    found = [_at_batch(batch) for batch in study.batches]
-    rows = [row for of_batch, _ in found for row in of_batch]
-    directions = {direction: place for place, direction in enumerate(DIRECTIONS)}
+    """Return the rows for every batch size of a study."""
+    by_batch = [_at_batch(batch) for batch in study.batches]
+    rows = [row for of_batch, _ in by_batch for row in of_batch]
     # first position anywhere; layers without one come after the rest, the optimizer last
     order: dict[str, int] = {}
     for row in rows:
         order[row.place] = min(row.position, order.get(row.place, row.position))
+    directions = {direction: index for index, direction in enumerate(DIRECTIONS)}
     rows.sort(
         key=lambda row: (
             order[row.place],
@@ -233,7 +231,7 @@ def ledger(study: PreparedStudy) -> Ledger:
             row.batch or 0,
         )
     )
-    return Ledger(tuple(rows), tuple(rest for _, rest in found if rest is not None))
+    return Ledger(tuple(rows), tuple(rest for _, rest in by_batch if rest is not None))
 
 
 def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | None]:
@@ -421,9 +419,10 @@ def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
             figure = as_estimate(figure, GUESSED)
         groups[key].append(figure)
     figures = {key: total_of(group, divide_by=run.steps or 1) for key, group in groups.items()}
-    for key, figure in figures.items() if is_derived else ():
-        if figure.lower_bound and not figure.value:  # at least 0 says nothing
-            figures[key] = replace(lacking, of_launches=figure.of_launches)
+    if is_derived:  # at least 0 says nothing
+        for key, figure in figures.items():
+            if figure.lower_bound and not figure.value:
+                figures[key] = replace(lacking, of_launches=figure.of_launches)
     return figures
 
 
@@ -438,62 +437,60 @@ class Cause:
 
 
 def causes(run: PreparedRun) -> tuple[Cause, ...]:
-    """Causes of the unattributed time of a run, the largest first; their shares add up to 1. Empty
-    when there is none."""
+    """Return the causes of the unattributed time of a run, the largest first; their shares add up
+    to 1. Empty when there is none."""
     return _of_kernels(run) if times_kernels(run.run) else _of_ranges(run.run)
 
 
 def beyond_time(run: Run) -> tuple[str, ...]:
-    """What the run's time does not hold at all: kernels of CUDA graphs, launches outside of all
-    measured steps."""
-    found = [
+    """Return what the run's time does not hold at all: kernels of CUDA graphs, launches outside of
+    all measured steps."""
+    reasons = [
         gap.reason for gap in run.report.gaps if gap.quantity == "kernel" and "graph" in gap.reason
     ]
     kernels = list(run.report.kernels)
     outside = sum(kernel.step is None for kernel in kernels)
     if 0 < outside < len(kernels):
-        found.append(
+        reasons.append(
             f"{outside} of {len(kernels)} launches lie outside every measured step and count "
             "nowhere"
         )
-    return tuple(found)
+    return tuple(reasons)
 
 
 def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
-    ranges = {item.number: item for item in run.run.report.ranges}
+    report = run.run.report
+    ranges = {item.number: item for item in report.ranges}
     # ncu and DLProf give launches their layers without listing ranges
-    known = {item.direction for item in ranges.values()} | {
-        kernel.direction for kernel in run.run.report.kernels
-    }
-    known -= {None, "optimizer"}
+    directions = {item.direction for item in (*ranges.values(), *report.kernels)}
+    directions -= {None, "optimizer"}
+    is_trained = any(item.phase in ("backward", "optimizer") for item in ranges.values())
+    by_operator = bool(report.ops) and not any(item.layer for item in ranges.values())
     times: defaultdict[str, float] = defaultdict(float)
     launches: Counter[str] = Counter()
-    by_operator = bool(run.run.report.ops) and not any(item.layer for item in ranges.values())
     for kernel, key in run.launches:
         if key is None and kernel.duration_ns is not None:
-            cause = _kind(kernel) if by_operator else _cause(kernel, ranges, known)
+            if by_operator:  # rows are the operators that multiply
+                kind = family(kernel.name)
+                cause = f"{_KINDS.get(kind, kind)} kernels" if kind else UNRECOGNISED
+            elif not directions:
+                cause = NO_RANGES
+            else:
+                lacks_backward = is_trained and not directions - {"forward", "recompute"}
+                cause = _cause(kernel, ranges, lacks_backward=lacks_backward)
             times[cause] += kernel.duration_ns
             launches[cause] += 1
     return _ranked(times, launches)
 
 
-def _kind(kernel: Kernel) -> str:
-    """Of a report whose rows are the operators that multiply: what the kernels of all others do."""
-    found = family(kernel.name)
-    return f"{_KINDS.get(found, found)} kernels" if found else "kernels that are not recognised"
-
-
-def _cause(kernel: Kernel, ranges: Mapping[int, Range], known: Set[str | None]) -> str:
-    if not known:
-        return NO_RANGES
+def _cause(kernel: Kernel, ranges: Mapping[int, Range], *, lacks_backward: bool) -> str:
+    """Return why a kernel has no layer. ``lacks_backward``: the run trains, and no kernel is of a
+    backward pass."""
     around = list(upwards(kernel.range_number, ranges))
     if kernel.name.startswith("triton_") or any(item.name.startswith(COMPILED) for item in around):
         return COMPILED_CODE
     phase = next((item.phase for item in around if item.phase), None)
-    trained = phase == "backward" or any(
-        item.phase in ("backward", "optimizer") for item in ranges.values()
-    )
-    if trained and phase in (None, "backward") and not known - {"forward", "recompute"}:
+    if lacks_backward and phase in (None, "backward"):
         return NO_BACKWARD
     if phase is not None:
         return _PHASES.get(phase, f"the phase {phase}")

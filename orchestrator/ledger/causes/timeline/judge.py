@@ -322,7 +322,7 @@ def _find_syncs(timeline: Timeline) -> Iterator[Sync]:
     reads = _find_reads(timeline, operators)
     for copy, call in reads:
         yield Sync(call, SAID[call.name], READ_TODO, end_of(copy))
-    ends = sorted(map(end_of, [*timeline.kernels, *timeline.copies]))
+    ends = sorted([*map(end_of, timeline.kernels), *map(end_of, timeline.copies)])
     copy_at = {end_of(copy): copy for copy in timeline.copies}
     reading = {id(call) for _, call in reads}
     by_thread: dict[int | None, list[OpCall]] = defaultdict(list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perfctl.orchestrator.ledger.causes.rule import Confidence
@@ -127,6 +127,9 @@ def milliseconds(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:.3g} ms" if nanoseconds >= 1e6 else f"{nanoseconds / 1e3:.3g} µs"
 
 
-def named(kernels: Sequence[str], times: Mapping[str, float]) -> tuple[str, ...]:
-    """Names, those with the most time first, each once."""
-    return tuple(sorted(dict.fromkeys(kernels), key=lambda name: -times.get(name, 0)))
+def names_by_time(kernels: Iterable[Kernel]) -> tuple[str, ...]:
+    """Return the names of the kernels, those with the most time first."""
+    times: dict[str, float] = defaultdict(float)
+    for kernel in kernels:
+        times[kernel.name] += kernel.duration_ns or 0
+    return tuple(sorted(times, key=lambda name: -times[name]))
