@@ -462,7 +462,8 @@ def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
     report = run.run.report
     ranges = {item.number: item for item in report.ranges}
     # ncu and DLProf give launches their layers without listing ranges
-    directions = {item.direction for item in (*ranges.values(), *report.kernels)}
+    directions = {item.direction for item in ranges.values()}
+    directions |= {kernel.direction for kernel in report.kernels}
     directions -= {None, "optimizer"}
     is_trained = any(item.phase in ("backward", "optimizer") for item in ranges.values())
     by_operator = bool(report.ops) and not any(item.layer for item in ranges.values())
@@ -522,6 +523,7 @@ def _of_ranges(run: Run) -> tuple[Cause, ...]:
 
 
 def _ranked(times: Mapping[str, float], launches: Mapping[str, int] | None) -> tuple[Cause, ...]:
+    """Return the causes with a share, the largest first."""
     total = sum(times.values())
     ranked = sorted(times.items(), key=lambda item: -item[1])
     return tuple(

@@ -90,6 +90,8 @@ class Study:
 
 
 def _has_layers(run: Run) -> bool:
+    """Return whether a run is a trace of torch.profiler, read in full, with kernels that have
+    layers."""
     kernels = run.report.kernels
     return (
         run.report.tool == "torch"
@@ -250,6 +252,7 @@ class PreparedRun:
         return {key: self._row_kernels(kernels) for key, kernels in groups.items()}
 
     def _row_kernels(self, kernels: Sequence[Kernel]) -> RowKernels:
+        """Return names and sources of a row's launches."""
         launches = Counter([kernel.name for kernel in kernels])
         sources = Counter([kernel.layer_source for kernel in kernels])
         return RowKernels(
@@ -260,7 +263,13 @@ class PreparedRun:
 
     @cached_property
     def layer_times(self) -> LayerTimes | None:
-        return timing.layer_times(self.run, self.keys, self.steps)
+        """Time per step by layer and direction; None when the run has no such times.
+
+        Ranges are times on a CPU only: on a GPU, they end before the kernels that they launch.
+        """
+        if timing.times_kernels(self.run):
+            return timing.times_of_kernels(self.run, self.keys, self.steps)
+        return None if self.run.device_kind == "gpu" else timing.times_of_ranges(self.run)
 
     @cached_property
     def step_time(self) -> tuple[Spread, str] | None:

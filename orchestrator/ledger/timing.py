@@ -122,16 +122,6 @@ def times_kernels(run: Run) -> bool:
     )
 
 
-def layer_times(run: Run, keys: Sequence[Key | None], steps: int | None) -> LayerTimes | None:
-    """Time per step by layer and direction; None when the run has no such times.
-
-    ``keys`` are the run's ``kernel_keys``, ``steps`` its ``kernel_steps``.
-    """
-    if times_kernels(run):
-        return _from_kernels(run, keys, steps)
-    return None if run.device_kind == "gpu" else _from_ranges(run)
-
-
 def preference(profiler: str, first: str | None = None) -> int:
     """Rank of a profiler as a clock, smaller is better: ``first`` (timed the whole sweep), nsys,
     torch, others, ncu."""
@@ -243,7 +233,7 @@ def kernel_keys(run: Run) -> list[Key | None]:
     return [whole.get(key, key) if key is not None else None for key in keys]
 
 
-def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> LayerTimes | None:
+def times_of_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> LayerTimes | None:
     if count is None:
         return None
     in_steps = numbered(run)
@@ -265,7 +255,7 @@ def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> La
     )
 
 
-def _from_ranges(run: Run) -> LayerTimes | None:
+def times_of_ranges(run: Run) -> LayerTimes | None:
     ranges = {item.number: item for item in run.report.ranges if item.duration_ns is not None}
     steps = {
         item.step: item for item in ranges.values() if item.step is not None and is_step_range(item)

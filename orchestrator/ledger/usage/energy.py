@@ -178,7 +178,9 @@ def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
             at(counter, span[1]) - at(counter, span[0]) if is_counted else integral(power, span)
         )
         error = _error(points, span, period, joules, counted=is_counted)
-    tokens = _tokens(run)
+    # a step that is shown in part only has no tokens that its energy belongs to
+    served = [None if step.partial else step.tokens for step in run.report.served_steps]
+    tokens = sum_known(served) if served else None
     return Energy(
         run=run,
         device=device,
@@ -197,13 +199,6 @@ def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
         step_reason=reason or (None if steps else "no step was marked"),
         token_reason=None if tokens else "the steps do not say how many tokens they computed",
     )
-
-
-def _tokens(run: Run) -> int | None:
-    """Return the tokens of a server's steps together; None if a step does not say, or is shown in
-    part only."""
-    tokens = [None if step.partial else step.tokens for step in run.report.served_steps]
-    return sum_known(tokens) if tokens else None
 
 
 def _why_not(

@@ -270,6 +270,11 @@ class _RankTalk:
         self.sources = _find_sources(use)
         self.compute = _by_step(use.activity.computing)
         self.communication = _by_step(use.activity.kernel_of.values())
+        # compute of other steps hides communication, too
+        self.exposed_ns = {
+            step: talking.length - talking.overlap(use.activity.compute)
+            for step, talking in self.communication.items()
+        }
         pairs: dict[int | None, list[tuple[int, int]]] = defaultdict(list)
         for intervals in (self.compute, self.communication):
             for step, of_step in intervals.items():
@@ -277,10 +282,6 @@ class _RankTalk:
         self.span_ns = {step: Intervals(of_step).span for step, of_step in pairs.items()}
         if len(self.span_ns) > 1:
             self.span_ns.pop(None, None)  # before and after the steps
-
-    def source_of(self, index: int) -> _Source:
-        """Return where the collective at ``index`` was launched."""
-        return self.sources.get(index, _UNKNOWN)
 
     @property
     def stalled_ns(self) -> int | None:
@@ -349,7 +350,7 @@ def job_talk(job: Job) -> JobTalk:
             StepTalk(
                 step,
                 round(median(rank.span_ns[step] for rank in ranks)),
-                tuple(_exposed_in(rank, step) for rank in ranks),
+                tuple(rank.exposed_ns.get(step, 0) for rank in ranks),
                 tuple(rank.compute[step].length if step in rank.compute else 0 for rank in ranks),
             )
             for step in sorted(steps, key=lambda step: (step is None, step or 0))
@@ -369,12 +370,6 @@ def job_talk(job: Job) -> JobTalk:
     )
 
 
-def _exposed_in(rank: _RankTalk, step: int | None) -> int:
-    """Return the exposed communication of a step. Compute of other steps hides it, too."""
-    talking = rank.communication.get(step)
-    return 0 if talking is None else talking.length - talking.overlap(rank.use.activity.compute)
-
-
 def _exchanges(job: Job, ranks: Sequence[_RankTalk]) -> tuple[Exchange, ...]:
     """Return the matched collectives, in order of the first rank's start."""
     collectives, matches = match_runs([use.run for use in job.ranks])
@@ -383,7 +378,10 @@ def _exchanges(job: Job, ranks: Sequence[_RankTalk]) -> tuple[Exchange, ...]:
         _exchange(
             match,
             [job.ranks[rank] for rank in match],
-            [ranks[rank].source_of(indexes[rank][id(one)]) for rank, one in match.items()],
+            [
+                ranks[rank].sources.get(indexes[rank][id(one)], _UNKNOWN)
+                for rank, one in match.items()
+            ],
         )
         for match in matches
     )
@@ -434,7 +432,7 @@ def _by_layer(ranks: Sequence[_RankTalk], exchanges: Sequence[Exchange]) -> tupl
     groups: dict[Key, list[list[int | None]]] = defaultdict(lambda: [[] for _ in ranks])
     for of_rank, rank in enumerate(ranks):
         for index, one in enumerate(rank.collectives):
-            _, layer, layer_by = rank.source_of(index)
+            _, layer, layer_by = rank.sources.get(index, _UNKNOWN)
             groups[one.name, one.group_size, layer, layer_by][of_rank].append(one.exposed_ns)
     by_key: dict[Key, list[Exchange]] = defaultdict(list)
     for exchange in exchanges:

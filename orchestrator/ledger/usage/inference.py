@@ -132,12 +132,14 @@ def latencies(runs: Iterable[Run]) -> tuple[Latency, ...]:
     appearance) and batch size."""
     items = [item for item in map(latency, runs) if item is not None]
     models = list(dict.fromkeys(item.model for item in items))
-    items.sort(key=lambda item: (models.index(item.model), item.batch, _weight(item.profiler)))
+    items.sort(
+        key=lambda item: (
+            models.index(item.model),
+            item.batch,
+            LIGHTEST_FIRST.get(item.profiler, 9),
+        )
+    )
     return tuple(items)
-
-
-def _weight(profiler: str) -> int:
-    return LIGHTEST_FIRST.get(profiler, 9)
 
 
 def least_watched(items: Iterable[Latency]) -> tuple[Latency, ...]:
@@ -265,7 +267,9 @@ def model_of(run: Run) -> str:
 
 
 def _point(model: str, batch: int | None, runs: Sequence[Run]) -> InferencePoint:
-    uses = [RunUsage(run) for run in sorted(runs, key=lambda run: _weight(run.profiler))]
+    uses = [
+        RunUsage(run) for run in sorted(runs, key=lambda run: LIGHTEST_FIRST.get(run.profiler, 9))
+    ]
     way, gpu = _busy(uses)
     peak, peak_of = _peak_memory(uses)
     return InferencePoint(

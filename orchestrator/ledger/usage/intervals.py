@@ -6,7 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from itertools import accumulate
 
-from perfctl.records.report import Collective, Copy, Kernel, Range
+from perfctl.records.report import Collective, Copy, Kernel, OpCall, Range
+
+Timed = Kernel | Copy | Range | Collective | OpCall
 
 
 class Intervals:
@@ -25,7 +27,7 @@ class Intervals:
         self._sums = [0, *accumulate(end - start for start, end in joined)]
 
     @classmethod
-    def of(cls, items: Iterable[Kernel | Copy | Range | Collective]) -> Intervals:
+    def of(cls, items: Iterable[Timed]) -> Intervals:
         """Return when any of ``items`` ran, without those that lack a start or a duration."""
         return cls(
             (item.start_ns, end_of(item))
@@ -73,7 +75,12 @@ class Intervals:
         return gaps
 
 
-def end_of(item: Kernel | Copy | Range | Collective) -> int:
+def start_of(item: Timed) -> int:
+    """Return when an item started, in ns on the report's clock."""
+    return item.start_ns or 0
+
+
+def end_of(item: Timed) -> int:
     """Return when an item ended, in ns on the report's clock."""
     return (item.start_ns or 0) + round(item.duration_ns or 0)
 

@@ -375,18 +375,27 @@ class _PhaseReader:
         self.cache, self.cache_why = _find_cache(self.ops)
         self.tokens = sum_known(step.tokens for step in self.steps)
         self.keys = sum_known(step.keys for step in self.steps)
+        self.names = {layer: part.name for layer, part in parts.items() if layer}
         self.split = MixedSteps(run)
 
     def read(self) -> PhaseParts:
         """Return the phase, part by part."""
         rows: dict[str, list[Kernel]] = {}
         for kernel in sorted(self.kernels, key=lambda kernel: kernel.start_ns or 0):
-            rows.setdefault(self._part_of(kernel.layer), []).append(kernel)
+            rows.setdefault(self.names.get(kernel.layer or "", OUTSIDE), []).append(kernel)
         ops: defaultdict[str, list[OpShape]] = defaultdict(list)
         for op in self.ops:
-            ops[self._part_of(op.layer)].append(op)
+            ops[self.names.get(op.layer, OUTSIDE)].append(op)
         total = sum_known(kernel.duration_ns for kernel in self.kernels)
-        attention = _find_attention([name for name in rows if name not in ops])
+        # attention itself runs in parts of that name without products; of nested ones the innermost
+        named = [
+            name
+            for name in rows
+            if name not in ops and "attention" in name.rpartition(".")[2].lower()
+        ]
+        attention = {
+            name for name in named if not any(other.startswith(f"{name}.") for other in named)
+        }
         cache_bytes, cache_why = self._cache_bytes()
         return PhaseParts(
             run=self.run,
@@ -402,9 +411,6 @@ class _PhaseReader:
             peaks=self.peaks,
             launches=sum(kernel.step in self.numbers for kernel in self.run.report.kernels),
         )
-
-    def _part_of(self, layer: str | None) -> str:
-        return self.parts[layer].name if layer else OUTSIDE
 
     def _use(
         self,
@@ -620,13 +626,6 @@ def _depth(op: OpShape) -> int:
 
 def _precisions(ops: Iterable[OpShape]) -> set[str | None]:
     return {PRECISIONS.get(op.dtypes[0]) for op in ops if op.dtypes}
-
-
-def _find_attention(parts: Iterable[str]) -> set[str]:
-    """Return those of the parts without products in which attention itself runs: named so; of
-    nested ones the innermost."""
-    named = [name for name in parts if "attention" in name.rpartition(".")[2].lower()]
-    return {name for name in named if not any(other.startswith(f"{name}.") for other in named)}
 
 
 def weighty(phases: Iterable[PhaseParts], least: float) -> Iterator[tuple[PhaseParts, PartUse]]:

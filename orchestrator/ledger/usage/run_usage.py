@@ -18,7 +18,7 @@ from functools import cached_property
 from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.ledger.timing import is_step_range
 from perfctl.orchestrator.ledger.usage.energy import Energy, energy
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, start_of
 from perfctl.orchestrator.ledger.usage.readings import (
     MemoryUse,
     Readings,
@@ -28,7 +28,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
     readings,
     ways,
 )
-from perfctl.records.report import Copy, Kernel, Range
+from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
 COMPUTE, COMMUNICATION, COPIES, IDLE = "compute", "communication", "copies", "idle"
@@ -200,7 +200,15 @@ class RunUsage:
     @cached_property
     def idle(self) -> tuple[Idle, ...]:
         """Waits of each device that ran kernels."""
-        return tuple(_idle(self.run, device, self.window) for device in self.window.by_device)
+        return tuple(
+            _idle(self.run, device, self.window, self._copying(device))
+            for device in self.window.by_device
+        )
+
+    def _copying(self, device: int) -> Intervals:
+        """Return when a copy of the device ran, or one whose device is not known."""
+        copies = self.run.report.copies
+        return Intervals.of(copy for copy in copies if copy.device_index in (None, device))
 
     @cached_property
     def breakdown(self) -> Breakdown | None:
@@ -211,13 +219,12 @@ class RunUsage:
         sums = dict.fromkeys(PARTS, 0)
         for device, kernels in window.by_device.items():
             computing = [kernel for kernel in kernels if family(kernel.name) != COLLECTIVE]
-            copies = _copies_of(self.run, device)
             compute, running, working = (
                 intervals.length_within(window.start, window.end)
                 for intervals in (
                     Intervals.of(computing),
                     window.running[device],
-                    Intervals.of([*kernels, *copies]),
+                    Intervals([*window.running[device].pairs, *self._copying(device).pairs]),
                 )
             )
             sums[COMPUTE] += compute
@@ -258,14 +265,10 @@ class RunUsage:
         return memory_use(self.run)
 
 
-def _copies_of(run: Run, device: int) -> list[Copy]:
-    return [copy for copy in run.report.copies if copy.device_index in (None, device)]
-
-
-def _idle(run: Run, device: int, window: KernelWindow) -> Idle:
+def _idle(run: Run, device: int, window: KernelWindow, copying: Intervals) -> Idle:
     host = [item for item in run.report.ranges if item.duration_ns is not None]
     explanations = {
-        COPY: Intervals.of(_copies_of(run, device)),
+        COPY: copying,
         DATA: Intervals.of(item for item in host if item.phase == "data"),
         SYNCHRONISE: Intervals.of(
             item for item in host if re.search("synchroni[sz]e", item.name.lower())
@@ -276,13 +279,13 @@ def _idle(run: Run, device: int, window: KernelWindow) -> Idle:
     by_cause = dict.fromkeys(CAUSES, 0)
     for start, end, cause in waits:
         by_cause[cause] += end - start
-    kernels = sorted(window.by_device[device], key=_start_of)
+    kernels = sorted(window.by_device[device], key=start_of)
     by_end = sorted(kernels, key=end_of)
     largest = []
     for start, end, cause in sorted(waits, key=lambda wait: wait[0] - wait[1])[:LARGEST_WAITS]:
         last = bisect_left(by_end, start + 1, key=end_of) - 1
         after = by_end[last] if last >= 0 else None
-        following = bisect_left(kernels, end, key=_start_of)
+        following = bisect_left(kernels, end, key=start_of)
         before = kernels[following] if following < len(kernels) else None
         middle = (start + end) // 2
         over = [item for item in host if item.start_ns <= middle < end_of(item)]
@@ -297,10 +300,6 @@ def _idle(run: Run, device: int, window: KernelWindow) -> Idle:
         count=len(gaps),
         largest=tuple(largest),
     )
-
-
-def _start_of(kernel: Kernel) -> int:
-    return kernel.start_ns or 0
 
 
 def _cause_of_wait(explanations: Mapping[str, Intervals], start: int, end: int) -> str:

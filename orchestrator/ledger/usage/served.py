@@ -38,6 +38,7 @@ class MixedSteps:
     """The mixed steps of a run, and which part of each of their kernels is the prompts'."""
 
     def __init__(self, run: Run) -> None:
+        """Read the run's mixed steps, and the rows that its layers' operators compute."""
         self._steps = {
             step.number: step for step in run.report.served_steps if step.phase == "mixed"
         }
@@ -52,16 +53,14 @@ class MixedSteps:
         step = None if kernel.step is None else self._steps.get(kernel.step)
         if step is None:
             return None
+        rows = None if kernel.layer is None else self._rows.get(kernel.layer)
         if recognise(kernel.name).family == "attention":
             by, prompts, total = PAIRS, step.prompt_pairs, step.pairs
-        elif step.sequences != step.tokens and self._rows_of(kernel) == {step.sequences}:
+        elif step.sequences != step.tokens and rows == {step.sequences}:
             by, prompts, total = SEQUENCES, step.prompts, step.sequences
         else:
             by, prompts, total = TOKENS, step.prompt_tokens, step.tokens
         return None if prompts is None or not total else (prompts / total, by)
-
-    def _rows_of(self, kernel: Kernel) -> set[int] | None:
-        return None if kernel.layer is None else self._rows.get(kernel.layer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from perfctl.orchestrator.ledger.causes.timeline.records import (
     milliseconds,
     timeline,
 )
-from perfctl.orchestrator.ledger.usage.intervals import end_of
+from perfctl.orchestrator.ledger.usage.intervals import end_of, start_of
 from perfctl.orchestrator.ledger.usage.ranks import Activity
 from perfctl.records.report import WAITS, Copy, OpCall
 from perfctl.records.run import Run
@@ -243,11 +243,6 @@ class Sync(NamedTuple):
     done: int
     """When the GPU had done what the host waited for."""
 
-    @property
-    def waited(self) -> int:
-        """The call's time on the host."""
-        return self.call.duration_ns or 0
-
 
 def host_sync(timeline: Timeline) -> RunVerdict | None:
     """Calls inside the steps within which a copy to the host began and ended, or that wait for the
@@ -278,7 +273,7 @@ def host_sync(timeline: Timeline) -> RunVerdict | None:
         where = "The trace has no Python stacks (with_stack=True) that say where."
     text = (
         f"Host sync: in {timeline.whole}, the host waits for the GPU in {often}: "
-        f"{milliseconds(sum(sync.waited for sync in syncs))} in all. The GPU then has nothing to "
+        f"{milliseconds(sum(sync.call.duration_ns or 0 for sync in syncs))} in all. The GPU then has nothing to "
         f"do until the next launch: {milliseconds(idle)} in all, {percent(share)} of "
         f"{milliseconds(timeline.length)}. {where}"
     )
@@ -290,7 +285,7 @@ def _lost(timeline: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:
     """Return index of a call, the last one before a kernel -> ns from the end of what it waited for
     to that kernel."""
     kernels = timeline.kernels
-    starts, ends = sorted(kernel.start_ns or 0 for kernel in kernels), sorted(map(end_of, kernels))
+    starts, ends = sorted(map(start_of, kernels)), sorted(map(end_of, kernels))
     last: dict[int, int] = {}
     for index, sync in enumerate(syncs):
         following = bisect_right(starts, sync.done)
@@ -326,13 +321,16 @@ def _find_syncs(timeline: Timeline) -> Iterator[Sync]:
     copy_at = {end_of(copy): copy for copy in timeline.copies}
     reading = {id(call) for _, call in reads}
     by_thread: dict[int | None, list[OpCall]] = defaultdict(list)
-    for operator in sorted(operators, key=_start_of):
+    for operator in sorted(operators, key=start_of):
         by_thread[operator.thread].append(operator)
     for call in calls:
-        last = bisect_right(ends, _end_of(call)) - 1
-        if call.name not in WAITS or last < 0 or ends[last] <= _start_of(call):
+        last = bisect_right(ends, end_of(call)) - 1
+        if call.name not in WAITS or last < 0 or ends[last] <= start_of(call):
             continue  # the GPU had done all before: nothing to wait for
-        outer = _find_enclosing(by_thread[call.thread], call)
+        of_thread = by_thread[call.thread]
+        index = bisect_right(of_thread, start_of(call), key=start_of) - 1
+        is_inside = index >= 0 and end_of(call) <= end_of(of_thread[index])
+        outer = of_thread[index] if is_inside else None
         if outer is None or id(outer) not in reading:
             yield _wait(call, outer, copy_at.get(ends[last]), ends[last])
 
@@ -341,14 +339,14 @@ def _find_reads(timeline: Timeline, operators: Iterable[OpCall]) -> list[tuple[C
     """Return copies to the host, each with the innermost operator around it."""
     copies = sorted(
         (copy for copy in timeline.copies if copy.kind == "DtoH"),
-        key=lambda copy: copy.start_ns or 0,
+        key=start_of,
     )
-    starts = [copy.start_ns or 0 for copy in copies]
+    starts = [start_of(copy) for copy in copies]
     around: dict[int, OpCall] = {}
     for call in operators:
-        index = bisect_left(starts, _start_of(call))
-        if index < len(copies) and end_of(copies[index]) <= _end_of(call):
-            around[index] = max(call, around.get(index, call), key=_start_of)
+        index = bisect_left(starts, start_of(call))
+        if index < len(copies) and end_of(copies[index]) <= end_of(call):
+            around[index] = max(call, around.get(index, call), key=start_of)
     return [(copies[index], call) for index, call in around.items()]
 
 
@@ -369,21 +367,6 @@ def _wait(call: OpCall, outer: OpCall | None, copy: Copy | None, done: int) -> S
         source = "the host" if memory is None else f"{memory} memory"
         what, todo = f"{what} after a copy from {source}", from_host_todo
     return Sync(call, what, todo, done)
-
-
-def _find_enclosing(operators: Sequence[OpCall], call: OpCall) -> OpCall | None:
-    """Return the operator of the same thread (by start) that a call is inside of."""
-    index = bisect_right(operators, _start_of(call), key=_start_of) - 1
-    is_inside = index >= 0 and _end_of(call) <= _end_of(operators[index])
-    return operators[index] if is_inside else None
-
-
-def _start_of(call: OpCall) -> int:
-    return call.start_ns or 0
-
-
-def _end_of(call: OpCall) -> int:
-    return (call.start_ns or 0) + (call.duration_ns or 0)
 
 
 TIMELINE_VERDICTS: tuple[Callable[[Timeline], RunVerdict | None], ...] = (

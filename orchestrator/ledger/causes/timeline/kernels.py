@@ -92,11 +92,6 @@ CHAIN_TODO = (
 )
 
 
-@lru_cache(maxsize=8192)
-def _is_cast(kernel: str) -> bool:
-    return _CASTS.search(kernel) is not None
-
-
 def cast_storm(timeline: Timeline) -> RunVerdict | None:
     """Casts between float types: by the types and shapes of aten::copy_ where they were recorded,
     else by kernel names.
@@ -110,7 +105,12 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
         if call.name == "aten::copy_" and call.device_ns and call.step in steps
         if (cast := read_cast(call)) is not None
     ]
-    kernels = [kernel for kernel in timeline.kernels if _is_cast(kernel.name)]
+    names = tuple(
+        name
+        for name in dict.fromkeys(kernel.name for kernel in timeline.kernels)
+        if _CASTS.search(name)
+    )
+    kernels = [kernel for kernel in timeline.kernels if kernel.name in names]
     by_name = sum(kernel.duration_ns or 0 for kernel in kernels)
     by_call = sum(cast.took for cast in casts)
     took, count = (by_call, len(casts)) if by_call > by_name else (by_name, len(kernels))
@@ -129,7 +129,6 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
             f" and moves {amount(sum(cast.moved for cast in casts))}B, most of it "
             f"{max(pairs, key=lambda pair: pairs[pair])}"
         )
-    names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
     return RunVerdict(
         "dtype casts", f"{text}.", share, "the kernel time", f"{CAST_TODO}.", kernels=names
     )

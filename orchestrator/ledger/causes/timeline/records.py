@@ -41,10 +41,6 @@ class Piece:
     end: int
     """From the start of its first kernel to the end of its last."""
 
-    @property
-    def length(self) -> int:
-        return self.end - self.start
-
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
@@ -64,7 +60,7 @@ class Timeline:
     @property
     def length(self) -> int:
         """Of all steps together, in ns; never 0."""
-        return max(sum(piece.length for piece in self.pieces), 1)
+        return max(sum(piece.end - piece.start for piece in self.pieces), 1)
 
     @property
     def kernel_ns(self) -> float:
