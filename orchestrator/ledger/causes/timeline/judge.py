@@ -271,11 +271,11 @@ def host_sync(timeline: Timeline) -> RunVerdict | None:
         where = "nsys reports have no stacks that say where."
     else:
         where = "The trace has no Python stacks (with_stack=True) that say where."
+    waited = sum(sync.call.duration_ns or 0 for sync in syncs)
     text = (
         f"Host sync: in {timeline.whole}, the host waits for the GPU in {often}: "
-        f"{milliseconds(sum(sync.call.duration_ns or 0 for sync in syncs))} in all. The GPU then has nothing to "
-        f"do until the next launch: {milliseconds(idle)} in all, {percent(share)} of "
-        f"{milliseconds(timeline.length)}. {where}"
+        f"{milliseconds(waited)} in all. The GPU then has nothing to do until the next launch: "
+        f"{milliseconds(idle)} in all, {percent(share)} of {milliseconds(timeline.length)}. {where}"
     )
     todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(most))
     return RunVerdict("host sync", text, share, "the time of the steps", f"{'. '.join(todos)}.")
