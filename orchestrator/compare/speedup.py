@@ -23,8 +23,9 @@ from perfctl.orchestrator.estimate.flops.engine import BACKWARD, totals
 from perfctl.orchestrator.ledger.prepared import PreparedRun, device_label
 from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.orchestrator.ledger.timing import GRADIENTS
-from perfctl.orchestrator.ledger.usage.busy import joined
+from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.statistics import WIDEST, TooWide, ratio, ratio_too_wide
+from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
 MUST_AGREE = ("workload", "variant", "mode", "precision", "batch", "data", "seed", "world_size")
@@ -341,21 +342,19 @@ def launch_bound(run: Run) -> float | None:
 
 def overlap(run: Run) -> float | None:
     """Share of the copies' time in which a kernel of the device ran; None without copies."""
-    running: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    running: dict[int, list[Kernel]] = defaultdict(list)
     for one in run.report.kernels:
         if one.start_ns is None or one.duration_ns is None:
             return None
-        running[one.device_index or 0].append((one.start_ns, one.start_ns + one.duration_ns))
-    kernels = {device: joined(spans) for device, spans in running.items()}
+        running[one.device_index or 0].append(one)
+    kernels = {device: Intervals.of(spans) for device, spans in running.items()}
     whole = both = 0.0
     for copy in run.report.copies:
         if copy.kind != "memset" and copy.start_ns is not None and copy.duration_ns:
             start, end = copy.start_ns, copy.start_ns + copy.duration_ns
             whole += copy.duration_ns
-            both += sum(
-                max(min(end, b) - max(start, a), 0)
-                for a, b in kernels.get(copy.device_index or 0, ())
-            )
+            if (device := copy.device_index or 0) in kernels:
+                both += kernels[device].length_within(start, end)
     return both / whole if whole else None
 
 

@@ -5,10 +5,10 @@ What took the time that belongs to no layer has each cause with its share.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections import Counter as Tally
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import starmap
 
 from perfctl.orchestrator.counts.counters.sums import instructions
 from perfctl.orchestrator.counts.counters.work import NO_COUNTERS, NOT_COUNTED
@@ -16,18 +16,19 @@ from perfctl.orchestrator.counts.derived.run import NO_RULE
 from perfctl.orchestrator.counts.figure import Figure, missing, total_of
 from perfctl.orchestrator.counts.kernels.names import family, recognise
 from perfctl.orchestrator.counts.kernels.repeats import extrapolated
-from perfctl.orchestrator.counts.kernels.shared import SHARED
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
     PreparedRun,
     PreparedStudy,
+    as_estimate,
 )
 from perfctl.orchestrator.ledger.timing import (
     GRADIENTS,
     OPTIMIZER,
     Key,
     Spread,
+    self_times,
     times_kernels,
     upwards,
 )
@@ -66,10 +67,14 @@ COMPILED_CODE = "compiled code, whose layers share one range"
 BETWEEN = "the script's own code between modules, such as the loss or clipping"
 
 OUTSIDE = "outside of layers"
+UNRECOGNISED = "kernels that are not recognised"
 NEITHER = "the report has no counters, and none of its kernels has a rule that derives them"
 
 NO_SHAPES = "no formula: its shapes were not seen"
 
+GUESSED = "the layer of some launches was guessed"
+OF_ANOTHER = "counted in a layer of the same kernels, grids and shapes"
+"""Why the count of a launch that ncu did not replay is that of one which it repeats."""
 NO_STEPS = "the report does not say how many steps it covers"
 
 
@@ -84,66 +89,20 @@ class KernelUse:
     per_step: float
 
 
-def guessed(figure: Figure) -> Figure:
-    """The count of a launch whose layer was guessed: exact for the launch, an estimate for
-    the layer."""
-    if figure.value is None:
-        return figure
-    reason = "; ".join(filter(None, ("the layer of some launches was guessed", figure.reason)))
-    return replace(figure, state="estimated", reason=reason)
-
-
-def of_another(figure: Figure) -> Figure:
-    """The count of a launch that ncu did not replay: that of one which it repeats."""
-    if figure.value is None:
-        return figure
-    reason = "; ".join(
-        filter(None, ("counted in a layer of the same kernels, grids and shapes", figure.reason))
-    )
-    return replace(figure, state="estimated", reason=reason)
-
-
-def found_by(run: PreparedRun | None, source: str) -> dict[Key, float]:
-    """(layer, direction) -> share of its launches whose ``layer_source`` is ``source``; only where
-    there are any."""
-    by_key = run.kernels_by_key.items() if run else ()
-    counts = (
-        (key, sum([one.layer_source == source for one in found]), len(found))
-        for key, found in by_key
-    )
-    return {key: count / launches for key, count, launches in counts if count}
-
-
-def kernel_uses(run: PreparedRun | None) -> dict[Key, tuple[KernelUse, ...]]:
-    """Kernel names of each (layer, direction), most launched first."""
-    if run is None:
-        return {}
-    found: dict[Key, tuple[KernelUse, ...]] = {}
-    for key, kernels in run.kernels_by_key.items():
-        tally = Tally([kernel.name for kernel in kernels])
-        found[key] = tuple(
-            [_use(name, count / (run.steps or 1)) for name, count in tally.most_common()]
-        )
-    return found
-
-
 @lru_cache(maxsize=8192)
 def _use(name: str, per_step: float) -> KernelUse:
-    """Runs of a sweep mostly use the same kernels."""
+    """Return the use of a kernel; runs of a sweep mostly use the same kernels."""
     return KernelUse(name, recognise(name).family, algorithm(name), per_step)
 
 
 @lru_cache(maxsize=8192)
 def algorithm(name: str) -> str | None:
-    """Method and tile of a kernel in words; None when its name states neither."""
-    said = recognise(name)
-    tile = (
-        f"{'x'.join(str(side) for side in said.tile if side is not None)} tile"
-        if said.tile
-        else None
-    )
-    cores = f"{said.math or ''} tensor cores".strip() if said.tensor_core else None
-    return ", ".join(filter(None, (said.method, tile, cores))) or None
+    """Return method and tile of a kernel in words; None when its name states neither."""
+    kernel = recognise(name)
+    sides = [str(side) for side in kernel.tile or () if side is not None]
+    tile = f"{'x'.join(sides)} tile" if kernel.tile else None
+    cores = f"{kernel.math or ''} tensor cores".strip() if kernel.tensor_core else None
+    return ", ".join(filter(None, (kernel.method, tile, cores))) or None
 
 
 def at_batch(batch: int | None) -> str:
@@ -256,14 +215,14 @@ class Ledger:
 
 
 def ledger(study: PreparedStudy) -> Ledger:
-    """Rows for every batch size of a study."""
-    found = [_at_batch(batch) for batch in study.batches]
-    rows = [row for of_batch, _ in found for row in of_batch]
-    directions = {direction: place for place, direction in enumerate(DIRECTIONS)}
+    """Return the rows for every batch size of a study."""
+    by_batch = [_at_batch(batch) for batch in study.batches]
+    rows = [row for of_batch, _ in by_batch for row in of_batch]
     # first position anywhere; layers without one come after the rest, the optimizer last
     order: dict[str, int] = {}
     for row in rows:
         order[row.place] = min(row.position, order.get(row.place, row.position))
+    directions = {direction: index for index, direction in enumerate(DIRECTIONS)}
     rows.sort(
         key=lambda row: (
             order[row.place],
@@ -272,68 +231,85 @@ def ledger(study: PreparedStudy) -> Ledger:
             row.batch or 0,
         )
     )
-    return Ledger(tuple(rows), tuple(rest for _, rest in found if rest is not None))
+    return Ledger(tuple(rows), tuple(rest for _, rest in by_batch if rest is not None))
 
 
-def _at_batch(prepared: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | None]:
-    batch, times, timing = prepared.batch, prepared.times, prepared.timing
+def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | None]:
+    """Return the rows of one batch size, and what is left over."""
+    times = batch.times
     # pen and paper; a layer may hold several operations
     calls: dict[Key, tuple[LayerCall, ...]] = {}
-    for call in next((item.run.layer_calls for item in prepared.runs if item.run.layer_calls), ()):
+    for call in next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ()):
         calls[call.layer, call.direction] = (*calls.get((call.layer, call.direction), ()), call)
-    counted, otherwise = _counted(prepared)
+    counted, uncounted = _counted(batch)
     derived: Mapping[Key | None, Figure] = {}
-    if prepared.derived and prepared.derived.steps:
-        derived = counted if prepared.counting is prepared.derived else _by_key(prepared.derived)
+    if batch.derived and batch.derived.steps:
+        derived = counted if batch.counting is batch.derived else _by_key(batch.derived)
     measured = set(times.rows if times else ()) | {key for key in counted if key is not None}
-    source = timing if timing and timing.run.report.kernels else prepared.counting
-    uses, unsure = kernel_uses(source), found_by(source, "guessed")
-    fused = found_by(source, SHARED)
-    rows = []
-    unseen = (
-        "no range or kernel of it was seen"
-        if times
-        else "no run at this batch size timed its layers"
-    )
-    trusted = bool(times and times.trusted)
-    for key in sorted(_keys(calls, measured)):
-        parts, figure = _parts(calls, *key, whole=key in measured), counted.get(key, otherwise)
-        paper, time = _paper_figure(parts), times.rows.get(key) if times else None
-        whole = None if paper.lower_bound else paper.value
-        positions = [call.position for call in parts if call.position is not None]
-        rows.append(
-            LedgerRow(
-                batch=batch,
-                layer=key[0],
-                kind=parts[0].kind if parts and key != OPTIMIZER else None,
-                direction=key[1],
-                position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
-                paper=paper,
-                calls=parts,
-                counted=figure,
-                derived=found
-                if (found := derived.get(key)) is not None and found.value is not None
-                else None,
-                ratio=figure.value / whole if figure.value is not None and whole else None,
-                time=time,
-                time_reason=None if time else unseen,
-                basis=times.basis if times and time else None,
-                trusted=trusted,
-                share=time.mean / times.total.mean if time and times and times.total.mean else None,
-                whole=times.whole if times and time else None,
-                achieved=whole / time.median * 1e9
-                if time and trusted and time.median and whole
-                else None,
-                kernels=uses.get(key, ()),
-                guessed=unsure.get(key, 0.0),
-                shared=fused.get(key, 0.0),
-            )
+    rows = [
+        _row(
+            batch,
+            key,
+            _parts(calls, *key, whole=key in measured),
+            counted.get(key, uncounted),
+            derived.get(key),
         )
+        for key in sorted(_keys(calls, measured))
+    ]
     if times is None or not times.total.mean:
         return rows, None
-    share = times.unattributed.mean / times.total.mean
     return rows, Unattributed(
-        batch, times.unattributed, share, times.whole, times.basis, counted.get(None, otherwise)
+        batch=batch.batch,
+        time=times.unattributed,
+        share=times.unattributed.mean / times.total.mean,
+        whole=times.whole,
+        basis=times.basis,
+        counted=counted.get(None, uncounted),
+    )
+
+
+def _row(
+    batch: PreparedBatch,
+    key: Key,
+    calls: tuple[LayerCall, ...],
+    counted: Figure,
+    derived: Figure | None,
+) -> LedgerRow:
+    times, timing = batch.times, batch.timing
+    source = timing if timing and timing.run.report.kernels else batch.counting
+    kernels = source.row_kernels.get(key) if source else None
+    paper, time = _paper_figure(calls), times.rows.get(key) if times else None
+    flops = None if paper.lower_bound else paper.value
+    trusted = bool(times and times.trusted)
+    positions = [call.position for call in calls if call.position is not None]
+    time_reason = None
+    if time is None:
+        time_reason = (
+            "no range or kernel of it was seen"
+            if times
+            else "no run at this batch size timed its layers"
+        )
+    return LedgerRow(
+        batch=batch.batch,
+        layer=key[0],
+        kind=calls[0].kind if calls and key != OPTIMIZER else None,
+        direction=key[1],
+        position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
+        paper=paper,
+        calls=calls,
+        counted=counted,
+        derived=derived if derived is not None and derived.value is not None else None,
+        ratio=counted.value / flops if counted.value is not None and flops else None,
+        time=time,
+        time_reason=time_reason,
+        basis=times.basis if times and time else None,
+        trusted=trusted,
+        share=time.mean / times.total.mean if time and times and times.total.mean else None,
+        whole=times.whole if times and time else None,
+        achieved=flops / time.median * 1e9 if time and trusted and time.median and flops else None,
+        kernels=tuple(starmap(_use, kernels.names.items())) if kernels else (),
+        guessed=kernels.guessed if kernels else 0.0,
+        shared=kernels.shared if kernels else 0.0,
     )
 
 
@@ -423,26 +399,30 @@ def _without_steps(run: PreparedRun) -> str:
 
 
 def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
-    """FLOPs per step of each (layer, direction) whose kernels the run saw."""
-    derived = isinstance(run, DerivedRun)
+    """Return the FLOPs per step of each (layer, direction) whose kernels the run saw."""
+    is_derived = isinstance(run, DerivedRun)
     lacking = (
         missing("not_available", NO_RULE)
-        if derived
+        if is_derived
         else missing("not_collected", "no counters for this launch")
     )
-    replayed = not derived and "ncu:extrapolated" in run.run.report.environment
-    repeats = extrapolated(run.run.report.counters) if replayed else frozenset()
+    is_replayed = not is_derived and "ncu:extrapolated" in run.run.report.environment
+    repeats = extrapolated(run.run.report.counters) if is_replayed else frozenset()
     groups: dict[Key | None, list[Figure]] = defaultdict(list)
     for kernel, key in run.launches:
-        found = run.flops.get(kernel.launch)
-        total = found.total if found else lacking
-        total = of_another(total) if kernel.launch in repeats else total
-        total = run.part_of(kernel, total)
-        groups[key].append(guessed(total) if key and kernel.layer_source == "guessed" else total)
-    figures = {key: total_of(found, divide_by=run.steps or 1) for key, found in groups.items()}
-    if derived:  # at least 0 says nothing
-        empty = {key for key, figure in figures.items() if figure.lower_bound and not figure.value}
-        figures |= {key: replace(lacking, of_launches=figures[key].of_launches) for key in empty}
+        flops = run.flops.get(kernel.launch)
+        figure = flops.total if flops else lacking
+        if kernel.launch in repeats:
+            figure = as_estimate(figure, OF_ANOTHER)
+        figure = run.part_of(kernel, figure)
+        if key and kernel.layer_source == "guessed":
+            figure = as_estimate(figure, GUESSED)
+        groups[key].append(figure)
+    figures = {key: total_of(group, divide_by=run.steps or 1) for key, group in groups.items()}
+    if is_derived:  # at least 0 says nothing
+        for key, figure in figures.items():
+            if figure.lower_bound and not figure.value:
+                figures[key] = replace(lacking, of_launches=figure.of_launches)
     return figures
 
 
@@ -457,62 +437,61 @@ class Cause:
 
 
 def causes(run: PreparedRun) -> tuple[Cause, ...]:
-    """Causes of the unattributed time of a run, the largest first; their shares add up to 1. Empty
-    when there is none."""
+    """Return the causes of the unattributed time of a run, the largest first; their shares add up
+    to 1. Empty when there is none."""
     return _of_kernels(run) if times_kernels(run.run) else _of_ranges(run.run)
 
 
 def beyond_time(run: Run) -> tuple[str, ...]:
-    """What the run's time does not hold at all: kernels of CUDA graphs, launches outside of all
-    measured steps."""
-    found = [
+    """Return what the run's time does not hold at all: kernels of CUDA graphs, launches outside of
+    all measured steps."""
+    reasons = [
         gap.reason for gap in run.report.gaps if gap.quantity == "kernel" and "graph" in gap.reason
     ]
     kernels = list(run.report.kernels)
     outside = sum(kernel.step is None for kernel in kernels)
     if 0 < outside < len(kernels):
-        found.append(
+        reasons.append(
             f"{outside} of {len(kernels)} launches lie outside every measured step and count "
             "nowhere"
         )
-    return tuple(found)
+    return tuple(reasons)
 
 
 def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
-    ranges = {item.number: item for item in run.run.report.ranges}
+    report = run.run.report
+    ranges = {item.number: item for item in report.ranges}
     # ncu and DLProf give launches their layers without listing ranges
-    known = {item.direction for item in ranges.values()} | {
-        kernel.direction for kernel in run.run.report.kernels
-    }
-    known -= {None, "optimizer"}
+    directions = {item.direction for item in ranges.values()}
+    directions |= {kernel.direction for kernel in report.kernels}
+    directions -= {None, "optimizer"}
+    is_trained = any(item.phase in ("backward", "optimizer") for item in ranges.values())
+    by_operator = bool(report.ops) and not any(item.layer for item in ranges.values())
     times: defaultdict[str, float] = defaultdict(float)
     launches: Counter[str] = Counter()
-    by_operator = bool(run.run.report.ops) and not any(item.layer for item in ranges.values())
     for kernel, key in run.launches:
         if key is None and kernel.duration_ns is not None:
-            cause = _kind(kernel) if by_operator else _cause(kernel, ranges, known)
+            if by_operator:  # rows are the operators that multiply
+                kind = family(kernel.name)
+                cause = f"{_KINDS.get(kind, kind)} kernels" if kind else UNRECOGNISED
+            elif not directions:
+                cause = NO_RANGES
+            else:
+                lacks_backward = is_trained and not directions - {"forward", "recompute"}
+                cause = _cause(kernel, ranges, lacks_backward=lacks_backward)
             times[cause] += kernel.duration_ns
             launches[cause] += 1
     return _ranked(times, launches)
 
 
-def _kind(kernel: Kernel) -> str:
-    """Of a report whose rows are the operators that multiply: what the kernels of all others do."""
-    found = family(kernel.name)
-    return f"{_KINDS.get(found, found)} kernels" if found else "kernels that are not recognised"
-
-
-def _cause(kernel: Kernel, ranges: Mapping[int, Range], known: Set[str | None]) -> str:
-    if not known:
-        return NO_RANGES
+def _cause(kernel: Kernel, ranges: Mapping[int, Range], *, lacks_backward: bool) -> str:
+    """Return why a kernel has no layer. ``lacks_backward``: the run trains, and no kernel is of a
+    backward pass."""
     around = list(upwards(kernel.range_number, ranges))
     if kernel.name.startswith("triton_") or any(item.name.startswith(COMPILED) for item in around):
         return COMPILED_CODE
     phase = next((item.phase for item in around if item.phase), None)
-    trained = phase == "backward" or any(
-        item.phase in ("backward", "optimizer") for item in ranges.values()
-    )
-    if trained and phase in (None, "backward") and not known - {"forward", "recompute"}:
+    if lacks_backward and phase in (None, "backward"):
         return NO_BACKWARD
     if phase is not None:
         return _PHASES.get(phase, f"the phase {phase}")
@@ -523,34 +502,28 @@ def _of_ranges(run: Run) -> tuple[Cause, ...]:
     ranges = {item.number: item for item in run.report.ranges}
     if not any(item.layer for item in ranges.values()):
         return ()
-    opened = ("perfctl:step:", "perfctl:phase:")
-    left = {
-        n: float(item.duration_ns or 0)
-        for n, item in ranges.items()
-        if item.name.startswith(opened)
-    }
     attributed = {
-        n for n, item in ranges.items() if item.layer or item.name == "perfctl:phase:optimizer"
+        number
+        for number, item in ranges.items()
+        if item.layer or item.name == "perfctl:phase:optimizer"
     }
-    for number, item in ranges.items():
-        if item.duration_ns is None or (number not in left and number not in attributed):
-            continue
-        above = (outer.number for outer in upwards(item.parent, ranges))
-        holder = next((outer for outer in above if outer in attributed or outer in left), None)
-        if holder is not None and holder not in attributed:
-            left[holder] -= item.duration_ns
+    opened = {
+        number
+        for number, item in ranges.items()
+        if item.name.startswith(("perfctl:step:", "perfctl:phase:"))
+    }
     times: defaultdict[str, float] = defaultdict(float)
-    for number, nanoseconds in left.items():
+    for number, own_ns in self_times(ranges, opened | attributed).items():
         item = ranges[number]
         if number not in attributed and item.step is not None:
             phase = item.phase if item.name.startswith("perfctl:phase:") else None
-            times[_PHASES.get(phase, f"the phase {phase}") if phase else BETWEEN] += max(
-                nanoseconds, 0
-            )
+            cause = _PHASES.get(phase, f"the phase {phase}") if phase else BETWEEN
+            times[cause] += max(own_ns, 0)
     return _ranked(times, None)
 
 
 def _ranked(times: Mapping[str, float], launches: Mapping[str, int] | None) -> tuple[Cause, ...]:
+    """Return the causes with a share, the largest first."""
     total = sum(times.values())
     ranked = sorted(times.items(), key=lambda item: -item[1])
     return tuple(

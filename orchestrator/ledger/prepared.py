@@ -7,8 +7,8 @@ Ledger, verdicts, roofline, findings, tables and charts read these, not the raw 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePath
@@ -90,6 +90,8 @@ class Study:
 
 
 def _has_layers(run: Run) -> bool:
+    """Return whether a run is a trace of torch.profiler, read in full, with kernels that have
+    layers."""
     kernels = run.report.kernels
     return (
         run.report.tool == "torch"
@@ -144,34 +146,32 @@ def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
     )
 
 
-def parts(found: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
-    """Studies of one sweep or ingest with the same workload and mode, which differ in device,
-    precision or options.
+def parts(studies: Iterable[Study]) -> tuple[tuple[Study, ...], ...]:
+    """Return studies of one sweep or ingest with the same workload and mode, which differ in
+    device, precision or options.
 
     Each study is in one group, in order of first appearance; a report made elsewhere, and the ranks
-    of one job, alone.
+    of one job, form groups of their own.
     """
     groups: list[list[Study]] = []
-    for study in found:
-        home = next((group for group in groups if _together(group, study)), None)
-        if home is None:
-            groups.append([study])
+    for study in studies:
+        for group in groups:
+            if any(_share_sweep(member, study) for member in group):
+                group.append(study)
+                break
         else:
-            home.append(study)
+            groups.append([study])
     return tuple(map(tuple, groups))
 
 
-def _together(group: Iterable[Study], study: Study) -> bool:
-    sweeps = {run.sweep_id for run in study.runs}
-    alone = any(
-        one.foreign or any((run.report.world_size or 1) > 1 for run in one.runs)
-        for one in (*group, study)
-    )
-    return not alone and any(
-        (one.workload, one.mode) == (study.workload, study.mode)
-        and sweeps & {run.sweep_id for run in one.runs}
-        for one in group
-    )
+def _share_sweep(first: Study, second: Study) -> bool:
+    """Return whether two studies are of one sweep, and neither is foreign or of several ranks."""
+    runs = (*first.runs, *second.runs)
+    if first.foreign or second.foreign or any((run.report.world_size or 1) > 1 for run in runs):
+        return False
+    is_same = (first.workload, first.mode) == (second.workload, second.mode)
+    sweeps = {run.sweep_id for run in first.runs}
+    return is_same and any(run.sweep_id in sweeps for run in second.runs)
 
 
 def _key(run: Run) -> tuple[str | None, str | None, str | None, str | None, str | None]:
@@ -179,11 +179,31 @@ def _key(run: Run) -> tuple[str | None, str | None, str | None, str | None, str 
 
 
 def _fits(key: tuple[object, ...], run: Run) -> bool:
+    """Return whether a run of which not everything is known may be of the study with that key."""
     if len(key) != 5 or key[0] != run.workload:
         return False
-    return all(
-        mine is None or mine == theirs for mine, theirs in zip(_key(run)[1:], key[1:], strict=True)
-    )
+    pairs = zip(_key(run)[1:], key[1:], strict=True)
+    return all(own is None or own == other for own, other in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class RowKernels:
+    """All launches of one layer in one direction."""
+
+    names: Mapping[str, float]
+    """Kernel name -> launches per step, most launched first."""
+    guessed: float
+    """0..1: of the launches, those whose layer was guessed."""
+    shared: float
+    """0..1: of the launches, those that are its part of a fused kernel."""
+
+
+def as_estimate(figure: Figure, reason: str) -> Figure:
+    """Return the figure as an estimate, for ``reason`` and its own."""
+    if figure.value is None:
+        return figure
+    reasons = "; ".join(filter(None, (reason, figure.reason)))
+    return replace(figure, state="estimated", reason=reasons)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -223,17 +243,33 @@ class PreparedRun:
         return [pair for pair in pairs if not self.numbered or pair[0].step is not None]
 
     @cached_property
-    def kernels_by_key(self) -> Mapping[Key, Sequence[Kernel]]:
-        """All launches of each (layer, direction), warm-up too."""
-        found: dict[Key, list[Kernel]] = defaultdict(list)
+    def row_kernels(self) -> Mapping[Key, RowKernels]:
+        """Kernels of each (layer, direction), of warm-up too."""
+        groups: dict[Key, list[Kernel]] = defaultdict(list)
         for kernel, key in zip(self.run.report.kernels, self.keys, strict=True):
             if key is not None:
-                found[key].append(kernel)
-        return found
+                groups[key].append(kernel)
+        return {key: self._row_kernels(kernels) for key, kernels in groups.items()}
+
+    def _row_kernels(self, kernels: Sequence[Kernel]) -> RowKernels:
+        """Return names and sources of a row's launches."""
+        launches = Counter([kernel.name for kernel in kernels])
+        sources = Counter([kernel.layer_source for kernel in kernels])
+        return RowKernels(
+            names={name: count / (self.steps or 1) for name, count in launches.most_common()},
+            guessed=sources["guessed"] / len(kernels),
+            shared=sources[SHARED] / len(kernels),
+        )
 
     @cached_property
     def layer_times(self) -> LayerTimes | None:
-        return timing.layer_times(self.run, self.keys, self.steps)
+        """Time per step by layer and direction; None when the run has no such times.
+
+        Ranges are times on a CPU only: on a GPU, they end before the kernels that they launch.
+        """
+        if timing.times_kernels(self.run):
+            return timing.times_of_kernels(self.run, self.keys, self.steps)
+        return None if self.run.device_kind == "gpu" else timing.times_of_ranges(self.run)
 
     @cached_property
     def step_time(self) -> tuple[Spread, str] | None:
@@ -262,13 +298,12 @@ class PreparedRun:
     def work_by_key(self) -> dict[Key | None, CountedWork]:
         """Counted work of a step by (layer, direction); None: of no layer."""
         parts = (
-            [(name, self.part_of(kernel, figure)) for name, figure in mine]
+            (key, [(name, self.part_of(kernel, figure)) for name, figure in parts])
             if kernel.layer_source == SHARED
-            else mine
-            for (kernel, _), mine in zip(self.launches, self._parts, strict=True)
+            else (key, parts)
+            for (kernel, key), parts in zip(self.launches, self._parts, strict=True)
         )
-        keys = (key for _, key in self.launches)
-        return counted_work(zip(keys, parts, strict=True), steps=self.steps or 1)
+        return counted_work(parts, steps=self.steps or 1)
 
     @cached_property
     def shares(self) -> dict[tuple[int, str | None], float]:
@@ -281,8 +316,7 @@ class PreparedRun:
         if kernel.layer_source != SHARED or figure.value is None:
             return figure
         share = self.shares.get((kernel.launch, kernel.layer), 1.0)
-        reason = "; ".join(filter(None, (SHARED_OUT, figure.reason)))
-        return replace(figure, value=share * figure.value, state="estimated", reason=reason)
+        return as_estimate(replace(figure, value=share * figure.value), SHARED_OUT)
 
     @cached_property
     def work_by_name(self) -> dict[str, CountedWork]:
@@ -296,26 +330,27 @@ class PreparedRun:
 
     @cached_property
     def _parts(self) -> list[Parts]:
-        """Of each launch of ``launches``; the same object for launches that have name, FLOPs and
-        values in common."""
-        flops, values, capability = self.flops, self.values, counters.compute_capability(self.run)
-        known: dict[tuple[str, int, int], Parts] = {}
-        found = []
+        """Parts of each launch of ``launches``; the same object for launches that have name, FLOPs
+        and values in common."""
+        capability = counters.compute_capability(self.run)
+        cache: dict[tuple[str, int, int], Parts] = {}
+        parts = []
         for kernel, _ in self.launches:
-            counted, read = flops.get(kernel.launch), values.get(kernel.launch, _NO_VALUES)
-            same = kernel.name if counted else "", id(counted), id(read)
-            if (parts := known.get(same)) is None:
-                parts = known[same] = launch_parts(
-                    kernel, counted, read, capability=capability, precision=self.precision
+            flops = self.flops.get(kernel.launch)
+            values = self.values.get(kernel.launch, _NO_VALUES)
+            same = kernel.name if flops else "", id(flops), id(values)
+            if same not in cache:
+                cache[same] = launch_parts(
+                    kernel, flops, values, capability=capability, precision=self.precision
                 )
-            found.append(parts)
-        return found
+            parts.append(cache[same])
+        return parts
 
     def _work(self, key: Callable[[Kernel], K]) -> dict[K, CountedWork]:
-        """Work by what a launch is, whole launches each once."""
+        """Work by ``key`` of a launch, which counts once."""
         pairs = zip(self.launches, self._parts, strict=True)
-        once = {kernel.launch: (key(kernel), mine) for (kernel, _), mine in pairs}
-        return counted_work(once.values(), steps=self.steps or 1)
+        by_launch = {kernel.launch: (key(kernel), parts) for (kernel, _), parts in pairs}
+        return counted_work(by_launch.values(), steps=self.steps or 1)
 
     @cached_property
     def usage(self) -> RunUsage:
@@ -337,19 +372,19 @@ class DerivedRun(PreparedRun):
 
     @cached_property
     def values(self) -> dict[int, dict[str, float | None]]:
-        return _of_each(self.derived, as_values)
+        return _convert(self.derived, as_values)
 
     @cached_property
     def flops(self) -> dict[int, counters.KernelFlops]:
-        return _of_each(self.derived, as_flops)
+        return _convert(self.derived, as_flops)
 
 
-def _of_each(derived: Mapping[int, Derived], made: Callable[[Derived], V]) -> dict[int, V]:
-    """Launch -> what ``made`` makes of its counts: one object for all launches that have the
-    same counts."""
-    known = {id(found): found for found in derived.values()}
-    values = {same: made(found) for same, found in known.items()}
-    return {launch: values[id(found)] for launch, found in derived.items()}
+def _convert(derived: Mapping[int, Derived], convert: Callable[[Derived], V]) -> dict[int, V]:
+    """Return launch -> its converted counts: one object for all launches that have the same
+    counts."""
+    distinct = {id(counts): counts for counts in derived.values()}
+    converted = {identity: convert(counts) for identity, counts in distinct.items()}
+    return {launch: converted[id(counts)] for launch, counts in derived.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -381,28 +416,31 @@ class PreparedBatch:
         """The counted run, else the timed one, with derived counts; None where none of its products
         has a rule."""
         source = self.counted or self.timing
-        ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
-        if source is None or not source.run.report.kernels or not ops or is_amd(source.run):
+        if source is None or not source.run.report.kernels or not self.ops or is_amd(source.run):
             return None  # the rules are of NVIDIA's kernels
-        made = DerivedRun(source.run, source.precision, source.recorded, tuple(ops))
-        return made if any(one.ffma or one.tensor for one in made.derived.values()) else None
+        run = DerivedRun(source.run, source.precision, source.recorded, self.ops)
+        has_products = any(counts.ffma or counts.tensor for counts in run.derived.values())
+        return run if has_products else None
+
+    @cached_property
+    def ops(self) -> tuple[OpShape, ...]:
+        """Operators with shapes, of the first run that recorded them."""
+        return next((tuple(item.run.report.ops) for item in self.runs if item.run.report.ops), ())
 
     @cached_property
     def completed(self) -> dict[int, Derived]:
         """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose
         rule gives the others."""
-        ops = next((item.run.report.ops for item in self.runs if item.run.report.ops), ())
-        if self.counted is None or self.batch is None or not ops or is_amd(self.counted.run):
+        if self.counted is None or self.batch is None or not self.ops or is_amd(self.counted.run):
             return {}
-        batch = self.batch
-        works = layer_work(op for op in ops if op.direction == "forward").products
+        works = layer_work(op for op in self.ops if op.direction == "forward").products
         names = {kernel.launch: kernel.name for kernel in self.counted.run.report.kernels}
-        found = {
-            launch: complete(Launch(names[launch]), instructions(values), works, batch)
+        completed = {
+            launch: complete(Launch(names[launch]), instructions(values), works, self.batch)
             for launch, values in self.counted.values.items()
             if launch in names
         }
-        return {launch: derived for launch, derived in found.items() if derived is not None}
+        return {launch: counts for launch, counts in completed.items() if counts is not None}
 
     @property
     def counting(self) -> PreparedRun | None:
@@ -492,42 +530,40 @@ def parted(item: PreparedRun) -> PreparedRun:
 
 
 def with_whole_backward(runs: Sequence[PreparedRun]) -> list[PreparedRun]:
-    """Runs of one batch size in which a layer's gradients count as "backward" where any run saw
-    that layer's "backward".
+    """Return runs of one batch size in which a layer's gradients count as "backward" where any run
+    saw that layer's "backward".
 
     One run may separate the gradients of a layer and another not; only sums over the same work
     are compared.
     """
-    whole: set[str] = set()
-    for item in runs:
-        report = item.run.report
-        whole |= {
-            kernel.layer
-            for kernel in report.kernels
-            if kernel.direction == "backward" and kernel.layer
-        }
-        whole |= {
-            found.layer for found in report.ranges if found.direction == "backward" and found.layer
-        }
-    return [_folded(item, whole) for item in runs] if whole else list(runs)
+    layers = {
+        item.layer
+        for prepared in runs
+        for items in (prepared.run.report.kernels, prepared.run.report.ranges)
+        for item in items
+        if item.direction == "backward" and item.layer
+    }
+    return [_fold(item, layers) for item in runs] if layers else list(runs)
 
 
-def _folded(item: PreparedRun, layers: set[str]) -> PreparedRun:
-    def gradient(found: Kernel | Range) -> bool:
-        return found.direction in GRADIENTS and found.layer in layers
+def _fold(item: PreparedRun, layers: Set[str]) -> PreparedRun:
+    def is_gradient(part: Kernel | Range) -> bool:
+        return part.direction in GRADIENTS and part.layer in layers
 
     report = item.run.report
-    if not any(map(gradient, report.kernels)) and not any(map(gradient, report.ranges)):
+    if not any(map(is_gradient, report.kernels)) and not any(map(is_gradient, report.ranges)):
         return item
-    kernels = [
-        kernel._replace(direction="backward") if gradient(kernel) else kernel
-        for kernel in report.kernels
-    ]
-    ranges = [
-        found._replace(direction="backward") if gradient(found) else found
-        for found in report.ranges
-    ]
-    report = replace(report, kernels=kernels, ranges=ranges)
+    report = replace(
+        report,
+        kernels=[
+            kernel._replace(direction="backward") if is_gradient(kernel) else kernel
+            for kernel in report.kernels
+        ],
+        ranges=[
+            part._replace(direction="backward") if is_gradient(part) else part
+            for part in report.ranges
+        ],
+    )
     return PreparedRun(replace(item.run, report=report), item.precision, item.recorded or item)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from statistics import fmean
+from typing import NamedTuple
 
 from perfctl.orchestrator.counts.counters.work import (
     LEVELS,
@@ -78,6 +79,10 @@ class Traffic:
     """"L1" and "L2" -> bytes, for levels that were counted."""
     kernels: tuple[str, ...] = ()
     """Names of its kernels, those with most launches first; empty for whole steps."""
+
+    @property
+    def seconds(self) -> float | None:
+        return self.time_ns / 1e9 if self.time_ns else None
 
     def moved(self, level: str) -> Figure | None:
         """Bytes of a level; None where nothing counted them."""
@@ -152,89 +157,103 @@ class RooflinePoint:
     """One for each memory level whose bytes were counted, from the SMs outwards."""
 
 
+class _Rates(NamedTuple):
+    """Work and its bytes on one memory level, over its time."""
+
+    intensity: float | None
+    bytes_per_second: float | None
+    attainable: float | None
+    """The smaller of the peak and FLOPs per byte x bandwidth; None if either is not known."""
+
+
+def _rates(
+    traffic: Traffic, moved: float | None, peak: float | None, bandwidth: float | None
+) -> _Rates:
+    counted, seconds = traffic.counted.value, traffic.seconds
+    intensity = counted / moved if counted and moved else None
+    return _Rates(
+        intensity,
+        moved / seconds if moved is not None and seconds else None,
+        min(peak, intensity * bandwidth) if peak and intensity and bandwidth else None,
+    )
+
+
 def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     """Set ``traffic`` under ``peaks``."""
     path = roof(traffic)
     peak = peaks.flops.get(path) if path else None
-    counted, dram = traffic.counted.value, traffic.dram.value
+    ridge = peaks.ridge(path) if path else None
+    counted, seconds = traffic.counted.value, traffic.seconds
     flops = counted if counted is not None else traffic.paper
-    seconds = traffic.time_ns / 1e9 if traffic.time_ns else None
     achieved = flops / seconds if flops and seconds else None
-    stream = dram / seconds if dram is not None and seconds else None
-    intensity = counted / dram if counted and dram else None
-    attainable = (
-        min(peak, intensity * peaks.bandwidth) if peak and intensity and peaks.bandwidth else peak
-    )
     mfu = traffic.paper / seconds / peak if traffic.paper and seconds and peak else None
     hfu = counted / seconds / peak if counted and seconds and peak else None
-    refused, over = _refused(traffic, peaks, path, achieved, stream)
+    dram = _rates(traffic, traffic.dram.value, peak, peaks.bandwidth)
+    refused, over = _refused(traffic, peaks, path, achieved, dram.bytes_per_second)
     mfu_refused = None
     if over != "peak" and mfu and mfu > 1:
         cause = _why(traffic, peaks, mfu * (peak or 0), paper=True)
         mfu_refused = f"paper FLOPs would take {mfu * 100:.0f} % of the {path} peak: {cause}"
+    attainable = dram.attainable or peak
     reached = achieved / attainable if achieved and attainable and not refused else None
-    ridge = peaks.ridge(path) if path else None
     return RooflinePoint(
-        traffic,
-        flops,
-        traffic.counted.state if counted is not None else "paper",
-        path,
-        peak,
-        intensity,
-        ridge,
-        achieved,
-        stream,
-        attainable,
-        reached,
-        None if refused else _bound(traffic, intensity, ridge, reached, stream, peaks.bandwidth),
-        None if over == "peak" or mfu_refused else mfu,
-        None if over == "peak" else hfu,
-        refused,
-        mfu_refused,
-        over,
-        tuple(
-            _levels(
-                traffic,
-                peaks,
-                path,
-                peak,
-                achieved if counted is not None else None,
-                refused if over == "peak" else None,
-            )
-        ),
+        traffic=traffic,
+        flops=flops,
+        source=traffic.counted.state if counted is not None else "paper",
+        path=path,
+        peak=peak,
+        intensity=dram.intensity,
+        ridge=ridge,
+        achieved=achieved,
+        bytes_per_second=dram.bytes_per_second,
+        attainable=attainable,
+        reached=reached,
+        bound=None if refused else _bound(traffic, dram, ridge, reached, peaks.bandwidth),
+        mfu=None if over == "peak" or mfu_refused else mfu,
+        hfu=None if over == "peak" else hfu,
+        refused=refused,
+        mfu_refused=mfu_refused,
+        over=over,
+        levels=tuple(_levels(traffic, peaks, peak, refused if over == "peak" else None)),
     )
 
 
 def _levels(
-    traffic: Traffic,
-    peaks: Peaks,
-    path: str | None,
-    peak: float | None,
-    achieved: float | None,
-    over_peak: str | None,
+    traffic: Traffic, peaks: Peaks, peak: float | None, over_peak: str | None
 ) -> Iterator[LevelPoint]:
-    """``achieved``: counted FLOP/s. ``over_peak``: why the rate itself is refused."""
-    seconds, counted = traffic.time_ns / 1e9 if traffic.time_ns else None, traffic.counted.value
+    """Yield the work under the roof of each memory level. ``over_peak``: why the rate itself is
+    refused."""
+    counted, seconds = traffic.counted.value, traffic.seconds
+    achieved = counted / seconds if counted and seconds else None
     for level in LEVELS:
         if (moved := traffic.moved(level)) is None:
             continue
-        roof_of = peaks.cache(level, moved.rule) if level != "DRAM" else None
-        bandwidth = roof_of.bandwidth if roof_of else peaks.bandwidth if level == "DRAM" else None
-        intensity = counted / moved.value if counted and moved.value else None
-        stream = moved.value / seconds if moved.value is not None and seconds else None
-        attainable = min(peak, intensity * bandwidth) if peak and intensity and bandwidth else None
-        refused = over_peak
+        bandwidth = peaks.bandwidth
+        if level != "DRAM":
+            cache = peaks.cache(level, moved.rule)
+            bandwidth = cache.bandwidth if cache else None
+        rates = _rates(traffic, moved.value, peak, bandwidth)
+        refused, stream = over_peak, rates.bytes_per_second
         if refused is None and stream and bandwidth and stream > bandwidth:
-            share = (
-                f"{stream / bandwidth * 100:.0f} % of the {level} bandwidth of the {peaks.device}"
+            refused = (
+                f"{stream / bandwidth * 100:.0f} % of the {level} bandwidth of the {peaks.device}: "
+                f"{_mismatch(traffic) or _MORE_BYTES[level]}"
             )
-            refused = f"{share}: {_mismatch(traffic) or _MORE_BYTES[level]}"
-        bound = None
-        if intensity and peak and bandwidth and not refused:
-            bound = "compute" if intensity >= peak / bandwidth else level
-        reached = achieved / attainable if achieved and attainable and not refused else None
+        bound = reached = None
+        if rates.intensity and peak and bandwidth and not refused:
+            bound = "compute" if rates.intensity >= peak / bandwidth else level
+        if achieved and rates.attainable and not refused:
+            reached = achieved / rates.attainable
         yield LevelPoint(
-            level, moved, intensity, stream, bandwidth, attainable, reached, bound, refused
+            level=level,
+            moved=moved,
+            intensity=rates.intensity,
+            bytes_per_second=stream,
+            bandwidth=bandwidth,
+            attainable=rates.attainable,
+            reached=reached,
+            bound=bound,
+            refused=refused,
         )
 
 
@@ -253,26 +272,26 @@ def roof(traffic: Traffic) -> str | None:
 
 def _bound(
     traffic: Traffic,
-    intensity: float | None,
+    dram: _Rates,
     ridge: float | None,
     reached: float | None,
-    stream: float | None,
     bandwidth: float | None,
 ) -> str | None:
-    """Launch-bound where launches are too short (or a step mostly waits) and no roof is near; else
+    """Return launch where launches are too short (or a step mostly waits) and no roof is near, or
     the lower roof."""
+    stream = dram.bytes_per_second
     moved = stream / bandwidth if stream and bandwidth else 0
     if traffic.level == "run":
         waits = traffic.busy is not None and traffic.busy < 0.5
     else:
-        short = (
+        is_short = bool(
             traffic.launches and traffic.time_ns and traffic.time_ns / traffic.launches < LAUNCH_NS
         )
-        waits = bool(short) and max(reached or 0, moved) < FAR
+        waits = is_short and max(reached or 0, moved) < FAR
     if waits:
         return "launch"
-    if intensity is not None and ridge is not None:
-        return "compute" if intensity >= ridge else "memory"
+    if dram.intensity is not None and ridge is not None:
+        return "compute" if dram.intensity >= ridge else "memory"
     return "memory" if traffic.counted.value == 0 and moved else None
 
 
@@ -336,62 +355,38 @@ def _mismatch(traffic: Traffic) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Works:
-    """The points of one batch size. Those of the whole step and of kernels are made when somebody
-    asks for them: the rows of the ledger need neither."""
-
-    step: Callable[[], Iterable[Traffic]]
-    rows: tuple[RooflinePoint, ...]
-    kernels: Callable[[], Iterable[Traffic]]
-
-
 @dataclass(frozen=True)
 class Roofline:
     """Every point of a study, and the roofs over them."""
 
     peaks: Peaks
-    works: tuple[Works, ...]
+    above_kernels: tuple[RooflinePoint, ...]
+    """Points of each batch size: the complete step, then the layers' rows."""
+    make_kernels: Sequence[Callable[[], Iterable[Traffic]]]
+    """One for each batch size. Kernels are many, and the rows of the ledger do not need them."""
 
     @cached_property
-    def points(self) -> tuple[RooflinePoint, ...]:
-        """Of each batch size: the whole step, the layers' rows, the kernels."""
-        return tuple(
-            point
-            for works in self.works
-            for some in (
-                map(self._placed, works.step()),
-                works.rows,
-                map(self._placed, works.kernels()),
-            )
-            for point in some
-        )
+    def kernels(self) -> tuple[RooflinePoint, ...]:
+        """Points of kernels, made at their first use."""
+        return tuple(place(work, self.peaks) for make in self.make_kernels for work in make())
 
-    def _placed(self, traffic: Traffic) -> RooflinePoint:
-        return place(traffic, self.peaks)
+    @property
+    def points(self) -> tuple[RooflinePoint, ...]:
+        return (*self.above_kernels, *self.kernels)
 
     @cached_property
     def by_row(self) -> Mapping[tuple[int | None, str | None, str | None], RooflinePoint]:
         """(batch, layer, direction) -> the point of that ledger row."""
-        rows = (point for works in self.works for point in works.rows)
         return {
             (point.traffic.batch, point.traffic.layer, point.traffic.direction): point
-            for point in rows
+            for point in self.at("layer")
         }
 
-    @cached_property
-    def above_kernels(self) -> tuple[RooflinePoint, ...]:
-        """The points of steps and rows; those of kernels, which are many, are not made for them."""
-        return tuple(
-            point
-            for works in self.works
-            for some in (map(self._placed, works.step()), works.rows)
-            for point in some
-        )
-
     def at(self, level: str) -> tuple[RooflinePoint, ...]:
-        points = self.points if level == "kernel" else self.above_kernels
-        return tuple(point for point in points if point.traffic.level == level)
+        """Return the points of a level: run, layer or kernel."""
+        if level == "kernel":
+            return self.kernels
+        return tuple(point for point in self.above_kernels if point.traffic.level == level)
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -411,20 +406,21 @@ class Roofline:
         missing = [level for level in LEVELS if level not in self.levels]
         known = {one.level for point in self.points for one in point.levels if one.bandwidth}
         unknown = [level for level in self.levels if level not in known]
-        said = []
+        reasons = []
         if missing:
-            said.append(
+            reasons.append(
                 f"{' and '.join(missing)} bytes were not collected; --set roofline of ncu and of "
                 "perfctl ncu collects them"
             )
         if unknown:
-            said.append(
+            reasons.append(
                 f"the bandwidth of {' and '.join(unknown)} of the {self.peaks.device} is not known"
             )
-        text = "; ".join(said)
+        text = "; ".join(reasons)
         return f"{text[:1].upper()}{text[1:]}." if text else None
 
     def of(self, batch: int | None, layer: str, direction: str) -> RooflinePoint | None:
+        """Return the point of a ledger row."""
         return self.by_row.get((batch, layer, direction))
 
 
@@ -444,68 +440,65 @@ def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = (
     )
     peaks = with_caches(peaks_of(device, measured), device, per_cycle)
     if not study.study.on_paper:
-        works = [Works(tuple, (), partial(_kernels, item, item, None, None)) for item in study.runs]
-    else:
-        rows: dict[int | None, list[LedgerRow]] = defaultdict(list)
-        for row in ledger.rows:
-            rows[row.batch].append(row)
-        works = [
-            _at_batch(batch, rows[batch.batch], study.study.precision, peaks)
-            for batch in study.batches
+        return Roofline(peaks, (), [partial(_kernels, run, run, None, None) for run in study.runs])
+    rows: dict[int | None, list[LedgerRow]] = defaultdict(list)
+    for row in ledger.rows:
+        rows[row.batch].append(row)
+    precision = study.study.precision
+    works = []
+    for batch in study.batches:
+        of_batch = rows[batch.batch]
+        by_key = batch.counting.work_by_key if batch.counting else {}
+        nothing = ON_A_CPU if batch.on_cpu else NO_WORK
+        works.append(_step(batch, of_batch, nothing, precision))
+        works += [
+            _row(row, by_key.get((row.layer, row.direction), nothing), precision)
+            for row in of_batch
+            if row.whole_paper or row.counted.value or row.time
         ]
-    return Roofline(peaks, tuple(works))
+    return Roofline(
+        peaks,
+        tuple(place(work, peaks) for work in works),
+        [
+            partial(_kernels, batch.counting, batch.timing, batch.batch, precision)
+            for batch in study.batches
+        ],
+    )
 
 
-def _at_batch(
-    prepared: PreparedBatch, rows: Sequence[LedgerRow], precision: str | None, peaks: Peaks
-) -> Works:
-    counting, batch = prepared.counting, prepared.batch
-    by_key = counting.work_by_key if counting else {}
-    nothing = ON_A_CPU if prepared.on_cpu else NO_WORK
-    found = []
-    for row in (row for row in rows if row.whole_paper or row.counted.value or row.time):
-        mine = by_key.get((row.layer, row.direction), nothing)
-        launches = sum(use.per_step for use in row.kernels) or None
-        found.append(
-            Traffic(
-                "layer",
-                row.name,
-                batch,
-                row.layer,
-                row.direction,
-                mine.paths,
-                row.counted,
-                row.whole_paper,
-                mine.dram,
-                row.time.median if row.time else None,
-                row.basis,
-                row.trusted,
-                launches,
-                mine.launches or None,
-                precision,
-                _partly([row]),
-                caches=mine.caches,
-                kernels=tuple(use.name for use in row.kernels),
-            )
-        )
-    return Works(
-        lambda: (_step(prepared, rows, nothing, precision),),
-        tuple(place(traffic, peaks) for traffic in found),
-        partial(_kernels, counting, prepared.timing, batch, precision),
+def _row(row: LedgerRow, work: CountedWork, precision: str | None) -> Traffic:
+    return Traffic(
+        level="layer",
+        name=row.name,
+        batch=row.batch,
+        layer=row.layer,
+        direction=row.direction,
+        paths=work.paths,
+        counted=row.counted,
+        paper=row.whole_paper,
+        dram=work.dram,
+        time_ns=row.time.median if row.time else None,
+        basis=row.basis,
+        trusted=row.trusted,
+        launches=sum(use.per_step for use in row.kernels) or None,
+        counted_launches=work.launches or None,
+        precision=precision,
+        paper_why=_partly([row]),
+        caches=work.caches,
+        kernels=tuple(use.name for use in row.kernels),
     )
 
 
 def wall_time(run: PreparedRun) -> tuple[float, str] | None:
-    """Time of a step and its basis; without the wait for images where that is known, since the
-    device does not wait."""
-    timed, answered = run.step_time, latency(run.run)
-    if timed is None:
+    """Return the time of a step and its basis; without the wait for images where that is known,
+    since the device does not wait."""
+    if run.step_time is None:
         return None
-    without = answered.percentiles[50] if answered else None
+    step, basis = run.step_time
+    answers = latency(run.run)
+    median = answers.percentiles[50] if answers else None
     return (
-        (timed[0].median, timed[1])
-        if without is None
-        else (without, f"{timed[1]}, without waiting for images")
+        (step.median, basis) if median is None else (median, f"{basis}, without waiting for images")
     )
 
 
@@ -524,42 +517,41 @@ def _partly(rows: Sequence[LedgerRow]) -> str | None:
     return f"{f'at least {known:,} FLOP on paper: ' if known else ''}{', '.join(names)} not counted"
 
 
-def _whole(batch: PreparedBatch) -> str:
-    if batch.timing and covers_capture(batch.timing.run):
-        return "all kernels of the capture"
-    return "whole step" if batch.batch is None else f"whole step, batch {batch.batch}"
-
-
 def _step(
     batch: PreparedBatch, rows: Sequence[LedgerRow], nothing: CountedWork, precision: str | None
 ) -> Traffic:
-    """A whole step: time of the step where it was timed, else the kernels' time."""
-    known, partly = [row.paper.value for row in rows if row.paper.value is not None], _partly(rows)
-    paper = sum(known) if known and partly is None else None
-    whole = (batch.counting.whole_work if batch.counting else None) or nothing
-    times = batch.times
-    wall = wall_time(batch.timing) if batch.timing else None
-    kernels = times is not None and times.basis in KERNEL_BASIS.values() and times.trusted
-    inside = times.total.median if times and kernels else None
-    time_ns, basis = wall if wall else (inside, times.basis if times and kernels else None)
-    busy = inside / wall[0] if inside and wall and wall[0] else None
+    """Return a complete step: time of the step where it was timed, or else the kernels' time."""
+    partly = _partly(rows)
+    known = [row.paper.value for row in rows if row.paper.value is not None]
+    work = (batch.counting.whole_work if batch.counting else None) or nothing
+    name = "whole step" if batch.batch is None else f"whole step, batch {batch.batch}"
+    if batch.timing and covers_capture(batch.timing.run):
+        name = "all kernels of the capture"
+    times, inside = batch.times, None
+    if times is not None and times.basis in KERNEL_BASIS.values() and times.trusted:
+        inside = times.total.median
+    time_ns, basis = inside, times.basis if times and inside is not None else None
+    busy = None
+    if batch.timing and (wall := wall_time(batch.timing)):
+        time_ns, basis = wall
+        busy = inside / time_ns if inside and time_ns else None
     return Traffic(
-        "run",
-        _whole(batch),
-        batch.batch,
-        None,
-        None,
-        whole.paths,
-        whole.total,
-        paper,
-        whole.dram,
-        time_ns,
-        basis,
-        True,
+        level="run",
+        name=name,
+        batch=batch.batch,
+        layer=None,
+        direction=None,
+        paths=work.paths,
+        counted=work.total,
+        paper=sum(known) if known and partly is None else None,
+        dram=work.dram,
+        time_ns=time_ns,
+        basis=basis,
+        trusted=True,
         precision=precision,
         paper_why=partly,
         busy=busy,
-        caches=whole.caches,
+        caches=work.caches,
     )
 
 
@@ -573,46 +565,47 @@ def _kernels(
     under ncu."""
     if counting is None or not counting.values:
         return []
-    own = _means(
-        counting.run, {kernel.launch: kernel.duration_ns for kernel in counting.run.report.kernels}
-    )
-    other: dict[str, float] = {}
+    own = {kernel.launch: kernel.duration_ns for kernel in counting.run.report.kernels}
+    means, timed_means = _mean_times(counting.run, own), dict[str, float]()
     if timing is not None and timing is not counting:
         clock = {kernel.launch: kernel.duration_ns for kernel in timing.run.report.kernels}
         pairs = match(counting.run, timing.run).pairs
-        other = _means(counting.run, {pair.counted: clock.get(pair.timed) for pair in pairs})
-    found = []
-    for name, mine in counting.work_by_name.items():
-        source = (timing.run if timing is not None and name in other else counting.run).profiler
-        each = other.get(name, own.get(name))
-        found.append(
+        timed_means = _mean_times(
+            counting.run, {pair.counted: clock.get(pair.timed) for pair in pairs}
+        )
+    traffic = []
+    for name, work in counting.work_by_name.items():
+        is_timed = timing is not None and name in timed_means
+        source = (timing if timing is not None and is_timed else counting).run.profiler
+        mean = timed_means.get(name, means.get(name))
+        traffic.append(
             Traffic(
-                "kernel",
-                name,
-                batch,
-                None,
-                None,
-                mine.paths,
-                mine.total,
-                None,
-                mine.dram,
-                each * mine.launches if each else None,
-                KERNEL_BASIS.get(source, source) if each else None,
-                source != "ncu",
-                mine.launches,
-                mine.launches,
-                precision,
-                caches=mine.caches,
+                level="kernel",
+                name=name,
+                batch=batch,
+                layer=None,
+                direction=None,
+                paths=work.paths,
+                counted=work.total,
+                paper=None,
+                dram=work.dram,
+                time_ns=mean * work.launches if mean else None,
+                basis=KERNEL_BASIS.get(source, source) if mean else None,
+                trusted=source != "ncu",
+                launches=work.launches,
+                counted_launches=work.launches,
+                precision=precision,
+                caches=work.caches,
                 kernels=(name,),
             )
         )
-    return found
+    return traffic
 
 
-def _means(run: Run, times: Mapping[int, float | None]) -> dict[str, float]:
-    """kernel name -> mean nanoseconds a launch; ``times`` are those of its launches."""
-    found: dict[str, list[float]] = defaultdict(list)
+def _mean_times(run: Run, times: Mapping[int, float | None]) -> dict[str, float]:
+    """Return kernel name -> mean nanoseconds per launch; ``times`` are those of its launches."""
+    by_name: dict[str, list[float]] = defaultdict(list)
     for kernel in run.report.kernels:
         if (took := times.get(kernel.launch)) is not None:
-            found[kernel.name].append(took)
-    return {name: fmean(values) for name, values in found.items()}
+            by_name[kernel.name].append(took)
+    return {name: fmean(durations) for name, durations in by_name.items()}

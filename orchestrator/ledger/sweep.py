@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -61,61 +62,71 @@ class BatchPoint:
 
 
 def points(study: PreparedStudy) -> tuple[BatchPoint, ...]:
-    """One point per batch size, ascending; a failed one too, without figures."""
+    """Return one point per batch size, ascending; a failed one too, without figures."""
     return tuple(
         _point(batch, study.recorded(batch), study.step_clock) for batch in study.study.batches
     )
 
 
-def _point(batch: int, runs: Sequence[PreparedRun], first: str | None) -> BatchPoint:
-    ranked = sorted(runs, key=lambda item: (preference(item.run.profiler, first), -item.run.id))
-    ranked.sort(key=lambda item: item.run.status != "ok")
-    run = next((item for item in ranked if item.step_time is not None), None)
-    step, basis = run.step_time if run and run.step_time else (None, None)
+def _point(batch: int, runs: Sequence[PreparedRun], clock: str | None) -> BatchPoint:
+    ranked = sorted(
+        runs,
+        key=lambda item: (
+            item.run.status != "ok",
+            preference(item.run.profiler, clock),
+            -item.run.id,
+        ),
+    )
     memory = next((figures for item in ranked if (figures := memory_figures(item.run))), {})
-    bad = [item.run for item in runs if item.run.status != "ok"]
     problems = tuple(
-        f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad
+        f"{item.run.profiler}: {item.run.status}, {item.run.reason or 'no reason given'}"
+        for item in runs
+        if item.run.status != "ok"
     )
-    if run is None or step is None:
-        return BatchPoint(batch, step, basis, memory, problems)
-    samples, batches = run.run.samples_per_step, run.run.batches_per_step
-    return BatchPoint(
-        batch, step, basis, memory, problems, samples, batches, _repeats(run.run, step)
-    )
+    for item in ranked:
+        if item.step_time is not None:
+            return BatchPoint(
+                batch,
+                *item.step_time,
+                memory,
+                problems,
+                samples=item.run.samples_per_step,
+                batches=item.run.batches_per_step,
+                repeats=_repeats(item.run, item.step_time[0]),
+            )
+    return BatchPoint(batch, None, None, memory, problems)
 
 
 def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
-    medians = [
-        statistics.median(durations)
+    """Return the median step of each repeat, the newest last; nothing without repeats."""
+    durations = (
+        [
+            step.duration_ns
+            for step in steps
+            if step.phase == "step" and step.duration_ns is not None
+        ]
         for steps in run.repeats
-        if (
-            durations := [
-                item.duration_ns
-                for item in steps
-                if item.phase == "step" and item.duration_ns is not None
-            ]
-        )
-    ]
+    )
+    medians = [statistics.median(of_repeat) for of_repeat in durations if of_repeat]
     return (*medians, newest.median) if medians else ()
 
 
 def memory_figures(run: Run) -> dict[str, int]:
-    """ "peak allocated" -> bytes, of what the run recorded; "device in use" is the
-    highest sample."""
-    figures = {(figure.moment, figure.quantity): figure.bytes for figure in run.report.memory}
-    found = {
-        f"{moment} {quantity.replace('_', ' ')}": figures[moment, quantity]
+    """Return "peak allocated" -> bytes, of what the run recorded; "device in use" is the highest
+    sample."""
+    recorded = {(figure.moment, figure.quantity): figure.bytes for figure in run.report.memory}
+    figures = {
+        f"{moment} {quantity.replace('_', ' ')}": recorded[moment, quantity]
         for moment, quantity in MEMORY_LINES
-        if (moment, quantity) in figures
-        and not (moment == "after" and ("peak", quantity) in figures)
+        if (moment, quantity) in recorded
+        and not (moment == "after" and ("peak", quantity) in recorded)
     }
     used = [
         sample.memory_used_bytes
         for sample in run.report.samples
         if sample.memory_used_bytes is not None
     ]
-    return found | {"device in use": max(used)} if used else found
+    return figures | {"device in use": max(used)} if used else figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +185,17 @@ class LayerKernels:
 
 
 def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
-    """Every layer and direction with kernels, in the ledger's order; nothing for a report without
-    batch sizes."""
-    by_batch = [_sets(batch, batch.batch) for batch in study.batches if batch.batch is not None]
+    """Return every layer and direction with kernels, in the ledger's order; nothing for a report
+    without batch sizes."""
+    by_batch = [
+        _kernel_sets(batch, batch.batch) for batch in study.batches if batch.batch is not None
+    ]
     names = {(row.layer, row.direction): row.name for row in ledger.rows}
-    found = (
-        LayerKernels(*key, name, tuple(sets[key] for sets in by_batch if key in sets))
+    return tuple(
+        LayerKernels(*key, name, sets)
         for key, name in names.items()
+        if (sets := tuple(of_batch[key] for of_batch in by_batch if key in of_batch))
     )
-    return tuple(item for item in found if item.sets)
 
 
 def describe(algorithm: Algorithm) -> str:
@@ -197,25 +210,25 @@ def describe(algorithm: Algorithm) -> str:
     return ", ".join(filter(None, (" ".join(filter(None, part)) for part in parts)))
 
 
-def _sets(batch: PreparedBatch, size: int) -> dict[Key, KernelSet]:
+def _kernel_sets(batch: PreparedBatch, size: int) -> dict[Key, KernelSet]:
     run = batch.counting or next((item for item in batch.runs if item.run.report.kernels), None)
     if run is None:
         return {}
-    names: dict[Key, dict[str, None]] = {}  # key -> names, in order of first launch
+    names: dict[Key, dict[str, None]] = defaultdict(dict)  # in order of first launch
     for kernel, key in run.launches:
         if key is not None:
-            names.setdefault(key, {}).setdefault(kernel.name)
+            names[key][kernel.name] = None
     work = batch.counting.work_by_key if batch.counting else {}
     samples = run.run.samples_per_step or size
-    found = {}
+    sets = {}
     for key, kernels in names.items():
         figures = (work[key].total, work[key].dram) if key in work else (NOT_COUNTED, NO_BYTES)
         per_sample = (
             figure if figure.value is None else replace(figure, value=figure.value / samples)
             for figure in figures
         )
-        found[key] = KernelSet(size, of_layer(kernels), tuple(kernels), *per_sample)
-    return found
+        sets[key] = KernelSet(size, of_layer(kernels), tuple(kernels), *per_sample)
+    return sets
 
 
 def _factor(before: Figure, after: Figure) -> float | None:

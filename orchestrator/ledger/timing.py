@@ -122,16 +122,6 @@ def times_kernels(run: Run) -> bool:
     )
 
 
-def layer_times(run: Run, keys: Sequence[Key | None], steps: int | None) -> LayerTimes | None:
-    """Time per step by layer and direction; None when the run has no such times.
-
-    ``keys`` are the run's ``kernel_keys``, ``steps`` its ``kernel_steps``.
-    """
-    if times_kernels(run):
-        return _from_kernels(run, keys, steps)
-    return None if run.device_kind == "gpu" else _from_ranges(run)
-
-
 def preference(profiler: str, first: str | None = None) -> int:
     """Rank of a profiler as a clock, smaller is better: ``first`` (timed the whole sweep), nsys,
     torch, others, ncu."""
@@ -166,7 +156,7 @@ def kernel_steps(run: Run) -> int | None:
     if numbers or run.profiler not in ("nsys", "ncu", "torch"):
         return len(numbers) or None
     steps = {step.number for step in run.report.steps if step.phase == "step"}
-    return len(steps or {item.step for item in run.report.ranges if _is_step(item)}) or None
+    return len(steps or {item.step for item in run.report.ranges if is_step_range(item)}) or None
 
 
 def step_time(run: Run) -> tuple[Spread, str] | None:
@@ -186,7 +176,7 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
     ranges = [
         item.duration_ns
         for item in run.report.ranges
-        if _is_step(item) and item.duration_ns is not None
+        if is_step_range(item) and item.duration_ns is not None
     ]
     return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 
@@ -198,7 +188,19 @@ def upwards(number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
         number = ranges[number].parent
 
 
-def _is_step(item: Range) -> bool:
+def self_times(ranges: Mapping[int, Range], numbers: Iterable[int]) -> dict[int, float]:
+    """Return the time of each of these ranges without those of them that lie inside of it."""
+    own = {number: float(ranges[number].duration_ns or 0) for number in numbers}
+    for number in own:
+        above = (outer.number for outer in upwards(ranges[number].parent, ranges))
+        holder = next((outer for outer in above if outer in own), None)
+        if holder is not None:
+            own[holder] -= ranges[number].duration_ns or 0
+    return own
+
+
+def is_step_range(item: Range) -> bool:
+    """Return True for the range of a measured step that perfctl opened."""
     return item.step is not None and item.name.startswith("perfctl:step:")
 
 
@@ -231,7 +233,7 @@ def kernel_keys(run: Run) -> list[Key | None]:
     return [whole.get(key, key) if key is not None else None for key in keys]
 
 
-def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> LayerTimes | None:
+def times_of_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> LayerTimes | None:
     if count is None:
         return None
     in_steps = numbered(run)
@@ -253,38 +255,31 @@ def _from_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> La
     )
 
 
-def _from_ranges(run: Run) -> LayerTimes | None:
-    ranges = {item.number: item for item in run.report.ranges}
-    timed = [item for item in ranges.values() if item.duration_ns is not None]
-    steps = {item.step: item for item in timed if item.step is not None and _is_step(item)}
+def times_of_ranges(run: Run) -> LayerTimes | None:
+    ranges = {item.number: item for item in run.report.ranges if item.duration_ns is not None}
+    steps = {
+        item.step: item for item in ranges.values() if item.step is not None and is_step_range(item)
+    }
     if not steps:
         return None
-    starts = sorted(
+    bounds = sorted(
         (item.start_ns, item.start_ns + (item.duration_ns or 0), number)
         for number, item in steps.items()
     )
     keys: dict[int, Key] = {}
-    for item in timed:
+    for number, item in ranges.items():
         if item.layer and item.direction:
-            keys[item.number] = (item.layer, item.direction)
+            keys[number] = (item.layer, item.direction)
         elif item.name == "perfctl:phase:optimizer":
-            keys[item.number] = OPTIMIZER
-    own: dict[int, float] = defaultdict(float)
-    for number in keys:
-        own[number] += ranges[number].duration_ns or 0
-        above = next(
-            (item.number for item in upwards(ranges[number].parent, ranges) if item.number in keys),
-            None,
-        )
-        if above is not None:
-            own[above] -= ranges[number].duration_ns or 0
-    sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
+            keys[number] = OPTIMIZER
     whole = folded(keys.values())
-    for number, key in keys.items():
-        moment = ranges[number].start_ns
-        place = bisect.bisect_right(starts, (moment, float("inf"), 0)) - 1
-        if place >= 0 and moment < starts[place][1]:  # on any thread
-            sums[whole.get(key, key)][starts[place][2]] += own[number]
+    every = {item.number: item for item in run.report.ranges}
+    sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
+    for number, own_ns in self_times(every, keys).items():
+        start = ranges[number].start_ns
+        index = bisect.bisect_right(bounds, (start, float("inf"), 0)) - 1
+        if index >= 0 and start < bounds[index][1]:  # on any thread
+            sums[whole.get(keys[number], keys[number])][bounds[index][2]] += own_ns
     totals: dict[int | None, float] = {step: item.duration_ns or 0 for step, item in steps.items()}
     return _gather(sums, totals, f"host ranges, {run.profiler} on the CPU", True, ALL_STEPS)
 

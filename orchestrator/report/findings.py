@@ -23,9 +23,8 @@ from perfctl.orchestrator.ledger.ledger import (
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun, PreparedStudy, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
-from perfctl.orchestrator.ledger.usage.busy import BUSY, Busy, busy_from
-from perfctl.orchestrator.ledger.usage.ranges import range_totals
-from perfctl.orchestrator.ledger.usage.run_usage import RunUsage, fits
+from perfctl.orchestrator.ledger.usage.readings import BUSY, busy_from, fits
+from perfctl.orchestrator.ledger.usage.run_usage import Busy, RunUsage, range_totals
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.phases import (
     has_repeats,

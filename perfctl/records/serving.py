@@ -45,6 +45,23 @@ class ServedStep(NamedTuple):
     decode_pairs: int | None = None
 
     @property
+    def tokens(self) -> int | None:
+        """Tokens that the pass computes; None where the step does not say."""
+        return _both(self.prompt_tokens, self.decode_tokens)
+
+    @property
+    def sequences(self) -> int | None:
+        return _both(self.prompts, self.decodes)
+
+    @property
+    def keys(self) -> int | None:
+        return _both(self.prompt_keys, self.decode_keys)
+
+    @property
+    def pairs(self) -> int | None:
+        return _both(self.prompt_pairs, self.decode_pairs)
+
+    @property
     def from_shapes(self) -> bool:
         """Inferred: no annotation names it."""
         return self.name.startswith((FROM_SHAPES, PART_FROM_SHAPES))
@@ -53,6 +70,10 @@ class ServedStep(NamedTuple):
     def partial(self) -> bool:
         """The trace may show some of its layers only, so its time is not that of a step."""
         return self.name.startswith(PART_FROM_SHAPES)
+
+
+def _both(prompts: int | None, decodes: int | None) -> int | None:
+    return None if prompts is None or decodes is None else prompts + decodes
 
 
 class GraphLaunch(NamedTuple):

@@ -6,8 +6,8 @@ from __future__ import annotations
 from types import ModuleType
 
 from perfctl.orchestrator.counts.figure import Figure, missing
-from perfctl.orchestrator.ledger.ledger import algorithm, found_by, guessed, kernel_uses
-from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.ledger import GUESSED, algorithm
+from perfctl.orchestrator.ledger.prepared import PreparedRun, as_estimate
 from perfctl.records.report import Kernel
 
 GEMM = "volta_sgemm_128x64_tn"
@@ -30,20 +30,15 @@ def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first(
         kernel(GEMM, short_name="sgemm"),
         kernel(GEMM, "backward"),
     ]
-    uses = kernel_uses(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
-    assert set(uses) == {("fc", "forward"), ("fc", "backward")}
-    assert [(use.name, use.family, use.per_step) for use in uses["fc", "forward"]] == [
-        (GEMM, "gemm", 1.5),
-        ("rare", None, 0.5),
-    ]
-    assert uses["fc", "backward"][0].name == GEMM
-    assert kernel_uses(None) == {}
+    by_key = PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)).row_kernels
+    assert set(by_key) == {("fc", "forward"), ("fc", "backward")}
+    assert list(by_key["fc", "forward"].names.items()) == [(GEMM, 1.5), ("rare", 0.5)]
+    assert list(by_key["fc", "backward"].names) == [GEMM]
     unnumbered = synthetic.make_run(
         profiler="dlprof", kernels=[kernel(step=None), kernel(step=None)]
     )
-    assert kernel_uses(PreparedRun(unnumbered))["fc", "forward"][0].per_step == 2, (
-        "of the whole report where no steps are known"
-    )
+    names = PreparedRun(unnumbered).row_kernels["fc", "forward"].names
+    assert list(names.values()) == [2], "of the whole report where no steps are known"
 
 
 def test_the_share_of_guessed_launches_is_told_where_there_are_any(synthetic: ModuleType) -> None:
@@ -55,17 +50,19 @@ def test_the_share_of_guessed_launches_is_told_where_there_are_any(synthetic: Mo
         kernel(direction="backward"),
         kernel(layer=None, layer_source="guessed"),
     ]
-    assert found_by(PreparedRun(synthetic.make_run(kernels=kernels)), "guessed") == {
-        ("fc", "forward"): 0.5
+    by_key = PreparedRun(synthetic.make_run(kernels=kernels)).row_kernels
+    assert {key: kernels.guessed for key, kernels in by_key.items()} == {
+        ("fc", "forward"): 0.5,
+        ("fc", "backward"): 0.0,
     }
-    assert found_by(None, "guessed") == {}
 
 
 def test_what_a_guessed_launch_executed_is_an_estimate_for_its_layer() -> None:
-    said = "the layer of some launches was guessed"
-    assert guessed(Figure(5, "counted")) == Figure(5, "estimated", said)
-    assert guessed(Figure(5, "counted", "by tile")) == Figure(5, "estimated", f"{said}; by tile")
-    assert guessed(missing("refused", "no")) == missing("refused", "no")
+    estimate = as_estimate(Figure(5, "counted"), GUESSED)
+    assert estimate == Figure(5, "estimated", GUESSED)
+    estimate = as_estimate(Figure(5, "counted", "by tile"), GUESSED)
+    assert estimate == Figure(5, "estimated", f"{GUESSED}; by tile")
+    assert as_estimate(missing("refused", "no"), GUESSED) == missing("refused", "no")
 
 
 def test_an_algorithm_is_said_in_words() -> None:

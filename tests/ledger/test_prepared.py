@@ -26,7 +26,7 @@ from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
 QUESTIONS = {
-    **dict.fromkeys(("kernel_keys", "kernel_steps", "layer_times", "step_time"), timing),
+    **dict.fromkeys(("kernel_keys", "kernel_steps", "times_of_kernels", "step_time"), timing),
     **dict.fromkeys(("values_by_launch", "flops_by_launch"), work),
 }
 

@@ -9,20 +9,21 @@ sensor's own accuracy (5 % by NVIDIA's documentation of nvidia-smi) comes on top
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import ClassVar, TypeVar
 
-from perfctl.orchestrator.ledger.usage.busy import by_device, measured_window
+from perfctl.orchestrator.ledger.usage.readings import by_device, measured_window, sum_known
 from perfctl.records.report import Sample
 from perfctl.records.run import Run
 
-AVERAGED_NS = 100_000_000
-"""Time that a board's reading of power is the mean of, at most."""
-FEW = 4
-"""A span must be as long as so many sampling periods, or times AVERAGED_NS where that is longer."""
+AVERAGING_MAX_NS = 100_000_000
+"""Time that a GPU's reading of power is the mean of, at most."""
+SPAN_PERIODS_MIN = 4
+"""A span must be as long as this many sampling periods, or this many times AVERAGING_MAX_NS if that
+is longer."""
 COUNTER, POWER = "energy counter", "power readings"
 Points = Sequence[tuple[int, float]]
 """(ns, value) by time, each time once."""
@@ -83,7 +84,7 @@ class Energy:
     """Why there are no joules."""
     step_reason: str | None
     """Why there are none for a step."""
-    token_reason: str | None = field(default=None)
+    token_reason: str | None = None
 
     @property
     def watts(self) -> float | None:
@@ -93,11 +94,9 @@ class Energy:
     @property
     def per_step(self) -> float | None:
         """Mean of all steps, the time between them included."""
-        return (
-            None
-            if self.joules is None or not self.steps or self.step_reason
-            else self.joules / self.steps
-        )
+        if self.joules is None or not self.steps or self.step_reason:
+            return None
+        return self.joules / self.steps
 
     @property
     def per_sample(self) -> float | None:
@@ -106,11 +105,9 @@ class Energy:
 
     @property
     def per_token(self) -> float | None:
-        return (
-            None
-            if self.per_step is None or not self.tokens or self.joules is None
-            else self.joules / self.tokens
-        )
+        if self.per_step is None or not self.tokens or self.joules is None:
+            return None
+        return self.joules / self.tokens
 
     @property
     def delay_product(self) -> float | None:
@@ -132,8 +129,8 @@ class Energy:
 
 
 def energy(run: Run) -> tuple[Energy, ...]:
-    """The GPUs of a run that were read; of perfctl's own runs the one that did the work. Empty
-    without readings."""
+    """Return the energy of the GPUs whose power was read; of perfctl's own runs, only that of the
+    GPU that did the work."""
     devices = by_device(run)
     index = run.device.index if run.device is not None else 0
     if run.workload and index in devices:
@@ -146,7 +143,7 @@ def energy(run: Run) -> tuple[Energy, ...]:
 
 
 def why_none(run: Run) -> str:
-    """Why a run has no energy at all: what its report says about readings of power."""
+    """Return why a run has no energy at all: what its report says about readings of power."""
     gaps = {gap.quantity: gap.reason for gap in run.report.gaps}
     for quantity in ("sample.power_w", "sample.energy_j", "sample.gpu_utilisation"):
         if quantity in gaps:
@@ -157,7 +154,10 @@ def why_none(run: Run) -> str:
 
 
 def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
-    power, counter = _points(samples, "power_w"), _points(samples, "energy_j")
+    counter = sorted(
+        {s.at_ns: float(s.energy_j) for s in samples if s.energy_j is not None}.items()
+    )
+    power = sorted({s.at_ns: float(s.power_w) for s in samples if s.power_w is not None}.items())
     # a counter that went backwards was reset, by a reload of the driver
     is_counted = (
         len(counter) > 1
@@ -165,68 +165,46 @@ def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
         and all(before[1] <= after[1] for before, after in pairwise(counter))
     )
     points = counter if is_counted else power
-    window = measured_window(run)
-    steps = (
-        len({step.number for step in run.report.steps if step.phase == "step"}) if window else None
-    )
-    span = window or ((points[0][0], points[-1][0]) if len(points) > 1 else None)
-    words = (
-        "from the first measured step to the end of the last"
-        if window
-        else "from the first reading to the last"
-    )
-    period = (
-        round(median(after - before for (before, _), (after, _) in pairwise(points)))
-        if len(points) > 1
-        else None
-    )
+    span = window = measured_window(run)
+    steps = {step.number for step in run.report.steps if step.phase == "step"} if window else None
+    period = None
+    if len(points) > 1:
+        span = window or (points[0][0], points[-1][0])
+        period = round(median(after - before for (before, _), (after, _) in pairwise(points)))
     reason = _why_not(run, points, span, period)
     joules = error = None
     if reason is None and span is not None and period is not None:
-        joules = _between(counter, span) if is_counted else integral(power, span)
-        error = _error(counter if is_counted else power, span, period, joules, counted=is_counted)
-    step_reason = None if steps else "no step was marked"
-    each = _of_tokens(run)
-    tokens = sum(each) if each else None
+        joules = (
+            at(counter, span[1]) - at(counter, span[0]) if is_counted else integral(power, span)
+        )
+        error = _error(points, span, period, joules, counted=is_counted)
+    # a step that is shown in part only has no tokens that its energy belongs to
+    served = [None if step.partial else step.tokens for step in run.report.served_steps]
+    tokens = sum_known(served) if served else None
     return Energy(
-        run,
-        device,
-        joules,
-        None if span is None else span[1] - span[0],
-        words,
-        COUNTER if is_counted else POWER,
-        error,
-        period,
-        len(points),
-        steps,
-        tokens,
-        reason,
-        reason or step_reason,
-        None if tokens else "the steps do not say how many tokens they computed",
+        run=run,
+        device=device,
+        joules=joules,
+        span_ns=None if span is None else span[1] - span[0],
+        span="from the first measured step to the end of the last"
+        if window
+        else "from the first reading to the last",
+        source=COUNTER if is_counted else POWER,
+        error=error,
+        period_ns=period,
+        readings=len(points),
+        steps=None if steps is None else len(steps),
+        tokens=tokens,
+        reason=reason,
+        step_reason=reason or (None if steps else "no step was marked"),
+        token_reason=None if tokens else "the steps do not say how many tokens they computed",
     )
-
-
-def _of_tokens(run: Run) -> list[int]:
-    """Of each step of a server; empty where one does not say, or is shown in part only."""
-    steps = list(run.report.served_steps)
-    found = [(step.prompt_tokens, step.decode_tokens) for step in steps if not step.partial]
-    if len(found) < len(steps) or any(prompt is None or decode is None for prompt, decode in found):
-        return []
-    return [(prompt or 0) + (decode or 0) for prompt, decode in found]
-
-
-def _points(samples: Iterable[Sample], field_: str) -> Points:
-    known = {
-        sample.at_ns: float(value)
-        for sample in samples
-        if (value := getattr(sample, field_)) is not None
-    }
-    return sorted(known.items())
 
 
 def _why_not(
     run: Run, points: Points, span: tuple[int, int] | None, period: int | None
 ) -> str | None:
+    """Return why the readings do not give the energy of the span; None if they do."""
     clock = next((gap.reason for gap in run.report.gaps if gap.quantity == "sample.at_ns"), "")
     if "not a time" in clock:
         return f"readings without times cannot be integrated: {clock}"
@@ -236,21 +214,19 @@ def _why_not(
         return "every reading of power is 0 W, which no GPU in use draws"
     if points[0][0] > span[0] + period or points[-1][0] < span[1] - period:
         return "the readings do not cover the measured steps"
-    needed = FEW * max(period, AVERAGED_NS)
-    if span[1] - span[0] < needed:
-        what, more = (
-            ("the steps take", "Run more steps")
-            if measured_window(run)
-            else ("the readings span", "Read longer")
-        )
+    unit = max(period, AVERAGING_MAX_NS)
+    if span[1] - span[0] < SPAN_PERIODS_MIN * unit:
+        is_measured = measured_window(run) is not None
+        what = "the steps take" if is_measured else "the readings span"
         return (
-            f"{what} {seconds(span[1] - span[0])} together, less than {FEW} times "
-            f"{seconds(needed // FEW)}: power was read every {seconds(period)}, and each reading "
-            f"is the mean of up to {seconds(AVERAGED_NS)}. {more}"
+            f"{what} {seconds(span[1] - span[0])} together, less than {SPAN_PERIODS_MIN} times "
+            f"{seconds(unit)}: power was read every {seconds(period)}, and each reading is the "
+            f"mean of up to {seconds(AVERAGING_MAX_NS)}. "
+            f"{'Run more steps' if is_measured else 'Read longer'}"
         )
-    inside = [at for at, _ in points if span[0] - period <= at <= span[1] + period]
+    inside = [moment for moment, _ in points if span[0] - period <= moment <= span[1] + period]
     pause = max(after - before for before, after in pairwise(inside))
-    if pause > FEW * max(period, AVERAGED_NS):
+    if pause > SPAN_PERIODS_MIN * unit:
         return f"no power was read for {seconds(pause)} of the span"
     return None
 
@@ -261,8 +237,8 @@ def seconds(nanoseconds: float) -> str:
 
 
 def at(points: Points, moment: float) -> float:
-    """The value at a moment, on the line between the readings around it; outside of them the
-    nearest one's."""
+    """Return the value at a moment, on the line between the readings around it; outside of them
+    the nearest reading's."""
     if moment <= points[0][0]:
         return points[0][1]
     for (before, low), (after, high) in pairwise(points):
@@ -272,37 +248,30 @@ def at(points: Points, moment: float) -> float:
 
 
 def integral(power: Points, span: tuple[int, int]) -> float:
-    """Joules between two moments (ns): watts by the trapezoid rule, on straight lines between
-    the readings."""
+    """Return the joules between two moments (ns): watts by the trapezoid rule, on straight lines
+    between the readings."""
     inside = [(moment, watts) for moment, watts in power if span[0] < moment < span[1]]
     line = [(span[0], at(power, span[0])), *inside, (span[1], at(power, span[1]))]
-    return (
-        sum((low + high) / 2 * (after - before) for (before, low), (after, high) in pairwise(line))
-        / 1e9
-    )
-
-
-def _between(counter: Points, span: tuple[int, int]) -> float:
-    return at(counter, span[1]) - at(counter, span[0])
+    areas = ((low + high) / 2 * (after - before) for (before, low), (after, high) in pairwise(line))
+    return sum(areas) / 1e9
 
 
 def _error(
     points: Points, span: tuple[int, int], period: int, joules: float, *, counted: bool
 ) -> float | None:
-    """Of the joules: at each end of the span, power is known only as a mean over the time between
-    readings and the board's own averaging, and may be off by as much as it varied. Of a counter,
-    which misses no time in between, by the power of one period.
+    """Return by how much of the joules they may be off: at each end of the span, power is known
+    only as a mean over the time between readings and the GPU's own averaging, and may be off by as
+    much as it varied. Of a counter, which misses no time in between, by the power of one period.
     """
     if joules <= 0:
         return None
+    length = span[1] - span[0]
     # times that were cut to whole seconds: each end may be off by one
-    cut = (
-        1e9 / (span[1] - span[0])
-        if not any(moment % 1_000_000_000 for moment, _ in points)
-        else 0.0
-    )
+    is_cut = not any(moment % 1_000_000_000 for moment, _ in points)
+    cut = 1e9 / length if is_cut else 0.0
     if counted:
-        mean = joules / (span[1] - span[0])
+        mean = joules / length
         return min(2 * mean * period / joules + cut, 1.0)
     watts = [value for moment, value in points if span[0] - period <= moment <= span[1] + period]
-    return min(2 * (period + AVERAGED_NS) / 1e9 * (max(watts) - min(watts)) / joules + cut, 1.0)
+    varied = max(watts) - min(watts)
+    return min(2 * (period + AVERAGING_MAX_NS) / 1e9 * varied / joules + cut, 1.0)

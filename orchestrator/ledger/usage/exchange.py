@@ -13,22 +13,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from perfctl.orchestrator.counts.hardware.machines import find
-from perfctl.orchestrator.ledger.usage.busy import joined
-from perfctl.orchestrator.ledger.usage.ranks import (
-    Job,
-    Pairs,
-    RankUse,
-    groups_of,
-    length,
-    match,
-    shared,
-    since,
-    sorted_out,
-)
-from perfctl.records.report import Collective, Kernel
+from perfctl.orchestrator.ledger.usage.intervals import Intervals
+from perfctl.orchestrator.ledger.usage.ranks import Job, Match, RankUse, match_runs
+from perfctl.records.report import Kernel
 
 RANGE, AFTER = "range", "after backward"
 """How the layer of a collective was found: by the range or operator that launched it, or the last
@@ -39,7 +29,7 @@ _BACKWARD = ("backward", "grad_input", "grad_weight")
 _POINT_TO_POINT = re.compile(r"(i?send|i?recv|send_?recv)\b", re.IGNORECASE)
 _SIGMA = 1.4826
 """Standard deviations in a median absolute deviation, of a normal distribution."""
-_ENOUGH = 3
+ALIGNING_MIN = 3
 """Collectives that align a clock with a known error."""
 
 
@@ -260,286 +250,256 @@ def bus_bandwidth(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What a collective's own rank says of it."""
+class _Source(NamedTuple):
+    """The place in the program from which a rank launched a collective."""
 
     step: int | None
     layer: str | None
-    by: str | None
+    layer_by: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Rank:
-    talks: Sequence[Collective]
-    said: Mapping[int, _Said]
-    """Place of a collective -> what its kernel says; those without a kernel are left out."""
-    compute: Mapping[int | None, Pairs]
-    """Step -> union. Likewise the other two."""
-    talking: Mapping[int | None, Pairs]
-    span: Mapping[int | None, tuple[int, int]]
-    waiting_ns: int | None
-    """In sends and receives between two ranks, without another kernel; None where there
-    are none."""
+_UNKNOWN = _Source(None, None, None)
+
+
+class _RankTalk:
+    """The communication of one rank, by collective and by step."""
+
+    def __init__(self, use: RankUse) -> None:
+        self.use = use
+        self.collectives = use.activity.collectives
+        self.sources = _find_sources(use)
+        self.compute = _by_step(use.activity.computing)
+        self.communication = _by_step(use.activity.kernel_of.values())
+        # compute of other steps hides communication, too
+        self.exposed_ns = {
+            step: talking.length - talking.overlap(use.activity.compute)
+            for step, talking in self.communication.items()
+        }
+        pairs: dict[int | None, list[tuple[int, int]]] = defaultdict(list)
+        for intervals in (self.compute, self.communication):
+            for step, of_step in intervals.items():
+                pairs[step] += of_step.pairs
+        self.span_ns = {step: Intervals(of_step).span for step, of_step in pairs.items()}
+        if len(self.span_ns) > 1:
+            self.span_ns.pop(None, None)  # before and after the steps
+
+    @property
+    def stalled_ns(self) -> int | None:
+        """Time in sends and receives between two ranks, without another kernel; None if there
+        are none."""
+        waiting: list[Kernel] = []
+        working = list(self.use.activity.computing)
+        for index, kernel in self.use.activity.kernel_of.items():
+            is_sent = _POINT_TO_POINT.match(self.collectives[index].name)
+            (waiting if is_sent else working).append(kernel)
+        if not waiting:
+            return None
+        waits = Intervals.of(waiting)
+        return waits.length - waits.overlap(Intervals.of(working))
+
+
+def _by_step(kernels: Iterable[Kernel]) -> dict[int | None, Intervals]:
+    by_step: dict[int | None, list[Kernel]] = defaultdict(list)
+    for kernel in kernels:
+        by_step[kernel.step].append(kernel)
+    return {step: Intervals.of(of_step) for step, of_step in by_step.items()}
+
+
+def _find_sources(use: RankUse) -> dict[int, _Source]:
+    """Return the source of each collective that has a kernel. Its layer is that of the range that
+    launched it, or of the kernel that was launched before it, by correlation where all have it,
+    and otherwise by start."""
+    kernels = use.run.report.kernels
+    is_correlated = all(kernel.correlation is not None for kernel in kernels)
+
+    def order(kernel: Kernel) -> int:
+        return (kernel.correlation if is_correlated else kernel.start_ns) or 0
+
+    own = {kernel.launch for kernel in use.activity.kernel_of.values()}
+    marked = sorted(
+        (order(kernel), kernel.launch, kernel.layer, kernel.direction)
+        for kernel in kernels
+        if kernel.launch not in own
+        and (kernel.layer is not None or kernel.direction == "optimizer")
+    )
+    orders = [when for when, *_ in marked]
+    sources = {}
+    for index, kernel in use.activity.kernel_of.items():
+        before = bisect_left(orders, order(kernel)) - 1
+        if kernel.layer is not None:
+            sources[index] = _Source(kernel.step, kernel.layer, RANGE)
+        elif before >= 0 and marked[before][3] in _BACKWARD:
+            sources[index] = _Source(kernel.step, marked[before][2], AFTER)
+        else:
+            sources[index] = _Source(kernel.step, None, None)
+    return sources
 
 
 def job_talk(job: Job) -> JobTalk:
-    """All of it from the records of the job's ranks."""
-    ranks = [_read(one) for one in job.ranks]
+    """Return the communication of a job, from the records of its ranks."""
+    ranks = list(map(_RankTalk, job.ranks))
     link, peak, why = _link(job)
-    errors = _clock_errors(job, ranks)
+    errors = _clock_errors(job)
     exchanges = _exchanges(job, ranks)
-    numbers = [
-        step
-        for step in dict.fromkeys(step for rank in ranks for step in rank.span)
-        if all(step in rank.span for rank in ranks)
-    ]
-    steps = sorted(numbers, key=lambda step: (step is None, step or 0))
+    steps = set.intersection(*(set(rank.span_ns) for rank in ranks))
     return JobTalk(
-        job,
-        exchanges,
-        _by_layer(ranks, exchanges),
-        tuple(_step(ranks, step) for step in steps),
-        _late(job, exchanges, errors),
-        tuple(
-            Bubble(one.rank, rank.waiting_ns, rank.waiting_ns / one.span_ns)
-            for one, rank in zip(job.ranks, ranks, strict=True)
-            if rank.waiting_ns is not None and one.span_ns
-        ),
-        link,
-        peak,
-        why,
-        errors,
-    )
-
-
-def _read(use: RankUse) -> _Rank:
-    report = use.run.report
-    talks, kernels = list(report.collectives), list(report.kernels)
-    own, _ = sorted_out(talks, kernels)
-    mine = {kernel.launch for kernel in own.values()}
-    told = _Told(kernels, mine)
-    said = {place: told.of(kernel) for place, kernel in own.items()}
-    groups: tuple[dict[int | None, Pairs], ...] = (defaultdict(list), defaultdict(list))
-    for kernel in kernels:
-        if kernel.start_ns is not None and kernel.duration_ns is not None:
-            pair = (kernel.start_ns, kernel.start_ns + round(kernel.duration_ns))
-            groups[kernel.launch in mine][kernel.step].append(pair)
-    compute, talking = ({step: joined(pairs) for step, pairs in group.items()} for group in groups)
-    span: dict[int | None, tuple[int, int]] = {}
-    for pairs in (compute, talking):
-        for step, mine_ in pairs.items():
-            begin, end = span.get(step, mine_[0])
-            span[step] = min(begin, mine_[0][0]), max(end, mine_[-1][1])
-    if len(span) > 1:
-        span.pop(None, None)  # before and after the steps
-    return _Rank(talks, said, compute, talking, span, _stalled(talks, own, kernels))
-
-
-def _stalled(
-    talks: Sequence[Collective], own: Mapping[int, Kernel], kernels: Iterable[Kernel]
-) -> int | None:
-    sent = {
-        kernel.launch: kernel
-        for place, kernel in own.items()
-        if _POINT_TO_POINT.match(talks[place].name)
-    }
-    if not sent:
-        return None
-
-    def pairs(some: Iterable[Kernel]) -> Pairs:
-        return joined(
-            (one.start_ns, one.start_ns + round(one.duration_ns))
-            for one in some
-            if one.start_ns is not None and one.duration_ns is not None
-        )
-
-    waits, others = (
-        pairs(sent.values()),
-        pairs(kernel for kernel in kernels if kernel.launch not in sent),
-    )
-    return length(waits) - shared(waits, others)
-
-
-class _Told:
-    """Layers of collectives, by the kernels that were launched before them: by correlation where
-    all have it, else by start."""
-
-    def __init__(self, kernels: Sequence[Kernel], collectives: set[int]) -> None:
-        self.launched = all(kernel.correlation is not None for kernel in kernels)
-        marked = sorted(
-            (self._when(kernel), kernel.launch, kernel.layer, kernel.direction)
-            for kernel in kernels
-            if kernel.launch not in collectives
-            and (kernel.layer is not None or kernel.direction == "optimizer")
-        )
-        self.times = [when for when, *_ in marked]
-        self.marked = [(layer, direction) for *_, layer, direction in marked]
-
-    def _when(self, kernel: Kernel) -> int:
-        return (kernel.correlation if self.launched else kernel.start_ns) or 0
-
-    def of(self, kernel: Kernel) -> _Said:
-        if kernel.layer is not None:
-            return _Said(kernel.step, kernel.layer, RANGE)
-        place = bisect_left(self.times, self._when(kernel)) - 1
-        layer, direction = self.marked[place] if place >= 0 else (None, None)
-        if direction not in _BACKWARD:
-            return _Said(kernel.step, None, None)
-        return _Said(kernel.step, layer, AFTER)
-
-
-def _exchanges(job: Job, ranks: Sequence[_Rank]) -> tuple[Exchange, ...]:
-    """In order of the first rank's start; starts on its clock."""
-    numbered = [
-        [
-            one._replace(start_ns=None if one.start_ns is None else one.start_ns + since(use.run))
-            for one in rank.talks
-        ]
-        for use, rank in zip(job.ranks, ranks, strict=True)
-    ]
-    places = [{id(one): place for place, one in enumerate(talks)} for talks in numbered]
-    found = []
-    for at in match(numbered, groups_of([use.run for use in job.ranks])):
-        uses, same = [job.ranks[place] for place in at], list(at.values())
-        first = same[0]
-        said = [
-            ranks[place].said.get(places[place][id(one)], _Said(None, None, None))
-            for place, one in at.items()
-        ]
-        starts = [(one.start_ns or 0) + use.shift_ns for use, one in zip(uses, same, strict=True)]
-        latest, second = sorted(starts, reverse=True)[:2]
-        shortest = min(one.duration_ns or 0 for one in same)
-        exposed = [one.exposed_ns for one in same if one.exposed_ns is not None]
-        layers = {(one.layer, one.by) for one in said}
-        layer, by = layers.pop() if len(layers) == 1 else (None, None)
-        why = (
-            None
-            if layer is not None
-            else "the ranks launched it after different layers"
-            if layers
-            else NO_LAYER
-        )
-        sizes = {one.bytes for one in same}
-        size = sizes.pop() if len(sizes) == 1 else None
-        speed, no_speed = bus_bandwidth(first.name, size, first.group_size, shortest)
-        if sizes:
-            no_speed = "the ranks sent different sizes"
-        late = uses[starts.index(latest)].rank if latest > second else None
-        found.append(
-            Exchange(
-                first.name,
-                first.group,
-                first.group_size,
-                tuple(use.rank for use in uses),
-                said[0].step,
-                layer,
-                by,
-                why,
-                size,
-                shortest,
-                fmean(exposed) if len(exposed) == len(same) else None,
-                speed,
-                no_speed,
-                late,
-                latest - second,
-                round(-median(start - latest for start in starts)),
-                sum(latest - start for start in starts),
+        job=job,
+        exchanges=exchanges,
+        layers=_by_layer(ranks, exchanges),
+        steps=tuple(
+            StepTalk(
+                step,
+                round(median(rank.span_ns[step] for rank in ranks)),
+                tuple(rank.exposed_ns.get(step, 0) for rank in ranks),
+                tuple(rank.compute[step].length if step in rank.compute else 0 for rank in ranks),
             )
+            for step in sorted(steps, key=lambda step: (step is None, step or 0))
+        ),
+        late=_late(
+            exchanges, {use.rank: error for use, error in zip(job.ranks, errors, strict=True)}
+        ),
+        bubbles=tuple(
+            Bubble(rank.use.rank, waiting, waiting / rank.use.span_ns)
+            for rank in ranks
+            if (waiting := rank.stalled_ns) is not None and rank.use.span_ns
+        ),
+        link=link,
+        link_peak=peak,
+        link_reason=why,
+        clock_errors=errors,
+    )
+
+
+def _exchanges(job: Job, ranks: Sequence[_RankTalk]) -> tuple[Exchange, ...]:
+    """Return the matched collectives, in order of the first rank's start."""
+    collectives, matches = match_runs([use.run for use in job.ranks])
+    indexes = [{id(one): index for index, one in enumerate(of_rank)} for of_rank in collectives]
+    return tuple(
+        _exchange(
+            match,
+            [job.ranks[rank] for rank in match],
+            [
+                ranks[rank].sources.get(indexes[rank][id(one)], _UNKNOWN)
+                for rank, one in match.items()
+            ],
         )
-    return tuple(found)
+        for match in matches
+    )
 
 
-def _by_layer(ranks: Sequence[_Rank], exchanges: Sequence[Exchange]) -> tuple[LayerTalk, ...]:
+def _exchange(match: Match, uses: Sequence[RankUse], sources: Sequence[_Source]) -> Exchange:
+    """Return one collective; starts are on the first rank's clock."""
+    records = list(match.values())
+    first = records[0]
+    starts = [(one.start_ns or 0) + use.shift_ns for use, one in zip(uses, records, strict=True)]
+    latest, second = sorted(starts, reverse=True)[:2]
+    shortest = min(one.duration_ns or 0 for one in records)
+    exposed = [one.exposed_ns for one in records if one.exposed_ns is not None]
+    layer = layer_by = None
+    layer_reason: str | None = "the ranks launched it after different layers"
+    if len({(source.layer, source.layer_by) for source in sources}) == 1:
+        _, layer, layer_by = sources[0]
+        layer_reason = NO_LAYER if layer is None else None
+    if len({one.bytes for one in records}) == 1:
+        size = first.bytes
+        speed, no_speed = bus_bandwidth(first.name, size, first.group_size, shortest)
+    else:
+        size, speed, no_speed = None, None, "the ranks sent different sizes"
+    return Exchange(
+        name=first.name,
+        group=first.group,
+        group_size=first.group_size,
+        ranks=tuple(use.rank for use in uses),
+        step=sources[0].step,
+        layer=layer,
+        layer_by=layer_by,
+        layer_reason=layer_reason,
+        bytes=size,
+        shortest_ns=shortest,
+        exposed_ns=fmean(exposed) if len(exposed) == len(records) else None,
+        bandwidth=speed,
+        bandwidth_reason=no_speed,
+        last=uses[starts.index(latest)].rank if latest > second else None,
+        late_ns=latest - second,
+        late_median_ns=round(-median(start - latest for start in starts)),
+        waiting_ns=sum(latest - start for start in starts),
+    )
+
+
+def _by_layer(ranks: Sequence[_RankTalk], exchanges: Sequence[Exchange]) -> tuple[LayerTalk, ...]:
+    """Return the collectives of each name, size of group and layer, the most exposed first."""
     Key = tuple[str, int | None, str | None, str | None]
     groups: dict[Key, list[list[int | None]]] = defaultdict(lambda: [[] for _ in ranks])
-    for at, rank in enumerate(ranks):
-        for place, one in enumerate(rank.talks):
-            said = rank.said.get(place, _Said(None, None, None))
-            groups[one.name, one.group_size, said.layer, said.by][at].append(one.exposed_ns)
-    speeds: dict[Key, list[Exchange]] = defaultdict(list)
+    for of_rank, rank in enumerate(ranks):
+        for index, one in enumerate(rank.collectives):
+            _, layer, layer_by = rank.sources.get(index, _UNKNOWN)
+            groups[one.name, one.group_size, layer, layer_by][of_rank].append(one.exposed_ns)
+    by_key: dict[Key, list[Exchange]] = defaultdict(list)
     for exchange in exchanges:
-        speeds[exchange.name, exchange.group_size, exchange.layer, exchange.layer_by].append(
-            exchange
-        )
-    found = []
-    for key, each in groups.items():
-        known = all(ns is not None for mine in each for ns in mine)
-        sums = [sum(ns or 0 for ns in mine) for mine in each]
-        fast = [one.bandwidth for one in speeds[key] if one.bandwidth is not None]
-        why = next(
-            (one.bandwidth_reason for one in speeds[key] if one.bandwidth_reason), NOT_MATCHED
-        )
-        found.append(
+        key = exchange.name, exchange.group_size, exchange.layer, exchange.layer_by
+        by_key[key].append(exchange)
+    layers = []
+    for key, exposed in groups.items():
+        is_known = all(ns is not None for of_rank in exposed for ns in of_rank)
+        sums = [sum(ns or 0 for ns in of_rank) for of_rank in exposed]
+        speeds = [one.bandwidth for one in by_key[key] if one.bandwidth is not None]
+        reasons = (one.bandwidth_reason for one in by_key[key] if one.bandwidth_reason)
+        layers.append(
             LayerTalk(
                 *key,
-                fmean(len(mine) for mine in each),
-                fmean(sums) if known else None,
-                max(sums) if known else None,
-                median(fast) if fast else None,
-                None if fast else why,
+                calls=fmean(map(len, exposed)),
+                exposed_ns=fmean(sums) if is_known else None,
+                most_ns=max(sums) if is_known else None,
+                bandwidth=median(speeds) if speeds else None,
+                bandwidth_reason=None if speeds else next(reasons, NOT_MATCHED),
             )
         )
-    return tuple(sorted(found, key=lambda one: -(one.exposed_ns or 0)))
-
-
-def _step(ranks: Sequence[_Rank], step: int | None) -> StepTalk:
-    """Compute of the neighbouring steps hides communication, too."""
-    exposed = []
-    for rank in ranks:
-        talking = rank.talking.get(step, [])
-        compute = joined(pair for pairs in rank.compute.values() for pair in pairs)
-        exposed.append(length(talking) - shared(talking, compute))
-    spans = [end - begin for begin, end in (rank.span[step] for rank in ranks)]
-    return StepTalk(
-        step,
-        round(median(spans)),
-        tuple(exposed),
-        tuple(length(rank.compute.get(step, [])) for rank in ranks),
-    )
+    return tuple(sorted(layers, key=lambda layer: -(layer.exposed_ns or 0)))
 
 
 def _late(
-    job: Job, exchanges: Sequence[Exchange], errors: Sequence[float | None]
+    exchanges: Sequence[Exchange], clock_errors: Mapping[int, float | None]
 ) -> tuple[Late, ...]:
-    of: dict[tuple[int | None, int], int] = defaultdict(int)
+    """Return what each rank cost by coming last in each step; ``clock_errors`` are by rank."""
+    counts: dict[tuple[int | None, int], int] = defaultdict(int)
     groups: dict[tuple[int | None, int], list[Exchange]] = defaultdict(list)
     for one in exchanges:
         for rank in one.ranks:
-            of[one.step, rank] += 1
+            counts[one.step, rank] += 1
         if one.last is not None:
             groups[one.step, one.last].append(one)
-    known = {use.rank: error for use, error in zip(job.ranks, errors, strict=True)}
-    found = []
-    for (step, rank), mine in groups.items():
-        met = {place for one in mine for place in one.ranks} - {rank}
-        other = [known[place] for place in met]
-        own = known[rank]
-        sure = own is not None and None not in other
-        error = (
-            len(mine) * ((own or 0) + max((one or 0 for one in other), default=0)) if sure else None
-        )
-        found.append(
+    late = []
+    for (step, rank), last in groups.items():
+        own = clock_errors[rank]
+        others = [clock_errors[other] for one in last for other in one.ranks if other != rank]
+        known = [error for error in others if error is not None]
+        is_known = own is not None and len(known) == len(others)
+        late.append(
             Late(
-                rank,
-                step,
-                len(mine),
-                of[step, rank],
-                sum(one.late_ns for one in mine),
-                sum(one.waiting_ns for one in mine),
-                error,
+                rank=rank,
+                step=step,
+                times=len(last),
+                of=counts[step, rank],
+                late_ns=sum(one.late_ns for one in last),
+                waiting_ns=sum(one.waiting_ns for one in last),
+                error_ns=len(last) * ((own or 0) + max(known, default=0)) if is_known else None,
             )
         )
-    return tuple(sorted(found, key=lambda one: (one.step is None, one.step or 0, -one.late_ns)))
+    return tuple(sorted(late, key=lambda one: (one.step is None, one.step or 0, -one.late_ns)))
 
 
-def _clock_errors(job: Job, ranks: Sequence[_Rank]) -> tuple[float | None, ...]:
-    """0 only of a job whose times have no resolution."""
-    times = [one.start_ns for rank in ranks for one in rank.talks if one.start_ns is not None]
+def _clock_errors(job: Job) -> tuple[float | None, ...]:
+    """Return the error of each rank's clock: 0 only in a job whose times have no resolution."""
+    times = [
+        one.start_ns
+        for use in job.ranks
+        for one in use.activity.collectives
+        if one.start_ns is not None
+    ]
     resolution = math.gcd(*(time - times[0] for time in times)) if times else 0
     return tuple(
         None
-        if use.spread_ns is None or use.matched < _ENOUGH
+        if use.spread_ns is None or use.matched < ALIGNING_MIN
         else max(_SIGMA * use.spread_ns, min(resolution, 1000))
         for use in job.ranks
     )
@@ -555,26 +515,15 @@ def _link(job: Job) -> tuple[str | None, float | None, str | None]:
     if names:
         return None, None, "the ranks ran on different GPUs"
     if gpu is None:
-        return (
-            None,
-            None,
-            f"the device table does not know the link of {name or 'a GPU without a name'}",
-        )
+        why = f"the device table does not know the link of {name or 'a GPU without a name'}"
+        return None, None, why
     used = [
-        {
-            kernel.device_index
-            for kernel in use.run.report.kernels
-            if kernel.device_index is not None
-        }
-        for use in job.ranks
+        {kernel.device_index for kernel in use.run.report.kernels} - {None} for use in job.ranks
     ]
-    if any(len(mine) != 1 for mine in used) or len(set().union(*used)) != len(used):
-        return (
-            None,
-            None,
-            (
-                "the numbers of their GPUs do not say that all ranks ran on one node, and networks "
-                "between are not known"
-            ),
+    if any(len(devices) != 1 for devices in used) or len(set().union(*used)) != len(used):
+        why = (
+            "the numbers of their GPUs do not say that all ranks ran on one node, and networks "
+            "between are not known"
         )
+        return None, None, why
     return gpu.link, gpu.link_gbs * 1e9, None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.ledger.usage.busy import BUSY, UsageShare
+from perfctl.orchestrator.ledger.usage.readings import BUSY, UsageShare, smallest_busy_batch
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
@@ -30,7 +30,7 @@ WAYS = (
 )
 """(field of Ways, short name, meaning), the most exact first."""
 ON_CPU = "the runs were on a CPU"
-_UNSURE = 0.1
+UNNAMED_SHARE_MAX = 0.1
 """Share of kernel time whose names do not say whether they use tensor cores, above which their
 share is not known."""
 _ARITHMETIC = ("conv", "winograd", "gemm", "attention", "rnn", "depthwise")
@@ -83,36 +83,36 @@ class Latency:
         return self.load / self.step
 
 
+def phase_times(run: Run) -> Mapping[str, Counter[int]]:
+    """Return the time (ns) of each phase of a step, by phase and number of the step."""
+    phases: dict[str, Counter[int]] = defaultdict(Counter)
+    for row in run.report.steps:
+        if row.duration_ns is not None:
+            phases[row.phase][row.number] += row.duration_ns
+    return phases
+
+
 def latency(run: Run) -> Latency | None:
-    """None where steps were not divided into loading, copying and computing, or their time means
-    nothing (ncu)."""
+    """Return the latency of a run; None where steps were not divided into loading, copying and
+    computing, or their time means nothing (ncu)."""
     report = run.report
     if run.profiler == "ncu" or run.mode != "infer" or not run.batch_size:
         return None
-    phases: dict[str, Counter[int]] = defaultdict(Counter)
-    for row in report.steps:
-        if row.duration_ns is not None:
-            phases[row.phase][row.number] += row.duration_ns
-    whole = phases["step"]
-    if not whole.total() or any(
-        phases[name].keys() != whole.keys() for name in (LOAD, COPY, COMPUTE)
-    ):
+    phases = phase_times(run)
+    steps, parts = phases["step"], [phases[name] for name in (LOAD, COPY, COMPUTE)]
+    if not steps.total() or any(part.keys() != steps.keys() for part in parts):
         return None
-    answers = [phases[COPY][number] + phases[COMPUTE][number] for number in whole]
-    load, copy, compute, step = (
-        phases[name].total() / len(whole) for name in (LOAD, COPY, COMPUTE, "step")
-    )
+    answers = [phases[COPY][number] + phases[COMPUTE][number] for number in steps]
+    load, copy, compute, step = (part.total() / len(steps) for part in (*parts, steps))
     why = {gap.quantity: gap.reason for gap in report.gaps}
-    why |= {
-        f"p{percent}": f"too few batches: a p{percent} takes {needed(percent)}"
-        for percent in PERCENTILES
-    }
+    for percent in PERCENTILES:
+        why[f"p{percent}"] = f"too few batches: a p{percent} takes {needed(percent)}"
     workers = report.environment.get("option:dataloader_workers", "")
     return Latency(
         model=report.environment.get("model") or run.workload or "",
         batch=run.batch_size,
         profiler=run.profiler,
-        count=len(whole),
+        count=len(steps),
         percentiles={percent: percentile(answers, percent) for percent in PERCENTILES},
         longest=max(answers),
         load=load,
@@ -123,31 +123,31 @@ def latency(run: Run) -> Latency | None:
         synthetic=report.environment.get("option:data") == "synthetic",
         figures={item.name: item.value for item in report.summaries},
         why=why,
-        steps=tuple(float(whole[number]) for number in sorted(whole)),
+        steps=tuple(float(steps[number]) for number in sorted(steps)),
     )
 
 
 def latencies(runs: Iterable[Run]) -> tuple[Latency, ...]:
-    """Those of the runs that are inference over images, by model (in order of appearance) and
-    batch size."""
-    found = [item for item in map(latency, runs) if item is not None]
-    order = {
-        model: place for place, model in enumerate(dict.fromkeys(item.model for item in found))
-    }
-    return tuple(
-        sorted(
-            found,
-            key=lambda item: (order[item.model], item.batch, LIGHTEST_FIRST.get(item.profiler, 9)),
+    """Return the latency of the runs that are inference over images, by model (in order of
+    appearance) and batch size."""
+    items = [item for item in map(latency, runs) if item is not None]
+    models = list(dict.fromkeys(item.model for item in items))
+    items.sort(
+        key=lambda item: (
+            models.index(item.model),
+            item.batch,
+            LIGHTEST_FIRST.get(item.profiler, 9),
         )
     )
+    return tuple(items)
 
 
-def least_watched(found: Iterable[Latency]) -> tuple[Latency, ...]:
-    """One of each model and batch size, the first: the one that a profiler slowed least."""
-    kept: dict[tuple[str, int], Latency] = {}
-    for item in found:
-        kept.setdefault((item.model, item.batch), item)
-    return tuple(kept.values())
+def least_watched(items: Iterable[Latency]) -> tuple[Latency, ...]:
+    """Return the first of each model and batch size: the one that a profiler slowed least."""
+    first: dict[tuple[str, int], Latency] = {}
+    for item in items:
+        first.setdefault((item.model, item.batch), item)
+    return tuple(first.values())
 
 
 def pays_until(rates: Mapping[int, float]) -> int:
@@ -212,224 +212,189 @@ class BusyFrom:
 
 
 def inference_points(runs: Iterable[Run]) -> tuple[InferencePoint, ...]:
-    """The runs by model (in order of appearance) and batch size; training and benches are left out.
+    """Return the runs by model (in order of appearance) and batch size, without training and
+    benchmarks.
 
     Runs of one model that differ in weights, precision or device are models of their own, named so.
     """
-    kept = [run for run in runs if run.mode != "train"]
-    names = _labels(kept)
-    groups: dict[tuple[str, int | None], list[Run]] = {}
-    for run, name in zip(kept, names, strict=True):
-        groups.setdefault((name, run.batch_size), []).append(run)
-    order = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    keys = sorted(groups, key=lambda key: (order[key[0]], key[1] is None, key[1] or 0))
+    inference = [run for run in runs if run.mode != "train"]
+    names = _labels(inference)
+    groups: dict[tuple[str, int | None], list[Run]] = defaultdict(list)
+    for run, name in zip(inference, names, strict=True):
+        groups[name, run.batch_size].append(run)
+    order = list(dict.fromkeys(names))
+    keys = sorted(groups, key=lambda key: (order.index(key[0]), key[1] is None, key[1] or 0))
     return tuple(_point(model, batch, groups[model, batch]) for model, batch in keys)
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
-    about = [(model_of(run), _details(run)) for run in runs]
-    kinds: dict[str, list[tuple[str, ...]]] = {}
-    for model, details in about:
-        if details and details not in kinds.setdefault(model, []):
-            kinds[model].append(details)
-    found = []
-    for model, details in about:
-        others = kinds.get(model, [])
-        differs = [
-            part
-            for place, part in enumerate(details)
-            if len({other[place] for other in others}) > 1
-        ]
-        found.append(", ".join([model, *filter(None, differs)]))
-    return found
+    """Return the name of each run's model, with the details in which its runs differ."""
+    named = [(model_of(run), _details(run)) for run in runs]
+    by_model: dict[str, set[tuple[str, ...]]] = defaultdict(set)
+    for model, details in named:
+        if details:
+            by_model[model].add(details)
+    labels = []
+    for model, details in named:
+        columns = zip(details, *by_model[model], strict=True) if details else ()
+        differing = [detail for detail, *others in columns if len(set(others)) > 1]
+        labels.append(", ".join([model, *filter(None, differing)]))
+    return labels
 
 
 def _details(run: Run) -> tuple[str, ...]:
-    """What keeps runs of one model apart; nothing for a report that does not say what ran."""
-    if run.workload is None:
+    """Return what keeps runs of one model apart; nothing if a report does not say what ran."""
+    device = next((device.name or device.kind for device in run.devices), "")
+    if run.workload is None or not device:
         return ()
-    device = next((one.name or one.kind for one in run.devices), "")
-    rest = _MODEL.sub("", run.variant or "").strip()
-    return (rest, run.precision or "", device) if device else ()
+    return _MODEL.sub("", run.variant or "").strip(), run.precision or "", device
 
 
 def model_of(run: Run) -> str:
-    """The model's name as the run says it, else the workload's, else what the report's name leaves
-    without batch and tool."""
+    """Return the model's name as the run states it, or the workload's, or what the report's name
+    leaves without batch and tool."""
     facts = run.report.environment
-    named = (
-        facts.get("model")
-        or facts.get("option:model")
-        or (_MODEL.search(run.variant or "") or ("", ""))[1]
-    )
-    if named or run.workload:
-        return named or run.workload or ""
-    place = PurePath(run.artifact or "")
-    for part in (place.name, place.parent.name):
-        rest = re.split(r"\.(?:csv|txt|log|json|sqlite|nsys-rep|qdrep|db)\b", part, maxsplit=1)[0]
-        if name := re.sub(r"[-_. =]+", " ", _TOOLS.sub(" ", _BATCH.sub(" ", rest))).strip():
+    in_variant = _MODEL.search(run.variant or "")
+    name = facts.get("model") or facts.get("option:model") or (in_variant and in_variant[1])
+    if name or run.workload:
+        return name or run.workload or ""
+    path = PurePath(run.artifact or "")
+    for part in (path.name, path.parent.name):
+        stem = re.split(r"\.(?:csv|txt|log|json|sqlite|nsys-rep|qdrep|db)\b", part, maxsplit=1)[0]
+        if name := re.sub(r"[-_. =]+", " ", _TOOLS.sub(" ", _BATCH.sub(" ", stem))).strip():
             return name
-    return place.stem or f"run {run.id}"
+    return path.stem or f"run {run.id}"
 
 
 def _point(model: str, batch: int | None, runs: Sequence[Run]) -> InferencePoint:
     uses = [
         RunUsage(run) for run in sorted(runs, key=lambda run: LIGHTEST_FIRST.get(run.profiler, 9))
     ]
-    timed = next((found for use in uses if (found := latency(use.run)) is not None), None)
     way, gpu = _busy(uses)
-    peak, peak_of = peak_memory(uses)
-    bad = (use.run for use in uses if use.run.status != "ok")
-    problems = tuple(
-        f"{run.profiler}: {run.status}, {run.reason or 'no reason given'}" for run in bad
-    )
+    peak, peak_of = _peak_memory(uses)
     return InferencePoint(
-        model,
-        batch,
-        tuple(uses),
-        timed,
-        gpu,
-        way,
-        _tensor(uses),
-        _memory_share(uses),
-        peak,
-        peak_of,
-        problems,
+        model=model,
+        batch=batch,
+        uses=tuple(uses),
+        latency=next((item for use in uses if (item := latency(use.run)) is not None), None),
+        gpu=gpu,
+        gpu_way=way,
+        tensor=_tensor(uses),
+        memory=_memory_share(uses),
+        peak=peak,
+        peak_of=peak_of,
+        problems=tuple(
+            f"{use.run.profiler}: {use.run.status}, {use.run.reason or 'no reason given'}"
+            for use in uses
+            if use.run.status != "ok"
+        ),
     )
 
 
-def _why(uses: Sequence[RunUsage], otherwise: str) -> UsageShare:
+def _missing(uses: Sequence[RunUsage], reason: str) -> UsageShare:
     kinds = {device.kind for use in uses for device in use.run.devices}
-    return UsageShare(None, ON_CPU if kinds == {"cpu"} else otherwise)
+    return UsageShare(None, ON_CPU if kinds == {"cpu"} else reason)
 
 
 def _busy(uses: Sequence[RunUsage]) -> tuple[str, UsageShare]:
-    refused = None
+    """Return the share of time with the GPU busy, and the short name of its way."""
     for field, short, _ in WAYS:
         for use in uses:
             share: UsageShare = getattr(use.ways, field)
             if share.value is not None:
                 return short, share
-            if field == "dlprof" and use.run.profiler == "dlprof":
-                refused = share
-    return "", refused or _why(
-        uses, "no kernels with start times, no samples of the GPU, no summary of DLProf"
-    )
+    refused = [use.ways.dlprof for use in uses if use.run.profiler == "dlprof"]
+    reason = "no kernels with start times, no samples of the GPU, no summary of DLProf"
+    return "", refused[-1] if refused else _missing(uses, reason)
 
 
 def _tensor(uses: Sequence[RunUsage]) -> UsageShare:
-    stated = [
-        share
-        for use in uses
-        for share in (use.ways.dlprof_tensor, use.ways.tensor_pipe)
-        if share.value is not None
-    ]
-    if stated:
-        return stated[0]
+    for use in uses:
+        for share in (use.ways.dlprof_tensor, use.ways.tensor_pipe):
+            if share.value is not None:
+                return share
     for use in uses:
         if use.run.report.kernels:
             return tensor_share(tuple(use.run.report.kernels))
-    said = [use.ways.dlprof_tensor for use in uses if use.run.profiler == "dlprof"]
-    return (
-        said[0]
-        if said
-        else _why(uses, "no kernels, counters or summary of DLProf: readings of nvidia-smi lack it")
-    )
+    reason = "no kernels, counters or summary of DLProf: readings of nvidia-smi lack it"
+    refused = (use.ways.dlprof_tensor for use in uses if use.run.profiler == "dlprof")
+    return next(refused, _missing(uses, reason))
 
 
 def uses_tensor_cores(name: str) -> bool | None:
-    """By a kernel's name: True, False, or None where it does not say. What does no products
-    uses none."""
-    found = recognise(name)
-    if found.tensor_core is not None:
-        return found.tensor_core
-    return None if found.family in (None, *_ARITHMETIC) and found.role == "main" else False
+    """Return True or False by a kernel's name, or None where it does not say. What computes no
+    products uses no tensor cores."""
+    kernel = recognise(name)
+    if kernel.tensor_core is not None:
+        return kernel.tensor_core
+    return None if kernel.family in (None, *_ARITHMETIC) and kernel.role == "main" else False
 
 
 def tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
-    """Share of kernel time in kernels whose names say that they use tensor cores; not known where
-    many do not say."""
+    """Return the share of kernel time in kernels whose names say that they use tensor cores; not
+    known where many do not say."""
     times: dict[bool | None, float] = {True: 0.0, False: 0.0, None: 0.0}
     for kernel in kernels:
         times[uses_tensor_cores(kernel.name)] += kernel.duration_ns or 0
-    whole = sum(times.values())
-    if not whole:
+    total = sum(times.values())
+    if not total:
         return UsageShare(None, "the kernels have no durations")
-    unsure = times[None] / whole
-    if unsure > _UNSURE:
-        return UsageShare(
-            None,
-            f"{unsure:.0%} of the kernel time is in kernels whose names do not say".replace(
-                "%", " %"
-            ),
-        )
-    more = (
-        f"; names of {unsure:.1%} do not say and count as none".replace("%", " %") if unsure else ""
-    )
-    return UsageShare(
-        times[True] / whole, f"share of kernel time in kernels whose names say tensor cores{more}"
-    )
+    unsure = times[None] / total
+    if unsure > UNNAMED_SHARE_MAX:
+        reason = f"{unsure * 100:.0f} % of the kernel time is in kernels whose names do not say"
+        return UsageShare(None, reason)
+    reason = "share of kernel time in kernels whose names say tensor cores"
+    if unsure:
+        reason += f"; names of {unsure * 100:.1f} % do not say and count as none"
+    return UsageShare(times[True] / total, reason)
 
 
 def _memory_share(uses: Sequence[RunUsage]) -> UsageShare:
-    for use in uses:
-        found = use.memory
-        for used, what in (
-            (found.device, "in use on the device, highest reading"),
-            (found.reserved, "reserved by torch"),
+    for memory in (use.memory for use in uses):
+        for used, source in (
+            (memory.device, "in use on the device, highest reading"),
+            (memory.reserved, "reserved by torch"),
         ):
-            if used is not None and found.device_total:
-                return UsageShare(used / found.device_total, what)
-    return _why(uses, "no reading of the GPU's memory together with its size")
+            if used is not None and memory.device_total:
+                return UsageShare(used / memory.device_total, source)
+    return _missing(uses, "no reading of the GPU's memory together with its size")
 
 
-def peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
-    """Highest memory of the lightest run that has it, and of what it is; (None, why) where nothing
-    measured it."""
-    for use in uses:
-        found = use.memory
-        known = (
-            (found.process, "the process on the GPU (NVML)"),
-            (found.device, "everybody on the GPU (nvidia-smi or NVML)"),
-            (found.reserved, "reserved by torch on the GPU"),
-            (found.host_all, "resident on the host, all processes"),
-            (found.host, "resident on the host, the process that computes"),
-        )
-        for value, what in known:
-            if value is not None:
-                return value, what
+def _peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
+    """Return the highest memory of the lightest run that has it, and of what it is; (None, why)
+    where nothing measured it."""
+    for memory in (use.memory for use in uses):
+        for used, source in (
+            (memory.process, "the process on the GPU (NVML)"),
+            (memory.device, "everybody on the GPU (nvidia-smi or NVML)"),
+            (memory.reserved, "reserved by torch on the GPU"),
+            (memory.host_all, "resident on the host, all processes"),
+            (memory.host, "resident on the host, the process that computes"),
+        ):
+            if used is not None:
+                return used, source
     return None, "no run recorded memory"
 
 
 def busy_from(points: Sequence[InferencePoint], threshold: float = BUSY) -> tuple[BusyFrom, ...]:
-    """Each model's smallest batch size from which on the GPU is busy at all that were measured, by
-    one way."""
-    found = []
-    for model in dict.fromkeys(point.model for point in points):
-        mine = [point for point in points if point.model == model]
-        found.append(
-            _busy_from(model, [point for point in mine if point.batch is not None], mine, threshold)
-        )
-    return tuple(found)
+    """Return each model's smallest batch size from which on the GPU is busy at all that were
+    measured, by one way."""
+    by_model: dict[str, list[InferencePoint]] = defaultdict(list)
+    for point in points:
+        by_model[point.model].append(point)
+    return tuple(_busy_from(model, of_model, threshold) for model, of_model in by_model.items())
 
 
-def _busy_from(
-    model: str, sized: Sequence[InferencePoint], every: Sequence[InferencePoint], threshold: float
-) -> BusyFrom:
+def _busy_from(model: str, points: Sequence[InferencePoint], threshold: float) -> BusyFrom:
     for _, short, meaning in WAYS:
-        shares = tuple(
-            (point.batch or 0, point.gpu.value)
-            for point in sized
-            if point.gpu_way == short and point.gpu.value is not None
-        )
+        shares = {
+            point.batch: point.gpu.value
+            for point in points
+            if point.batch is not None and point.gpu_way == short and point.gpu.value is not None
+        }
         if shares:
-            busy = [
-                batch
-                for batch, _ in shares
-                if all(share >= threshold for at, share in shares if at >= batch)
-            ]
-            return BusyFrom(model, min(busy, default=None), shares, short, meaning)
-    if every and not sized:
+            batch = smallest_busy_batch(shares, threshold)
+            return BusyFrom(model, batch, tuple(shares.items()), short, meaning)
+    if all(point.batch is None for point in points):
         return BusyFrom(model, None, (), "", "no report says its batch size")
-    reasons = dict.fromkeys(point.gpu.reason for point in every)
-    return BusyFrom(model, None, (), "", next(iter(reasons), "no run"))
+    return BusyFrom(model, None, (), "", points[0].gpu.reason)

@@ -14,28 +14,30 @@ of its class in its block.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from math import prod
-from typing import Annotated, ClassVar, NamedTuple, TypeVar
+from itertools import cycle
+from math import ceil, prod
+from typing import Annotated, ClassVar, NamedTuple
 
 from perfctl.orchestrator.counts.counters.amd import is_amd
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of
+from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.counts.kernels.shared import SHARED, by_layer
 from perfctl.orchestrator.estimate.flops.engine import estimate
 from perfctl.orchestrator.ledger.timing import kernel_steps
-from perfctl.orchestrator.ledger.usage.padding import Padding, is_product, padding
+from perfctl.orchestrator.ledger.usage.readings import sum_known
 from perfctl.orchestrator.ledger.usage.served import PHASES, MixedSteps, rows_of
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
-from perfctl.records.serving import ServedStep
 
 _NUMBERED = re.compile(r"(.*?)_?(\d{1,9})\Z")
-LEAST = 2
+BLOCKS_MIN = 2
 """Blocks from which a model is said to repeat one."""
-N = TypeVar("N", int, float)
+LayerPath = tuple[str, ...]
+"""Components of a layer's name."""
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 NO_PRODUCT = (
@@ -43,6 +45,7 @@ NO_PRODUCT = (
 )
 NO_SHAPES = "the trace has no shapes of its operators"
 EITHER = "its shapes are of steps of more than one phase"
+NO_KEYS = "the steps do not say how many keys they attend to"
 OUTSIDE = "no module"
 
 
@@ -56,60 +59,114 @@ class Part(NamedTuple):
 
 
 def fold(layers: Iterable[str]) -> Mapping[str, Part]:
-    """Layer -> its part of the repeated block. Layers outside, and all layers where nothing
-    repeats, keep their names."""
+    """Return the part of the repeated block that each layer is. Layers outside, and all layers
+    where nothing repeats, keep their names."""
     paths = {layer: tuple(layer.split(".")) for layer in layers}
-    depth, prefix, kind = _block(paths.values())
-    found = {layer: Part(layer, None) for layer in paths}
+    parts = {layer: Part(layer, None) for layer in paths}
+    block = _find_block(paths.values())
+    if block is None:
+        return parts
+    depth, prefix, kind = block
     inside = {
         layer: (int(number[2]), path[depth + 1 :])
         for layer, path in paths.items()
-        if depth >= 0
+        if path[:depth] == prefix
         and len(path) > depth
-        and path[:depth] == prefix
         and (number := _NUMBERED.match(path[depth]))
         and number[1] == kind
     }
-    instances: defaultdict[tuple[int, tuple[str, ...], str], set[int]] = defaultdict(set)
-    for block, rest in inside.values():
-        for at, name in enumerate(rest):
+    instances: defaultdict[tuple[int, LayerPath, str], set[int]] = defaultdict(set)
+    for block_number, path in inside.values():
+        for depth, name in enumerate(path):
             if number := _NUMBERED.match(name):
-                instances[block, rest[:at], number[1]].add(int(number[2]))
-    most: defaultdict[tuple[tuple[str, ...], str], int] = defaultdict(int)
-    places: dict[str, list[tuple[str, int]]] = {}
-    for layer, (block, rest) in inside.items():
-        said: list[tuple[str, int]] = []
-        for at, name in enumerate(rest):
-            number = _NUMBERED.match(name)
-            place = (
-                sorted(instances[block, rest[:at], number[1]]).index(int(number[2])) + 1
-                if number
-                else 0
-            )
-            said.append((number[1] if number else name, place))
-            above = tuple(name for name, _ in said[:-1])
-            most[above, said[-1][0]] = max(most[above, said[-1][0]], place)
-        places[layer] = said
-    outer = ".".join((*prefix, kind)) if kind else ".".join((*prefix, "*"))
-    for layer, said in places.items():
+                instances[block_number, path[:depth], number[1]].add(int(number[2]))
+    # layer -> (class, which of its class there, from 1; 0 without a number) of each component
+    components: dict[str, list[tuple[str, int]]] = {}
+    most: defaultdict[tuple[LayerPath, str], int] = defaultdict(int)
+    for layer, (block_number, path) in inside.items():
+        classes: list[tuple[str, int]] = []
+        for depth, name in enumerate(path):
+            above, ordinal = tuple(name for name, _ in classes), 0
+            if number := _NUMBERED.match(name):
+                name = number[1]
+                siblings = sorted(instances[block_number, path[:depth], name])
+                ordinal = siblings.index(int(number[2])) + 1
+            classes.append((name, ordinal))
+            most[above, name] = max(most[above, name], ordinal)
+        components[layer] = classes
+    outer = ".".join((*prefix, kind or "*"))
+    for layer, classes in components.items():
         names = [outer]
-        for at, (name, place) in enumerate(said):
-            above = tuple(name for name, _ in said[:at])
-            names.append(f"{name} {place}" if most[above, name] > 1 else name)
-        found[layer] = Part(".".join(names), inside[layer][0])
-    return found
+        for depth, (name, ordinal) in enumerate(classes):
+            above = tuple(name for name, _ in classes[:depth])
+            names.append(f"{name} {ordinal}" if most[above, name] > 1 else name)
+        parts[layer] = Part(".".join(names), inside[layer][0])
+    return parts
 
 
-def _block(paths: Iterable[tuple[str, ...]]) -> tuple[int, tuple[str, ...], str]:
-    """(depth, path above, class) of the component with children that has most instances; depth -1
-    where none has LEAST."""
-    numbers: defaultdict[tuple[int, tuple[str, ...], str], set[int]] = defaultdict(set)
+def _find_block(paths: Iterable[LayerPath]) -> tuple[int, LayerPath, str] | None:
+    """Return (depth, path above, class) of the component with children that has most instances;
+    None where none has BLOCKS_MIN."""
+    numbers: defaultdict[tuple[int, LayerPath, str], set[int]] = defaultdict(set)
     for path in paths:
         for depth, name in enumerate(path[:-1]):
-            if found := _NUMBERED.match(name):
-                numbers[depth, path[:depth], found[1]].add(int(found[2]))
+            if number := _NUMBERED.match(name):
+                numbers[depth, path[:depth], number[1]].add(int(number[2]))
     best = max(numbers, key=lambda key: (len(numbers[key]), -key[0]), default=None)
-    return best if best is not None and len(numbers[best]) >= LEAST else (-1, (), "")
+    return best if best is not None and len(numbers[best]) >= BLOCKS_MIN else None
+
+
+class Padding(NamedTuple):
+    """One product and the tiles that its kernel covers it with."""
+
+    rows: int
+    columns: int
+    tile: tuple[int, int]
+    """Along rows and along columns, as torch has them."""
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        return ceil(self.rows / self.tile[0]), ceil(self.columns / self.tile[1])
+
+    @property
+    def factor(self) -> float:
+        """Executed / paper multiply-adds: outputs of all tiles over outputs of the product, 1
+        or more."""
+        return prod((*self.tiles, *self.tile)) / (self.rows * self.columns)
+
+
+def is_product(kernel: Kernel) -> bool:
+    """Return True for a matrix product by its name, not the sum of its parts or a copy before
+    it."""
+    recognised = recognise(kernel.name)
+    return recognised.family == "gemm" and recognised.role == "main"
+
+
+def padding(kernel: Kernel, rows: int, columns: int, *, amd: bool) -> Padding | None:
+    """Return the tiles over a product of ``rows`` x ``columns`` outputs; None where the name states
+    none or their direction is open.
+
+    BLAS libraries keep matrices by columns, so a product of torch is computed transposed: the first
+    side of the tile lies along torch's columns (features), the second along its rows (tokens).
+    Tensile's grids confirm that: MT256x192 for 15,360 x 6,144 launches 24 x 80 work-groups.
+    Elsewhere the grid decides, and without one nothing does, unless both ways need as many tiles.
+    ``amd``: the grid counts work-items, as HIP reports it, not blocks.
+    """
+    tile = recognise(kernel.name).tile
+    if tile is None or not rows or not columns:
+        return None
+    transposed = Padding(rows, columns, (tile[1], tile[0]))
+    straight = Padding(rows, columns, (tile[0], tile[1]))
+    if transposed.factor == straight.factor or kernel.name.startswith("Cijk_"):
+        return transposed
+    grid = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
+    block = (kernel.block_x, kernel.block_y, kernel.block_z)
+    if None in grid or (amd and None in block):
+        return None
+    threads = prod(side or 1 for side in block) if amd else 1
+    blocks = prod(side or 1 for side in grid) // threads
+    fitting = [one for one in (transposed, straight) if blocks and blocks == prod(one.tiles)]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +181,15 @@ class Cache:
     element: int
     """Bytes, if the cache has the type of the projections."""
     blocks: int
+
+
+class _Paper(NamedTuple):
+    """FLOPs and bytes of a part on paper, and why they are not known."""
+
+    flops: int | None
+    flops_why: str | None
+    bytes: int | None
+    bytes_why: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,226 +330,288 @@ class PhaseParts:
     @property
     def kernel_ns(self) -> float | None:
         """None where one kernel was not timed."""
-        times = [part.kernel_ns for part in self.parts]
-        return None if None in times else sum(time or 0 for time in times)
+        return sum_known(part.kernel_ns for part in self.parts)
 
 
 def phase_parts(
     run: Run, measured: Sequence[Peaks] = (), *, each: bool = False
 ) -> tuple[PhaseParts, ...]:
-    """The phases of a run in the order of PHASES; empty where no step is known. ``each``: every
-    block by itself."""
-    steps = list(run.report.served_steps)
-    found = [phase for phase in PHASES if any(step.phase == phase for step in steps)]
-    if not found or not isinstance(run.report.kernels, Sequence):
+    """Return the phases of a run in the order of PHASES; empty where no step is known. ``each``:
+    every block by itself."""
+    phases = {step.phase for step in run.report.served_steps}
+    if not phases or not isinstance(run.report.kernels, Sequence):
         return ()
     kernels = by_layer(run.report) or run.report.kernels
-    layers = {kernel.layer for kernel in kernels if kernel.layer} | {
-        op.layer for op in run.report.ops
-    }
-    where = {layer: Part(layer, None) for layer in layers} if each else fold(layers)
+    layers = {kernel.layer for kernel in kernels if kernel.layer}
+    layers |= {op.layer for op in run.report.ops}
+    folded = fold(layers)
+    parts = {layer: Part(layer, None) for layer in layers} if each else folded
     peaks = peaks_of(run.device, measured)
-    return tuple(_phase(run, phase, kernels, where, fold(layers), peaks) for phase in found)
-
-
-def _phase(
-    run: Run,
-    phase: str,
-    parted: Sequence[Kernel],
-    where: Mapping[str, Part],
-    folded: Mapping[str, Part],
-    peaks: Peaks,
-) -> PhaseParts:
-    """``parted``: the run's kernels, those of several layers once for each."""
-    all_steps = list(run.report.served_steps)
-    steps = [step for step in all_steps if step.phase == phase]
-    numbers = {step.number for step in steps}
-    whole = [kernel for kernel in run.report.kernels if kernel.step in numbers]
-    kernels = [kernel for kernel in parted if kernel.step in numbers]
-    split = MixedSteps(run)
-    tokens = _sum(_tokens(step) for step in steps)
-    work, unsure = _work(run, phase, all_steps)
-    cache, why = _cache(work, folded)
-    keys = _sum(_both(step.prompt_keys, step.decode_keys) for step in steps)
-    pairs = _sum(_both(step.prompt_pairs, step.decode_pairs) for step in steps)
-    total = _sum(kernel.duration_ns for kernel in kernels)
-    rows: dict[str, list[Kernel]] = {}
-    for kernel in sorted(kernels, key=lambda kernel: kernel.start_ns or 0):
-        rows.setdefault(where[kernel.layer].name if kernel.layer else OUTSIDE, []).append(kernel)
-    by_row: defaultdict[str, list[OpShape]] = defaultdict(list)
-    for op in work:
-        by_row[where[op.layer].name if op.layer else OUTSIDE].append(op)
-    attends = _attention(rows, by_row) if cache else frozenset()
-    made = []
-    for name, mine in rows.items():
-        ops, layers = by_row.get(name, []), {kernel.layer for kernel in mine if kernel.layer}
-        blocks = {where[layer].block for layer in layers} - {None}
-        flops, bytes_, flops_why, bytes_why = _on_paper(ops)
-        if not run.report.ops:
-            flops_why = bytes_why = (
-                NO_PRODUCT if run.report.environment.get("record_shapes") == "1" else NO_SHAPES
-            )
-        elif not ops and layers & unsure:
-            flops_why = bytes_why = EITHER
-        estimated = False
-        if cache and not ops and name in attends:
-            flops, flops_why, bytes_, bytes_why = _attended(
-                cache, len(blocks) or 1, tokens, keys, pairs
-            )
-            estimated = bytes_ is not None
-        kinds = {PRECISIONS.get(op.dtypes[0]) for op in ops if op.dtypes} or (
-            {_precision(work)} if estimated else set()
-        )
-        kind = next(iter(kinds)) if len(kinds) == 1 else None
-        path = PATH_OF.get(kind) if kind else None
-        took = _sum(kernel.duration_ns for kernel in mine)
-        pads, padded = _padding(run, mine, ops, len(steps))
-        of_prompts, split_by = _prompts(split, mine)
-        made.append(
-            PartUse(
-                phase,
-                name,
-                len(blocks) or None,
-                len(mine),
-                took,
-                took / total if took is not None and total else None,
-                took / tokens if took is not None and tokens else None,
-                flops,
-                flops_why,
-                bytes_,
-                bytes_why,
-                estimated,
-                path,
-                peaks.ridge(path) if path else None,
-                pads,
-                padded,
-                tuple(dict.fromkeys(kernel.name for kernel in mine if is_product(kernel))),
-                any(kernel.layer_source == SHARED for kernel in mine),
-                of_prompts,
-                split_by,
-            )
-        )
-    cached = None
-    if cache and keys is not None:
-        cached = keys * 2 * cache.keys * cache.element * cache.blocks
-        why = (
-            f"{keys:,} keys x 2 (keys, values) x {cache.keys:,} (key-value heads x head dimension) "
-            f"x {cache.element} B x {cache.blocks} blocks, if the cache has the type of the "
-            "projections"
-        )
-    elif cache:
-        why = "the steps do not say how many keys they attend to"
-    return PhaseParts(run, phase, len(steps), tokens, tuple(made), cached, why, peaks, len(whole))
-
-
-def _prompts(split: MixedSteps, kernels: Sequence[Kernel]) -> tuple[float | None, str | None]:
-    """Kernel time of the prompts of mixed steps, and what it goes by; None where one kernel's is
-    not known."""
-    told = [(kernel.duration_ns, split.prompts(kernel)) for kernel in kernels]
-    if any(took is None or share is None for took, share in told):
-        return None, None
-    by = dict.fromkeys(share[1] for _, share in told if share is not None)
-    return sum((took or 0) * share[0] for took, share in told if share is not None), " and ".join(
-        by
+    return tuple(
+        _PhaseReader(run, phase, kernels, parts, folded, peaks).read()
+        for phase in PHASES
+        if phase in phases
     )
 
 
-def _work(run: Run, phase: str, steps: Sequence[ServedStep]) -> tuple[list[OpShape], set[str]]:
-    """Operators of the phase, ``calls`` of all its steps; and the layers whose operators may be of
-    several phases.
+class _PhaseReader:
+    """Steps, kernels and operators of one phase, from which its parts are read."""
+
+    def __init__(
+        self,
+        run: Run,
+        phase: str,
+        kernels: Sequence[Kernel],
+        parts: Mapping[str, Part],
+        folded: Mapping[str, Part],
+        peaks: Peaks,
+    ) -> None:
+        """``kernels``: the run's, those of several layers once for each."""
+        self.run, self.phase, self.parts, self.peaks = run, phase, parts, peaks
+        self.steps = [step for step in run.report.served_steps if step.phase == phase]
+        self.numbers = {step.number for step in self.steps}
+        self.kernels = [kernel for kernel in kernels if kernel.step in self.numbers]
+        self.ops, self.unsure = _find_ops(run, phase)
+        self.cache, self.cache_why = _find_cache(self.ops)
+        self.tokens = sum_known(step.tokens for step in self.steps)
+        self.keys = sum_known(step.keys for step in self.steps)
+        self.names = {layer: part.name for layer, part in parts.items() if layer}
+        self.split = MixedSteps(run)
+
+    def read(self) -> PhaseParts:
+        """Return the phase, part by part."""
+        rows: dict[str, list[Kernel]] = {}
+        for kernel in sorted(self.kernels, key=lambda kernel: kernel.start_ns or 0):
+            rows.setdefault(self.names.get(kernel.layer or "", OUTSIDE), []).append(kernel)
+        ops: defaultdict[str, list[OpShape]] = defaultdict(list)
+        for op in self.ops:
+            ops[self.names.get(op.layer, OUTSIDE)].append(op)
+        total = sum_known(kernel.duration_ns for kernel in self.kernels)
+        # attention itself runs in parts of that name without products; of nested ones the innermost
+        named = [
+            name
+            for name in rows
+            if name not in ops and "attention" in name.rpartition(".")[2].lower()
+        ]
+        attention = {
+            name for name in named if not any(other.startswith(f"{name}.") for other in named)
+        }
+        cache_bytes, cache_why = self._cache_bytes()
+        return PhaseParts(
+            run=self.run,
+            phase=self.phase,
+            steps=len(self.steps),
+            tokens=self.tokens,
+            parts=tuple(
+                self._use(name, kernels, ops.get(name, []), total, attends=name in attention)
+                for name, kernels in rows.items()
+            ),
+            cache_bytes=cache_bytes,
+            cache_why=cache_why,
+            peaks=self.peaks,
+            launches=sum(kernel.step in self.numbers for kernel in self.run.report.kernels),
+        )
+
+    def _use(
+        self,
+        name: str,
+        kernels: Sequence[Kernel],
+        ops: Sequence[OpShape],
+        total: float | None,
+        *,
+        attends: bool,
+    ) -> PartUse:
+        layers = {kernel.layer for kernel in kernels if kernel.layer}
+        blocks = len({self.parts[layer].block for layer in layers} - {None})
+        paper = self._paper(ops, layers)
+        if attends and self.cache is not None:
+            paper = self._attended(self.cache, blocks or 1)
+        estimated = attends and self.cache is not None and paper.bytes is not None
+        precisions = _precisions(self.ops if estimated else ops)
+        path = PATH_OF.get(next(iter(precisions)) or "") if len(precisions) == 1 else None
+        took = sum_known(kernel.duration_ns for kernel in kernels)
+        tiles, padded = self._padding(kernels, ops)
+        prompts_ns, split_by = self._prompts(kernels)
+        return PartUse(
+            phase=self.phase,
+            part=name,
+            blocks=blocks or None,
+            launches=len(kernels),
+            kernel_ns=took,
+            share=took / total if took is not None and total else None,
+            token_ns=took / self.tokens if took is not None and self.tokens else None,
+            flops=paper.flops,
+            flops_why=paper.flops_why,
+            bytes=paper.bytes,
+            bytes_why=paper.bytes_why,
+            estimated=estimated,
+            path=path,
+            ridge=self.peaks.ridge(path) if path else None,
+            padding=tiles,
+            padded=padded,
+            names=tuple(dict.fromkeys(kernel.name for kernel in kernels if is_product(kernel))),
+            shared=any(kernel.layer_source == SHARED for kernel in kernels),
+            prompts_ns=prompts_ns,
+            split_by=split_by,
+        )
+
+    def _paper(self, ops: Sequence[OpShape], layers: Set[str]) -> _Paper:
+        """Return FLOPs and bytes of a part's operators, and why they are not known."""
+        calls = estimate(ops)
+        if not self.run.report.ops:
+            has_shapes = self.run.report.environment.get("record_shapes") == "1"
+            why = NO_PRODUCT if has_shapes else NO_SHAPES
+            return _Paper(None, why, None, why)
+        if not ops and layers & self.unsure:
+            return _Paper(None, EITHER, None, EITHER)
+        flops = sum_known(call.flops for call in calls)
+        if not calls or flops is None:
+            return _Paper(None, NO_PRODUCT, None, NO_PRODUCT)
+        moved = sum_known(size for call in calls for size in (call.read_bytes, call.write_bytes))
+        untyped = "the types of its operators are not known"
+        return _Paper(flops, None, moved, untyped if moved is None else None)
+
+    def _attended(self, cache: Cache, blocks: int) -> _Paper:
+        """Return FLOPs and bytes of attention itself: scores and their product with the values are
+        two products of pairs x queries multiply-adds; the whole square, no mask."""
+        pairs = sum_known(step.pairs for step in self.steps)
+        flops = None if pairs is None else 2 * 2 * pairs * cache.queries * blocks
+        moved = None
+        if self.keys is not None and self.tokens is not None:
+            width = 2 * cache.queries + 2 * cache.keys
+            moved = (self.keys * 2 * cache.keys + self.tokens * width) * cache.element * blocks
+        return _Paper(
+            flops, NO_KEYS if flops is None else None, moved, NO_KEYS if moved is None else None
+        )
+
+    def _cache_bytes(self) -> tuple[int | None, str | None]:
+        """Return keys and values that the steps read, and how they were computed or what is
+        missing."""
+        if (cache := self.cache) is None:
+            return None, self.cache_why
+        if self.keys is None:
+            return None, NO_KEYS
+        return self.keys * 2 * cache.keys * cache.element * cache.blocks, (
+            f"{self.keys:,} keys x 2 (keys, values) x {cache.keys:,} (key-value heads x head "
+            f"dimension) x {cache.element} B x {cache.blocks} blocks, if the cache has the type of "
+            "the projections"
+        )
+
+    def _prompts(self, kernels: Sequence[Kernel]) -> tuple[float | None, str | None]:
+        """Return the kernel time of the prompts of mixed steps, and what it goes by; None where one
+        kernel's is not known."""
+        took, bases = 0.0, dict[str, None]()
+        for kernel in kernels:
+            share = self.split.prompts(kernel)
+            if kernel.duration_ns is None or share is None:
+                return None, None
+            took += kernel.duration_ns * share[0]
+            bases[share[1]] = None
+        return took, " and ".join(bases)
+
+    def _padding(
+        self, kernels: Sequence[Kernel], ops: Sequence[OpShape]
+    ) -> tuple[tuple[Padding, ...], float | None]:
+        """Return the tiles of a part's products, and executed / paper of all of them; a kernel is a
+        product's by their order in the layer."""
+        multiplying: defaultdict[str | None, list[Kernel]] = defaultdict(list)
+        for kernel in kernels:
+            if is_product(kernel):
+                multiplying[kernel.layer].append(kernel)
+        products: defaultdict[str, list[OpShape]] = defaultdict(list)
+        for op in sorted(ops, key=lambda op: op.position):
+            products[op.layer].append(op)
+        tiles: dict[Padding, None] = {}
+        executed = paper = 0.0
+        amd, is_complete = is_amd(self.run), True
+        for layer, of_layer in products.items():
+            calls = sum(op.calls for op in of_layer)
+            is_even = len(of_layer) == 1 or calls == len(of_layer) * max(len(self.steps), 1)
+            if len(multiplying[layer]) != calls or not is_even:
+                is_complete = False
+                continue
+            for kernel, op in zip(multiplying[layer], cycle(of_layer)):
+                one = padding(kernel, rows_of(op), _columns(op), amd=amd)
+                if one is None:
+                    is_complete = False
+                    continue
+                tiles[one] = None
+                macs = one.rows * one.columns * _depth(op)
+                paper += macs
+                executed += macs * one.factor
+        return tuple(tiles), executed / paper if is_complete and paper else None
+
+
+def _find_ops(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
+    """Return operators of the phase, ``calls`` of all its steps; and the layers whose operators may
+    be of several phases.
 
     Where steps of several phases ran, an operator is of the phase whose steps compute as many
     tokens as it has rows. A layer that ran in a phase without such an operator (of a prompt, the
     last projection takes the last token only) is unsure.
     """
     scale = kernel_steps(run) or 1
-    forward = [op for op in run.report.ops if op.direction == "forward"]
-    if len({step.phase for step in steps}) == 1:
-        return [_times(op, scale) for op in forward], set()
-    rows: defaultdict[int, set[str]] = defaultdict(set)
-    for step in steps:
-        if (tokens := _tokens(step)) is not None:
-            rows[tokens].add(step.phase)
-    by_step = {step.number: step.phase for step in steps}
+    forward = [
+        op if scale == 1 else replace(op, calls=op.calls * scale)
+        for op in run.report.ops
+        if op.direction == "forward"
+    ]
+    phase_of = {step.number: step.phase for step in run.report.served_steps}
+    if len(set(phase_of.values())) == 1:
+        return forward, set()
+    by_rows: defaultdict[int | None, set[str]] = defaultdict(set)
+    for step in run.report.served_steps:
+        by_rows[step.tokens].add(step.phase)
     ran: defaultdict[str, set[str]] = defaultdict(set)
     for kernel in run.report.kernels:
-        if kernel.layer and kernel.step in by_step:
-            ran[kernel.layer].add(by_step[kernel.step])
-    told: defaultdict[str, list[set[str]]] = defaultdict(list)
+        if kernel.layer and kernel.step in phase_of:
+            ran[kernel.layer].add(phase_of[kernel.step])
+    candidates: defaultdict[str, list[set[str]]] = defaultdict(list)
     for op in forward:
-        told[op.layer].append(rows.get(rows_of(op), set(PHASES)))
+        candidates[op.layer].append(by_rows.get(rows_of(op), set(PHASES)))
     sure = {
         layer
-        for layer, each in told.items()
-        if all(len(phases) == 1 for phases in each) and ran[layer] <= set().union(*each)
+        for layer, phases in candidates.items()
+        if all(len(one) == 1 for one in phases) and ran[layer] <= set().union(*phases)
     }
-    found = [
-        _times(op, scale) for op in forward if op.layer in sure and rows[rows_of(op)] == {phase}
-    ]
-    return found, set(told) - sure
+    ops = [op for op in forward if op.layer in sure and by_rows[rows_of(op)] == {phase}]
+    return ops, set(candidates) - sure
 
 
-def _times(op: OpShape, scale: int) -> OpShape:
-    return op if scale == 1 else replace(op, calls=op.calls * scale)
-
-
-def _on_paper(ops: Sequence[OpShape]) -> tuple[int | None, int | None, str | None, str | None]:
-    """FLOPs and bytes, and why they are not known."""
-    calls = estimate(ops)
-    if not calls or any(call.flops is None for call in calls):
-        return None, None, NO_PRODUCT, NO_PRODUCT
-    flops = sum(call.flops or 0 for call in calls)
-    if any(call.read_bytes is None or call.write_bytes is None for call in calls):
-        return flops, None, None, "the types of its operators are not known"
-    return (
-        flops,
-        sum((call.read_bytes or 0) + (call.write_bytes or 0) for call in calls),
-        None,
-        None,
-    )
-
-
-def _cache(ops: Iterable[OpShape], where: Mapping[str, Part]) -> tuple[Cache | None, str | None]:
-    """Widths of attention from its projections: a fused one (...QKV...) or three, and that of the
-    output beside them."""
+def _find_cache(ops: Iterable[OpShape]) -> tuple[Cache | None, str | None]:
+    """Return the widths of attention from its projections: a fused one (...QKV...) or three, and
+    that of the output beside them."""
     products: defaultdict[str, list[OpShape]] = defaultdict(list)
     for op in sorted(ops, key=lambda op: op.position):
         if "attention" in op.layer.lower() and len(op.inputs) > 1:
-            above = ".".join(name for name in op.layer.split(".")[:-1])
-            products[above].append(op)
-    found: dict[tuple[int, int, int], int] = {}
-    for several in products.values():
-        fused = [op for op in several if "qkv" in op.layer.rpartition(".")[2].lower()]
-        others = [op for op in several if op not in fused]
-        kind = PRECISIONS.get(several[0].dtypes[0]) if several[0].dtypes else None
+            products[op.layer.rpartition(".")[0]].append(op)
+    blocks: Counter[tuple[int, int, int]] = Counter()
+    for of_block in products.values():
+        fused = [op for op in of_block if "qkv" in op.layer.rpartition(".")[2].lower()]
+        others = [op for op in of_block if op not in fused]
+        precision = PRECISIONS.get(of_block[0].dtypes[0]) if of_block[0].dtypes else None
         if len(fused) == len(others) == 1:
             width, queries = _columns(fused[0]), _depth(others[0])
-        elif len(several) == 4 and len({_columns(op) for op in several[1:3]}) == 1:
+        elif len(of_block) == 4 and _columns(of_block[1]) == _columns(of_block[2]):
             # queries, keys, values, output
-            width, queries = sum(map(_columns, several[:3])), _depth(several[3])
-            if queries != _columns(several[0]):
+            width, queries = sum(map(_columns, of_block[:3])), _depth(of_block[3])
+            if queries != _columns(of_block[0]):
                 continue
         else:
             continue
-        if (
-            kind is None
-            or width <= queries
-            or (width - queries) % 2
-            or queries % ((width - queries) // 2)
-        ):
-            continue
-        key = queries, (width - queries) // 2, _BYTES[kind]
-        found[key] = found.get(key, 0) + 1
-    if len(found) != 1:
-        what = (
-            "no block shows its projections of queries, keys, values and output under a module "
-            "named attention"
-        )
-        if found:
-            what = "its blocks differ in their heads"
-        return None, f"key-value heads x head dimension are not known: {what}"
-    (((queries, keys, element), blocks),) = found.items()
-    return Cache(queries, keys, element, blocks), None
+        keys, odd = divmod(width - queries, 2)
+        if precision is not None and keys > 0 and not odd and not queries % keys:
+            blocks[queries, keys, _BYTES[precision]] += 1
+    if len(blocks) == 1:
+        ((widths, count),) = blocks.items()
+        return Cache(*widths, count), None
+    what = (
+        "its blocks differ in their heads"
+        if blocks
+        else "no block shows its projections of queries, keys, values and output under a module "
+        "named attention"
+    )
+    return None, f"key-value heads x head dimension are not known: {what}"
 
 
 def _columns(op: OpShape) -> int:
@@ -492,98 +620,16 @@ def _columns(op: OpShape) -> int:
 
 def _depth(op: OpShape) -> int:
     rows = rows_of(op)
-    left = next(
-        (shape for shape in op.inputs if shape and len(shape) > 1 and prod(shape[:-1]) == rows),
-        None,
-    )
-    return left[-1] if left else 0
+    shapes = (shape for shape in op.inputs if shape and len(shape) > 1)
+    return next((shape[-1] for shape in shapes if prod(shape[:-1]) == rows), 0)
 
 
-def _attention(rows: Mapping[str, Sequence[Kernel]], ops: Mapping[str, object]) -> frozenset[str]:
-    """The parts in which attention itself runs: named so, without products; of nested ones
-    the innermost."""
-    named = [
-        name for name in rows if "attention" in name.rpartition(".")[2].lower() and name not in ops
-    ]
-    return frozenset(
-        name for name in named if not any(other.startswith(f"{name}.") for other in named)
-    )
+def _precisions(ops: Iterable[OpShape]) -> set[str | None]:
+    return {PRECISIONS.get(op.dtypes[0]) for op in ops if op.dtypes}
 
 
-def _attended(
-    cache: Cache, blocks: int, tokens: int | None, keys: int | None, pairs: int | None
-) -> tuple[int | None, str | None, int | None, str | None]:
-    """Scores and their product with the values: two products of pairs x queries multiply-adds; the
-    whole square, no mask."""
-    unsaid = "the steps do not say how many keys they attend to"
-    flops = None if pairs is None else 2 * 2 * pairs * cache.queries * blocks
-    if keys is None or tokens is None:
-        return flops, None if flops is not None else unsaid, None, unsaid
-    moved = keys * 2 * cache.keys + tokens * (2 * cache.queries + 2 * cache.keys)
-    return flops, None if flops is not None else unsaid, moved * cache.element * blocks, None
-
-
-def _precision(ops: Iterable[OpShape]) -> str | None:
-    kinds = {PRECISIONS.get(op.dtypes[0]) for op in ops if op.dtypes}
-    return next(iter(kinds)) if len(kinds) == 1 else None
-
-
-def _padding(
-    run: Run, kernels: Sequence[Kernel], ops: Sequence[OpShape], steps: int
-) -> tuple[tuple[Padding, ...], float | None]:
-    """Tiles of a part's products, and executed / paper of all of them; a kernel is a product's by
-    their order in the layer."""
-    multiplying: defaultdict[str | None, list[Kernel]] = defaultdict(list)
-    products: defaultdict[str, list[OpShape]] = defaultdict(list)
-    for kernel in kernels:
-        if is_product(kernel):
-            multiplying[kernel.layer].append(kernel)
-    for op in sorted(ops, key=lambda op: op.position):
-        products[op.layer].append(op)
-    found: dict[Padding, None] = {}
-    executed = paper = 0.0
-    amd, whole = is_amd(run), True
-    for layer, mine in products.items():
-        several = multiplying.get(layer, [])
-        calls = sum(op.calls for op in mine)
-        same = len(mine) == 1 or calls == len(mine) * max(steps, 1)
-        if len(several) != calls or not same:
-            whole = False
-            continue
-        for at, kernel in enumerate(several):
-            op = mine[at % len(mine)]
-            one = padding(kernel, rows_of(op), _columns(op), amd=amd)
-            if one is None:
-                whole = False
-                continue
-            found[one] = None
-            macs = one.rows * one.columns * _depth(op)
-            paper += macs
-            executed += macs * one.factor
-    return tuple(found), executed / paper if whole and paper else None
-
-
-def _tokens(step: ServedStep) -> int | None:
-    return _both(step.prompt_tokens, step.decode_tokens)
-
-
-def _both(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
-
-
-def _sum(numbers: Iterable[N | None]) -> N | None:
-    """None where one is not known."""
-    kept = list(numbers)
-    found = [number for number in kept if number is not None]
-    return None if len(found) < len(kept) else sum(found)
-
-
-def weighty(found: Iterable[PhaseParts], least: float) -> Iterator[tuple[PhaseParts, PartUse]]:
-    """Parts with that share of their phase's kernel time, the largest first."""
-    pairs = [
-        (phase, part)
-        for phase in found
-        for part in phase.parts
-        if part.share is not None and part.share >= least
-    ]
+def weighty(phases: Iterable[PhaseParts], least: float) -> Iterator[tuple[PhaseParts, PartUse]]:
+    """Yield the parts with that share of their phase's kernel time, the largest first."""
+    pairs = [(phase, part) for phase in phases for part in phase.parts]
+    pairs = [pair for pair in pairs if pair[1].share is not None and pair[1].share >= least]
     yield from sorted(pairs, key=lambda pair: -(pair[1].share or 0))

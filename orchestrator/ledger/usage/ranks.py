@@ -8,42 +8,80 @@ communication, and not idle.
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from statistics import median
 from typing import ClassVar, NamedTuple
 
-from perfctl.orchestrator.ledger.usage.busy import joined
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of
 from perfctl.records.report import Collective, Copy, Kernel
 from perfctl.records.run import Run
 
-Pairs = list[tuple[int, int]]
-"""(start, end) ascending, without overlap."""
 _TOGETHER = ("allreduce", "allgather", "reducescatter", "alltoall", "barrier")
 """Collectives that end on no rank before all have begun, by their names without underscores; a
 broadcast may."""
+Members = tuple[int | None, ...]
+"""Indexes of the ranks of a process group; None for a rank that has no report."""
+Match = Mapping[int, Collective]
+"""Index of a rank -> its record of a collective that all ranks of a group took part in."""
 
 
-@dataclass(frozen=True, slots=True)
 class Activity:
-    """What one GPU did, as unions of intervals in ns."""
+    """The work of all GPUs of a report together; a rank has one GPU."""
 
-    compute: Pairs
-    communication: Pairs
-    copies: Pairs
+    def __init__(
+        self, kernels: Iterable[Kernel], copies: Iterable[Copy], collectives: Iterable[Collective]
+    ) -> None:
+        self.collectives = list(collectives)
+        self.computing: list[Kernel] = []
+        """Kernels with times that are of no collective."""
+        by_time: dict[tuple[int, float], list[int]] = defaultdict(list)
+        for index, collective in enumerate(self.collectives):
+            if collective.start_ns is not None and collective.duration_ns is not None:
+                by_time[collective.start_ns, collective.duration_ns].append(index)
+        kernel_of: dict[int, Kernel] = {}
+        for kernel in kernels:
+            if kernel.start_ns is None or kernel.duration_ns is None:
+                continue
+            if indexes := by_time.get((kernel.start_ns, kernel.duration_ns)):
+                kernel_of[indexes.pop(0)] = kernel
+            else:
+                self.computing.append(kernel)
+        self.kernel_of = dict(sorted(kernel_of.items()))
+        """Index of a collective -> its kernel, which has the same time."""
+        self.compute = Intervals.of(self.computing)
+        self.communication = Intervals.of(self.kernel_of.values())
+        self.busy = Intervals(
+            [*self.compute.pairs, *self.communication.pairs, *Intervals.of(copies).pairs]
+        )
 
     @property
     def exposed_ns(self) -> int:
         """Communication while no compute kernel ran."""
-        return length(self.communication) - shared(self.communication, self.compute)
+        return self.communication.length - self.communication.overlap(self.compute)
 
-    @property
-    def busy(self) -> Pairs:
-        return joined([*self.compute, *self.communication, *self.copies])
+
+def with_exposed(collectives: Iterable[Collective], kernels: Iterable[Kernel]) -> list[Collective]:
+    """Return the collectives with ``exposed_ns`` for each whose kernel is found by its time: what
+    no other kernel of its GPU covers.
+
+    Kernels of other collectives do not cover it.
+    """
+    activity = Activity(kernels, (), collectives)
+    by_device: dict[int | None, list[Kernel]] = defaultdict(list)
+    for kernel in activity.computing:
+        by_device[kernel.device_index].append(kernel)
+    covering = {device: Intervals.of(computing) for device, computing in by_device.items()}
+    result = activity.collectives
+    for index, kernel in activity.kernel_of.items():
+        exposed = result[index].duration_ns or 0
+        if kernel.device_index in covering:
+            start, end = result[index].start_ns or 0, end_of(result[index])
+            exposed -= covering[kernel.device_index].length_within(start, end)
+        result[index] = result[index]._replace(exposed_ns=exposed)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +131,7 @@ class RankUse:
     collectives."""
     shift_ns: int
     """As ``offset_ns``; where that is None, to the clock of the first rank that groups lead to."""
+    activity: Activity = field(compare=False, repr=False)
 
     @property
     def run_id(self) -> int:
@@ -115,108 +154,16 @@ class Job:
     def straggler(self) -> RankUse | None:
         """The rank that waits least, which is the one the others wait for; None where waiting is
         not known or equal, or the ranks wait in different numbers of collectives."""
-        known = sorted(
-            (one.waiting_ns, place)
-            for place, one in enumerate(self.ranks)
-            if one.waiting_ns is not None
-        )
-        same = len({one.matched for one in self.ranks}) == 1
-        return (
-            self.ranks[known[0][1]]
-            if same and len(known) > 1 and known[0][0] < known[1][0]
-            else None
-        )
-
-
-def length(pairs: Pairs) -> int:
-    return sum(end - start for start, end in pairs)
-
-
-def shared(some: Pairs, others: Pairs) -> int:
-    """How much of ``some`` lies in ``others``; both as :func:`joined` gives them."""
-    covered = _Covered(others)
-    return sum(covered.before(end) - covered.before(start) for start, end in some)
-
-
-class _Covered:
-    """How much of the time up to a moment lies in intervals."""
-
-    def __init__(self, pairs: Pairs) -> None:
-        self.pairs = pairs
-        self.starts = [start for start, _ in pairs]
-        self.sums = [0, *accumulate(end - start for start, end in pairs)]
-
-    def before(self, moment: int) -> int:
-        place = bisect_right(self.starts, moment) - 1
-        if place < 0:
-            return 0
-        start, end = self.pairs[place]
-        return self.sums[place] + min(moment, end) - start
-
-
-def with_exposed(collectives: Iterable[Collective], kernels: Iterable[Kernel]) -> list[Collective]:
-    """``exposed_ns`` filled in for each whose kernel is found by its time: what no other kernel of
-    its GPU covers.
-
-    Kernels of other collectives do not cover it.
-    """
-    found = list(collectives)
-    of_kernel, compute = sorted_out(found, kernels)
-    covering = {device: _Covered(joined(pairs)) for device, pairs in compute.items()}
-    for place, kernel in of_kernel.items():
-        one = found[place]
-        start, lasted = one.start_ns or 0, one.duration_ns or 0
-        covered = covering.get(kernel.device_index)
-        hidden = 0 if covered is None else covered.before(start + lasted) - covered.before(start)
-        found[place] = one._replace(exposed_ns=lasted - hidden)
-    return found
-
-
-def sorted_out(
-    collectives: Sequence[Collective], kernels: Iterable[Kernel]
-) -> tuple[dict[int, Kernel], dict[int | None, Pairs]]:
-    """(place of a collective -> its kernel, ascending; intervals of all other kernels by GPU)."""
-    waiting: dict[tuple[int, float], list[int]] = defaultdict(list)
-    for place, one in enumerate(collectives):
-        if one.start_ns is not None and one.duration_ns is not None:
-            waiting[one.start_ns, one.duration_ns].append(place)
-    found: dict[int, Kernel] = {}
-    compute: dict[int | None, Pairs] = defaultdict(list)
-    for kernel in kernels:
-        if kernel.start_ns is None or kernel.duration_ns is None:
-            continue
-        mine = waiting.get((kernel.start_ns, kernel.duration_ns))
-        if mine:
-            found[mine.pop(0)] = kernel
-        else:
-            compute[kernel.device_index].append(
-                (kernel.start_ns, kernel.start_ns + round(kernel.duration_ns))
-            )
-    return dict(sorted(found.items())), compute
-
-
-def activity(
-    kernels: Iterable[Kernel], copies: Iterable[Copy], collectives: Iterable[Collective]
-) -> Activity:
-    """Of all GPUs of a report together, which for a rank is one."""
-    talks = list(collectives)
-    of_kernel, compute = sorted_out(talks, kernels)
-    talking = [
-        (one.start_ns or 0, (one.start_ns or 0) + (one.duration_ns or 0))
-        for one in map(talks.__getitem__, of_kernel)
-    ]
-    moved = [
-        (one.start_ns, one.start_ns + one.duration_ns)
-        for one in copies
-        if one.start_ns is not None and one.duration_ns is not None
-    ]
-    return Activity(
-        joined(pair for pairs in compute.values() for pair in pairs), joined(talking), joined(moved)
-    )
+        waiting = [rank for rank in self.ranks if rank.waiting_ns is not None]
+        waiting.sort(key=lambda rank: rank.waiting_ns or 0)
+        if len(waiting) < 2 or len({rank.matched for rank in self.ranks}) > 1:
+            return None
+        return waiting[0] if waiting[0].waiting_ns != waiting[1].waiting_ns else None
 
 
 def jobs(runs: Iterable[Run]) -> tuple[Job, ...]:
-    """The jobs of several ranks among the runs, those with at least two ranks that ran on a GPU.
+    """Return the jobs of several ranks among the runs, those with at least two ranks that ran on a
+    GPU.
 
     Runs of one job came in together, from one folder; of a rank that is there twice the
     last counts.
@@ -226,182 +173,151 @@ def jobs(runs: Iterable[Run]) -> tuple[Job, ...]:
         rank = run.report.rank
         if rank is not None and run.report.kernels:
             folder = PurePath(run.artifact).parent if run.artifact else None
-            key = (
-                run.sweep_id,
-                folder,
-                run.profiler,
-                run.workload,
-                run.batch_size,
-                run.mode,
-                run.report.world_size,
-            )
-            groups[key][rank] = run
+            group = (run.sweep_id, folder, run.profiler, run.workload, run.batch_size, run.mode)
+            groups[*group, run.report.world_size][rank] = run
     return tuple(
-        _job([mine[rank] for rank in sorted(mine)]) for mine in groups.values() if len(mine) > 1
+        _job([by_rank[rank] for rank in sorted(by_rank)])
+        for by_rank in groups.values()
+        if len(by_rank) > 1
     )
 
 
 def _job(runs: Sequence[Run]) -> Job:
-    matched = match([_on_clock(run) for run in runs], groups_of(runs))
-    clocks = _clocks(matched, len(runs))
+    _, matches = match_runs(runs)
+    clocks = _align_clocks(matches, len(runs))
     latest = [
-        max((one.start_ns or 0) + clocks[place].shift for place, one in same.items())
-        for same in matched
+        max((one.start_ns or 0) + clocks[index].shift for index, one in match.items())
+        for match in matches
     ]
-    uses = []
-    for place, (run, clock) in enumerate(zip(runs, clocks, strict=True)):
-        done = activity(run.report.kernels, run.report.copies, run.report.collectives)
-        busy = done.busy
-        span = busy[-1][1] - busy[0][0] if busy else 0
+    ranks = []
+    for index, (run, clock) in enumerate(zip(runs, clocks, strict=True)):
+        activity = Activity(run.report.kernels, run.report.copies, run.report.collectives)
         waits = [
-            last - (same[place].start_ns or 0) - clock.shift
-            for last, same in zip(latest, matched, strict=True)
-            if place in same
+            last - (match[index].start_ns or 0) - clock.shift
+            for last, match in zip(latest, matches, strict=True)
+            if index in match
         ]
-        waiting, last = (sum(waits), waits.count(0)) if waits else (None, None)
-        times = (
-            span,
-            length(done.compute),
-            length(done.communication),
-            done.exposed_ns,
-            span - length(busy),
-        )
-        offset, spread = clock.shift if clock.from_first else None, clock.spread if waits else None
-        uses.append(
+        ranks.append(
             RankUse(
-                run,
-                run.report.rank or 0,
-                *times,
-                len(waits),
-                waiting,
-                last,
-                offset,
-                spread,
-                clock.shift,
+                run=run,
+                rank=run.report.rank or 0,
+                span_ns=activity.busy.span,
+                compute_ns=activity.compute.length,
+                communication_ns=activity.communication.length,
+                exposed_ns=activity.exposed_ns,
+                idle_ns=activity.busy.span - activity.busy.length,
+                matched=len(waits),
+                waiting_ns=sum(waits) if waits else None,
+                last=waits.count(0) if waits else None,
+                offset_ns=clock.shift if clock.leads_to_first else None,
+                spread_ns=clock.spread if waits else None,
+                shift_ns=clock.shift,
+                activity=activity,
             )
         )
-    return Job(tuple(uses), runs[0].report.world_size)
+    return Job(tuple(ranks), runs[0].report.world_size)
 
 
 class _Clock(NamedTuple):
     shift: int
     spread: int
-    from_first: bool
+    leads_to_first: bool
     """Collectives lead to the first rank."""
 
 
-def _clocks(matched: Sequence[Mapping[int, Collective]], count: int) -> list[_Clock]:
-    """Of each rank, against the lowest one of the group that it shares most collectives with, and
-    on from there."""
-    pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for same in matched:
-        one, *others = sorted(same)
+def _align_clocks(matches: Sequence[Match], count: int) -> list[_Clock]:
+    """Return the clock of each rank, against the lowest rank of the group that it shares most
+    collectives with, and on from there."""
+    differences: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for match in matches:
+        first, *others = sorted(match)
         for other in others:
-            pairs[one, other].append(_end(same[one]) - _end(same[other]))
-    known: dict[int, _Clock] = {}
-    while len(known) < count:
+            differences[first, other].append(end_of(match[first]) - end_of(match[other]))
+    clocks: dict[int, _Clock] = {}
+    while len(clocks) < count:
         ways = [
-            (-len(ends), known_, new, sign)
-            for (one, other), ends in pairs.items()
-            for known_, new, sign in ((one, other, 1), (other, one, -1))
-            if known_ in known and new not in known
+            (-len(differences[pair]), base, new, sign)
+            for pair in differences
+            for base, new, sign in ((*pair, 1), (*reversed(pair), -1))
+            if base in clocks and new not in clocks
         ]
         if not ways:
-            first = min(place for place in range(count) if place not in known)
-            is_first = first == 0 and any(0 in same for same in matched)
-            known[first] = _Clock(0, 0, is_first)
+            first = min(index for index in range(count) if index not in clocks)
+            leads_to_first = first == 0 and any(0 in match for match in matches)
+            clocks[first] = _Clock(0, 0, leads_to_first)
             continue
         _, base, new, sign = min(ways)
-        ends = pairs[min(base, new), max(base, new)]
+        ends = differences[min(base, new), max(base, new)]
         middle = median(ends)
-        spread = round(median(abs(end - middle) for end in ends))
-        whole = known[base]
-        known[new] = _Clock(
-            whole.shift + sign * round(middle), whole.spread + spread, whole.from_first
+        clocks[new] = _Clock(
+            clocks[base].shift + sign * round(middle),
+            clocks[base].spread + round(median(abs(end - middle) for end in ends)),
+            clocks[base].leads_to_first,
         )
-    return [known[place] for place in range(count)]
+    return [clocks[index] for index in range(count)]
 
 
-def groups_of(runs: Sequence[Run]) -> list[dict[str, tuple[int | None, ...]]]:
-    """For each run, process group -> places of its ranks among the runs, None for one that is
-    not here.
-
-    Of groups whose ranks the report states and that are smaller than the job.
-    """
-    places = {run.report.rank: place for place, run in enumerate(runs)}
-    found = []
-    for run in runs:
-        try:
-            stated = json.loads(run.report.environment.get("process_groups", "{}"))
-            found.append({name: tuple(map(places.get, ranks)) for name, ranks in stated.items()})
-        except (ValueError, TypeError, AttributeError):
-            found.append({})
-    return found
-
-
-def since(run: Run) -> int:
-    """When the clock of its report began, ns since 1970; 0 where the report does not state it."""
+def _since_1970(run: Run) -> list[Collective]:
+    """Return the run's collectives with times since 1970, where the report states when its clock
+    began."""
     base = run.report.environment.get("clock_base_ns", "")
-    return int(base) if base.isdecimal() else 0
-
-
-def _on_clock(run: Run) -> list[Collective]:
-    """Its collectives, with times since 1970 where the report states when its clock began."""
-    began = since(run)
+    began = int(base) if base.isdecimal() else 0
     return [
         one._replace(start_ns=None if one.start_ns is None else one.start_ns + began)
         for one in run.report.collectives
     ]
 
 
+def match_runs(runs: Sequence[Run]) -> tuple[list[list[Collective]], list[Match]]:
+    """Return the collectives of each run with times since 1970, and those that all ranks of their
+    group took part in. Reports state the groups that are smaller than the job."""
+    index_of = {run.report.rank: index for index, run in enumerate(runs)}
+    groups: list[dict[str, Members]] = []
+    for run in runs:
+        try:
+            stated = json.loads(run.report.environment.get("process_groups", "{}"))
+            groups.append({name: tuple(map(index_of.get, ranks)) for name, ranks in stated.items()})
+        except (ValueError, TypeError, AttributeError):
+            groups.append({})
+    collectives = list(map(_since_1970, runs))
+    return collectives, match(collectives, groups)
+
+
 def match(
-    ranks: Sequence[Iterable[Collective]],
-    groups: Sequence[Mapping[str, tuple[int | None, ...]]] = (),
-) -> list[dict[int, Collective]]:
-    """Every collective that all ranks of its group took part in, as place of the rank -> its
+    ranks: Sequence[Iterable[Collective]], groups: Sequence[Mapping[str, Members]] = ()
+) -> list[Match]:
+    """Return every collective that all ranks of its group took part in, as index of the rank -> its
     record, in order of the start on the first of them.
 
     The n-th of a name and group on one rank is the n-th on each other. ``groups``: of each rank,
-    the places of the ranks of its smaller groups. Where none are stated, a smaller group is the
+    the indexes of the ranks of its smaller groups. Where none are stated, a smaller group is the
     ranks that have its collectives, if they are as many as its size. Names that do not occur
     equally often on all ranks of a group, groups that are not all here, and kinds that may end at
     different times are left out.
     """
-    Key = tuple[str, str | None, int | None, tuple[int | None, ...] | None]
-    by_key: dict[Key, dict[int, list[Collective]]] = defaultdict(lambda: defaultdict(list))
-    for place, collectives in enumerate(ranks):
-        stated = groups[place] if groups else {}
+    by_key: dict[
+        tuple[str, str | None, int | None, Members | None], dict[int, list[Collective]]
+    ] = defaultdict(lambda: defaultdict(list))
+    for index, collectives in enumerate(ranks):
+        stated = groups[index] if groups else {}
         for one in collectives:
             kind = one.name.lower().replace("_", "")
-            if (
-                one.start_ns is not None
-                and one.duration_ns is not None
-                and any(t in kind for t in _TOGETHER)
-            ):
+            is_timed = one.start_ns is not None and one.duration_ns is not None
+            if is_timed and any(name in kind for name in _TOGETHER):
                 members = stated.get(one.group) if one.group is not None else None
-                by_key[one.name, one.group, one.group_size, members][place].append(one)
-    found: list[dict[int, Collective]] = []
-    for (_, _, size, members), mine in by_key.items():
-        everybody = members is None and (size is None or size >= len(ranks))
-        places = range(len(ranks)) if everybody else members or tuple(mine)
-        is_whole = everybody or (None not in places and len(places) == len(set(places)) == size)
-        if (
-            len(places) < 2
-            or not is_whole
-            or len({len(mine.get(place or 0, ())) for place in places}) != 1
-        ):
-            continue
-        columns = {place or 0: sorted(mine[place or 0], key=_when) for place in places}
-        found += (
-            {place: column[at] for place, column in columns.items()}
-            for at in range(len(columns[places[0] or 0]))
-        )
-    return sorted(found, key=lambda same: _when(same[min(same)]))
+                by_key[one.name, one.group, one.group_size, members][index].append(one)
+    matches: list[Match] = []
+    for (_, _, size, members), by_rank in by_key.items():
+        is_of_all = members is None and (size is None or size >= len(ranks))
+        indexes = range(len(ranks)) if is_of_all else members or tuple(by_rank)
+        here = [index for index in indexes if index is not None]
+        is_complete = is_of_all or len(here) == len(indexes) == len(set(here)) == size
+        counts = {len(by_rank.get(index, ())) for index in here}
+        if len(here) > 1 and is_complete and len(counts) == 1:
+            columns = [sorted(by_rank[index], key=_when) for index in here]
+            matches += (dict(zip(here, row, strict=True)) for row in zip(*columns, strict=True))
+    return sorted(matches, key=lambda match: _when(match[min(match)]))
 
 
 def _when(one: Collective) -> tuple[int, int]:
-    return one.start_ns or 0, _end(one)
-
-
-def _end(one: Collective) -> int:
-    return (one.start_ns or 0) + (one.duration_ns or 0)
+    return one.start_ns or 0, end_of(one)

@@ -1,37 +1,43 @@
-"""How one run used its machine: kernels running, the time between kernels and the cause of each
-wait, readings of the device, and memory by every source that measured it, with the paper figures.
-Each is worked out once.
+"""The use that one run made of its GPUs: the time with a kernel running by device, stream and kind
+of work, and the cause of each idle gap between kernels.
+
+``RunUsage`` prepares a run once: kernels by device, the window that they are looked at in, and the
+intervals in which they ran. Readings, memory and energy hang on it, too. Time of the ranges of a
+run is on the GPU and on the host, which are not the same.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
-from perfctl.orchestrator.ledger.usage.busy import (
-    Breakdown,
-    Busy,
+from perfctl.orchestrator.counts.kernels.names import family
+from perfctl.orchestrator.ledger.timing import is_step_range
+from perfctl.orchestrator.ledger.usage.energy import Energy, energy
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, start_of
+from perfctl.orchestrator.ledger.usage.readings import (
+    MemoryUse,
     Readings,
-    Running,
+    UsageShare,
     Ways,
-    breakdown,
-    busy,
-    end_of,
-    is_host,
-    joined,
+    memory_use,
     readings,
     ways,
 )
-from perfctl.orchestrator.ledger.usage.energy import Energy, energy
-from perfctl.records.report import Copy, Kernel, Range
+from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
-SHOWN = 10
-LAUNCH_NS = 10_000
+COMPUTE, COMMUNICATION, COPIES, IDLE = "compute", "communication", "copies", "idle"
+PARTS = (COMPUTE, COMMUNICATION, COPIES, IDLE)
+COLLECTIVE = "collective"
+"""Family of the kernels that exchange data between GPUs (NCCL, RCCL), by their names."""
+LARGEST_WAITS = 10
+"""Waits of a device that are kept with their kernels."""
+LAUNCH_MAX_NS = 10_000
 """A wait up to this long between two kernels is the time of one launch."""
 COPY, DATA, SYNCHRONISE, LAUNCH, HOST = (
     "copy",
@@ -41,11 +47,41 @@ COPY, DATA, SYNCHRONISE, LAUNCH, HOST = (
     "host",
 )
 CAUSES = (DATA, COPY, SYNCHRONISE, LAUNCH, HOST)
-WEIGHT_BYTES = 4
-"""Of an element, also under autocast."""
-FITS_WELL = 0.02
-"""Measured peaks may lie this far off a straight line over batch sizes for the line to
-be extended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Kinds of work of one run."""
+
+    run: Run
+    shares: Mapping[str, float]
+    """Part of PARTS -> share (0..1) of the span; they add up to 1. Communication counts where no
+    compute kernel runs, copies where no kernel runs: what is hidden costs no time. Compute and
+    communication are the share with a kernel."""
+    window: str
+    """The span in words, as of ``Busy``."""
+    gpus: int
+    """GPUs that the shares are the plain mean of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """One device or one stream of it, between two moments of a run."""
+
+    run: Run
+    device: int
+    stream: int | None
+    launches: int
+    running_ns: float
+    """Time in which at least one kernel ran."""
+    window_ns: float
+    window: str
+    longest_wait_ns: float
+
+    @property
+    def share(self) -> float | None:
+        """running / window; None for an empty window."""
+        return self.running_ns / self.window_ns if self.window_ns else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,213 +108,285 @@ class Idle:
     device: int
     window_ns: int
     window: str
-    """The window in words, as of :class:`Busy`."""
+    """The window in words, as of ``Busy``."""
     by_cause: dict[str, int]
     count: int
     largest: tuple[Wait, ...]
-    """The SHOWN longest, longest first."""
+    """The LARGEST_WAITS longest, longest first."""
 
 
-def idle(run: Run, known: Running | None = None) -> tuple[Idle, ...]:
-    """Each device that ran kernels; empty under ncu and without start times, as ``busy`` is."""
-    known = known or Running(run)
-    return tuple(_idle(run, device, known) for device in known.devices)
+@dataclass(frozen=True)
+class KernelWindow:
+    """The kernels of a run between two moments: the measured steps if they are marked."""
+
+    by_device: Mapping[int, Sequence[Kernel]]
+    """Empty under ncu, without kernels, and if one has no start or no duration."""
+    start: int
+    end: int
+    words: str
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
+    @cached_property
+    def running(self) -> Mapping[int, Intervals]:
+        """Device -> when any of its kernels ran."""
+        return {device: Intervals.of(kernels) for device, kernels in self.by_device.items()}
 
 
-def _idle(run: Run, device: int, known: Running) -> Idle:
-    window, kernels = known.window, sorted(known.devices[device], key=_start_of)
-    by_end = sorted(kernels, key=end_of)
-    host = [item for item in run.report.ranges if item.duration_ns is not None]
-    explanations = {
-        COPY: _merged(item for item in run.report.copies if item.device_index in (None, device)),
-        DATA: _merged(item for item in host if item.phase == "data"),
-        SYNCHRONISE: _merged(
-            item for item in host if re.search("synchroni[sz]e", item.name.lower())
-        ),
-    }
-    _, waits = known.union[device]
-    found = [(begin, stop, _cause(explanations, begin, stop)) for begin, stop in waits]
-    by_cause = {
-        cause: sum(stop - begin for begin, stop, of in found if of == cause) for cause in CAUSES
-    }
-    made = []
-    for begin, stop, cause in sorted(found, key=lambda wait: wait[0] - wait[1])[:SHOWN]:
-        last = bisect_left(by_end, begin + 1, key=end_of) - 1
-        at = bisect_left(kernels, stop, key=_start_of)
-        following = kernels[at] if at < len(kernels) else None
-        middle = (begin + stop) // 2
-        over = [
-            item
-            for item in host
-            if item.start_ns <= middle < item.start_ns + (item.duration_ns or 0)
-        ]
-        innermost = min(over, key=lambda item: item.duration_ns or 0, default=None)
-        around = innermost.name if innermost is not None else None
-        made.append(
-            Wait(begin, stop - begin, cause, by_end[last] if last >= 0 else None, following, around)
-        )
-    kept = {cause: length for cause, length in by_cause.items() if length}
-    return Idle(run, device, window[1] - window[0], known.words, kept, len(waits), tuple(made))
-
-
-def _start_of(kernel: Kernel) -> int:
-    return kernel.start_ns or 0
-
-
-def _cause(explanations: Mapping[str, list[tuple[int, int]]], start: int, end: int) -> str:
-    """What covers at least half of the wait, the first in the order of ``explanations``."""
-    for name, known in explanations.items():
-        if known and _overlap(known, start, end) >= (end - start) / 2:
-            return name
-    return LAUNCH if end - start <= LAUNCH_NS else HOST
-
-
-def _merged(items: Iterable[Range | Copy]) -> list[tuple[int, int]]:
-    return joined(
-        (item.start_ns, item.start_ns + item.duration_ns)
-        for item in items
-        if item.start_ns is not None and item.duration_ns is not None
+def kernel_window(run: Run) -> KernelWindow:
+    """Return the kernels of the run's measured steps, or of all of its time."""
+    kernels = list(run.report.kernels)
+    timed = all(
+        kernel.start_ns is not None and kernel.duration_ns is not None for kernel in kernels
     )
-
-
-def _overlap(known: list[tuple[int, int]], start: int, end: int) -> int:
-    total = 0
-    place = max(bisect_left(known, (start, start)) - 1, 0)
-    while place < len(known) and known[place][0] < end:
-        total += max(min(known[place][1], end) - max(known[place][0], start), 0)
-        place += 1
-    return total
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
-    """One run, in bytes; None where it is not known."""
-
-    run: Run
-    weights: int | None
-    """Paper: elements of all parameters, 4 bytes each."""
-    outputs: int | None
-    """Paper: bytes that the layers and operations of one forward pass write; an upper bound, since
-    some are freed."""
-    allocated: int | None
-    """torch's allocator, peak of the measured steps."""
-    reserved: int | None
-    """The allocator's share of the device's memory, peak."""
-    process: int | None
-    """NVML, the run's processes, CUDA context and libraries included; device: of all processes.
-    Highest reading."""
-    device: int | None
-    device_total: int | None
-    host: int | None
-    """Resident memory of the process that computes, highest, as it recorded it about itself."""
-    host_all: int | None
-    """Resident memory of all the run's processes together, highest reading from outside."""
-
-
-def memory_use(run: Run) -> MemoryUse:
-    figures = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
-    total = figures.get(("before", "device_total")) or figures.get(("after", "device_total"))
-    gpu = [sample for sample in run.report.samples if not is_host(sample)]
-    device = run.device if run.device is not None and run.device.kind == "gpu" else None
-    own = [
-        sample for sample in gpu if sample.device_index == (device.index if device else None)
-    ] or gpu
-    forward = [call for call in run.layer_calls if call.direction == "forward"]
-    weights = [call.parameters for call in forward if call.parameters is not None]
-    outputs = [call.write_bytes for call in forward if call.write_bytes is not None]
-    return MemoryUse(
-        run,
-        WEIGHT_BYTES * sum(weights) if weights else None,
-        sum(outputs) if outputs else None,
-        figures.get(("peak", "allocated")),
-        figures.get(("peak", "reserved")),
-        process=_most(sample.process_memory_bytes for sample in own),
-        device=_most(sample.memory_used_bytes for sample in own),
-        device_total=total
-        or _most(sample.memory_total_bytes for sample in own)
-        or (device.memory_bytes if device else None),
-        host=figures.get(("peak", "host_resident")),
-        host_all=_most(sample.host_memory_bytes for sample in run.report.samples),
-    )
-
-
-def _most(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Fits:
-    """The largest batch size whose memory stays within a limit."""
-
-    batch: int
-    limit: int
-    fixed: float
-    per_sample: float
-    batches: tuple[int, ...]
-
-
-def fits(uses: Iterable[MemoryUse]) -> Fits | None:
-    """What fits on the device, from a straight line through the peaks that torch reserved.
-
-    None on a CPU, with fewer than three batch sizes, where peaks are not on a line (cuDNN chose
-    other algorithms), or do not grow.
-    """
-    known = [item for item in uses if item.run.batch_size is not None and item.reserved is not None]
-    peaks = dict(sorted({item.run.batch_size or 0: item.reserved or 0 for item in known}.items()))
-    limit = _most(item.device_total for item in known)
-    if len(peaks) < 3 or limit is None or not all(peaks.values()):
-        return None
-    middle, mean = Fraction(sum(peaks), len(peaks)), Fraction(sum(peaks.values()), len(peaks))
-    rise = sum(((batch - middle) * (peak - mean) for batch, peak in peaks.items()), Fraction())
-    slope = rise / sum(((batch - middle) ** 2 for batch in peaks), Fraction())
-    fixed = mean - slope * middle
-    off = max(abs(fixed + slope * batch - peak) / peak for batch, peak in peaks.items())
-    if slope <= 0 or off > FITS_WELL:
-        return None
-    return Fits(
-        max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(peaks)
-    )
+    if run.profiler == "ncu" or not kernels or not timed:
+        return KernelWindow({}, 0, 0, "")
+    words = "from the first kernel to the end of the last"
+    start, end = min(kernel.start_ns or 0 for kernel in kernels), max(map(end_of, kernels))
+    steps = [item for item in run.report.ranges if is_step_range(item)]
+    if steps:
+        start = min(step.start_ns for step in steps)
+        end = max(end, *map(end_of, steps))
+        words = "from the first step to the end of the last step or kernel"
+    by_device: dict[int, list[Kernel]] = defaultdict(list)
+    for kernel in kernels:
+        if start <= (kernel.start_ns or 0) < end:
+            by_device[kernel.device_index or 0].append(kernel)
+    return KernelWindow(dict(sorted(by_device.items())), start, end, words)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RunUsage:
-    """One run; every attribute is computed at the first question and kept as long as the object.
-
-    busy: time with a kernel running, by device and stream; idle: without one, by device; breakdown:
-    by kind of work; ways: utilisation by every source; readings: what the devices said about
-    themselves; energy: by their power; memory: on paper and by every source that measured it.
-    """
+    """One run; every attribute is computed at its first use and kept as long as the object."""
 
     run: Run
 
     @cached_property
-    def _running(self) -> Running:
-        return Running(self.run)
+    def window(self) -> KernelWindow:
+        return kernel_window(self.run)
 
     @cached_property
     def busy(self) -> tuple[Busy, ...]:
-        return busy(self.run, self._running)
+        """Devices of the run, each followed by its streams if it has several."""
+        rows = []
+        for device, kernels in self.window.by_device.items():
+            rows.append(self._busy(device, None, len(kernels), self.window.running[device]))
+            streams: dict[int | None, list[Kernel]] = defaultdict(list)
+            for kernel in kernels:
+                streams[kernel.stream].append(kernel)
+            if len(streams) > 1:
+                rows += [
+                    self._busy(device, stream, len(streams[stream]), Intervals.of(streams[stream]))
+                    for stream in sorted(streams, key=lambda number: (number is None, number or 0))
+                ]
+        return tuple(rows)
+
+    def _busy(self, device: int, stream: int | None, launches: int, running: Intervals) -> Busy:
+        window = self.window
+        gaps = running.find_gaps(window.start, window.end)
+        return Busy(
+            run=self.run,
+            device=device,
+            stream=stream,
+            launches=launches,
+            running_ns=running.length_within(window.start, window.end),
+            window_ns=window.length,
+            window=window.words,
+            longest_wait_ns=max((end - start for start, end in gaps), default=0),
+        )
 
     @cached_property
     def idle(self) -> tuple[Idle, ...]:
-        return idle(self.run, self._running)
+        """Waits of each device that ran kernels."""
+        return tuple(
+            _idle(self.run, device, self.window, self._copying(device))
+            for device in self.window.by_device
+        )
+
+    def _copying(self, device: int) -> Intervals:
+        """Return when a copy of the device ran, or one whose device is not known."""
+        copies = self.run.report.copies
+        return Intervals.of(copy for copy in copies if copy.device_index in (None, device))
 
     @cached_property
     def breakdown(self) -> Breakdown | None:
-        return breakdown(self.run)
+        """Kinds of work, as the mean of the GPUs; None without kernels that have times."""
+        window = self.window
+        if not window.by_device or window.length <= 0:
+            return None
+        sums = dict.fromkeys(PARTS, 0)
+        for device, kernels in window.by_device.items():
+            computing = [kernel for kernel in kernels if family(kernel.name) != COLLECTIVE]
+            compute, running, working = (
+                intervals.length_within(window.start, window.end)
+                for intervals in (
+                    Intervals.of(computing),
+                    window.running[device],
+                    Intervals([*window.running[device].pairs, *self._copying(device).pairs]),
+                )
+            )
+            sums[COMPUTE] += compute
+            sums[COMMUNICATION] += running - compute
+            sums[COPIES] += working - running
+            sums[IDLE] += window.length - working
+        gpus = len(window.by_device)
+        shares = {part: length / (window.length * gpus) for part, length in sums.items()}
+        return Breakdown(self.run, shares, window.words, gpus)
 
     @cached_property
     def ways(self) -> Ways:
-        return ways(self.run, self.busy)
+        """Utilization of the run by every source."""
+        devices = [row for row in self.busy if row.stream is None and row.share is not None]
+        if devices:
+            over = f", mean of {len(devices)} GPUs" if len(devices) > 1 else ""
+            mean = sum(row.share or 0 for row in devices) / len(devices)
+            by_kernels = UsageShare(mean, f"{devices[0].window}{over}", len(devices))
+        elif self.run.profiler == "ncu":
+            by_kernels = UsageShare(None, "ncu runs kernels one by one")
+        else:
+            by_kernels = UsageShare(None, "no kernels with start times")
+        return ways(self.run, by_kernels)
 
     @cached_property
     def readings(self) -> tuple[Readings, ...]:
+        """What the devices state about themselves."""
         return readings(self.run)
 
     @cached_property
     def energy(self) -> tuple[Energy, ...]:
+        """Energy of the devices, by their power."""
         return energy(self.run)
 
     @cached_property
     def memory(self) -> MemoryUse:
+        """Memory on paper and by every source that measured it."""
         return memory_use(self.run)
+
+
+def _idle(run: Run, device: int, window: KernelWindow, copying: Intervals) -> Idle:
+    host = [item for item in run.report.ranges if item.duration_ns is not None]
+    explanations = {
+        COPY: copying,
+        DATA: Intervals.of(item for item in host if item.phase == "data"),
+        SYNCHRONISE: Intervals.of(
+            item for item in host if re.search("synchroni[sz]e", item.name.lower())
+        ),
+    }
+    gaps = window.running[device].find_gaps(window.start, window.end)
+    waits = [(start, end, _cause_of_wait(explanations, start, end)) for start, end in gaps]
+    by_cause = dict.fromkeys(CAUSES, 0)
+    for start, end, cause in waits:
+        by_cause[cause] += end - start
+    kernels = sorted(window.by_device[device], key=start_of)
+    by_end = sorted(kernels, key=end_of)
+    largest = []
+    for start, end, cause in sorted(waits, key=lambda wait: wait[0] - wait[1])[:LARGEST_WAITS]:
+        last = bisect_left(by_end, start + 1, key=end_of) - 1
+        after = by_end[last] if last >= 0 else None
+        following = bisect_left(kernels, end, key=start_of)
+        before = kernels[following] if following < len(kernels) else None
+        middle = (start + end) // 2
+        over = [item for item in host if item.start_ns <= middle < end_of(item)]
+        around = min(over, key=lambda item: item.duration_ns or 0).name if over else None
+        largest.append(Wait(start, end - start, cause, after, before, around))
+    return Idle(
+        run=run,
+        device=device,
+        window_ns=window.length,
+        window=window.words,
+        by_cause={cause: length for cause, length in by_cause.items() if length},
+        count=len(gaps),
+        largest=tuple(largest),
+    )
+
+
+def _cause_of_wait(explanations: Mapping[str, Intervals], start: int, end: int) -> str:
+    """Return what covers at least half of the wait, the first in the order of ``explanations``."""
+    for cause, intervals in explanations.items():
+        if intervals.pairs and intervals.length_within(start, end) >= (end - start) / 2:
+            return cause
+    return LAUNCH if end - start <= LAUNCH_MAX_NS else HOST
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTotal:
+    """All ranges of one name and domain in one run, in nanoseconds."""
+
+    run: Run
+    name: str
+    domain: str | None
+    times: int
+    gpu_ns: int | None
+    """Of the kernels, copies and memsets that were launched inside, added up. None: the report does
+    not say."""
+    span_ns: int | None
+    """From the first start to the last end of these in each range, added up: the projection of
+    nsys' nvtx_gpu_proj_sum."""
+    host_ns: int
+    longest_ns: int
+
+
+def range_totals(run: Run) -> tuple[RangeTotal, ...]:
+    """Return every name once, in order of first appearance. Ranges without an end are left out;
+    nested ones overlap."""
+    groups: dict[tuple[str, str | None], list[Range]] = defaultdict(list)
+    for item in run.report.ranges:
+        if item.duration_ns is not None:
+            groups[item.name, item.domain].append(item)
+    totals = []
+    for (name, domain), ranges in groups.items():
+        host = [item.duration_ns or 0 for item in ranges]
+        gpu = [item.gpu_ns for item in ranges if item.gpu_ns is not None]
+        span = [item.gpu_span_ns for item in ranges if item.gpu_span_ns is not None]
+        totals.append(
+            RangeTotal(
+                run=run,
+                name=name,
+                domain=domain,
+                times=len(ranges),
+                gpu_ns=sum(gpu) if gpu else None,
+                span_ns=sum(span) if span else None,
+                host_ns=sum(host),
+                longest_ns=max(host),
+            )
+        )
+    return tuple(totals)
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Where one range's kernels ran on one GPU, those of the ranges inside it included."""
+
+    range: Range
+    device: int
+    start_ns: int
+    """Of the first kernel that was launched inside; ``end_ns`` of the last one. Copies are not in
+    it: a report joins them to ranges for ``Range.gpu_span_ns``, and does not say which."""
+    end_ns: int
+
+
+def projections(run: Run) -> tuple[Projection, ...]:
+    """Return the ranges of a run on the GPU's time line, in their order, once for each GPU. Empty
+    where no kernel names its range."""
+    ranges = {item.number: item for item in run.report.ranges}
+    own: dict[tuple[int, int], list[Kernel]] = defaultdict(list)
+    for kernel in run.report.kernels:
+        is_timed = kernel.start_ns is not None and kernel.duration_ns is not None
+        if is_timed and kernel.range_number in ranges:
+            own[kernel.range_number, kernel.device_index or 0].append(kernel)
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
+    for (number, device), kernels in own.items():
+        first, last = min(kernel.start_ns or 0 for kernel in kernels), max(map(end_of, kernels))
+        around: set[int] = set()
+        outer: int | None = number
+        while outer is not None and outer in ranges and outer not in around:
+            around.add(outer)
+            start, end = spans.get((outer, device), (first, last))
+            spans[outer, device] = min(start, first), max(end, last)
+            outer = ranges[outer].parent
+    return tuple(
+        Projection(ranges[number], device, *span)
+        for (number, device), span in sorted(spans.items())
+    )

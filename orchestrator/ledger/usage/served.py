@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from math import prod
 
 from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.ledger.usage.busy import spans, union
+from perfctl.orchestrator.ledger.usage.intervals import running_ns
+from perfctl.orchestrator.ledger.usage.readings import sum_known
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel, Report
 from perfctl.records.run import Run
@@ -37,6 +38,7 @@ class MixedSteps:
     """The mixed steps of a run, and which part of each of their kernels is the prompts'."""
 
     def __init__(self, run: Run) -> None:
+        """Read the run's mixed steps, and the rows that its layers' operators compute."""
         self._steps = {
             step.number: step for step in run.report.served_steps if step.phase == "mixed"
         }
@@ -46,39 +48,19 @@ class MixedSteps:
                 self._rows[op.layer].add(rows_of(op))
 
     def prompts(self, kernel: Kernel) -> tuple[float, str] | None:
-        """(0..1: share of the prompts, by what) of a kernel; None outside of mixed steps and where
-        its step does not say."""
+        """Return (0..1: share of the prompts, by what) of a kernel; None outside of mixed steps and
+        where its step does not say."""
         step = None if kernel.step is None else self._steps.get(kernel.step)
         if step is None:
             return None
-        whole = _share(step.prompt_tokens, step.decode_tokens)
+        rows = None if kernel.layer is None else self._rows.get(kernel.layer)
         if recognise(kernel.name).family == "attention":
-            pairs = _share(step.prompt_pairs, step.decode_pairs)
-            return None if pairs is None else (pairs, PAIRS)
-        if self._is_by_sequence(kernel.layer, step):
-            return _named(_share(step.prompts, step.decodes), SEQUENCES)
-        return _named(whole, TOKENS)
-
-    def _is_by_sequence(self, layer: str | None, step: ServedStep) -> bool:
-        if layer is None or step.prompts is None or step.decodes is None or layer not in self._rows:
-            return False
-        sequences, tokens = (
-            step.prompts + step.decodes,
-            (step.prompt_tokens or 0) + (step.decode_tokens or 0),
-        )
-        return self._rows[layer] == {sequences} and sequences != tokens
-
-
-def _share(prompts: int | None, decodes: int | None) -> float | None:
-    return (
-        None
-        if prompts is None or decodes is None or not prompts + decodes
-        else prompts / (prompts + decodes)
-    )
-
-
-def _named(share: float | None, by: str) -> tuple[float, str] | None:
-    return None if share is None else (share, by)
+            by, prompts, total = PAIRS, step.prompt_pairs, step.pairs
+        elif step.sequences != step.tokens and rows == {step.sequences}:
+            by, prompts, total = SEQUENCES, step.prompts, step.sequences
+        else:
+            by, prompts, total = TOKENS, step.prompt_tokens, step.tokens
+        return None if prompts is None or not total else (prompts / total, by)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,77 +101,70 @@ class PhaseUse:
 
 
 def same_sequences(run: Run) -> int | None:
-    """Sequences of each step, where all steps are of one phase and have as many: what a batch is to
-    a server."""
-    steps = list(run.report.served_steps)
-    found = {_sum([step.prompts, step.decodes]) for step in steps}
-    return found.pop() if len({step.phase for step in steps}) == len(found) == 1 else None
+    """Return the sequences of each step, where all steps are of one phase and have as many: what a
+    batch is to a server."""
+    steps = {(step.phase, step.sequences) for step in run.report.served_steps}
+    return steps.pop()[1] if len(steps) == 1 else None
 
 
 def phases(run: Run) -> tuple[PhaseUse, ...]:
-    """The phases of a run in the order of PHASES, mixed steps followed by their parts; empty where
-    no step is a server's."""
+    """Return the phases of a run in the order of PHASES, mixed steps followed by their parts; empty
+    where no step is a server's."""
     steps: defaultdict[str, list[ServedStep]] = defaultdict(list)
+    phase_of: dict[int | None, str] = {}
     for step in run.report.served_steps:
         steps[step.phase].append(step)
-    launched: defaultdict[int, list[Kernel]] = defaultdict(list)
-    if steps:
-        for kernel in run.report.kernels:
-            if kernel.step is not None:
-                launched[kernel.step].append(kernel)
+        phase_of[step.number] = step.phase
+    kernels: defaultdict[str, list[Kernel]] = defaultdict(list)
+    for kernel in run.report.kernels if steps else ():
+        if kernel.step in phase_of:
+            kernels[phase_of[kernel.step]].append(kernel)
     return tuple(
         row
         for phase in PHASES
         if phase in steps
-        for row in _phase(run, phase, steps[phase], launched)
+        for row in _phase(run, phase, steps[phase], kernels[phase])
     )
 
 
 def _phase(
-    run: Run, phase: str, steps: Sequence[ServedStep], launched: dict[int, list[Kernel]]
+    run: Run, phase: str, steps: Sequence[ServedStep], kernels: Sequence[Kernel]
 ) -> Iterator[PhaseUse]:
-    kernels = [kernel for step in steps for kernel in launched.get(step.number, ())]
-    prompts, decodes = (
-        [step.prompt_tokens for step in steps],
-        [step.decode_tokens for step in steps],
-    )
-    of_prompts, of_decodes = _sum(prompts), _sum(decodes)
-    sequences = _sum([_sum([step.prompts, step.decodes]) for step in steps])
-    timed = kernels and all(
+    is_timed = kernels and all(
         kernel.start_ns is not None and kernel.duration_ns is not None for kernel in kernels
     )
-    total = sum(kernel.duration_ns or 0 for kernel in kernels) if timed else None
-    running = _running(kernels) if timed else None
-    tokens = _sum([of_prompts, of_decodes])
-    partial = any(step.partial for step in steps)
-    yield PhaseUse(
-        run, phase, None, len(steps), sequences, tokens, len(kernels), total, running, partial
+    use = PhaseUse(
+        run=run,
+        phase=phase,
+        part=None,
+        steps=len(steps),
+        sequences=sum_known(step.sequences for step in steps),
+        tokens=sum_known(step.tokens for step in steps),
+        launches=len(kernels),
+        kernel_ns=sum(kernel.duration_ns or 0 for kernel in kernels) if is_timed else None,
+        running_ns=running_ns(kernels) if is_timed else None,
+        partial=any(step.partial for step in steps),
     )
-    if phase != "mixed" or not tokens or running is None or total is None:
+    yield use
+    if phase != "mixed" or not use.tokens or not use.kernel_ns or use.running_ns is None:
         return
     split = MixedSteps(run)
-    found = [split.prompts(kernel) for kernel in kernels]
-    shares = [share[0] for share in found if share is not None]
-    if len(shares) < len(kernels) or not total:
-        return
-    for part in ("prompts", "decodes"):
-        mine = shares if part == "prompts" else [1 - share for share in shares]
-        own = of_prompts if part == "prompts" else of_decodes
-        count = _sum([step.prompts if part == "prompts" else step.decodes for step in steps])
-        took = sum(
-            share * (kernel.duration_ns or 0) for share, kernel in zip(mine, kernels, strict=True)
-        )
-        yield PhaseUse(run, phase, part, len(steps), count, own, None, took, running * took / total)
-
-
-def _sum(numbers: Sequence[int | None]) -> int | None:
-    """None where one is not known."""
-    return None if None in numbers else sum(number for number in numbers if number is not None)
-
-
-def _running(kernels: Sequence[Kernel]) -> float:
-    starts, ends = spans(kernels)
-    return union(starts, ends, (int(starts.min()), int(ends.max())))[0] if len(starts) else 0
+    of_prompts = 0.0
+    for kernel in kernels:
+        if (share := split.prompts(kernel)) is None:
+            return
+        of_prompts += share[0] * (kernel.duration_ns or 0)
+    for part, took, counts in (
+        ("prompts", of_prompts, [(step.prompts, step.prompt_tokens) for step in steps]),
+        (
+            "decodes",
+            use.kernel_ns - of_prompts,
+            [(step.decodes, step.decode_tokens) for step in steps],
+        ),
+    ):
+        sequences, tokens = (sum_known(numbers) for numbers in zip(*counts, strict=True))
+        running = use.running_ns * took / use.kernel_ns
+        yield PhaseUse(run, phase, part, len(steps), sequences, tokens, None, took, running)
 
 
 def placed(report: Report) -> float | None:

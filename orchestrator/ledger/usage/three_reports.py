@@ -7,18 +7,19 @@ time instead.
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from perfctl.orchestrator.ledger.usage.busy import UsageShare, end_of, spans, union
 from perfctl.orchestrator.ledger.usage.inference import (
     COMPUTE,
     COPY,
     LOAD,
+    phase_times,
     tensor_share,
     uses_tensor_cores,
 )
+from perfctl.orchestrator.ledger.usage.intervals import running_ns
+from perfctl.orchestrator.ledger.usage.readings import UsageShare
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
@@ -80,108 +81,105 @@ class SummaryRow:
 
 
 def name_rows(run: Run) -> tuple[NameRow, ...]:
-    """Kernels by name, else operators by self time; the longest first. Empty where the run
-    has neither."""
-    kernels = [kernel for kernel in run.report.kernels if kernel.duration_ns is not None]
-    return _of_kernels(kernels) if kernels else _of_operators(run)
-
-
-def _of_kernels(kernels: Sequence[Kernel]) -> tuple[NameRow, ...]:
-    times: dict[str, list[float]] = defaultdict(list)
-    for kernel in kernels:
-        times[kernel.name].append(kernel.duration_ns or 0)
-    whole = sum(map(sum, times.values())) or 1
-    rows = [
-        NameRow(
-            name,
-            uses_tensor_cores(name),
-            len(found),
-            sum(found),
-            min(found),
-            max(found),
-            sum(found) / whole,
-        )
-        for name, found in times.items()
-    ]
+    """Return kernels by name, or operators by self time if there are no kernels; the longest first.
+    Empty if the run has neither."""
+    rows = _kernel_rows(run) or _operator_rows(run)
     return tuple(sorted(rows, key=lambda row: (-row.total, row.name)))
 
 
-def _of_operators(run: Run) -> tuple[NameRow, ...]:
-    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
+def _kernel_rows(run: Run) -> list[NameRow]:
+    times: dict[str, list[float]] = defaultdict(list)
+    for kernel in run.report.kernels:
+        if kernel.duration_ns is not None:
+            times[kernel.name].append(kernel.duration_ns)
+    total = sum(map(sum, times.values())) or 1
+    return [
+        NameRow(
+            name=name,
+            tensor=uses_tensor_cores(name),
+            calls=len(durations),
+            total=sum(durations),
+            shortest=min(durations),
+            longest=max(durations),
+            share=sum(durations) / total,
+        )
+        for name, durations in times.items()
+    ]
+
+
+def _operator_rows(run: Run) -> list[NameRow]:
+    calls: Counter[str] = Counter()
+    times: dict[str, float] = defaultdict(float)
     for item in run.report.operations:
         took = item.self_cpu_ns if item.self_cpu_ns is not None else item.device_ns
         if took is not None and item.category != "user_annotation":
-            sums[item.name][0] += item.calls
-            sums[item.name][1] += took
-    whole = sum(took for _, took in sums.values()) or 1
-    rows = [
-        NameRow(name, None, int(calls), took, None, None, took / whole)
-        for name, (calls, took) in sums.items()
+            calls[item.name] += item.calls
+            times[item.name] += took
+    total = sum(times.values()) or 1
+    return [
+        NameRow(name, None, calls[name], took, None, None, took / total)
+        for name, took in times.items()
     ]
-    return tuple(sorted(rows, key=lambda row: (-row.total, row.name)))
 
 
 def iteration_rows(run: Run) -> tuple[IterationRow, ...]:
-    """The measured steps of a run, by number; those that only kernels name, too (DLProf's
+    """Return the measured steps of a run, by number; those that only kernels name, too (DLProf's
     iteration report)."""
-    phases = _phases(run)
+    phases = phase_times(run)
     launched: dict[int, list[Kernel]] = defaultdict(list)
     for kernel in run.report.kernels:
         if kernel.step is not None:
             launched[kernel.step].append(kernel)
-    whole, numbers = phases.get("step", {}), {*phases.get("step", {}), *launched}
-    why = UsageShare(None, "no launch says its step" if run.report.kernels else "no kernels")
+    no_kernels = "no launch says its step" if run.report.kernels else "no kernels"
     rows = []
-    for number in sorted(numbers):
-        mine = launched.get(number)
-        load, copy, compute = (phases.get(name, {}).get(number) for name in (LOAD, COPY, COMPUTE))
-        count, took = (len(mine), _running(mine)) if mine else (None, None)
-        tensor = tensor_share(mine) if mine else why
+    for number in sorted({*phases["step"], *launched}):
+        kernels = launched.get(number, [])
+        is_timed = kernels and all(
+            kernel.start_ns is not None and kernel.duration_ns is not None for kernel in kernels
+        )
+        step, load, copy, compute = (
+            phases[name].get(number) for name in ("step", LOAD, COPY, COMPUTE)
+        )
         rows.append(
-            IterationRow(number, whole.get(number), load, copy, compute, count, took, tensor)
+            IterationRow(
+                number=number,
+                step=step,
+                load=load,
+                copy=copy,
+                compute=compute,
+                kernels=len(kernels) or None,
+                kernel_ns=running_ns(kernels) if is_timed else None,
+                tensor=tensor_share(kernels) if kernels else UsageShare(None, no_kernels),
+            )
         )
     return tuple(rows)
 
 
-def _running(kernels: Iterable[Kernel]) -> int | None:
-    found = list(kernels)
-    if any(kernel.start_ns is None or kernel.duration_ns is None for kernel in found):
-        return None
-    return union(
-        *spans(found), (min(kernel.start_ns or 0 for kernel in found), max(map(end_of, found)))
-    )[0]
-
-
-def _phases(run: Run) -> Mapping[str, Mapping[int, int]]:
-    """Phase -> number of the step -> nanoseconds."""
-    found: dict[str, dict[int, int]] = defaultdict(dict)
-    for row in run.report.steps:
-        if row.duration_ns is not None:
-            found[row.phase][row.number] = found[row.phase].get(row.number, 0) + row.duration_ns
-    return found
-
-
 def summary_row(run: Run) -> SummaryRow:
-    """The run as a whole, from its steps and kernels; what a report states itself (DLProf) is not
-    in it."""
-    phases = _phases(run)
-    steps = list(phases.get("step", {}).values())
+    """Return the run as a whole, from its steps and kernels; what a report states itself (DLProf)
+    is not in it."""
+    phases = phase_times(run)
+    steps = list(phases["step"].values())
     wall = sum(steps)
+    kernels = [
+        (kernel.name, kernel.duration_ns)
+        for kernel in run.report.kernels
+        if kernel.duration_ns is not None
+    ]
+    tensor = sum(took for name, took in kernels if uses_tensor_cores(name))
     load, copy, compute = (
-        sum(phases[name].values()) / wall if wall and name in phases else None
+        phases[name].total() / wall if wall and phases[name] else None
         for name in (LOAD, COPY, COMPUTE)
     )
-    kernels = [kernel for kernel in run.report.kernels if kernel.duration_ns is not None]
-    tensor = sum(kernel.duration_ns or 0 for kernel in kernels if uses_tensor_cores(kernel.name))
     return SummaryRow(
-        len(steps) or None,
-        wall or None,
-        wall / len(steps) if steps else None,
-        statistics.stdev(steps) if len(steps) > 1 else None,
-        load,
-        copy,
-        compute,
-        len(kernels) or None,
-        sum(kernel.duration_ns or 0 for kernel in kernels) if kernels else None,
-        tensor if kernels else None,
+        iterations=len(steps) or None,
+        wall=wall or None,
+        mean=wall / len(steps) if steps else None,
+        deviation=statistics.stdev(steps) if len(steps) > 1 else None,
+        load_share=load,
+        copy_share=copy,
+        compute_share=compute,
+        kernels=len(kernels) or None,
+        kernel_ns=sum(took for _, took in kernels) if kernels else None,
+        tensor_ns=tensor if kernels else None,
     )

@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.ledger.timing import GRADIENTS, kernel_keys, times_kernels
-from perfctl.orchestrator.ledger.usage.busy import COLLECTIVE, spans, union
+from perfctl.orchestrator.ledger.usage.intervals import running_ns
+from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE
 from perfctl.records.ranges import DIRECTIONS
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
@@ -34,7 +35,7 @@ _ATTENTION = (
 )
 """(name, which number in it is the tile's side along the queries, place of the sequences)."""
 _ATTENDS = re.compile(r"attention|attn|fmha|flash_", re.IGNORECASE)
-ROWS_SURE = 2
+AGREEING_NAMES_MIN = 2
 """Kernels of different names whose grids have one block a row, and as many, before that number
 stands for the tokens."""
 
@@ -100,92 +101,84 @@ class PassUse:
 
 
 def passes(run: Run) -> tuple[PassUse, ...]:
-    """The passes of a report made elsewhere, in the order of DIRECTIONS; empty for perfctl's own
-    runs (the ledger has them by layer), without gradients, without times, for a server's steps, and
-    where more of the kernel time, exchanges left out, is of no layer than of one: then nothing says
-    the pass of most kernels."""
+    """Return the passes of a report made elsewhere, in the order of DIRECTIONS; empty for perfctl's
+    own runs (the ledger has them by layer), without gradients, without times, for a server's steps,
+    and where more of the kernel time, exchanges left out, is of no layer than of one: then nothing
+    says the pass of most kernels."""
     kernels = run.report.kernels
-    if (
-        run.origin != "ingested"
-        or not isinstance(kernels, Sequence)
-        or not times_kernels(run)
-        or list(run.report.served_steps)
-    ):
+    is_foreign = run.origin == "ingested" and not list(run.report.served_steps)
+    if not is_foreign or not isinstance(kernels, Sequence) or not times_kernels(run):
         return ()
-    if run.profiler == "ncu" or any(
-        kernel.start_ns is None or kernel.duration_ns is None for kernel in kernels
-    ):
+    is_timed = all(
+        kernel.start_ns is not None and kernel.duration_ns is not None for kernel in kernels
+    )
+    if run.profiler == "ncu" or not is_timed:
         return ()
-    found: defaultdict[str | None, list[Kernel]] = defaultdict(list)
+    by_direction: defaultdict[str | None, list[Kernel]] = defaultdict(list)
     for kernel, key in zip(kernels, kernel_keys(run), strict=True):
-        found[key[1] if key is not None else None].append(kernel)
-    if not found.keys() & {"backward", *GRADIENTS}:
+        by_direction[key[1] if key is not None else None].append(kernel)
+    if not by_direction.keys() & {"backward", *GRADIENTS}:
         return ()
     total = sum(kernel.duration_ns or 0 for kernel in kernels)
-    order = [direction for direction in (*DIRECTIONS, None) if direction in found]
-    made = tuple(_of(run, direction, found[direction], total) for direction in order)
-    unsaid = sum(one.kernel_ns - one.collective_ns for one in made if one.direction is None)
-    return made if sum(one.kernel_ns for one in made if one.direction is not None) >= unsaid else ()
+    uses = tuple(
+        _use(run, direction, by_direction[direction], total)
+        for direction in (*DIRECTIONS, None)
+        if direction in by_direction
+    )
+    attributed = sum(use.kernel_ns for use in uses if use.direction is not None)
+    rest = sum(use.kernel_ns - use.collective_ns for use in uses if use.direction is None)
+    return uses if attributed >= rest else ()
 
 
-def _of(run: Run, direction: str | None, kernels: Sequence[Kernel], total: float) -> PassUse:
-    starts, ends = spans(kernels)
-    running = union(starts, ends, (int(starts.min()), int(ends.max())))[0] if len(starts) else 0
+def _use(run: Run, direction: str | None, kernels: Sequence[Kernel], total: float) -> PassUse:
     took = sum(kernel.duration_ns or 0 for kernel in kernels)
-    sent = sum(kernel.duration_ns or 0 for kernel in kernels if family(kernel.name) == COLLECTIVE)
-    layers = {kernel.layer for kernel in kernels if kernel.layer}
     return PassUse(
-        run,
-        direction,
-        len(layers),
-        len(kernels),
-        took,
-        took / total if total else 0.0,
-        running,
-        sent,
-        queries(kernels),
+        run=run,
+        direction=direction,
+        layers=len({kernel.layer for kernel in kernels if kernel.layer}),
+        launches=len(kernels),
+        kernel_ns=took,
+        share=took / total if total else 0.0,
+        running_ns=running_ns(kernels),
+        collective_ns=sum(
+            kernel.duration_ns or 0 for kernel in kernels if family(kernel.name) == COLLECTIVE
+        ),
+        queries=queries(kernels),
     )
 
 
 def queries(kernels: Sequence[Kernel]) -> Queries | None:
-    """None where no kernel's name and grid tell, or where the calls differ."""
-    told = Counter(_tiles(kernels))
-    if len(told) != 1:
+    """Return what a call of attention computes; None where no kernel's name and grid tell, or where
+    the calls differ."""
+    calls = Counter(_find_calls(kernels))
+    if len(calls) != 1:
         return None
-    (blocks, tile, sequences, heads), calls = told.most_common(1)[0]
-    found = Queries(calls, blocks, tile, sequences, heads, None, 0)
+    (((blocks, tile, sequences, heads), count),) = calls.items()
+    call = Queries(count, blocks, tile, sequences, heads, None, 0)
     names: defaultdict[int, set[str]] = defaultdict(set)
     for kernel in kernels:
-        if (
-            kernel.grid_y == kernel.grid_z == 1
-            and kernel.grid_x
-            and found.least <= kernel.grid_x <= found.most
-        ):
-            names[kernel.grid_x].add(kernel.name)
+        rows = kernel.grid_x
+        if kernel.grid_y == kernel.grid_z == 1 and rows and call.least <= rows <= call.most:
+            names[rows].add(kernel.name)
     if len(names) != 1:
-        return found
-    ((rows, those),) = names.items()
-    return Queries(
-        calls, blocks, tile, sequences, heads, rows if len(those) >= ROWS_SURE else None, len(those)
-    )
+        return call
+    ((rows, agreeing),) = names.items()
+    is_sure = len(agreeing) >= AGREEING_NAMES_MIN
+    return replace(call, rows=rows if is_sure else None, kernels=len(agreeing))
 
 
-def _tiles(kernels: Sequence[Kernel]) -> Iterator[tuple[int, int, int, int]]:
-    """(blocks along the queries, tile, sequences, heads) of each call."""
+def _find_calls(kernels: Sequence[Kernel]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (blocks along the queries, tile, sequences, heads) of each call of attention."""
     for kernel in kernels:
-        for pattern, place, of_sequences in _ATTENTION:
-            if (
-                (match := pattern.search(kernel.name))
-                and kernel.grid_x
-                and kernel.grid_y
-                and kernel.grid_z
-            ):
+        for pattern, tile_group, sequences_axis in _ATTENTION:
+            match = pattern.search(kernel.name)
+            if match and kernel.grid_x and kernel.grid_y and kernel.grid_z:
                 sequences, heads = kernel.grid_y, kernel.grid_z
-                if of_sequences == "z":
+                if sequences_axis == "z":
                     sequences, heads = heads, sequences
-                yield kernel.grid_x, int(match[place]), sequences, heads
+                yield kernel.grid_x, int(match[tile_group]), sequences, heads
 
 
 def attends(run: Run) -> bool:
-    """Whether kernels of attention ran, so that there are tokens to ask for."""
+    """Return whether kernels of attention ran, so that there are tokens to ask for."""
     return any(_ATTENDS.search(kernel.name) for kernel in run.report.kernels)

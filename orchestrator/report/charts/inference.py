@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from perfctl.orchestrator.ledger.usage.busy import by_device
 from perfctl.orchestrator.ledger.usage.inference import InferencePoint
+from perfctl.orchestrator.ledger.usage.readings import by_device
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
 from perfctl.orchestrator.report.charts.speedup import Bar, Course, bars, plotted
 from perfctl.orchestrator.report.numbers import per_second, percent, short, size, time

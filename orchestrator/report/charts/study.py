@@ -13,8 +13,14 @@ from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study, studies
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.timing import host_times
-from perfctl.orchestrator.ledger.usage.busy import COMMUNICATION, COMPUTE, COPIES, IDLE, Breakdown
-from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
+from perfctl.orchestrator.ledger.usage.run_usage import (
+    COMMUNICATION,
+    COMPUTE,
+    COPIES,
+    IDLE,
+    Breakdown,
+    RunUsage,
+)
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
 from perfctl.orchestrator.report.numbers import ratio, short, si, size, time
 from perfctl.records.run import Run

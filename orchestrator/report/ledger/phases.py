@@ -10,8 +10,8 @@ from typing import Any
 
 from perfctl.orchestrator.counts.kernels.shared import SHARED_OUT
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.usage.padding import Padding
 from perfctl.orchestrator.ledger.usage.phase_layers import (
+    Padding,
     PartUse,
     PhaseParts,
     phase_parts,

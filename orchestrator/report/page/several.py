@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from perfctl.orchestrator.counts.figure import total_of
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.prepared import MODES, heading
-from perfctl.orchestrator.ledger.usage.busy import UsageShare
 from perfctl.orchestrator.ledger.usage.inference import (
     LIGHTEST_FIRST,
     Latency,
     latencies,
     least_watched,
 )
+from perfctl.orchestrator.ledger.usage.readings import UsageShare
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch
 from perfctl.orchestrator.report.charts.study import label
 from perfctl.orchestrator.report.numbers import full, per_second, ratio, rounded, short, time

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfctl.orchestrator.ledger.sweep import BatchPoint
-from perfctl.orchestrator.ledger.usage.ranges import range_totals
+from perfctl.orchestrator.ledger.usage.run_usage import range_totals
 from perfctl.orchestrator.report import tables
 from perfctl.orchestrator.report.numbers import full, rounded, time
 from perfctl.orchestrator.report.page.kernels import run_label

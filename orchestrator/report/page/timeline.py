@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.orchestrator.ledger.analysis import short_names
-from perfctl.orchestrator.ledger.usage.ranges import projections
+from perfctl.orchestrator.ledger.usage.run_usage import projections
 from perfctl.orchestrator.report.numbers import size, time
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import differences

@@ -9,9 +9,9 @@ from math import floor
 
 from perfctl.orchestrator.ledger.analysis import short_names
 from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts
-from perfctl.orchestrator.ledger.usage.busy import COMMUNICATION, UsageShare, breakdown
 from perfctl.orchestrator.ledger.usage.energy import seconds
-from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, RunUsage
+from perfctl.orchestrator.ledger.usage.readings import UsageShare
+from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, RunUsage
 from perfctl.orchestrator.ledger.usage.served import inferred, is_guessed, phases, placed
 from perfctl.orchestrator.ledger.usage.training import PassUse, Queries, attends, passes
 from perfctl.orchestrator.report.numbers import percent, significant
@@ -223,7 +223,9 @@ def _tokens(told: Queries | None) -> Cell:
 def _said(found: Sequence[PassUse]) -> Iterator[str]:
     """What of the exchanges is exposed; how the tokens were found, or why they are not known."""
     of_runs = {id(one.run): one.run for one in found if one.collective_ns}
-    for spent in filter(None, map(breakdown, of_runs.values())):
+    for spent in (RunUsage(run).breakdown for run in of_runs.values()):
+        if spent is None:
+            continue
         yield (
             f"Exchanges that no other kernel hides: {percent(spent.shares[COMMUNICATION])} of the "
             "time."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.ledger.usage.busy import BUSY
 from perfctl.orchestrator.ledger.usage.inference import (
     PAYS,
     BusyFrom,
@@ -15,6 +14,7 @@ from perfctl.orchestrator.ledger.usage.inference import (
     inference_points,
     pays_until,
 )
+from perfctl.orchestrator.ledger.usage.readings import BUSY
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.inference import (
     all_charts,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from perfctl.orchestrator.ledger.usage.busy import (
+from perfctl.orchestrator.ledger.usage.inference import BusyFrom, InferencePoint
+from perfctl.orchestrator.ledger.usage.readings import (
     BUSY,
     Readings,
     UsageShare,
     by_device,
     mean_over_time,
 )
-from perfctl.orchestrator.ledger.usage.inference import BusyFrom, InferencePoint
 from perfctl.orchestrator.ledger.usage.three_reports import iteration_rows, name_rows, summary_row
 from perfctl.orchestrator.report import tables
 from perfctl.orchestrator.report.charts.inference import images_of, interval_of, top1_of, wide_of

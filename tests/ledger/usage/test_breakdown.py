@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.busy import PARTS, breakdown
-from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
+from perfctl.orchestrator.ledger.usage.run_usage import PARTS, RunUsage
 from perfctl.records.report import Copy, Kernel
 from tests.make import synthetic
 
@@ -22,7 +21,7 @@ COPIES = (Copy("HtoD", 64, 550, 150, None, 0, 7),)
 
 def test_parts_add_up_and_what_is_hidden_costs_no_time() -> None:
     run = synthetic.foreign_run(1, kernels=list(KERNELS), copies=COPIES, ranges=[])
-    found = breakdown(run)
+    found = RunUsage(run).breakdown
     assert found is not None and found.gpus == 1
     parts = {
         "compute": 400 + 100,
@@ -43,12 +42,17 @@ def test_compute_and_communication_are_the_share_with_a_kernel() -> None:
 
 def test_several_gpus_are_averaged() -> None:
     second = [Kernel(3, "gemm", start_ns=0, duration_ns=1000, device_index=1)]
-    found = breakdown(synthetic.foreign_run(1, kernels=[*KERNELS, *second], copies=(), ranges=[]))
+    found = RunUsage(
+        synthetic.foreign_run(1, kernels=[*KERNELS, *second], copies=(), ranges=[])
+    ).breakdown
     assert found is not None and found.gpus == 2
     assert found.shares["compute"] == pytest.approx((0.5 + 1) / 2)
 
 
 def test_counters_kernels_without_a_start_and_a_cpu_have_none() -> None:
-    assert breakdown(synthetic.foreign_run(1, profiler="ncu")) is None
-    assert breakdown(synthetic.foreign_run(1, kernels=[Kernel(0, "gemm", duration_ns=9)])) is None
-    assert breakdown(synthetic.cpu_run(1, 16)) is None
+    assert RunUsage(synthetic.foreign_run(1, profiler="ncu")).breakdown is None
+    assert (
+        RunUsage(synthetic.foreign_run(1, kernels=[Kernel(0, "gemm", duration_ns=9)])).breakdown
+        is None
+    )
+    assert RunUsage(synthetic.cpu_run(1, 16)).breakdown is None

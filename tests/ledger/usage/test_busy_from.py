@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from perfctl.orchestrator.ledger.usage.busy import Ways, busy_from
+from perfctl.orchestrator.ledger.usage.readings import Ways, busy_from
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Device, Kernel, Sample
 from perfctl.records.run import Run

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.run_usage import idle
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Copy, Kernel, Range
 
 US = 1000
@@ -36,7 +36,7 @@ def copy(start: float, length: float, device: int | None = None) -> Copy:
 def causes(synthetic: ModuleType, **around: Any) -> dict[str, int]:
     """Of one wait of 100 us, from 10 to 110, in us."""
     fields = {"ranges": [], **around}
-    (found,) = idle(synthetic.foreign_run(1, kernels=[kernel(0), kernel(110)], **fields))
+    (found,) = RunUsage(synthetic.foreign_run(1, kernels=[kernel(0), kernel(110)], **fields)).idle
     assert found.window_ns == 120 * US
     return {cause: length // US for cause, length in found.by_cause.items()}
 
@@ -104,9 +104,9 @@ def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing(
 def test_a_wait_as_long_as_a_launch_takes_is_one(
     wait: float, cause: str, synthetic: ModuleType
 ) -> None:
-    (found,) = idle(
+    (found,) = RunUsage(
         synthetic.foreign_run(1, kernels=[kernel(0), kernel(10 + wait, launch=1)], ranges=[])
-    )
+    ).idle
     assert found.by_cause == {cause: round(wait * US)}
 
 
@@ -114,11 +114,11 @@ def test_the_ten_longest_are_named_longest_first_and_all_are_counted(synthetic: 
     starts = [0.0]
     for place in range(12):
         starts.append(starts[-1] + 10 + 20 + place)  # waits of 20, 21, ... 31 us
-    (found,) = idle(
+    (found,) = RunUsage(
         synthetic.foreign_run(
             1, kernels=[kernel(at, launch=n) for n, at in enumerate(starts)][::-1], ranges=[]
         )
-    )
+    ).idle
     assert found.count == 12
     assert [wait.length_ns // US for wait in found.largest] == list(range(31, 21, -1))
     assert [
@@ -134,7 +134,9 @@ def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only(
     synthetic: ModuleType,
 ) -> None:
     step = Range(0, "perfctl:step:0", None, 0, 200 * US, 1, 0, None, step=0)
-    (found,) = idle(synthetic.make_run(kernels=[kernel(50), kernel(-40, launch=9)], ranges=[step]))
+    (found,) = RunUsage(
+        synthetic.make_run(kernels=[kernel(50), kernel(-40, launch=9)], ranges=[step])
+    ).idle
     last, first = found.largest
     assert (first.start_ns, first.length_ns, last.start_ns, last.length_ns) == (
         0,
@@ -170,13 +172,15 @@ def test_around_a_wait_is_the_innermost_range_over_its_middle(
         named("inner", start, length),
         named("of no known end", 0, None),
     ]
-    (found,) = idle(synthetic.foreign_run(1, kernels=[kernel(0), kernel(110)], ranges=ranges))
+    (found,) = RunUsage(
+        synthetic.foreign_run(1, kernels=[kernel(0), kernel(110)], ranges=ranges)
+    ).idle
     assert found.largest[0].around == around
 
 
 def test_each_device_waits_for_itself(synthetic: ModuleType) -> None:
     kernels = [kernel(0, 100, 0), kernel(0, 30, 1, 1), kernel(70, 30, 2, 1), kernel(40, 10, 3, 1)]
-    first, second = idle(synthetic.foreign_run(1, kernels=kernels, ranges=[]))
+    first, second = RunUsage(synthetic.foreign_run(1, kernels=kernels, ranges=[])).idle
     assert (first.device, first.count, first.by_cause) == (0, 0, {})
     assert (second.device, second.count) == (1, 2)
     assert second.by_cause == {"launches one by one": 10 * US, "host": 20 * US}
@@ -185,7 +189,16 @@ def test_each_device_waits_for_itself(synthetic: ModuleType) -> None:
 def test_waits_are_unknown_under_ncu_without_kernels_and_without_start_times(
     synthetic: ModuleType,
 ) -> None:
-    assert idle(synthetic.foreign_run(1, profiler="ncu", kernels=[kernel(0), kernel(20)])) == ()
-    assert idle(synthetic.foreign_run(1, kernels=[])) == ()
-    assert idle(synthetic.foreign_run(1, kernels=[kernel(0), Kernel(1, "k", duration_ns=5)])) == ()
-    assert idle(synthetic.foreign_run(1, kernels=[kernel(0), Kernel(1, "k", start_ns=5)])) == ()
+    assert (
+        RunUsage(synthetic.foreign_run(1, profiler="ncu", kernels=[kernel(0), kernel(20)])).idle
+        == ()
+    )
+    assert RunUsage(synthetic.foreign_run(1, kernels=[])).idle == ()
+    assert (
+        RunUsage(synthetic.foreign_run(1, kernels=[kernel(0), Kernel(1, "k", duration_ns=5)])).idle
+        == ()
+    )
+    assert (
+        RunUsage(synthetic.foreign_run(1, kernels=[kernel(0), Kernel(1, "k", start_ns=5)])).idle
+        == ()
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.run_usage import Fits, MemoryUse, fits, memory_use
+from perfctl.orchestrator.ledger.usage.readings import Fits, MemoryUse, fits, memory_use
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, MemoryFigure, Sample
 

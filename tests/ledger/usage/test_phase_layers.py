@@ -10,8 +10,14 @@ import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import prepare, studies
-from perfctl.orchestrator.ledger.usage.padding import Padding, padding
-from perfctl.orchestrator.ledger.usage.phase_layers import EITHER, PhaseParts, fold, phase_parts
+from perfctl.orchestrator.ledger.usage.phase_layers import (
+    EITHER,
+    Padding,
+    PhaseParts,
+    fold,
+    padding,
+    phase_parts,
+)
 from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.orchestrator.report.ledger.phases import padding_findings, phase_tables, short_parts
 from perfctl.orchestrator.report.page.about import gaps

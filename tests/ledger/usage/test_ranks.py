@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.ranks import activity, jobs, match, shared, with_exposed
+from perfctl.orchestrator.ledger.usage.intervals import Intervals
+from perfctl.orchestrator.ledger.usage.ranks import Activity, jobs, match, with_exposed
 from perfctl.records.report import Collective, Copy, Kernel
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -40,6 +41,10 @@ def on_rank(
 
 
 def test_what_is_shared_of_two_sets_of_times() -> None:
+    def shared(*sets: list[tuple[int, int]]) -> int:
+        first, second = map(Intervals, sets)
+        return first.overlap(second)
+
     assert shared([(0, 10), (20, 30)], [(5, 22), (29, 40)]) == 5 + 2 + 1
     assert shared([(0, 10)], []) == shared([], [(0, 10)]) == 0
     assert shared([(0, 100)], [(10, 20), (30, 40)]) == 20
@@ -62,12 +67,12 @@ def test_time_of_a_collective_is_exposed_where_no_other_kernel_of_its_gpu_runs()
 
 
 def test_idle_is_what_neither_kernels_nor_copies_fill_and_copies_hide_no_communication() -> None:
-    done = activity(
+    done = Activity(
         [ran(0, 10), ran(5, 10), ran(40, 20)], [Copy("HtoD", 8, 50, 20)], [talked(40, 20)]
     )
-    assert (done.compute, done.communication, done.copies) == ([(0, 15)], [(40, 60)], [(50, 70)])
+    assert (done.compute.pairs, done.communication.pairs) == ([(0, 15)], [(40, 60)])
     assert done.exposed_ns == 20
-    assert done.busy == [(0, 15), (40, 70)]
+    assert done.busy.pairs == [(0, 15), (40, 70)]
 
 
 def test_the_rank_that_others_wait_for_is_named_and_clocks_are_aligned_by_the_ends() -> None:

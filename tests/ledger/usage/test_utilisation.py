@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.busy import Busy, busy, readings
-from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
+from perfctl.orchestrator.ledger.usage.readings import readings
+from perfctl.orchestrator.ledger.usage.run_usage import Busy, RunUsage
 from perfctl.records.report import Kernel, Range, Sample, Step
 
 
@@ -22,7 +22,7 @@ def test_overlapping_kernels_count_once_and_streams_have_rows_of_their_own(
     run = synthetic.foreign_run(
         1, ranges=[], kernels=[kernel(0, 40), kernel(20, 40, 8), kernel(80, 20)]
     )
-    whole, first, second = busy(run)
+    whole, first, second = RunUsage(run).busy
     assert (whole.stream, whole.running_ns, whole.window_ns, whole.share) == (None, 80, 100, 0.8)
     assert whole.longest_wait_ns == 20
     assert (first.stream, first.running_ns, second.stream, second.running_ns) == (7, 60, 8, 40)
@@ -33,20 +33,22 @@ def test_the_window_begins_with_the_first_step_and_leaves_out_what_was_before(
     synthetic: ModuleType,
 ) -> None:
     step = Range(0, "perfctl:step:0", None, 100, 100, 7, 0, None, step=0)
-    (whole,) = busy(synthetic.make_run(kernels=[kernel(0, 50), kernel(150, 100)], ranges=[step]))
+    (whole,) = RunUsage(
+        synthetic.make_run(kernels=[kernel(0, 50), kernel(150, 100)], ranges=[step])
+    ).busy
     assert (whole.launches, whole.running_ns, whole.window_ns) == (1, 100, 150)
 
 
 def test_a_kernel_without_a_start_and_ncu_give_nothing(synthetic: ModuleType) -> None:
-    assert busy(synthetic.foreign_run(1, kernels=[kernel(0, 5), kernel(None, 5)])) == ()
-    assert busy(synthetic.foreign_run(1, profiler="ncu", kernels=[kernel(0, 5)])) == ()
+    assert RunUsage(synthetic.foreign_run(1, kernels=[kernel(0, 5), kernel(None, 5)])).busy == ()
+    assert RunUsage(synthetic.foreign_run(1, profiler="ncu", kernels=[kernel(0, 5)])).busy == ()
 
 
 def test_devices_come_in_order_each_with_its_own_streams_and_one_stream_needs_no_row(
     synthetic: ModuleType,
 ) -> None:
     kernels = [kernel(10, 20, 9, 1), kernel(0, 10, 7, 1), kernel(0, 50, 7, 0), kernel(60, 40, 7, 0)]
-    found = busy(synthetic.foreign_run(1, ranges=[], kernels=kernels))
+    found = RunUsage(synthetic.foreign_run(1, ranges=[], kernels=kernels)).busy
     assert [(item.device, item.stream, item.launches, item.running_ns) for item in found] == [
         (0, None, 2, 90),
         (1, None, 2, 30),
@@ -61,7 +63,7 @@ def test_a_stream_without_a_number_comes_last_and_a_device_without_one_is_the_fi
     synthetic: ModuleType,
 ) -> None:
     kernels = [Kernel(0, "k", start_ns=0, duration_ns=5), kernel(5, 5, 3), kernel(10, 5, 2)]
-    found = busy(synthetic.foreign_run(1, ranges=[], kernels=kernels))
+    found = RunUsage(synthetic.foreign_run(1, ranges=[], kernels=kernels)).busy
     assert [(item.device, item.stream) for item in found] == [(0, None), (0, 2), (0, 3), (0, None)]
 
 
@@ -77,7 +79,9 @@ def test_the_window_ends_with_the_last_step_or_the_last_kernel_whichever_is_late
         Range(1, "perfctl:step:of a user's own", None, 0, 999, 7, 0, None),
         Range(2, "epoch", None, 0, 999, 7, 0, None, step=0),
     ]
-    (whole,) = busy(synthetic.make_run(kernels=[kernel(150, last_end - 150)], ranges=steps))
+    (whole,) = RunUsage(
+        synthetic.make_run(kernels=[kernel(150, last_end - 150)], ranges=steps)
+    ).busy
     assert (whole.window_ns, whole.window) == (
         window,
         "from the first step to the end of the last step or kernel",
@@ -89,12 +93,12 @@ def test_a_kernel_at_the_window_s_start_counts_and_one_at_its_end_does_not(
 ) -> None:
     step = Range(0, "perfctl:step:0", None, 100, 100, 7, 0, None, step=0)
     kernels = [kernel(99, 51), kernel(100, 50), kernel(200, 0)]
-    (whole,) = busy(synthetic.make_run(kernels=kernels, ranges=[step]))
+    (whole,) = RunUsage(synthetic.make_run(kernels=kernels, ranges=[step])).busy
     assert (whole.launches, whole.running_ns, whole.window_ns) == (1, 50, 100)
 
 
 def test_an_empty_window_has_no_share(synthetic: ModuleType) -> None:
-    assert busy(synthetic.foreign_run(1, ranges=[], kernels=[kernel(5, 0)])) == ()
+    assert RunUsage(synthetic.foreign_run(1, ranges=[], kernels=[kernel(5, 0)])).busy == ()
     run = synthetic.make_run()
     assert Busy(run, 0, None, 1, 0, 0, "of nothing", 0).share is None
 
@@ -104,7 +108,7 @@ def test_lengths_in_parts_of_a_nanosecond_are_rounded(synthetic: ModuleType) -> 
         Kernel(0, "k", start_ns=0, duration_ns=9.6),
         Kernel(1, "k", start_ns=20, duration_ns=10.4),
     ]
-    (whole,) = busy(synthetic.foreign_run(1, ranges=[], kernels=halves))
+    (whole,) = RunUsage(synthetic.foreign_run(1, ranges=[], kernels=halves)).busy
     assert (whole.running_ns, whole.window_ns, whole.longest_wait_ns) == (20, 30, 10)
 
 

@@ -7,14 +7,14 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perfctl import parsers
-from perfctl.orchestrator.ledger.usage.busy import busy, mean_over_time, measured_window, union
-from perfctl.orchestrator.ledger.usage.run_usage import RunUsage, idle
+from perfctl.orchestrator.ledger.usage.intervals import Intervals
+from perfctl.orchestrator.ledger.usage.readings import mean_over_time, measured_window
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
 from perfctl.records.run import Run
 
@@ -50,12 +50,9 @@ def test_the_union_of_intervals_is_what_marking_every_moment_gives(
 ) -> None:
     pairs = sorted((start, start + length) for start, length in found)
     marked = {moment for start, end in pairs for moment in range(max(start, low), min(end, high))}
-    running, waits = union(
-        np.array([start for start, _ in pairs], dtype=np.int64),
-        np.array([end for _, end in pairs], dtype=np.int64),
-        (low, high),
-    )
-    assert running == len(marked)
+    intervals = Intervals(pairs)
+    waits = intervals.find_gaps(low, high)
+    assert intervals.length_within(low, high) == len(marked)
     assert {moment for start, end in waits for moment in range(start, end)} == set(
         range(low, high)
     ) - marked
@@ -69,7 +66,7 @@ def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
     name: str, reports: Path, synthetic: ModuleType
 ) -> None:
     run = run_of(reports / "nsys" / "sqlite" / f"{name}.sqlite", synthetic)
-    found = busy(run)
+    found = RunUsage(run).busy
     for item in (one for one in found if one.stream is None):
         low = min(k.start_ns or 0 for k in run.report.kernels)
         edges = sorted(
@@ -83,7 +80,7 @@ def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
             total += (at - since) if count else 0
             count, since = count + sign, at
         assert item.running_ns == total
-    (waits,) = idle(run)
+    (waits,) = RunUsage(run).idle
     assert sum(waits.by_cause.values()) == found[0].window_ns - found[0].running_ns
     assert [wait.length_ns for wait in waits.largest] == sorted(
         (w.length_ns for w in waits.largest), reverse=True

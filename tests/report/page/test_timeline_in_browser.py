@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.busy import busy
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Copy, Kernel, Range
 from perfctl.records.run import Run
@@ -127,7 +127,7 @@ def timeline(browser: Any, file: Path) -> Iterator[Timeline]:
 
 def test_the_sum_of_everything_is_what_the_analysis_says(timeline: Timeline) -> None:
     timeline.keys("Home")
-    (device,) = busy(traced())
+    (device,) = RunUsage(traced()).busy
     whole = timeline.sums()
     assert f"{STEPS * EACH:,} kernels" in whole
     assert f"{STEPS * EACH * LONG / 1e6:.3g}" in whole

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,15 +19,14 @@ from perfctl.orchestrator.ledger.causes.timeline.kernels import (
     unused_tensor_cores,
 )
 from perfctl.orchestrator.ledger.causes.timeline.records import (
-    Piece,
     RunVerdict,
     Timeline,
     milliseconds,
     timeline,
 )
-from perfctl.orchestrator.ledger.usage.busy import end_of
-from perfctl.orchestrator.ledger.usage.ranks import activity
-from perfctl.records.report import WAITS, Kernel, OpCall
+from perfctl.orchestrator.ledger.usage.intervals import end_of, start_of
+from perfctl.orchestrator.ledger.usage.ranks import Activity
+from perfctl.records.report import WAITS, Copy, OpCall
 from perfctl.records.run import Run
 
 WORK_SHARE_MIN = 0.05
@@ -117,34 +116,24 @@ def recomputed(run: Run) -> RunVerdict | None:
     not told from gradients. That the backward of fused attention computes its scores again is no
     such operator.
     """
-    again_ops = [
-        op
-        for op in run.report.ops
-        if op.direction in ("backward", "recompute") and op.op in FORWARDS
-    ]
-    if not again_ops:
-        return None
     shapes = {(op.op, op.inputs) for op in run.report.ops if op.direction == "forward"}
     again: dict[str, int] = defaultdict(int)
     once = 0
     for op in run.report.ops:
         flops = 2 * op.calls * sum(part.macs or 0 for part in parts_of(op) or ())
-        if (
-            op.direction in ("backward", "recompute")
-            and op.op in FORWARDS
-            and (op.op, op.inputs) in shapes
-        ):
+        is_backward = op.direction in ("backward", "recompute")
+        if is_backward and op.op in FORWARDS and (op.op, op.inputs) in shapes:
             again[op.layer] += flops
         elif op.direction != "optimizer":
             once += flops
-    share = sum(again.values()) / once if once else 0.0
+    flops = sum(again.values())
+    share = flops / once if once else 0.0
     if share < WORK_SHARE_MIN:
         return None
-    most, flops = max(again, key=lambda name: again[name]), sum(again.values())
     text = (
         "Recomputation: operators of forward run again in backward with the same shapes, at least "
         f"{amount(flops)}FLOP ({percent(share)} more than forward and backward on paper without "
-        f"them), the most in {most}"
+        f"them), the most in {max(again, key=lambda layer: again[layer])}"
     )
     return RunVerdict(
         "recomputed forward",
@@ -155,37 +144,34 @@ def recomputed(run: Run) -> RunVerdict | None:
     )
 
 
-def exposed(found: Timeline) -> RunVerdict | None:
+def exposed(timeline: Timeline) -> RunVerdict | None:
     """Communication while no other kernel ran, of the time of the steps. Waiting for other ranks is
     in it."""
-    report = found.run.report
-    starts, ends = (
-        min(piece.start for piece in found.pieces),
-        max(piece.end for piece in found.pieces),
-    )
-    talks = [
+    report = timeline.run.report
+    start = min(piece.start for piece in timeline.pieces)
+    end = max(piece.end for piece in timeline.pieces)
+    collectives = [
         one
         for one in report.collectives
-        if one.start_ns is not None and starts <= one.start_ns < ends
+        if one.start_ns is not None
+        and start <= one.start_ns < end
+        and (one.group_size is None or one.group_size > 1)
     ]
-    talks = [one for one in talks if one.group_size is None or one.group_size > 1]
-    kernels = [kernel for piece in found.pieces for kernel in piece.kernels]
-    done = activity(kernels, (), talks)
-    share = done.exposed_ns / found.length
+    activity = Activity(timeline.kernels, (), collectives)
+    share = activity.exposed_ns / timeline.length
     # with no other kernel the report shows a part of the step
-    if share < WORK_SHARE_MIN or not done.compute:
+    if share < WORK_SHARE_MIN or not activity.computing:
         return None
     by_name: dict[str, int] = defaultdict(int)
-    for one in talks:
+    for one in collectives:
         by_name[one.name] += one.exposed_ns or 0
-    most = max(by_name, key=lambda name: by_name[name])
-    whole = sum(end - start for start, end in done.communication)
-    mine = "of one rank" if report.rank is None else f"of rank {report.rank}"
+    rank = "one rank" if report.rank is None else f"rank {report.rank}"
     text = (
-        f"Exposed communication {mine}: in {percent(share)} of the {milliseconds(found.length)} of "
-        f"{found.whole} its GPU runs collectives and no other kernel "
-        f"({milliseconds(done.exposed_ns)} of {milliseconds(whole)} of collectives; most is "
-        f"{most}). Waiting for other ranks is in it"
+        f"Exposed communication of {rank}: in {percent(share)} of the "
+        f"{milliseconds(timeline.length)} of {timeline.whole} its GPU runs collectives and no "
+        f"other kernel ({milliseconds(activity.exposed_ns)} of "
+        f"{milliseconds(activity.communication.length)} of collectives; most is "
+        f"{max(by_name, key=lambda name: by_name[name])}). Waiting for other ranks is in it"
     )
     return RunVerdict(
         "exposed communication of one rank",
@@ -196,38 +182,38 @@ def exposed(found: Timeline) -> RunVerdict | None:
     )
 
 
-def launch_bound(found: Timeline) -> RunVerdict | None:
+def launch_bound(timeline: Timeline) -> RunVerdict | None:
     """Idle time in short gaps between kernels of a step. Not for steps whose kernels a
     graph launched.
 
     The share is an upper bound of what a graph saves: the whole of these gaps over the time of
     the steps.
     """
-    if _of_graphs(found):
+    kernels = timeline.kernels
+    calls = Counter(kernel.correlation for kernel in kernels)
+    calls[None] = 0
+    of_graphs = sum(
+        kernel.graph_id is not None or calls[kernel.correlation] > 1 for kernel in kernels
+    )
+    if 2 * of_graphs >= len(kernels):
         return None
-    gaps = [gap for piece in found.pieces for gap in _gaps(found, piece)]
-    launches = sum(len(piece.kernels) for piece in found.pieces)
-    idle, share = sum(gaps), sum(gaps) / found.length
-    if (
-        share < LAUNCH_GAPS_SHARE_MIN
-        or launches < LAUNCHES_MIN * len(found.pieces)
-        or 2 * len(gaps) < launches
-    ):
+    gaps = _find_launch_gaps(timeline)
+    idle, share = sum(gaps), sum(gaps) / timeline.length
+    too_few = len(kernels) < LAUNCHES_MIN * len(timeline.pieces) or 2 * len(gaps) < len(kernels)
+    if share < LAUNCH_GAPS_SHARE_MIN or too_few:
         return None
     text = (
-        f"Launch bound: of the {milliseconds(found.length)} of {found.whole}, {milliseconds(idle)} "
-        f"({percent(share)}) is idle in {len(gaps):,} gaps of {QUEUED_NS / 1000:g} to "
-        f"{LAUNCH_NS / 1000:g} µs between {launches:,} kernels, as where each ends before the host "
-        f"has launched the next. A CUDA graph would save {percent(share)} at most"
+        f"Launch bound: of the {milliseconds(timeline.length)} of {timeline.whole}, "
+        f"{milliseconds(idle)} ({percent(share)}) is idle in {len(gaps):,} gaps of "
+        f"{QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} µs between {len(kernels):,} kernels, as "
+        "where each ends before the host has launched the next. A CUDA graph would save "
+        f"{percent(share)} at most"
     )
-    slower = (
-        ", less where the profiler itself slowed the launches"
-        if found.run.profiler != "none"
-        else ""
-    )
+    if timeline.run.profiler != "none":
+        text += ", less where the profiler itself slowed the launches"
     return RunVerdict(
         "launch bound",
-        f"{text}{slower}.",
+        f"{text}.",
         share,
         "the time of the steps",
         f"{GRAPH_TODO}.",
@@ -235,29 +221,16 @@ def launch_bound(found: Timeline) -> RunVerdict | None:
     )
 
 
-def _gaps(found: Timeline, piece: Piece) -> list[int]:
-    """Lengths of the gaps that are launches, in ns; what follows a copy to the host is the wait of
-    ``host_sync``."""
-    to_host = {end_of(copy) for copy in found.copies if copy.kind == "DtoH"}
+def _find_launch_gaps(timeline: Timeline) -> list[int]:
+    """Return lengths of the gaps that are launches, in ns; what follows a copy to the host is the
+    wait of ``host_sync``."""
+    to_host = {end_of(copy) for copy in timeline.copies if copy.kind == "DtoH"}
     return [
         after[0] - before[1]
-        for before, after in pairwise(found.busy(piece))
+        for piece in timeline.pieces
+        for before, after in pairwise(timeline.busy(piece))
         if QUEUED_NS < after[0] - before[1] <= LAUNCH_NS and before[1] not in to_host
     ]
-
-
-def _of_graphs(found: Timeline) -> bool:
-    """At least half of the kernels were launched by graphs: several kernels share one call, or name
-    their graph."""
-    kernels = [kernel for piece in found.pieces for kernel in piece.kernels]
-    calls: Counter[int | None] = Counter(
-        kernel.correlation for kernel in kernels if kernel.correlation is not None
-    )
-    return 2 * sum(_in_graph(kernel, calls) for kernel in kernels) >= len(kernels)
-
-
-def _in_graph(kernel: Kernel, calls: Counter[int | None]) -> bool:
-    return kernel.graph_id is not None or calls[kernel.correlation] > 1
 
 
 class Sync(NamedTuple):
@@ -270,72 +243,57 @@ class Sync(NamedTuple):
     done: int
     """When the GPU had done what the host waited for."""
 
-    @property
-    def waited(self) -> int:
-        """The call's time on the host."""
-        return self.call.duration_ns or 0
 
-
-def host_sync(found: Timeline) -> RunVerdict | None:
+def host_sync(timeline: Timeline) -> RunVerdict | None:
     """Calls inside the steps within which a copy to the host began and ended, or that wait for the
     GPU by their name.
 
     The share is the time that the GPU then had no kernel, of the time of the steps: waiting itself
     costs nothing while the GPU works. Of several calls before one kernel the last one counts.
     """
-    syncs = sorted(_syncs(found), key=lambda sync: sync.done)
-    lost = _lost(found, syncs)
+    syncs = sorted(_find_syncs(timeline), key=lambda sync: sync.done)
+    lost = _lost(timeline, syncs)
     idle = sum(lost.values())
-    share = idle / found.length
+    share = idle / timeline.length
     if share < HOST_WAIT_SHARE_MIN:
         return None
-    names = Counter(sync.what for sync in syncs)
+    most = Counter(sync.what for sync in syncs).most_common(2)
     often = " and ".join(
-        f"{name}, {count:,} {'time' if count == 1 else 'times'}"
-        for name, count in names.most_common(2)
-    )
-    text = (
-        f"Host sync: in {found.whole}, the host waits for the GPU in {often}: "
-        f"{milliseconds(sum(sync.waited for sync in syncs))} in all. The GPU then has nothing to "
-        f"do until the next launch: {milliseconds(idle)} in all, {percent(share)} of "
-        f"{milliseconds(found.length)}"
+        f"{name}, {count:,} {'time' if count == 1 else 'times'}" for name, count in most
     )
     frames: dict[str, int] = defaultdict(int)
-    for place, ns in lost.items():
-        if (frame := users_frame(syncs[place].call.stack)) is not None:
+    for index, ns in lost.items():
+        if (frame := users_frame(syncs[index].call.stack)) is not None:
             frames[frame] += ns
-    todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(names.most_common(2)))
-    return RunVerdict(
-        "host sync",
-        f"{text}.{_where(frames, found.run.report.tool)}",
-        share,
-        "the time of the steps",
-        f"{'. '.join(todos)}.",
+    if frames:
+        where = f"Most of it is at {max(frames, key=lambda frame: frames[frame])}."
+    elif timeline.run.report.tool == "nsys":
+        where = "nsys reports have no stacks that say where."
+    else:
+        where = "The trace has no Python stacks (with_stack=True) that say where."
+    waited = sum(sync.call.duration_ns or 0 for sync in syncs)
+    text = (
+        f"Host sync: in {timeline.whole}, the host waits for the GPU in {often}: "
+        f"{milliseconds(waited)} in all. The GPU then has nothing to do until the next launch: "
+        f"{milliseconds(idle)} in all, {percent(share)} of {milliseconds(timeline.length)}. {where}"
     )
+    todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(most))
+    return RunVerdict("host sync", text, share, "the time of the steps", f"{'. '.join(todos)}.")
 
 
-def _lost(found: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:
-    """Place of a call, the last one before a kernel -> ns from the end of what it waited for to
-    that kernel."""
-    kernels = [kernel for piece in found.pieces for kernel in piece.kernels]
-    begins, ends = sorted(kernel.start_ns or 0 for kernel in kernels), sorted(map(end_of, kernels))
+def _lost(timeline: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:
+    """Return index of a call, the last one before a kernel -> ns from the end of what it waited for
+    to that kernel."""
+    kernels = timeline.kernels
+    starts, ends = sorted(map(start_of, kernels)), sorted(map(end_of, kernels))
     last: dict[int, int] = {}
-    for place, sync in enumerate(syncs):
-        following = bisect_right(begins, sync.done)
+    for index, sync in enumerate(syncs):
+        following = bisect_right(starts, sync.done)
         is_running = following > bisect_right(ends, sync.done)
-        if following < len(begins) and not is_running:
-            last[following] = place
-    gaps = {place: begins[following] - syncs[place].done for following, place in last.items()}
-    return {place: ns for place, ns in gaps.items() if ns <= LONGEST_NS}
-
-
-def _where(lost: Mapping[str, int], tool: str) -> str:
-    """ " Most of it is at train.py(12): step."; says so where the report has no stacks."""
-    if not lost and tool == "nsys":
-        return " nsys reports have no stacks that say where."
-    if not lost:
-        return " The trace has no Python stacks (with_stack=True) that say where."
-    return f" Most of it is at {max(lost, key=lambda frame: lost[frame])}."
+        if following < len(starts) and not is_running:
+            last[following] = index
+    gaps = {index: starts[following] - syncs[index].done for following, index in last.items()}
+    return {index: ns for index, ns in gaps.items() if ns <= LONGEST_NS}
 
 
 def users_frame(stack: str | None) -> str | None:
@@ -346,78 +304,69 @@ def users_frame(stack: str | None) -> str | None:
     return None
 
 
-def _syncs(found: Timeline) -> Iterable[Sync]:
-    """One for each copy to the host, of the innermost call around it, and one for each wait outside
-    of these calls."""
-    copies = sorted(
-        (copy for copy in found.copies if copy.kind == "DtoH"), key=lambda copy: copy.start_ns or 0
-    )
-    starts = [copy.start_ns or 0 for copy in copies]
-    steps = {piece.step for piece in found.pieces}
+def _find_syncs(timeline: Timeline) -> Iterator[Sync]:
+    """Yield one for each copy to the host, of the innermost call around it, and one for each wait
+    outside of these calls."""
+    steps = {piece.step for piece in timeline.pieces}
     calls = [
         call
-        for call in found.run.report.waiting_calls
+        for call in timeline.run.report.waiting_calls
         if call.start_ns is not None and call.duration_ns is not None and call.step in steps
     ]
     operators = [call for call in calls if call.name in SAID]
+    reads = _find_reads(timeline, operators)
+    for copy, call in reads:
+        yield Sync(call, SAID[call.name], READ_TODO, end_of(copy))
+    ends = sorted([*map(end_of, timeline.kernels), *map(end_of, timeline.copies)])
+    copy_at = {end_of(copy): copy for copy in timeline.copies}
+    reading = {id(call) for _, call in reads}
+    by_thread: dict[int | None, list[OpCall]] = defaultdict(list)
+    for operator in sorted(operators, key=start_of):
+        by_thread[operator.thread].append(operator)
+    for call in calls:
+        last = bisect_right(ends, end_of(call)) - 1
+        if call.name not in WAITS or last < 0 or ends[last] <= start_of(call):
+            continue  # the GPU had done all before: nothing to wait for
+        of_thread = by_thread[call.thread]
+        index = bisect_right(of_thread, start_of(call), key=start_of) - 1
+        is_inside = index >= 0 and end_of(call) <= end_of(of_thread[index])
+        outer = of_thread[index] if is_inside else None
+        if outer is None or id(outer) not in reading:
+            yield _wait(call, outer, copy_at.get(ends[last]), ends[last])
+
+
+def _find_reads(timeline: Timeline, operators: Iterable[OpCall]) -> list[tuple[Copy, OpCall]]:
+    """Return copies to the host, each with the innermost operator around it."""
+    copies = sorted(
+        (copy for copy in timeline.copies if copy.kind == "DtoH"),
+        key=start_of,
+    )
+    starts = [start_of(copy) for copy in copies]
     around: dict[int, OpCall] = {}
     for call in operators:
-        place = bisect_left(starts, call.start_ns or 0)
-        if place < len(copies) and end_of(copies[place]) <= _until(call):
-            known = around.get(place)
-            if known is None or (known.start_ns or 0) <= (call.start_ns or 0):
-                around[place] = call
-    for place, call in around.items():
-        yield Sync(call, SAID[call.name], READ_TODO, end_of(copies[place]))
-    ends = sorted(
-        [
-            *(end_of(one) for piece in found.pieces for one in piece.kernels),
-            *map(end_of, found.copies),
-        ]
-    )
-    copy_at = {end_of(copy): copy for copy in found.copies}
-    told = {id(call) for call in around.values()}
-    enclosing = _Enclosing(operators)
-    for call in calls:
-        place = bisect_right(ends, _until(call)) - 1
-        if call.name not in WAITS or place < 0 or ends[place] <= (call.start_ns or 0):
-            continue  # the GPU had done all before: nothing to wait for
-        outer = enclosing.of(call)
-        copy = copy_at.get(ends[place])
-        memory = copy.source_memory if copy is not None and copy.kind == "HtoD" else None
-        from_host_todo = PINNED_TODO if memory == "pinned" else PAGEABLE_TODO
-        if outer is None:
-            what, todo = "", SYNC_TODO
-            if copy is not None and call.name in _OF_STREAMS and copy.kind == "DtoH":
-                what, todo = " after a copy to the host", READ_TODO
-            elif copy is not None and call.name in _OF_STREAMS and copy.kind == "HtoD":
-                source = "the host" if memory is None else f"{memory} memory"
-                what, todo = f" after a copy from {source}", from_host_todo
-            yield Sync(call, call.name + what, todo, ends[place])
-        elif id(outer) not in told:
-            if outer.name == "aten::copy_":
-                what, todo = FROM_HOST.get(memory, FROM_HOST[None]), from_host_todo
-            else:
-                what, todo = SAID[outer.name], READ_TODO
-            yield Sync(outer, what, todo, ends[place])
+        index = bisect_left(starts, start_of(call))
+        if index < len(copies) and end_of(copies[index]) <= end_of(call):
+            around[index] = max(call, around.get(index, call), key=start_of)
+    return [(copies[index], call) for index, call in around.items()]
 
 
-class _Enclosing:
-    """Finds the operator of the same thread that a call is inside of."""
-
-    def __init__(self, operators: Iterable[OpCall]) -> None:
-        self.threads: dict[int | None, list[OpCall]] = defaultdict(list)
-        for call in sorted(operators, key=lambda one: one.start_ns or 0):
-            self.threads[call.thread].append(call)
-
-    def of(self, call: OpCall) -> OpCall | None:
-        mine = self.threads.get(call.thread, [])
-        place = bisect_right(mine, call.start_ns or 0, key=lambda one: one.start_ns or 0) - 1
-        return mine[place] if place >= 0 and _until(call) <= _until(mine[place]) else None
-
-
-def _until(call: OpCall) -> int:
-    return (call.start_ns or 0) + (call.duration_ns or 0)
+def _wait(call: OpCall, outer: OpCall | None, copy: Copy | None, done: int) -> Sync:
+    """Return a call that waits for the GPU by its name. ``outer``: the operator around it;
+    ``copy``: the last work before its end, if that is a copy."""
+    kind = copy.kind if copy is not None else None
+    memory = copy.source_memory if copy is not None and kind == "HtoD" else None
+    from_host_todo = PINNED_TODO if memory == "pinned" else PAGEABLE_TODO
+    if outer is not None and outer.name == "aten::copy_":
+        return Sync(outer, FROM_HOST.get(memory, FROM_HOST[None]), from_host_todo, done)
+    if outer is not None:
+        return Sync(outer, SAID[outer.name], READ_TODO, done)
+    what, todo = call.name, SYNC_TODO
+    if call.name in _OF_STREAMS and kind == "DtoH":
+        what, todo = f"{what} after a copy to the host", READ_TODO
+    elif call.name in _OF_STREAMS and kind == "HtoD":
+        source = "the host" if memory is None else f"{memory} memory"
+        what, todo = f"{what} after a copy from {source}", from_host_todo
+    return Sync(call, what, todo, done)
 
 
 TIMELINE_VERDICTS: tuple[Callable[[Timeline], RunVerdict | None], ...] = (
@@ -432,21 +381,21 @@ TIMELINE_VERDICTS: tuple[Callable[[Timeline], RunVerdict | None], ...] = (
 
 
 def run_verdicts(run: Run) -> tuple[RunVerdict, ...]:
-    """Those of one run, the largest share first; none under ncu, which runs kernels one by one, and
-    of failed runs."""
+    """Return the verdicts of one run, the largest share first; none under ncu, which runs kernels
+    one by one, and of failed runs."""
     if run.status == "failed":
         return ()
-    found = timeline(run)
-    said = [] if found is None else [rule(found) for rule in TIMELINE_VERDICTS]
-    known = [verdict for verdict in (*said, recomputed(run)) if verdict is not None]
+    of_run = timeline(run)
+    verdicts = [rule(of_run) for rule in TIMELINE_VERDICTS] if of_run is not None else []
+    known = [verdict for verdict in (*verdicts, recomputed(run)) if verdict is not None]
     return tuple(sorted(known, key=lambda verdict: -verdict.share))
 
 
 def worst(runs: Iterable[Run]) -> list[tuple[RunVerdict, Run]]:
-    """Of each rule the run whose share is largest, with that run."""
-    found: dict[str, tuple[RunVerdict, Run]] = {}
+    """Return the verdict of each rule with the largest share, and its run."""
+    largest: dict[str, tuple[RunVerdict, Run]] = {}
     for run in runs:
-        for said in run_verdicts(run):
-            if said.rule not in found or found[said.rule][0].share < said.share:
-                found[said.rule] = said, run
-    return list(found.values())
+        for verdict in run_verdicts(run):
+            if verdict.rule not in largest or largest[verdict.rule][0].share < verdict.share:
+                largest[verdict.rule] = verdict, run
+    return list(largest.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -21,9 +21,10 @@ from perfctl.orchestrator.ledger.causes.timeline.records import (
     RunVerdict,
     Timeline,
     milliseconds,
-    named,
+    names_by_time,
 )
 from perfctl.records.report import Kernel, OpCall
+from perfctl.records.run import Run
 
 CUDA_CORES_SHARE_MIN = 0.1
 """A smaller share of the kernel time makes no verdict."""
@@ -91,47 +92,43 @@ CHAIN_TODO = (
 )
 
 
-@lru_cache(maxsize=8192)
-def _is_cast(kernel: str) -> bool:
-    return _CASTS.search(kernel) is not None
-
-
-def cast_storm(found: Timeline) -> RunVerdict | None:
+def cast_storm(timeline: Timeline) -> RunVerdict | None:
     """Casts between float types: by the types and shapes of aten::copy_ where they were recorded,
     else by kernel names.
 
     A cast reads each element once and writes it once; bytes are known only with shapes.
     """
-    calls = [
-        call
-        for call in found.run.report.waiting_calls
-        if call.name == "aten::copy_" and call.device_ns
+    steps = {piece.step for piece in timeline.pieces}
+    casts = [
+        cast
+        for call in timeline.run.report.waiting_calls
+        if call.name == "aten::copy_" and call.device_ns and call.step in steps
+        if (cast := read_cast(call)) is not None
     ]
-    steps = {piece.step for piece in found.pieces}
-    mine = [call for call in calls if call.dtypes is not None and call.step in steps]
-    casts = [cast for call in mine if (cast := read_cast(call)) is not None]
-    kernels = [
-        kernel for piece in found.pieces for kernel in piece.kernels if _is_cast(kernel.name)
-    ]
-    by_name, by_call = (
-        sum(kernel.duration_ns or 0 for kernel in kernels),
-        sum(cast.took for cast in casts),
+    names = tuple(
+        name
+        for name in dict.fromkeys(kernel.name for kernel in timeline.kernels)
+        if _CASTS.search(name)
     )
-    took, often = (by_call, len(casts)) if by_call > by_name else (by_name, len(kernels))
-    share = took / found.kernel_ns
+    kernels = [kernel for kernel in timeline.kernels if kernel.name in names]
+    by_name = sum(kernel.duration_ns or 0 for kernel in kernels)
+    by_call = sum(cast.took for cast in casts)
+    took, count = (by_call, len(casts)) if by_call > by_name else (by_name, len(kernels))
+    share = took / timeline.kernel_ns
     if share < PASSES_SHARE_MIN:
         return None
     text = (
-        f"Casts: {percent(share)} of the kernel time ({milliseconds(took)}, {often:,} kernels) "
+        f"Casts: {percent(share)} of the kernel time ({milliseconds(took)}, {count:,} kernels) "
         "only converts between float types"
     )
     if by_call > by_name:
-        text += f" and moves {amount(sum(cast.moved for cast in casts))}B"
         pairs: dict[str, float] = defaultdict(float)
         for cast in casts:
             pairs[f"{cast.source} to {cast.target}"] += cast.took
-        text += f", most of it {max(pairs, key=lambda pair: pairs[pair])}"
-    names = named([kernel.name for kernel in kernels], {})
+        text += (
+            f" and moves {amount(sum(cast.moved for cast in casts))}B, most of it "
+            f"{max(pairs, key=lambda pair: pairs[pair])}"
+        )
     return RunVerdict(
         "dtype casts", f"{text}.", share, "the kernel time", f"{CAST_TODO}.", kernels=names
     )
@@ -161,7 +158,7 @@ def read_cast(call: OpCall) -> Cast | None:
     return Cast(before, after, elements * (SIZES[source] + SIZES[target]), call.device_ns or 0)
 
 
-def chains(found: Timeline) -> RunVerdict | None:
+def chains(timeline: Timeline) -> RunVerdict | None:
     """Consecutive kernels of a stream that are elementwise, casts or normalisation and work on as
     many elements.
 
@@ -169,53 +166,42 @@ def chains(found: Timeline) -> RunVerdict | None:
     write and a read. The share is an upper bound: all of a chain's time but that of its longest
     kernel, of the kernel time.
     """
-    known = list(_chains(found))
-    saved = sum(sum(times := _times(chain)) - max(times) for chain in known)
-    share = saved / found.kernel_ns
+    found = list(_find_chains(timeline))
+    kernels = [kernel for chain in found for kernel in chain]
+    longest = sum(max(kernel.duration_ns or 0 for kernel in chain) for chain in found)
+    took = sum(kernel.duration_ns or 0 for kernel in kernels)
+    share = (took - longest) / timeline.kernel_ns
     if share < PASSES_SHARE_MIN:
         return None
-    passes, took = (
-        sum(len(chain) - 1 for chain in known),
-        sum(sum(_times(chain)) for chain in known),
-    )
+    passes = len(kernels) - len(found)
     sizes = [
         size
-        for chain in known
+        for chain in found
         for kernel in chain[:-1]
         if (size := least_bytes(kernel)) is not None
     ]
     text = (
-        f"Memory-bound chains: {len(known):,} chains of {passes + len(known):,} elementwise and "
-        f"normalisation kernels take {percent(took / found.kernel_ns)} of the kernel time "
+        f"Memory-bound chains: {len(found):,} chains of {len(kernels):,} elementwise and "
+        f"normalisation kernels take {percent(took / timeline.kernel_ns)} of the kernel time "
         f"({milliseconds(took)}), and each may read what the one before it wrote. Fused, "
         f"{passes:,} passes over memory go"
     )
     if sizes:
         which = "" if len(sizes) == passes else f" ({len(sizes):,} of them known)"
         text += f": at least {amount(2 * sum(sizes))}B less to read and write{which}"
-    text += f", and {percent(share)} of the kernel time at most"
-    names = [kernel.name for chain in known for kernel in chain]
-    sums: dict[str, float] = defaultdict(float)
-    for chain in known:
-        for kernel in chain:
-            sums[kernel.name] += kernel.duration_ns or 0
     return RunVerdict(
         "memory-bound chain",
-        f"{text}.",
+        f"{text}, and {percent(share)} of the kernel time at most.",
         share,
         "the kernel time",
         f"{CHAIN_TODO}.",
         "plausible",
-        named(names, sums),
+        names_by_time(kernels),
     )
 
 
-def _times(chain: Sequence[Kernel]) -> list[float]:
-    return [kernel.duration_ns or 0 for kernel in chain]
-
-
-def _chains(found: Timeline) -> Iterator[list[Kernel]]:
-    for piece in found.pieces:
+def _find_chains(timeline: Timeline) -> Iterator[list[Kernel]]:
+    for piece in timeline.pieces:
         streams: dict[int | None, list[Kernel]] = defaultdict(list)
         for kernel in piece.kernels:
             streams[kernel.stream].append(kernel)
@@ -226,11 +212,8 @@ def _chains(found: Timeline) -> Iterator[list[Kernel]]:
                     if len(chain) > 1:
                         yield chain
                     chain = []
-                if (
-                    _is_link(kernel.name)
-                    and (kernel.duration_ns or 0) >= SMALL_NS
-                    and kernel.direction != "optimizer"
-                ):
+                is_long = (kernel.duration_ns or 0) >= SMALL_NS
+                if is_long and _is_link(kernel.name) and kernel.direction != "optimizer":
                     chain.append(kernel)
             if len(chain) > 1:
                 yield chain
@@ -281,18 +264,18 @@ def least_bytes(kernel: Kernel) -> int | None:
 class TensorCores(NamedTuple):
     """The tensor cores that a product could use."""
 
-    name: str
-    """Of the GPU."""
-    kind: str
-    """TF32, bf16 or fp16."""
-    peak: float | None
-    """FLOP/s, dense (1 multiply-add is 2); None where only the architecture is known."""
-    plain: float | None
-    """FLOP/s of the CUDA cores in the type of the kernels."""
+    device: str
+    """Name of the GPU."""
+    precision: str
+    """tf32, bf16 or fp16."""
     ratio: float
+    """Of their peak to that of the CUDA cores in the type of the kernels."""
+    peaks: tuple[float, float] | None
+    """Both peaks in FLOP/s, dense (1 multiply-add is 2); None where only the architecture is
+    known."""
 
 
-def unused_tensor_cores(found: Timeline) -> RunVerdict | None:
+def unused_tensor_cores(timeline: Timeline) -> RunVerdict | None:
     """fp32 and fp16 products by kernels whose names say that they run on the CUDA cores, of at
     least 5 us each.
 
@@ -301,110 +284,81 @@ def unused_tensor_cores(found: Timeline) -> RunVerdict | None:
     unknown, or have no such type.
     """
     for math in ("fp32", "fp16"):
-        kernels = [one for piece in found.pieces for one in piece.kernels if _is_plain(one, math)]
-        took = sum(one.duration_ns or 0 for one in kernels)
-        tensor = tensor_of(found, math) if took / found.kernel_ns >= CUDA_CORES_SHARE_MIN else None
-        if tensor is not None:
-            return _verdict(found, math, kernels, took, tensor)
+        kernels = [kernel for kernel in timeline.kernels if _is_plain(kernel, math)]
+        took = sum(kernel.duration_ns or 0 for kernel in kernels)
+        if took / timeline.kernel_ns >= CUDA_CORES_SHARE_MIN:
+            tensor = find_tensor_cores(timeline.run, timeline.device, math)
+            if tensor is not None:
+                return _unused(timeline, math, kernels, took, tensor)
     return None
 
 
 def _is_plain(kernel: Kernel, math: str) -> bool:
-    if (kernel.duration_ns or 0) < SMALL_NS:
-        return False
-    said = recognise(kernel.name)
-    is_product = (
-        said.family in _FAMILIES
-        and said.role == "main"
-        and said.tensor_core is False
-        and said.math == math
+    """Return whether a kernel computes a product of that type on the CUDA cores, by its name."""
+    name = recognise(kernel.name)
+    return (
+        (kernel.duration_ns or 0) >= SMALL_NS
+        and name.family in _FAMILIES
+        and name.role == "main"
+        and name.tensor_core is False
+        and name.math == math
+        and not _BY_MEMORY.search(kernel.name)
     )
-    return is_product and not _BY_MEMORY.search(kernel.name)
 
 
-def _verdict(
-    found: Timeline, math: str, kernels: list[Kernel], took: float, tensor: TensorCores
+def _unused(
+    timeline: Timeline, math: str, kernels: Sequence[Kernel], took: float, tensor: TensorCores
 ) -> RunVerdict:
-    share = took / found.kernel_ns
-    sums: dict[str, float] = defaultdict(float)
-    for one in kernels:
-        sums[one.name] += one.duration_ns or 0
-    names = named(list(sums), sums)
-    most, peaks = shorten(names[:1])[names[0]], ""
-    if tensor.peak is not None and tensor.plain is not None:
-        peaks = f" ({tensor.peak / 1e12:.3g} TFLOP/s against {tensor.plain / 1e12:.3g})"
+    share = took / timeline.kernel_ns
+    names = names_by_time(kernels)
+    kind = "TF32" if tensor.precision == "tf32" else tensor.precision
+    peaks = ""
+    if tensor.peaks is not None:
+        fast, plain = tensor.peaks
+        peaks = f" ({fast / 1e12:.3g} TFLOP/s against {plain / 1e12:.3g})"
     text = (
         f"Unused tensor cores: {percent(share)} of the kernel time ({milliseconds(took)}, "
-        f"{len(kernels):,} launches) is products in {math} on the CUDA cores of the {tensor.name}, "
-        f"most in {most}. Its tensor cores have {tensor.ratio:.3g} times that peak in "
-        f"{tensor.kind}{peaks}: {percent(share * (1 - 1 / tensor.ratio))} of the kernel time less, "
-        f"at most{_switched_off(found, math)}"
+        f"{len(kernels):,} launches) is products in {math} on the CUDA cores of the "
+        f"{tensor.device}, most in {shorten(names[:1])[names[0]]}. Its tensor cores have "
+        f"{tensor.ratio:.3g} times that peak in {kind}{peaks}: "
+        f"{percent(share * (1 - 1 / tensor.ratio))} of the kernel time less, at most"
     )
-    todo = _HALVES_TODO if math == "fp16" else _TODO[tensor.kind.lower()]
+    environment = timeline.run.report.environment
+    flags = [name for name in ("tf32_matmul", "tf32_conv") if environment.get(name) == "off"]
+    if math == "fp32" and flags:
+        text += f". The run recorded {' and '.join(flags)} as off"
+    todo = _HALVES_TODO if math == "fp16" else _TODO[tensor.precision]
     return RunVerdict(
         "unused tensor cores", f"{text}.", share, "the kernel time", f"{todo}.", kernels=names
     )
 
 
-def _switched_off(found: Timeline, math: str) -> str:
-    flags = [
-        name
-        for name in ("tf32_matmul", "tf32_conv")
-        if found.run.report.environment.get(name) == "off"
-    ]
-    if math != "fp32" or not flags:
-        return ""
-    return f". The run recorded {' and '.join(flags)} as off"
-
-
-def tensor_of(found: Timeline, math: str) -> TensorCores | None:
-    """The first of tf32, bf16, fp16 that is faster than the CUDA cores by :data:`FASTER`; None
-    without one."""
+def find_tensor_cores(run: Run, index: int, math: str) -> TensorCores | None:
+    """Return the first of tf32, bf16, fp16 that is faster than the CUDA cores of the device by
+    :data:`FASTER`; None without one."""
     device = next(
-        (one for one in found.run.devices if one.index == found.device),
-        next(iter(found.run.devices), None),
+        (device for device in run.devices if device.index == index),
+        next(iter(run.devices), None),
     )
     if device is None or device.name is None:
         return None
-    gpu = machines.find(device.name)
+    name, gpu = device.name, machines.find(device.name)
+    rates: Mapping[str, float | None]
     if gpu is not None and not gpu.capability.startswith("gfx"):
-        rates = machines.flops_per_second(gpu)
-        return _first(
-            gpu.name,
-            math,
-            {kind: rates.get(f"tensor {kind}") for kind in _TODO},
-            rates.get(math),
-            True,
-        )
-    capability = device.compute_capability
-    chip = machines.architecture(capability)
-    if (
-        gpu is not None
-        or chip is None
-        or capability == "7.5"
-        or (capability or "").startswith("gfx")
-    ):
-        return None  # of compute capability 7.5 are chips without tensor cores (GTX 16)
-    plain = chip.fp32 if math == "fp32" else chip.fp16
-    return _first(device.name, math, {kind: chip.tensor.get(kind) for kind in _TODO}, plain, False)
-
-
-def _first(
-    name: str,
-    math: str,
-    rates: dict[str, float | None] | dict[str, int | None],
-    plain: float | None,
-    known: bool,
-) -> TensorCores | None:
-    kinds = ("fp16",) if math == "fp16" else tuple(_TODO)
-    for kind in kinds:
-        rate = rates[kind]
+        by_path = machines.flops_per_second(gpu)
+        name, plain = gpu.name, by_path.get(math)
+        rates = {precision: by_path.get(f"tensor {precision}") for precision in _TODO}
+    else:
+        capability = device.compute_capability or ""
+        chip = machines.architecture(device.compute_capability)
+        # of compute capability 7.5 are chips without tensor cores (GTX 16)
+        if gpu is not None or chip is None or capability == "7.5" or capability.startswith("gfx"):
+            return None
+        plain = chip.fp32 if math == "fp32" else chip.fp16
+        rates = {precision: chip.tensor.get(precision) for precision in _TODO}
+    for precision in ("fp16",) if math == "fp16" else tuple(_TODO):
+        rate = rates[precision]
         if rate and plain and rate / plain >= FASTER:
-            return TensorCores(
-                name,
-                "TF32" if kind == "tf32" else kind,
-                rate if known else None,
-                plain if known else None,
-                rate / plain,
-            )
+            peaks = (rate, plain) if gpu is not None else None
+            return TensorCores(name, precision, rate / plain, peaks)
     return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perfctl.orchestrator.ledger.causes.rule import Confidence
-from perfctl.orchestrator.ledger.usage.busy import end_of, joined, kernels_in_window
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of
+from perfctl.orchestrator.ledger.usage.run_usage import kernel_window
 from perfctl.records.report import Copy, Kernel
 from perfctl.records.run import Run
 
@@ -39,10 +41,6 @@ class Piece:
     end: int
     """From the start of its first kernel to the end of its last."""
 
-    @property
-    def length(self) -> int:
-        return self.end - self.start
-
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
@@ -55,16 +53,19 @@ class Timeline:
     """Of this GPU, those with times."""
 
     @property
+    def kernels(self) -> list[Kernel]:
+        """Kernels of all steps, in order."""
+        return [kernel for piece in self.pieces for kernel in piece.kernels]
+
+    @property
     def length(self) -> int:
         """Of all steps together, in ns; never 0."""
-        return max(sum(piece.length for piece in self.pieces), 1)
+        return max(sum(piece.end - piece.start for piece in self.pieces), 1)
 
     @property
     def kernel_ns(self) -> float:
         """Of all kernels, added up; never 0."""
-        return (
-            sum(kernel.duration_ns or 0 for piece in self.pieces for kernel in piece.kernels) or 1.0
-        )
+        return sum(kernel.duration_ns or 0 for kernel in self.kernels) or 1.0
 
     @property
     def whole(self) -> str:
@@ -72,46 +73,47 @@ class Timeline:
         steps = [piece for piece in self.pieces if piece.step is not None]
         return f"{len(steps)} steps" if len(steps) > 1 else "the step" if steps else "the capture"
 
-    @property
-    def each(self) -> str:
-        return "a step" if self.pieces and self.pieces[0].step is not None else "in the capture"
-
     def busy(self, piece: Piece) -> list[tuple[int, int]]:
-        """Intervals of the piece in which a kernel or a copy ran."""
-        kernels = ((kernel.start_ns or 0, end_of(kernel)) for kernel in piece.kernels)
-        copies = ((copy.start_ns or 0, end_of(copy)) for copy in self.copies)
-        return joined(
-            [*kernels, *(pair for pair in copies if pair[1] > piece.start and pair[0] < piece.end)]
+        """Return the intervals of the piece in which a kernel or a copy ran."""
+        copies = (
+            copy
+            for copy in self.copies
+            if end_of(copy) > piece.start and (copy.start_ns or 0) < piece.end
         )
+        return Intervals.of([*piece.kernels, *copies]).pairs
 
 
 def timeline(run: Run) -> Timeline | None:
-    """Of the GPU with the most kernels; None under ncu, and where a kernel has no start or
-    no duration.
+    """Return the kernels of the GPU that has the most; None under ncu, and where a kernel has no
+    start or no duration.
 
     Kernels outside of the measured steps are left out where kernels say their step.
     """
-    devices, _, _ = kernels_in_window(run)
-    device = max(devices, key=lambda number: len(devices[number]), default=None)
+    by_device = kernel_window(run).by_device
+    device = max(by_device, key=lambda number: len(by_device[number]), default=None)
     if device is None:
         return None
-    copies = tuple(
-        copy
-        for copy in run.report.copies
-        if copy.device_index in (None, device)
-        and copy.start_ns is not None
-        and copy.duration_ns is not None
+    kernels = sorted(by_device[device], key=lambda kernel: kernel.start_ns or 0)
+    is_numbered = any(kernel.step is not None for kernel in kernels)
+    by_step: dict[int | None, list[Kernel]] = defaultdict(list)
+    for kernel in kernels:
+        if kernel.step is not None or not is_numbered:
+            by_step[kernel.step].append(kernel)
+    return Timeline(
+        run=run,
+        device=device,
+        pieces=tuple(
+            Piece(step, tuple(of_step), of_step[0].start_ns or 0, max(map(end_of, of_step)))
+            for step, of_step in by_step.items()
+        ),
+        copies=tuple(
+            copy
+            for copy in run.report.copies
+            if copy.device_index in (None, device)
+            and copy.start_ns is not None
+            and copy.duration_ns is not None
+        ),
     )
-    by_step: dict[int | None, list[Kernel]] = {}
-    numbered = any(kernel.step is not None for kernel in devices[device])
-    for kernel in sorted(devices[device], key=lambda one: one.start_ns or 0):
-        if kernel.step is not None or not numbered:
-            by_step.setdefault(kernel.step, []).append(kernel)
-    pieces = tuple(
-        Piece(step, tuple(found), found[0].start_ns or 0, max(map(end_of, found)))
-        for step, found in by_step.items()
-    )
-    return Timeline(run, device, pieces, copies)
 
 
 def milliseconds(nanoseconds: float) -> str:
@@ -121,6 +123,9 @@ def milliseconds(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:.3g} ms" if nanoseconds >= 1e6 else f"{nanoseconds / 1e3:.3g} µs"
 
 
-def named(kernels: Sequence[str], times: Mapping[str, float]) -> tuple[str, ...]:
-    """Names, those with the most time first, each once."""
-    return tuple(sorted(dict.fromkeys(kernels), key=lambda name: -times.get(name, 0)))
+def names_by_time(kernels: Iterable[Kernel]) -> tuple[str, ...]:
+    """Return the names of the kernels, those with the most time first."""
+    times: dict[str, float] = defaultdict(float)
+    for kernel in kernels:
+        times[kernel.name] += kernel.duration_ns or 0
+    return tuple(sorted(times, key=lambda name: -times[name]))

@@ -1,0 +1,90 @@
+"""Sets of time intervals: when kernels, copies and ranges ran, and the idle gaps between them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import accumulate
+
+from perfctl.records.report import Collective, Copy, Kernel, OpCall, Range
+
+Timed = Kernel | Copy | Range | Collective | OpCall
+
+
+class Intervals:
+    """Intervals in ns, ascending and without overlap."""
+
+    def __init__(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Join those of ``pairs`` (start, end) that touch or overlap."""
+        joined: list[tuple[int, int]] = []
+        for start, end in sorted(pairs):
+            if joined and start <= joined[-1][1]:
+                joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+            else:
+                joined.append((start, end))
+        self.pairs = joined
+        self._starts = [start for start, _ in joined]
+        self._sums = [0, *accumulate(end - start for start, end in joined)]
+
+    @classmethod
+    def of(cls, items: Iterable[Timed]) -> Intervals:
+        """Return when any of ``items`` ran, without those that lack a start or a duration."""
+        return cls(
+            (item.start_ns, end_of(item))
+            for item in items
+            if item.start_ns is not None and item.duration_ns is not None
+        )
+
+    @property
+    def length(self) -> int:
+        """Sum of all intervals."""
+        return self._sums[-1]
+
+    @property
+    def span(self) -> int:
+        """Time from the start of the first interval to the end of the last."""
+        return self.pairs[-1][1] - self.pairs[0][0] if self.pairs else 0
+
+    def length_within(self, start: int, end: int) -> int:
+        """Return how much of the time from ``start`` to ``end`` the intervals cover."""
+        return self._length_before(end) - self._length_before(start)
+
+    def _length_before(self, moment: int) -> int:
+        index = bisect_right(self._starts, moment) - 1
+        if index < 0:
+            return 0
+        start, end = self.pairs[index]
+        return self._sums[index] + min(moment, end) - start
+
+    def overlap(self, other: Intervals) -> int:
+        """Return how much of these intervals ``other`` covers."""
+        return sum(other.length_within(start, end) for start, end in self.pairs)
+
+    def find_gaps(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return what the intervals leave uncovered of the time from ``start`` to ``end``."""
+        gaps = []
+        covered_until = start
+        for begin, stop in self.pairs:
+            if begin >= end:
+                break
+            if begin > covered_until:
+                gaps.append((covered_until, begin))
+            covered_until = max(covered_until, stop)
+        if covered_until < end:
+            gaps.append((covered_until, end))
+        return gaps
+
+
+def start_of(item: Timed) -> int:
+    """Return when an item started, in ns on the report's clock."""
+    return item.start_ns or 0
+
+
+def end_of(item: Timed) -> int:
+    """Return when an item ended, in ns on the report's clock."""
+    return (item.start_ns or 0) + round(item.duration_ns or 0)
+
+
+def running_ns(kernels: Iterable[Kernel]) -> int:
+    """Return the time in which at least one of the kernels ran."""
+    return Intervals.of(kernels).length

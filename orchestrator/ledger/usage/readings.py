@@ -1,0 +1,400 @@
+"""The figures that a device, the host and the profilers state about a run: utilization by every
+source, readings of the device, and memory, with the paper figures next to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from perfctl.records.report import Sample
+from perfctl.records.run import Run
+
+N = TypeVar("N", int, float)
+BUSY = 0.9
+"""Share of time from which a GPU counts as busy."""
+OCCUPANCY = ("sm__warps_active.avg.pct_of_peak_sustained_active",)
+TENSOR_PIPE = (
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
+    "sm__pipe_tensor_subpipe_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+)
+"""The last is of Blackwell: all types but int8 and fp64."""
+WEIGHT_BYTES = 4
+"""Of an element, also under autocast."""
+LINE_ERROR_MAX = 0.02
+"""Measured peaks may lie this far off a straight line over batch sizes for the line to
+be extended."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageShare:
+    """A share, 0..1, or why there is none."""
+
+    value: float | None
+    reason: str
+    gpus: int = 1
+    """GPUs that the value is the plain mean of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Samples of one device in one run: means over time of utilisation and power (W), largest
+    memory (bytes) and temperature, smallest clock (Hz). None: not in any sample, or in none of the
+    measured steps for a mean."""
+
+    run: Run
+    device: int | None
+    count: int
+    utilisation: float | None
+    """Mean over time, 0..1; the tool's own: share of time with any kernel, sampled."""
+    memory_used: int | None
+    memory_total: int | None
+    power: float | None
+    temperature: float | None
+    """Largest, degrees Celsius."""
+    clock: int | None
+    span: str
+    """What the mean utilisation is over, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Utilization of one run by every source."""
+
+    run: Run
+    kernels: UsageShare
+    nvml: UsageShare
+    dlprof: UsageShare
+    dlprof_tensor: UsageShare
+    """Share of kernel time in kernels that use tensor cores, as DLProf has it."""
+    occupancy: UsageShare
+    """Warps on an SM over the most it can hold, mean by time of kernels (ncu)."""
+    tensor_pipe: UsageShare
+    """Cycles with the tensor pipe at work, mean by time of kernels (ncu)."""
+    host_cores: float | None
+    """Cores that the run's processes kept busy in its steps, mean by time."""
+    host_reason: str
+
+    @property
+    def anything(self) -> bool:
+        shares = (
+            self.kernels,
+            self.nvml,
+            self.dlprof,
+            self.dlprof_tensor,
+            self.occupancy,
+            self.tensor_pipe,
+        )
+        return self.host_cores is not None or any(share.value is not None for share in shares)
+
+
+def by_device(run: Run) -> dict[int | None, list[Sample]]:
+    """Return the samples of each device, without those of the host and of PyTorch's allocator."""
+    groups: dict[int | None, list[Sample]] = defaultdict(list)
+    for sample in run.report.samples:
+        is_allocator = sample.allocated_bytes is not None or sample.reserved_bytes is not None
+        if not is_host(sample) and not is_allocator:
+            groups[sample.device_index].append(sample)
+    return groups
+
+
+def is_host(sample: Sample) -> bool:
+    """Return True for a reading of the run's processes, and of no GPU."""
+    return sample.host_cpu is not None or sample.host_memory_bytes is not None
+
+
+def readings(run: Run) -> tuple[Readings, ...]:
+    """Return the readings of each device of the run."""
+    return tuple(_readings(run, device, samples) for device, samples in by_device(run).items())
+
+
+def _readings(run: Run, device: int | None, samples: list[Sample]) -> Readings:
+    def known(field: str) -> list[Any]:
+        return [value for sample in samples if (value := getattr(sample, field)) is not None]
+
+    utilisation = _mean(run, samples, "gpu_utilisation")
+    return Readings(
+        run=run,
+        device=device,
+        count=len(samples),
+        utilisation=utilisation.value,
+        memory_used=max(known("memory_used_bytes"), default=None),
+        memory_total=max(known("memory_total_bytes"), default=None),
+        power=_mean(run, samples, "power_w").value,
+        temperature=max(known("temperature_c"), default=None),
+        clock=min(known("sm_clock_hz"), default=None),
+        span=utilisation.reason,
+    )
+
+
+def ways(run: Run, by_kernels: UsageShare) -> Ways:
+    """Return the utilization of one run by every source; ``by_kernels`` is that of its kernels."""
+    host = _mean(run, [sample for sample in run.report.samples if is_host(sample)], "host_cpu")
+    utilisation = _dlprof(run, "GPU Utili[sz]ation")
+    idle = _dlprof(run, "GPU Idle").value
+    if utilisation.value is None and idle is not None:
+        utilisation = UsageShare(1 - idle, "1 - GPU Idle")
+    return Ways(
+        run=run,
+        kernels=by_kernels,
+        nvml=_nvml(run),
+        dlprof=_unrounded(run, utilisation),
+        dlprof_tensor=_unrounded(run, _dlprof(run, "Tensor Core (?:Kernel )?Utili[sz]ation")),
+        occupancy=_pipe(run, OCCUPANCY),
+        tensor_pipe=_pipe(run, TENSOR_PIPE),
+        host_cores=host.value,
+        host_reason=host.reason,
+    )
+
+
+def _nvml(run: Run) -> UsageShare:
+    """Return the share of the device that did the work, if samples tell devices apart, or of
+    all devices."""
+    devices = by_device(run)
+    index = run.device.index if run.device is not None else 0
+    groups = [devices[index]] if run.workload and index in devices else [*devices.values()] or [[]]
+    means = [_mean(run, group, "gpu_utilisation") for group in groups]
+    known = [mean.value for mean in means if mean.value is not None]
+    over = f", mean of {len(known)} GPUs" if len(known) > 1 else ""
+    is_of_nsys = known and run.profiler == "nsys" and run.origin == "ingested"
+    sampled = "GR Active as nsys sampled it, " if is_of_nsys else ""
+    return UsageShare(
+        sum(known) / len(known) if known else None,
+        f"{sampled}{means[0].reason}{over}",
+        len(known) or 1,
+    )
+
+
+def _mean(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
+    """Return the mean of a field over the time of the measured steps, and what it is over."""
+    points = [
+        (sample.at_ns, value) for sample in samples if (value := getattr(sample, field)) is not None
+    ]
+    if not points:
+        reasons = (gap.reason for gap in run.report.gaps if gap.quantity == f"sample.{field}")
+        return UsageShare(None, next(reasons, "not sampled"))
+    window = measured_window(run)
+    value = mean_over_time(points, window)
+    if window is None:
+        span = f"mean over time of {len(points)} readings, from the first to the last"
+    elif value is None:
+        span = f"none of {len(points)} readings covers the measured steps"
+    else:
+        span = "mean over time, from the first measured step to the end of the last"
+    return UsageShare(value, span)
+
+
+def measured_window(run: Run) -> tuple[int, int] | None:
+    """Return the time from the first measured step to the end of the last, on the steps' clock;
+    None if steps have no times."""
+    steps = [
+        (step.start_ns, step.start_ns + step.duration_ns)
+        for step in run.report.steps
+        if step.phase == "step" and step.start_ns is not None and step.duration_ns is not None
+    ]
+    return (min(start for start, _ in steps), max(end for _, end in steps)) if steps else None
+
+
+def mean_over_time(
+    points: Iterable[tuple[int, float]], window: tuple[int, int] | None = None
+) -> float | None:
+    """Return the mean of readings, each of which covers the time since the one before, as samplers
+    report it.
+
+    None where no reading covers any of the window. Without a window, from the first reading to the
+    last; of several readings at one time the last counts.
+    """
+    means = dict(points)
+    order = sorted(means)
+    if window is None and len(order) == 1:
+        return means[order[0]]
+    low, high = window if window is not None else (order[0], order[-1])
+    weight = total = 0.0
+    for before, moment in pairwise(order):
+        part = max(min(moment, high) - max(before, low), 0)
+        weight += part
+        total += part * means[moment]
+    return total / weight if weight else None
+
+
+def _unrounded(run: Run, share: UsageShare) -> UsageShare:
+    """Return no value if DLProf's CSV, which rounds to a tenth of a percent, rounded it to
+    nothing."""
+    if share.value is None or share.value >= 0.0005 or not run.report.form.startswith("DLProf CSV"):
+        return share
+    return UsageShare(
+        None,
+        "DLProf's CSV rounds: 0.0 % is anything below 0.05 %. Its database (dlprof_dldb.sqlite) "
+        "has it",
+    )
+
+
+def _dlprof(run: Run, label: str) -> UsageShare:
+    """Return the mean of DLProf's lines of that label over its domains."""
+    pattern = re.compile(rf"(?:.*: )?{label}(?: ?%)?\Z", re.IGNORECASE)
+    lines = [
+        item for item in run.report.summaries if item.value is not None and pattern.match(item.name)
+    ]
+    if not lines:
+        why = "DLProf has no line for it" if run.profiler == "dlprof" else "not a report of DLProf"
+        return UsageShare(None, why)
+    mean = sum(line.value or 0 for line in lines) / len(lines) / 100
+    return UsageShare(mean, f"DLProf: {lines[0].name}")
+
+
+def _pipe(run: Run, metrics: Sequence[str]) -> UsageShare:
+    """Return the mean by time of the first of ``metrics`` that was counted."""
+    if not any(True for _ in run.report.counters):
+        return UsageShare(None, "no counters were collected")
+    times = {
+        kernel.launch: kernel.duration_ns for kernel in run.report.kernels if kernel.duration_ns
+    }
+    for metric in metrics:
+        known = [
+            (times[counter.launch], counter.value)
+            for counter in run.report.counters
+            if counter.name == metric and counter.value is not None and counter.launch in times
+        ]
+        if known:
+            weighted = sum(time * value for time, value in known)
+            share = weighted / sum(time for time, _ in known) / 100
+            return UsageShare(share, f"{metric}, {len(known)} launches")
+    return UsageShare(None, f"{metrics[0]} was not collected")
+
+
+def smallest_busy_batch(shares: Mapping[int, float], threshold: float = BUSY) -> int | None:
+    """Return the smallest batch size from which on no busy share (by batch size) is below the
+    threshold; None without one."""
+    return min(
+        (
+            batch
+            for batch in shares
+            if all(share >= threshold for larger, share in shares.items() if larger >= batch)
+        ),
+        default=None,
+    )
+
+
+def busy_from(runs: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool] | None:
+    """(smallest batch size from which on the GPU is busy, True), or (largest measured, False) where
+    it never is.
+
+    By kernels where they are known, else by NVML; None where nothing is known of any batch size.
+    """
+    by_kernels, by_nvml = (
+        {
+            batch: share.value
+            for batch, share in reversed(pairs)
+            if batch is not None and share.value is not None
+        }
+        for pairs in (
+            [(item.run.batch_size, item.kernels) for item in runs],
+            [(item.run.batch_size, item.nvml) for item in runs],
+        )
+    )
+    if not (shares := by_kernels or by_nvml):
+        return None
+    batch = smallest_busy_batch(shares, threshold)
+    return (max(shares), False) if batch is None else (batch, True)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """One run, in bytes; None where it is not known."""
+
+    run: Run
+    weights: int | None
+    """Paper: elements of all parameters, 4 bytes each."""
+    outputs: int | None
+    """Paper: bytes that the layers and operations of one forward pass write; an upper bound, since
+    some are freed."""
+    allocated: int | None
+    """torch's allocator, peak of the measured steps."""
+    reserved: int | None
+    """The allocator's share of the device's memory, peak."""
+    process: int | None
+    """NVML, the run's processes, CUDA context and libraries included; device: of all processes.
+    Highest reading."""
+    device: int | None
+    device_total: int | None
+    host: int | None
+    """Resident memory of the process that computes, highest, as it recorded it about itself."""
+    host_all: int | None
+    """Resident memory of all the run's processes together, highest reading from outside."""
+
+
+def memory_use(run: Run) -> MemoryUse:
+    """Return the memory that the run used, by every source."""
+    figures = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
+    gpu = [sample for sample in run.report.samples if not is_host(sample)]
+    device = run.device if run.device is not None and run.device.kind == "gpu" else None
+    index = device.index if device else None
+    samples = [sample for sample in gpu if sample.device_index == index] or gpu
+    forward = [call for call in run.layer_calls if call.direction == "forward"]
+    weights = [call.parameters for call in forward if call.parameters is not None]
+    outputs = [call.write_bytes for call in forward if call.write_bytes is not None]
+    return MemoryUse(
+        run=run,
+        weights=WEIGHT_BYTES * sum(weights) if weights else None,
+        outputs=sum(outputs) if outputs else None,
+        allocated=figures.get(("peak", "allocated")),
+        reserved=figures.get(("peak", "reserved")),
+        process=_max_known(sample.process_memory_bytes for sample in samples),
+        device=_max_known(sample.memory_used_bytes for sample in samples),
+        device_total=figures.get(("before", "device_total"))
+        or figures.get(("after", "device_total"))
+        or _max_known(sample.memory_total_bytes for sample in samples)
+        or (device.memory_bytes if device else None),
+        host=figures.get(("peak", "host_resident")),
+        host_all=_max_known(sample.host_memory_bytes for sample in run.report.samples),
+    )
+
+
+def _max_known(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def sum_known(numbers: Iterable[N | None]) -> N | None:
+    """Return the sum; None if one of the numbers is not known."""
+    known = list(numbers)
+    return None if None in known else sum(number for number in known if number is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """The largest batch size whose memory stays within a limit."""
+
+    batch: int
+    limit: int
+    fixed: float
+    per_sample: float
+    batches: tuple[int, ...]
+
+
+def fits(uses: Iterable[MemoryUse]) -> Fits | None:
+    """Return what fits on the device, from a straight line through the peaks that torch reserved.
+
+    None on a CPU, with fewer than three batch sizes, where peaks are not on a line (cuDNN chose
+    other algorithms), or do not grow.
+    """
+    known = [use for use in uses if use.run.batch_size is not None and use.reserved is not None]
+    peaks = dict(sorted({use.run.batch_size or 0: use.reserved or 0 for use in known}.items()))
+    limit = _max_known(use.device_total for use in known)
+    if len(peaks) < 3 or limit is None or not all(peaks.values()):
+        return None
+    middle, mean = Fraction(sum(peaks), len(peaks)), Fraction(sum(peaks.values()), len(peaks))
+    rise = sum(((batch - middle) * (peak - mean) for batch, peak in peaks.items()), Fraction())
+    slope = rise / sum(((batch - middle) ** 2 for batch in peaks), Fraction())
+    fixed = mean - slope * middle
+    error = max(abs(fixed + slope * batch - peak) / peak for batch, peak in peaks.items())
+    if slope <= 0 or error > LINE_ERROR_MAX:
+        return None
+    return Fits(
+        max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(peaks)
+    )
