@@ -19,7 +19,7 @@ import typer.main
 import perfctl
 from perfctl.orchestrator.cli.flags import OTHER_NAMES
 from perfctl.orchestrator.cli.main import COMMANDS, application, run
-from perfctl.orchestrator.ledger.causes.judge import VERDICTS
+from perfctl.orchestrator.ledger.causes.judge import ROW_RULES
 from perfctl.orchestrator.store import schema
 
 pytestmark = pytest.mark.xdist_group("nsys")
@@ -262,14 +262,20 @@ def test_every_verdict_is_explained_and_no_other() -> None:
     given = set()
     for path in (ROOT / "orchestrator" / "ledger" / "causes").rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
-                place = {"Verdict": 0, "RunVerdict": 0, "verdict": 1, "_transformed": 1}.get(
-                    call.func.id
-                )
-                name = None if place is None or len(call.args) <= place else call.args[place]
-                names = [name.body, name.orelse] if isinstance(name, ast.IfExp) else [name]
-                given |= {one.value for one in names if isinstance(one, ast.Constant)}
-    assert len(given) >= len(VERDICTS)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name | ast.Attribute):
+                name = call.func.id if isinstance(call.func, ast.Name) else call.func.attr
+                place = {
+                    "Cause": 0,
+                    "RunVerdict": 0,
+                    "propose": 0,
+                    "_transformed": 1,
+                    "_by_name": 1,
+                }
+                index = place.get(name)
+                rule = None if index is None or len(call.args) <= index else call.args[index]
+                rules = [rule.body, rule.orelse] if isinstance(rule, ast.IfExp) else [rule]
+                given |= {rule.value for rule in rules if isinstance(rule, ast.Constant)}
+    assert len(given) >= len(ROW_RULES)
     assert explained == given
 
 
@@ -283,7 +289,7 @@ def test_the_paths_that_contributing_names_are_there() -> None:
     assert len(paths) > 15
     for path in paths:
         assert (ROOT / path).exists(), f"CONTRIBUTING.md names {path}"
-    lists = re.findall(r"`([A-Z]+)`\s(?:in|of)\s`([\w/]+\.py)`", text)
+    lists = re.findall(r"`([A-Z_]+)`\s(?:in|of)\s`([\w/]+\.py)`", text)
     assert {name for name, _ in lists} == {
         "PARSERS",
         "SEEDS",
@@ -293,7 +299,10 @@ def test_the_paths_that_contributing_names_are_there() -> None:
         "PARAMETERS",
         "FAMILIES",
         "SECTIONS",
-        "VERDICTS",
+        "ROW_RULES",
+        "OTHER_NAMES",
+        "METRICS",
+        "KERNEL_BASIS",
         "GPUS",
         "WAYS",
         "GROUPS",

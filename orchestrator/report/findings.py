@@ -11,7 +11,6 @@ from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
 from perfctl.orchestrator.counts.derived.run import coverage
 from perfctl.orchestrator.counts.figure import total_of
 from perfctl.orchestrator.ledger.analysis import Analysis, short_names
-from perfctl.orchestrator.ledger.causes.judge import Headline, headlines
 from perfctl.orchestrator.ledger.causes.timeline.judge import worst
 from perfctl.orchestrator.ledger.ledger import (
     NO_STEPS,
@@ -25,6 +24,7 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun, PreparedStudy, Stu
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.readings import BUSY, busy_from, fits
 from perfctl.orchestrator.ledger.usage.run_usage import Busy, RunUsage, range_totals
+from perfctl.orchestrator.report.ledger.causes import Headline, headlines
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.phases import (
     has_repeats,
@@ -163,7 +163,8 @@ def _of_shapes(found: Analysis) -> Iterator[Finding]:
         gaps, phases = _gaps(found), phases_of(found)
         yield from gaps
         yield from largest_parts(phases) if has_repeats(phases) else _largest_shares(found.ledger)
-        if not any("tile padding" in item.text for item in gaps):  # a verdict has said it
+        lines = headlines(found.judgement, found.ledger)
+        if not any("tile padding" in line.rules for line in lines):
             yield from padding_findings(phases)
         yield from _outside(found.prepared, found.ledger)
         yield from _refused(found)

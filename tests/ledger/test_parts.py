@@ -11,6 +11,7 @@ import pytest
 from perfctl.orchestrator.ledger.analysis import analyse_all
 from perfctl.orchestrator.ledger.causes.study_rules import less_time_for_more, other_gpu
 from perfctl.orchestrator.ledger.prepared import Study, studies
+from perfctl.orchestrator.report.ledger.causes import describe_cause
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Step, Summary
 from perfctl.records.run import Run
@@ -33,7 +34,7 @@ def test_two_gpus_in_one_study_are_told_with_the_runs_on_each(synthetic: ModuleT
     (said,) = other_gpu(
         parts_of(synthetic, *ncu, {"device": BIG, "steps": STEP, "profiler": "none"})
     )
-    assert said.sentence == (
+    assert describe_cause(said) == (
         "Parts of this study ran on different GPUs (Tesla V100 of 16,384 MiB, a GPU of 40,960 "
         "MiB): their times cannot be compared. In this order: ncu at batch 16 to 64; runs without "
         "a profiler at batch 64."
@@ -117,7 +118,7 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told(synthetic: ModuleType
         timed(2, 130_400, 3_000_000, "k=5", synthetic),
     ]
     (said,) = less_time_for_more(studies(runs))
-    assert said.sentence == (
+    assert describe_cause(said) == (
         "More work in less time: conv2 forward took 0.1304 ms for 3 M multiply-adds with k=5, but "
         "0.1746 ms for 600 k by default. Such times cannot be compared: the host's clock saw "
         "launches, not kernels, or the GPUs were not the same (no record names the GPU of the one "
@@ -125,7 +126,9 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told(synthetic: ModuleType
     )
     both = [replace(runs[0], device=V100), replace(runs[1], device=BIG)]
     (named,) = less_time_for_more(studies(both))
-    assert "(the records name a GPU of 40,960 MiB and Tesla V100 of 16,384 MiB)" in named.sentence
+    assert "(the records name a GPU of 40,960 MiB and Tesla V100 of 16,384 MiB)" in describe_cause(
+        named
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
-from perfctl.orchestrator.ledger.causes.judge import Judged, Judgement
-from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
+from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from perfctl.orchestrator.report.ledger.matrix import matrix
 from perfctl.orchestrator.report.ledger.trail import Trail, TrailStep, trails
 from perfctl.records.run import Run
@@ -98,19 +99,13 @@ def test_a_row_without_counts_says_why_and_still_has_its_formula() -> None:
 
 def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> None:
     found = swept()
-    verdict = Verdict(
-        "wrong window",
-        "conv2 does not follow the batch size.",
-        None,
-        None,
-        "Move the window.",
-        ("nothing",),
-    )
-    row = Verdict("winograd", "conv2 forward ran Winograd.", 0.5, 1.0, "")
-    rows = {(64, "conv2", "forward"): Judged((row,), 0.0)}
+    facts = {"name": "conv2 forward", "layer": "conv2", "first": 16, "last": 64}
+    verdict = Cause("wrong window", None, facts, ("nothing",), variant="sweep, row")
+    row = Cause("skipped border", 0.5, {"row": "conv2 forward"}, explained=1.0)
+    rows = {(64, "conv2", "forward"): RowJudgement((row,), 0.0)}
     judged = replace(found, judgement=Judgement(rows, (verdict,)))
     way = trail(judged, "sweep/wrong-window")
-    assert way.steps[0].lines == ("conv2 does not follow the batch size.", "→ Move the window.")
+    assert way.steps[0].lines == (describe_cause(verdict), f"→ {describe_fix(verdict)}")
     paper = step(way, "conv2 forward on paper")
     assert [digits(value)[0] for _, value in paper.rows] == [
         2 * synthetic.macs("conv2", batch) for batch in (16, 64)

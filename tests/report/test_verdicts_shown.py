@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from perfctl.orchestrator.actions.tables import ledger as frame
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
-from perfctl.orchestrator.ledger.causes.judge import Judged, Judgement
-from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
+from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.ledger.page import ledger_view, reasons, still_open
@@ -24,25 +24,16 @@ def judged() -> Analysis:
         [run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)]
     )
 
-    def winograd(batch: int, factor: float) -> Judged:
-        said = f"conv2 forward at batch {batch} ran Winograd."
-        return Judged(
-            (Verdict("winograd", said, factor, 0.9, "Nothing to do."),), 0.1 if batch == 16 else 0.3
-        )
+    def winograd(batch: int, factor: float) -> RowJudgement:
+        facts = {"row": f"conv2 forward at batch {batch}"}
+        masked = Cause("skipped border", factor, facts, explained=0.9)
+        return RowJudgement((masked,), 0.1 if batch == 16 else 0.3)
 
     rows = {
         (16, "conv2", "forward"): winograd(16, 0.44),
         (64, "conv2", "forward"): winograd(64, 0.46),
     }
-    sweep = (
-        Verdict(
-            "wrong window",
-            "The count does not follow the batch size.",
-            None,
-            None,
-            "Move the window.",
-        ),
-    )
+    sweep = (Cause("other GPU", None, {"gpus": ("A", "B"), "runs": "ncu; nsys"}),)
     return replace(analyse(study), judgement=Judgement(rows, sweep))
 
 
@@ -52,7 +43,10 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
     found = judged()
     rows = [row for row in found.ledger.rows if row.name == "conv2 forward"]
     (reason,) = reasons(rows, found.judgement)
-    assert reason.sentence == "conv2 forward at batch 16 ran Winograd."
+    assert (
+        reason.sentence
+        == "conv2 forward at batch 16 skips the taps of its filter that fall on the padding: 0.440 of the multiply-adds on paper."
+    )
     assert reason.numbers == "predicts 0.44 of paper, explains 90.0 % of the gap"
     assert reason.elsewhere == "also at batch 64 (predicts 0.44 to 0.46)"
     assert (
@@ -69,16 +63,24 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
     line = next(line for line in text.splitlines() if line.startswith("conv2 forward"))
     assert line.split()[-1] == "2", "the sweep's verdict is number 1"
     flat = " ".join(text.split())
-    assert "2 conv2 forward at batch 16 ran Winograd. Winograd: predicts 0.44 of paper" in flat
+    assert (
+        "2 conv2 forward at batch 16 skips the taps of its filter that fall on the padding: 0.440 of the multiply-adds on paper. Skipped border: predicts 0.44 of paper"
+        in flat
+    )
     assert "of the gap (plausible)" in flat
-    assert "→ Nothing to do." in flat and "unexplained: 10.0 % to 30.0 % of the gap" in flat
+    assert (
+        "→ Expected: paper counts every tap of every output." in flat
+        and "unexplained: 10.0 % to 30.0 % of the gap" in flat
+    )
     view = ledger_view(judged())
     assert view is not None
     (group,) = (
         group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward")
     )
-    assert [item.rule for item in group.reasons] == ["winograd"] and group.open is not None
-    assert [item.sentence for item in view.sweep] == ["The count does not follow the batch size."]
+    assert [item.rule for item in group.reasons] == ["skipped border"] and group.open is not None
+    assert [item.sentence for item in view.sweep] == [
+        "Parts of this study ran on different GPUs (A, B): their times cannot be compared. In this order: ncu; nsys."
+    ]
 
 
 def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
@@ -97,7 +99,7 @@ def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
     assert [row["batch"] for row in rest] == [16, 64] and all(
         set(row) == set(rows[0]) for row in rest
     )
-    assert sweep_verdicts([found])[0].verdict.rule == "wrong window"
+    assert sweep_verdicts([found])[0].verdict.rule == "other GPU"
     assert json.loads(json.dumps(rows))[0]["batch"] == 16
 
 

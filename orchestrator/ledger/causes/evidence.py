@@ -59,6 +59,13 @@ class KernelGroup:
     tensor: Figure
     half_weight: int = 2
     """FLOPs of one HFMA2 in ``flops``: 2 or 4, by the version of ncu."""
+    derivations: tuple[str, ...] = ()
+    """Rules that derive the counts of its launches; () for counters."""
+
+    @property
+    def moves_constants(self) -> bool:
+        """True when its HFMA2 instructions move constants, or may only do that."""
+        return "constant" in (self.flops.reason or "")
 
     def part(self, launches: float) -> KernelGroup:
         """The same for some of its launches, which all count alike."""
@@ -82,7 +89,7 @@ class KernelGroup:
     @cached_property
     def products(self) -> float:
         """FLOPs in multiply-adds, CUDA and tensor cores together; 0 where nothing was counted."""
-        halves = 0 if "constant" in (self.flops.reason or "") else self.counts.get("hfma", 0)
+        halves = 0 if self.moves_constants else self.counts.get("hfma", 0)
         fused = (
             self.counts.get("ffma", 0)
             + self.counts.get("dfma", 0)
@@ -392,9 +399,10 @@ def _group(
     known = [flops[launch] for launch in launches if launch in flops]
     total = total_of([item.total for item in known], divide_by=steps)
     tensor = total_of([item.tensor for item in known], divide_by=steps)
-    return KernelGroup(
-        name, recognise(name), grid, len(launches) / steps, counts, total, tensor, half
-    )
+    derived = run.derived if isinstance(run, DerivedRun) else {}
+    rules = dict.fromkeys(derived[launch].rule for launch in launches if launch in derived)
+    algorithm, per_step = recognise(name), len(launches) / steps
+    return KernelGroup(name, algorithm, grid, per_step, counts, total, tensor, half, tuple(rules))
 
 
 @lru_cache(maxsize=8192)

@@ -4,7 +4,7 @@ again by another kernel."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
@@ -13,214 +13,208 @@ from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import LEAST_MULTIPLIES
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup
 from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
-from perfctl.orchestrator.ledger.causes.row_rules import AGAIN, WARM_UP
-from perfctl.orchestrator.ledger.causes.rule import (
-    Confidence,
-    RuleInput,
-    Verdict,
-    amount,
-    percent,
-    times,
-    verdict,
-)
+from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput
 
-NAMES = {"grad_input": "the gradient of its input", "grad_weight": "the gradient of its weight"}
+GRADIENTS = ("grad_input", "grad_weight")
+ONE_PRODUCT_FAMILIES = {"conv", "winograd", "gemm", "fft", "depthwise"}
+"""Families whose kernels compute one gradient each."""
 
 
-def _papers(given: RuleInput) -> Mapping[str, float]:
-    """Gradient -> FLOPs on paper, of a row of backward."""
-    papers: dict[str, float] = defaultdict(float)
-    for call in given.evidence.row.calls:
-        if call.direction in NAMES and call.flops:
-            papers[call.direction] += call.flops
-    scale = given.evidence.paper / sum(papers.values()) if papers else 1.0
-    return {direction: flops * scale for direction, flops in papers.items()}
+def _estimates(case: RuleInput) -> Mapping[str, float]:
+    """Return gradient -> estimated FLOPs, of a row of backward."""
+    estimates: dict[str, float] = defaultdict(float)
+    for call in case.evidence.row.calls:
+        if call.direction in GRADIENTS and call.flops:
+            estimates[call.direction] += call.flops
+    scale = case.evidence.paper / sum(estimates.values()) if estimates else 1.0
+    return {direction: flops * scale for direction, flops in estimates.items()}
 
 
-def _simple(given: RuleInput) -> tuple[KernelGroup, ...]:
-    """Products of a backward row that a gradient each would make; () where they may be parts of
-    something else."""
-    evidence = given.evidence
-    if given.counted is None or evidence.row.direction not in BACKWARD or evidence.calls != 1:
+def _gradient_kernels(case: RuleInput) -> tuple[KernelGroup, ...]:
+    """Return the products of a backward row if each computes one gradient; () if they may be parts
+    of something else."""
+    evidence = case.evidence
+    if case.executed is None or evidence.row.direction not in BACKWARD or evidence.calls != 1:
         return ()
-    found = given.breakdown
-    families = {kernel.algorithm.family for kernel in found.products}
-    return (
-        found.products
-        if not found.repeated and families <= {"conv", "winograd", "gemm", "fft", "depthwise"}
-        else ()
-    )
+    families = {kernel.algorithm.family for kernel in case.breakdown.products}
+    if case.breakdown.repeated or not families <= ONE_PRODUCT_FAMILIES:
+        return ()
+    return case.breakdown.products
 
 
-def _alike(kernel: KernelGroup, flops: float) -> bool:
-    """True when the kernel executes about the multiply-adds of one gradient in each launch."""
+def _computes(kernel: KernelGroup, flops: float) -> bool:
+    """Return whether each launch of the kernel executes about the FLOPs of one gradient."""
     return kernel.products > 0 and abs(log(kernel.products / kernel.launches / flops)) < CLOSE
 
 
-def _as_forward(given: RuleInput, ratio: float) -> bool:
-    """True when forward of the layer is as far off as ``ratio``: another batch, or another layer's
-    kernels, and no gradient's."""
-    before = given.table.get((*given.evidence.place[:2], "forward"))
-    found = before.row.ratio if before is not None else None
-    return bool(found) and abs(log(found or 1)) > EXACT and abs(log((found or 1) / ratio)) < CLOSE
+def _launches(kernels: Sequence[KernelGroup]) -> float:
+    return sum(kernel.launches for kernel in kernels)
 
 
-def gradient_missing(given: RuleInput) -> Verdict | None:
-    """One product ran where paper has two gradients."""
-    papers, products = _papers(given), _simple(given)
-    if (
-        len(papers) != 2
-        or len(products) != 1
-        or products[0].launches != 1
-        or given.evidence.left_out
-    ):
+def _forward_deviates_alike(case: RuleInput, ratio: float) -> bool:
+    """Return whether forward of the layer deviates by the same factor: another batch, or another
+    layer's kernels, and no gradient's."""
+    forward = case.row_of("forward")
+    forward_ratio = forward.row.ratio if forward is not None else None
+    return (
+        bool(forward_ratio)
+        and abs(log(forward_ratio or 1)) > EXACT
+        and abs(log((forward_ratio or 1) / ratio)) < CLOSE
+    )
+
+
+def gradient_missing(case: RuleInput) -> Cause | None:
+    """One product ran although the layer has two gradients.
+
+    Evidence  one launch with the multiply-adds of one gradient, and its name.
+    Factor    that gradient / both.
+    Silent    for Winograd, and if the report may lack launches.
+    Fix       look among the kernels outside of layers.
+    """
+    estimates, products = _estimates(case), _gradient_kernels(case)
+    if len(estimates) != 2 or len(products) != 1 or case.evidence.left_out:
         return None
     (kernel,) = products
-    said = kernel.algorithm.direction
-    there = said if said is not None and said in papers else next(iter(papers))
-    if kernel.algorithm.family == "winograd" or not _alike(kernel, papers[there]):
+    named = kernel.algorithm.direction if kernel.algorithm.direction in estimates else None
+    present = named or next(iter(estimates))
+    if kernel.launches != 1 or kernel.algorithm.family == "winograd":
         return None
-    gone = next(direction for direction in papers if direction != there)
-    factor = papers[there] / sum(papers.values())
-    which = (
-        f"{NAMES[gone]} has no kernel"
-        if said in papers
-        else "one of its two gradients has no kernel"
-    )
-    outside = sum(1 for one in given.loose if one.main and _alike(one, papers[gone]))
-    where = f", and {outside} of the kernels outside of layers may be it" if outside else ""
-    sentence = f"{given.who} ran one product: {which}{where}. What ran is {times(factor)} of paper."
-    todo = (
-        "Look for it among the kernels outside of layers, or check whether the step needs that "
-        "gradient."
-    )
-    confidence: Confidence = "predicted and matched" if said in papers else "plausible"
-    return verdict(given, "gradient missing", sentence, factor, todo, products, confidence)
-
-
-def needless_gradient(given: RuleInput) -> Verdict | None:
-    """The gradient of the input was computed although paper has none."""
-    papers, products = _papers(given), _simple(given)
-    named = tuple(kernel for kernel in products if kernel.algorithm.direction == "grad_input")
-    if set(papers) != {"grad_weight"} or not named or len(named) == len(products):
+    if not _computes(kernel, estimates[present]):
         return None
-    own = papers["grad_weight"]
-    once = sum(kernel.launches for kernel in named) == 1 and _alike(named[0], own)
-    if not once or _as_forward(given, named[0].products / own):
+    (missing,) = set(estimates) - {present}
+    return case.propose(
+        "gradient missing",
+        estimates[present] / sum(estimates.values()),
+        products,
+        "predicted and matched" if named else "plausible",
+        gradient=missing if named else None,
+        outside=sum(
+            other.main and _computes(other, estimates[missing])
+            for other in case.unattributed_kernels
+        ),
+    )
+
+
+def needless_gradient(case: RuleInput) -> Cause | None:
+    """The gradient of the input was computed although nothing needs it.
+
+    Evidence  a kernel of the input's gradient, by its name, next to that of the weight.
+    Factor    2.
+    Silent    if forward shows another layer's kernels.
+    Fix       check ``requires_grad`` of the network's input.
+    """
+    estimates, products = _estimates(case), _gradient_kernels(case)
+    named = [kernel for kernel in products if kernel.algorithm.direction == "grad_input"]
+    if set(estimates) != {"grad_weight"} or not named or len(named) == len(products):
         return None
-    sentence = (
-        f"{given.who} also computes {NAMES['grad_input']}, {amount(own)}FLOP that paper does not "
-        "need: 2.00 times paper."
-    )
-    todo = (
-        "Check requires_grad of the network's input: nothing uses that gradient in ordinary "
-        "training."
-    )
-    return verdict(given, "needless gradient", sentence, 2.0, todo, named, "predicted and matched")
+    own = estimates["grad_weight"]
+    if _launches(named) != 1 or not _computes(named[0], own):
+        return None
+    if _forward_deviates_alike(case, named[0].products / own):
+        return None
+    return case.propose("needless gradient", 2.0, named, "predicted and matched", flops=own)
 
 
-def gradient_trials(given: RuleInput) -> Verdict | None:
-    """Several kernels that each compute the same gradient, by their names: cuDNN was trying
-    them out."""
-    papers, products = _papers(given), _simple(given)
+def gradient_trials(case: RuleInput) -> Cause | None:
+    """Several kernels each compute the same gradient: cuDNN was trying them out.
+
+    Evidence  kernels of different names with the multiply-adds of one gradient, by their names.
+    Factor    the sum of what ran / estimate.
+    Silent    if cudnn.benchmark was off, or one kernel was launched twice.
+    Fix       warm up outside of the profiled steps.
+    """
+    estimates = _estimates(case)
     by_direction: dict[str, list[KernelGroup]] = defaultdict(list)
-    for kernel in products:
+    for kernel in _gradient_kernels(case):
         by_direction[kernel.algorithm.direction or ""].append(kernel)
-    if (
-        not papers
-        or set(by_direction) != set(papers)
-        or given.evidence.environment.get("cudnn_benchmark") == "off"
-    ):
+    benchmark = case.evidence.environment.get("cudnn_benchmark")
+    if not estimates or set(by_direction) != set(estimates) or benchmark == "off":
         return None
-    if all(sum(one.launches for one in found) < 2 for found in by_direction.values()):
+    runs = {direction: _launches(kernels) for direction, kernels in by_direction.items()}
+    repeated = [direction for direction, count in runs.items() if count > 1]
+    if not repeated or any(len(by_direction[direction]) == 1 for direction in repeated):
         return None
-    if not all(
-        _alike(kernel, papers[direction])
-        for direction, found in by_direction.items()
-        for kernel in found
-    ):
-        return None
-    runs = {
-        direction: sum(one.launches for one in found) for direction, found in by_direction.items()
-    }
-    factor = sum(papers[direction] * count for direction, count in runs.items()) / sum(
-        papers.values()
-    )
-    ran = " and ".join(
-        f"{NAMES[direction]} {count:g} times" for direction, count in runs.items() if count > 1
-    )
-    different = all(
-        len(found) > 1 for direction, found in by_direction.items() if runs[direction] > 1
-    )
-    if not different:
-        return None  # one kernel launched twice is no trial
-    sentence = (
-        f"{given.who} computed {ran}, each by another kernel: {times(factor)} times the FLOPs on "
-        "paper."
-    )
-    return verdict(
-        given, "several algorithms", sentence, factor, WARM_UP, products, "predicted and matched"
+    for direction, kernels in by_direction.items():
+        if not all(_computes(kernel, estimates[direction]) for kernel in kernels):
+            return None
+    executed = sum(estimates[direction] * count for direction, count in runs.items())
+    return case.propose(
+        "several algorithms",
+        executed / sum(estimates.values()),
+        case.breakdown.products,
+        "predicted and matched",
+        "of gradients",
+        inputs=runs["grad_input"] if "grad_input" in repeated else None,
+        weights=runs["grad_weight"] if "grad_weight" in repeated else None,
+        both=len(repeated) == 2,
     )
 
 
-def zeros_inserted(given: RuleInput) -> Verdict | None:
-    """The input gradient of a strided convolution, as a product over every input: most of its
-    factors are inserted zeros."""
-    papers, products, full = _papers(given), _simple(given), given.evidence.upsampled
-    own = [kernel for kernel in products if kernel.algorithm.direction == "grad_input"]
-    if full is None or "grad_input" not in papers or len(own) != 1 or own[0].launches != 1:
+def zeros_inserted(case: RuleInput) -> Cause | None:
+    """The input gradient of a strided convolution runs over every input: most factors are zeros.
+
+    Evidence  the kernel's name, and its count, which is that of a product over every input.
+    Factor    (all inputs + the other gradient) / both gradients.
+    Silent    if all groups as one product have the same count, or forward deviates alike.
+    Fix       none; the estimate leaves the inserted zeros out.
+    """
+    estimates, full = _estimates(case), case.evidence.upsampled
+    own = [
+        kernel for kernel in _gradient_kernels(case) if kernel.algorithm.direction == "grad_input"
+    ]
+    if full is None or "grad_input" not in estimates or len(own) != 1 or own[0].launches != 1:
         return None
-    if abs(log(max(own[0].products, 1) / full)) > EXACT or full <= papers["grad_input"]:
+    estimated = estimates["grad_input"]
+    if abs(log(max(own[0].products, 1) / full)) > EXACT or full <= estimated:
         return None
-    forward = given.evidence.forward
+    forward = case.evidence.forward
     groups = forward.groups if isinstance(forward, ConvShape) else 1
-    if groups > 1 and abs(log(full / papers["grad_input"] / groups)) < EXACT:
-        return None  # all groups as one dense product have the same count
-    if _as_forward(given, full / papers["grad_input"]):
+    if groups > 1 and abs(log(full / estimated / groups)) < EXACT:
         return None
-    factor = (sum(papers.values()) - papers["grad_input"] + full) / sum(papers.values())
-    sentence = (
-        f"{given.who} computes {NAMES['grad_input']} over every input, with zeros between the "
-        f"outputs of the stride: {amount(full)}FLOP for {amount(papers['grad_input'])}FLOP on "
-        f"paper, {times(factor)} times the row."
-    )
-    todo = "Expected of this kernel: paper counts only what is not multiplied by an inserted zero."
-    return verdict(
-        given, "zeros inserted", sentence, factor, todo, tuple(own), "predicted and matched"
+    if _forward_deviates_alike(case, full / estimated):
+        return None
+    both = sum(estimates.values())
+    return case.propose(
+        "zeros inserted",
+        (both - estimated + full) / both,
+        own,
+        "predicted and matched",
+        flops=full,
+        estimated=estimated,
     )
 
 
-def recomputed_otherwise(given: RuleInput) -> Verdict | None:
-    """Forward ran again in backward, by another kernel than the first time."""
-    batch, layer, _ = given.evidence.place
-    forward = given.table.get((batch, layer, "forward"))
-    papers, products = _papers(given), _simple(given)
-    others = [kernel for kernel in products if kernel.algorithm.direction not in papers]
-    named = {kernel.algorithm.direction for kernel in products} & set(papers)
-    if forward is None or named != set(papers) or len(others) != 1 or "grad_input" not in papers:
+def recomputed_otherwise(case: RuleInput) -> Cause | None:
+    """Forward ran again in backward, by another kernel than the first time.
+
+    Evidence  a forward kernel, by its name, next to the named kernels of all gradients.
+    Factor    1 + its FLOPs / gradients.
+    Silent    if cudnn.benchmark was on, because a trial looks alike.
+    Fix       none; that is activation checkpointing.
+    """
+    forward, estimates, products = case.row_of("forward"), _estimates(case), _gradient_kernels(case)
+    others = [kernel for kernel in products if kernel.algorithm.direction not in estimates]
+    named = {kernel.algorithm.direction for kernel in products} & set(estimates)
+    if forward is None or not forward.paper or len(others) != 1 or "grad_input" not in estimates:
         return None
     (kernel,) = others
-    if (
-        sum(one.launches for one in products) != len(papers) + 1
-        or kernel.algorithm.direction != "forward"
-    ):
+    if named != set(estimates) or _launches(products) != len(estimates) + 1:
         return None
-    if given.evidence.environment.get("cudnn_benchmark") == "on":
+    benchmark = case.evidence.environment.get("cudnn_benchmark")
+    if kernel.algorithm.direction != "forward" or benchmark == "on":
         return None
-    recorded = given.evidence.environment.get("cudnn_benchmark") == "off"
-    share = kernel.products / forward.paper if forward.paper else 0.0
-    if not share > LEAST_MULTIPLIES or (
-        kernel.algorithm.family != "winograd" and not _alike(kernel, forward.paper)
-    ):
+    if kernel.products / forward.paper <= LEAST_MULTIPLIES:
         return None
-    factor = 1 + kernel.executed / given.evidence.paper
-    sentence = (
-        f"{given.who} runs forward once more, by {spoken(kernel.name)}: "
-        f"{amount(kernel.executed)}FLOP, {percent(factor - 1)} on top of the gradients."
+    if kernel.algorithm.family != "winograd" and not _computes(kernel, forward.paper):
+        return None
+    return case.propose(
+        "recomputation",
+        1 + kernel.executed / case.evidence.paper,
+        others,
+        "predicted and matched" if benchmark == "off" else "plausible",
+        "by another kernel",
+        kernel=spoken(kernel.name),
+        flops=kernel.executed,
+        extra=kernel.executed / case.evidence.paper,
+        recorded=benchmark == "off",
     )
-    if not recorded:
-        sentence += (
-            " Or cuDNN tried it for a gradient: whether cudnn.benchmark was on is not recorded."
-        )
-    confidence: Confidence = "predicted and matched" if recorded else "plausible"
-    return verdict(given, "recomputation", sentence, factor, AGAIN, (kernel,), confidence)

@@ -20,52 +20,34 @@ from perfctl.orchestrator.ledger.causes.matching import (
     splits_alike,
 )
 from perfctl.orchestrator.ledger.causes.rule import (
-    NEWS,
+    DEVIATION_MIN,
+    Cause,
     Confidence,
     RuleInput,
-    Verdict,
-    amount,
-    is_news,
-    percent,
-    times,
-    verdict,
+    deviates,
 )
 from perfctl.orchestrator.ledger.causes.tensor_rules import SPARSE
 
-ALIKE = 0.02
-"""Counts no further apart than this are the same work."""
-OTHER = log(100)
-"""A count this far from what a layer's shape asks of an algorithm is another layer's."""
-FEW = 0.1
-"""Share of a layer's paper that products outside of layers may have and still be no
-other layer's."""
-AGAIN = (
-    "That is activation checkpointing: it saves memory for this price. Without it, backward has "
-    "the gradients only."
-)
-
-
-TRIES = "torch.backends.cudnn.benchmark = True tries algorithms in the first step of every shape"
-WARM_UP = f"{TRIES}: warm up outside of the profiled steps, or turn it off."
-
-TILES_TODO = (
-    "Sizes (channels, batch, features) that are multiples of the tile waste nothing; or accept it "
-    "as the price."
-)
-
-_HOW_SURE = re.compile(r" \((?:[^()]|\([^()]*\))*\)\Z")
-"""What a rule ends with: its name and how well it holds, on which chip."""
+SAME_WORK_ERROR_MAX = 0.02
+"""Counts no further apart are the same work."""
+OTHER_LAYER_LOG_MIN = log(100)
+"""A count this far from what a layer's shape needs of an algorithm is another layer's."""
+EXTRA_CALLS_RATIO_MAX = 1.1
+"""Without a matching grid, a count this close to N times the estimate is N calls."""
+OUTSIDE_SHARE_MAX = 0.1
+"""Share of a layer's estimate that products outside of layers may have without being another
+layer's."""
+DERIVATIONS_LISTED_MAX = 4
 
 RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
-
-_NAMED = (
+_WORK_BY_NAME = (
     ("dropout", re.compile("dropout")),
     ("batch norm", re.compile("batch_?norm|bn_fw|bn_bw")),
     ("fake quantisation", re.compile("fake_?quant")),
     ("layer norm", re.compile("layer_?norm|rms_?norm")),
     ("softmax", re.compile("softmax")),
 )
-_FAMILIES = {
+_WORK_BY_FAMILY = {
     "norm": "normalisation",
     "softmax": "softmax",
     "pool": "pooling",
@@ -74,581 +56,561 @@ _FAMILIES = {
     "copy": "copies",
     "rnn": "gates of its cells",
 }
-_BY_VECTOR = re.compile("gemv|gemmsn|dot_kernel")
-_ROLES = {
+_WORK_BY_ROLE = {
     "layout": "layout transforms",
     "offsets": "offsets",
     "main": "bias, scaling or activation",
 }
+_VECTOR_KERNEL = re.compile("gemv|gemmsn|dot_kernel")
+"""Kernels of cuBLAS that sum each row's products over threads, without bias or activation."""
 
 
-def several_algorithms(given: RuleInput) -> Verdict | None:
-    """More than one kernel did the whole layer: cuDNN was trying them out."""
-    evidence = given.evidence
-    if not given.counted or evidence.environment.get("cudnn_benchmark") == "off":
+def several_algorithms(case: RuleInput) -> Cause | None:
+    """More than one kernel did the complete layer: cuDNN was trying them out.
+
+    Evidence  kernels whose grids, or algorithms, each do the complete layer.
+    Factor    the sum of what each needs; none if not all were counted.
+    Silent    if cudnn.benchmark was off.
+    Fix       warm up outside of the profiled steps.
+    """
+    evidence = case.evidence
+    if not case.executed or evidence.environment.get("cudnn_benchmark") == "off":
         return None
-    found = given.breakdown
-    if not (found.several and found.paper):
+    parts, several = case.breakdown, case.breakdown.several
+    if not several or not parts.paper:
         return None
-    beside = sum(kernel.executed for kernel in evidence.kernels if kernel not in found.several)
-    within = sum(max(kernel.executed - kernel.products, 0) for kernel in found.several)
-    # a trial runs once: the same number of all layers' launches is another reason
-    each = (
-        gcd(
-            given.table.launched(*evidence.place[:2]),
-            *(round(kernel.launches) for kernel in found.several),
-        )
-        or 1
-    )
-    factor = (found.base + beside + within) / found.paper / each
-    named = ", ".join(shorten(kernel.name for kernel in found.several).values())
-    ran = f"{given.who} ran {len(found.several)} kernels that each do the whole layer ({named})"
+    names = ", ".join(shorten(kernel.name for kernel in several).values())
     if evidence.row.counted.lower_bound:
-        sentence = (
-            f"{ran}; not all of its kernels were counted, so how much they execute together is not "
-            "known."
+        return case.propose(
+            "several algorithms",
+            None,
+            several,
+            variant="partly counted",
+            number=len(several),
+            names=names,
         )
-        return verdict(given, "several algorithms", sentence, None, WARM_UP, found.several)
-    sentence = f"{ran}: by their shapes {times(factor)} times the FLOPs on paper together."
-    return verdict(
-        given,
+    rest = sum(kernel.executed for kernel in evidence.kernels if kernel not in several)
+    within = sum(max(kernel.executed - kernel.products, 0) for kernel in several)
+    # a trial runs once: the number of launches that all layers have in common is another cause
+    common = gcd(
+        case.table.launched(*evidence.place[:2]),
+        *(round(kernel.launches) for kernel in several),
+    )
+    factor = (parts.base + rest + within) / parts.paper / (common or 1)
+    return case.propose(
         "several algorithms",
-        sentence,
         factor,
-        WARM_UP,
-        found.several,
+        several,
         "predicted and matched",
+        number=len(several),
+        names=names,
     )
 
 
-def tile_padding(given: RuleInput) -> Verdict | None:
-    """The grid's tiles cover more outputs, or a longer sum, than the layer has."""
-    if given.counted is None:
+def tile_padding(case: RuleInput) -> Cause | None:
+    """Kernels compute complete tiles, which cover more than the layer has.
+
+    Evidence  grid, tile in the kernel's name, and the layer's shape.
+    Factor    multiply-adds of the tiles / estimate.
+    Silent    for Winograd and FFT, and if more products ran than the tiles predict.
+    Fix       sizes that are multiples of the tile.
+    """
+    if case.executed is None:
         return None
-    found = given.breakdown
-    if not found.rule or not found.paper or found.family in ("winograd", "fft"):
+    parts, evidence = case.breakdown, case.evidence
+    if not parts.rule or not parts.paper:
         return None
-    factor = found.base / found.paper
-    if not given.tells(factor):
+    factor = parts.base / parts.paper
+    if parts.family in ("winograd", "fft") or not case.is_worth_naming(factor):
         return None
-    why = f"it computes whole tiles: {found.rule}"
-    if given.evidence.row.direction != "forward" or ";" in found.rule:
-        why += f"; {times(factor)} times paper in all"
-    sentence = (
-        f"{given.who} executes {times(factor)} times the multiply-adds on paper, because {why}."
-    )
-    counted = (found.seen - found.called) / found.base if found.base else 1.0
-    runs = (
-        gcd(*(round(kernel.launches) for kernel in found.products)) / given.evidence.calls
-        if found.called
-        else 1.0
-    )
-    near = CLOSE if given.evidence.row.direction == "forward" else EXACT
-    if found.seen and abs(log(found.seen / max(runs, 1.0) / found.base)) > near:
-        # only some of the row's products were predicted, or more ran than the tiles say
+    forward = evidence.row.direction == "forward"
+    runs = 1.0
+    if parts.called:
+        runs = gcd(*(round(kernel.launches) for kernel in parts.products)) / evidence.calls
+    error_max = CLOSE if forward else EXACT
+    if parts.seen and abs(log(parts.seen / max(runs, 1.0) / parts.base)) > error_max:
         return None
-    if is_news(counted):
-        sentence += f" Counted were {times(counted)} times as many as that."
-    larger = _larger_batch(given)
-    chosen = any(
+    executed = (parts.seen - parts.called) / parts.base if parts.base else 1.0
+    larger = _larger_batch(case)
+    is_chosen_by_count = any(
         kernel.algorithm.tile is None and kernel.algorithm.library == "triton"
-        for kernel in found.products
+        for kernel in parts.products
     )
-    confidence: Confidence = "plausible" if larger or chosen else "predicted and matched"
-    return verdict(
-        given, "tile padding", sentence + larger, factor, TILES_TODO, found.products, confidence
+    return case.propose(
+        "tile padding",
+        factor,
+        parts.products,
+        "plausible" if larger or is_chosen_by_count else "predicted and matched",
+        tiles=parts.rule,
+        in_all=not forward or len(parts.products) > 1,
+        executed=executed if deviates(executed) else None,
+        larger=larger,
     )
 
 
-def derived_tiles(given: RuleInput) -> Verdict | None:
-    """A derived count is made of whole tiles; where no grid was matched beside it, its own rules
-    say which."""
-    evidence, row = given.evidence, given.evidence.row
-    if (
-        not evidence.derived
-        or not evidence.paper
-        or not row.counted.reason
-        or tile_padding(given) is not None
-    ):
+def derived_tiles(case: RuleInput) -> Cause | None:
+    """A derived count is made of complete tiles, by the rules of its kernels.
+
+    Evidence  the rules that derive the count, if no grid was matched.
+    Factor    derived multiply-adds / estimate.
+    Silent    for counters, and if more products ran than the step needs.
+    Fix       sizes that are multiples of the tile.
+    """
+    evidence = case.evidence
+    kernels = evidence.product_kernels
+    if not evidence.derived or not evidence.paper or tile_padding(case) is not None:
         return None
-    launches = sum(kernel.launches for kernel in evidence.product_kernels)
-    if launches != sum(call.calls for call in row.calls if call.flops):
-        return None  # more launches than products: work done again, or parts of one product
+    calls = sum(call.calls for call in evidence.row.calls if call.flops)
+    if sum(kernel.launches for kernel in kernels) != calls:
+        return None
     done = 2 * (evidence.total("ffma") or 0) + (evidence.total("ops_path") or 0)
     factor = done / evidence.paper
-    said = [rule for rule in row.counted.reason.split("; ") if " = " in rule]
-    if factor <= 1 or not said or not given.tells(factor):
+    rules = dict.fromkeys(rule for kernel in kernels for rule in kernel.derivations)
+    if factor <= 1 or not rules or not case.is_worth_naming(factor):
         return None
-    tiles = "; ".join(_HOW_SURE.sub("", rule) for rule in said[:4])
-    sentence = (
-        f"{given.who} executes {times(factor)} times the multiply-adds on paper, because it "
-        f"computes whole tiles: {tiles}."
-    )
-    return verdict(
-        given,
-        "tile padding",
-        sentence,
-        factor,
-        TILES_TODO,
-        evidence.product_kernels,
-        "predicted and matched",
-    )
+    tiles = "; ".join([*rules][:DERIVATIONS_LISTED_MAX])
+    return case.propose("tile padding", factor, kernels, "predicted and matched", tiles=tiles)
 
 
-def _as_on_paper(evidence: RowEvidence) -> bool:
-    """True when the count is paper's, by kernels that do all of its multiply-adds."""
-    fewer = any(
-        one.algorithm.family in ("winograd", "fft") or SPARSE.search(one.name)
-        for one in evidence.kernels
+def _has_estimated_count(evidence: RowEvidence) -> bool:
+    """Return whether the count is the estimate, by kernels that do all of its multiply-adds."""
+    does_fewer = any(
+        kernel.algorithm.family in ("winograd", "fft") or SPARSE.search(kernel.name)
+        for kernel in evidence.kernels
     )
-    fewer = (
-        fewer
-        or bool(evidence.left_out)
-        or sum(kernel.launches for kernel in evidence.product_kernels) < needed(evidence)
-    )
+    launches = sum(kernel.launches for kernel in evidence.product_kernels)
     return (
-        not fewer
-        and abs((evidence.row.ratio or 0) - 1) <= ALIKE
+        not does_fewer
+        and not evidence.left_out
+        and launches >= products_needed(evidence)
+        and abs((evidence.row.ratio or 0) - 1) <= SAME_WORK_ERROR_MAX
         and not evidence.row.counted.lower_bound
     )
 
 
-def _larger_batch(given: RuleInput) -> str:
-    """A second reason where a batch twice as large runs the same blocks, and no other row shows
-    which batch ran."""
-    evidence, (batch, layer, _) = given.evidence, given.evidence.place
+def _larger_batch(case: RuleInput) -> int | None:
+    """Return a batch twice as large if it runs the same blocks, and no other row shows which batch
+    ran."""
+    evidence, forward = case.evidence, case.row_of("forward")
+    batch = evidence.row.size
     rows = (
         row
-        for way in ("forward", *BACKWARD)
-        for row in given.table.network_order.get((batch, way), ())
+        for direction in ("forward", *BACKWARD)
+        for row in case.table.network_order.get((batch, direction), ())
     )
-    if evidence.seen_batch or any(other is not evidence and _as_on_paper(other) for other in rows):
-        return ""
-    forward = given.table.get((batch, layer, "forward"))
+    if evidence.seen_batch or any(
+        row is not evidence and _has_estimated_count(row) for row in rows
+    ):
+        return None
     twice = breakdown(
         evidence.with_batch(2 * batch), forward.with_batch(2 * batch) if forward else None
     )
-    same = twice.rule and abs(twice.base / given.breakdown.base - 1) < NEWS
-    seen = f"{2 * batch:,} samples run in the same blocks, and no other row shows the batch size."
-    return f" Or the batch is larger: {seen}" if same else ""
+    same = twice.rule and abs(twice.base / case.breakdown.base - 1) < DEVIATION_MIN
+    return 2 * batch if same else None
 
 
-def persistent(given: RuleInput) -> Verdict | None:
-    """A recurrent layer whose steps run in one kernel, which keeps the weights on chip (cuDNN's
-    persistent algorithms)."""
-    if not given.counted:
+def persistent(case: RuleInput) -> Cause | None:
+    """A recurrent layer's steps run in one kernel, which keeps the weights on chip.
+
+    Evidence  the kernel's name ("persist").
+    Factor    none; how many samples it works on at once is in neither name nor grid.
+    Silent    without a gap.
+    Fix       none; larger batches fill its groups.
+    """
+    if not case.executed or not deviates(case.ratio or 1):
         return None
-    batch, layer, direction = given.evidence.place
-    forward = given.table.get((batch, layer, "forward")) if direction != "forward" else None
-    # those ran again
-    before = {kernel.name for kernel in forward.kernels} if forward is not None else set()
-    products = (
-        one
-        for one in given.breakdown.products
-        if one.algorithm.family == "rnn" and one.name not in before
-    )
-    kernels = tuple(one for one in products if "persist" in one.name.lower())
-    if (
-        not kernels
-        or not is_news(given.ratio or 1)
-        or not RECURRENT.search(given.evidence.row.kind or "")
-    ):
+    if not RECURRENT.search(case.evidence.row.kind or ""):
         return None
-    done = (
-        f"{amount(sum(kernel.executed for kernel in kernels))}FLOP of the row's "
-        f"{amount(given.counted)}FLOP"
+    forward = case.row_of("forward") if case.evidence.row.direction != "forward" else None
+    repeated = {kernel.name for kernel in forward.kernels} if forward is not None else set()
+    kernels = tuple(
+        kernel
+        for kernel in case.breakdown.products
+        if kernel.algorithm.family == "rnn"
+        and kernel.name not in repeated
+        and "persist" in kernel.name.lower()
     )
-    sentence = (
-        f"{given.who} runs the steps of its sequence in one persistent kernel "
-        f"({spoken(kernels[0].name)}): {done}, where paper has {amount(given.evidence.paper)}FLOP "
-        "in all. It works on whole groups of the batch, whose size is in neither name nor grid."
+    if not kernels:
+        return None
+    return case.propose(
+        "persistent RNN",
+        None,
+        kernels,
+        "plausible",
+        kernel=spoken(kernels[0].name),
+        flops=sum(kernel.executed for kernel in kernels),
+        executed=case.executed,
+        estimated=case.evidence.paper,
     )
-    todo = (
-        "Nothing is missing. Larger batches fill its groups; how many FLOPs they take cannot be "
-        "predicted."
-    )
-    return verdict(given, "persistent RNN", sentence, None, todo, kernels, "plausible")
 
 
-def multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
-    """How often each product was launched for once on paper; None where they differ, or where parts
-    may be launches.
+def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
+    """Return how often each product was launched for once in the estimate; None if they differ, or
+    if launches may be parts.
 
     A layer that runs N times runs each of its products N times. A recurrent layer may launch one
     product for each step of its sequence, and a fused attention one for all of its products.
     """
     recurrent = RECURRENT.search(evidence.row.kind or "") or any(
-        one.algorithm.family == "rnn" for one in products
+        kernel.algorithm.family == "rnn" for kernel in products
     )
     if recurrent or not products:
         return None
-    named = {kernel.algorithm.direction for kernel in products}
-    launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
-    if len(named) == 1 and None not in named and needs > evidence.calls:
-        return None  # of one gradient alone
-    count = round(launches / needs)
-    return (
-        count
-        if count * needs == launches and all(kernel.launches % count == 0 for kernel in products)
-        else None
-    )
+    directions = {kernel.algorithm.direction for kernel in products}
+    launches, needed = sum(kernel.launches for kernel in products), products_needed(evidence)
+    if len(directions) == 1 and None not in directions and needed > evidence.calls:
+        return None  # all of one gradient
+    count = round(launches / needed)
+    if count * needed != launches or any(kernel.launches % count for kernel in products):
+        return None
+    return count
 
 
-def needed(evidence: RowEvidence) -> int:
-    """Products of a step on paper."""
+def products_needed(evidence: RowEvidence) -> int:
+    """Return the estimated products of a step."""
     return evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
 
 
-def extra_calls(given: RuleInput, step: int = 1) -> Verdict | None:
-    """The layer ran more often than the step needs it; ``step``: as often as all layers did."""
-    if given.counted is None:
+def extra_calls(case: RuleInput, all_layers: int = 1) -> Cause | None:
+    """The layer ran more often than the step needs it; ``all_layers``: as often as all layers did.
+
+    Evidence  launches of each product, and grids that match the complete layer.
+    Factor    N launches.
+    Silent    for recurrent layers, unequal launches, and launches that ncu left out.
+    Fix       check the number of profiled steps, gradient accumulation, and calls.
+    """
+    if case.executed is None:
         return None
-    forward = _forward_ran(given)
-    if forward is not None:
-        return _extra(given, forward // step, step) if forward % step == 0 else None
-    times_run = multiple(given.evidence, _products(given, step))
-    return _extra(given, times_run // step, step) if times_run and times_run % step == 0 else None
+    runs = _forward_runs(case) or launch_multiple(case.evidence, _products(case, all_layers))
+    return _extra(case, runs, all_layers, all_layers)
 
 
-def extra_gradients(given: RuleInput, step: int = 1) -> Verdict | None:
-    """The gradients of a layer ran more often than its forward; ``step``: as often as those of all
-    layers did."""
-    if given.counted is None:
+def extra_gradients(case: RuleInput, all_layers: int = 1) -> Cause | None:
+    """The gradients of a layer ran more often than its forward.
+
+    Evidence  launches of the gradients' products, and of forward's.
+    Factor    launches of the gradients / launches of forward.
+    Silent    if forward ran as often.
+    Fix       as for extra calls.
+    """
+    if case.executed is None:
         return None
-    forward, times_run = _forward_ran(given), multiple(given.evidence, _products(given, step))
-    before = max(forward or 0, step)
-    return (
-        _extra(given, times_run // before, step)
-        if forward and times_run and times_run % before == 0
-        else None
+    forward = _forward_runs(case)
+    runs = launch_multiple(case.evidence, _products(case, all_layers)) if forward else None
+    return _extra(case, runs, max(forward or 0, all_layers), all_layers)
+
+
+def _products(case: RuleInput, all_layers: int) -> tuple[KernelGroup, ...]:
+    return case.evidence.product_kernels if all_layers > 1 else case.breakdown.products
+
+
+def _forward_runs(case: RuleInput) -> int | None:
+    """Return how often forward of a gradients' layer ran, if the gradients ran as often or a
+    multiple of it."""
+    forward = case.row_of("forward") if case.evidence.row.direction != "forward" else None
+    forward_runs = launch_multiple(forward, forward.product_kernels) if forward else None
+    runs = launch_multiple(case.evidence, case.breakdown.products)
+    return forward_runs if forward_runs and runs and runs % forward_runs == 0 else None
+
+
+def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Cause | None:
+    """Return the cause of ``runs`` instead of ``known`` launches, which other causes explain."""
+    parts, evidence = case.breakdown, case.evidence
+    if case.executed is None or not case.ratio or not runs or runs % known or runs // known < 2:
+        return None
+    number, products = runs // known, _products(case, all_layers)
+    launched = launch_multiple(evidence, products)
+    if not launched or (parts.several and all_layers == 1) or evidence.left_out:
+        return None
+    matched = parts.called > 0
+    if not matched:  # without a matching grid, the count must be a multiple
+        if parts.rule or parts.family in ("winograd", "fft", "attention", None):
+            return None
+        error = abs(log(case.executed / evidence.paper / launched))
+        if error > log(EXTRA_CALLS_RATIO_MAX) or not fits_grids(evidence):
+            return None
+    split = splits_alike(evidence, products, launched)
+    forward = _forward_runs(case)
+    gradients = forward is not None and number * max(forward, all_layers) == launched
+    confidence: Confidence = "predicted and matched" if matched else "plausible"
+    return case.propose(
+        "extra calls",
+        None if split else float(number),
+        products,
+        "observed" if split else confidence,
+        "or parts" if split else "of gradients" if gradients else "",
+        launches=sum(kernel.launches for kernel in products),
+        needed=products_needed(evidence),
+        launched=launched,
+        number=number,
+        all_layers=all_layers if all_layers > 1 else None,
+        may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
     )
 
 
-def _products(given: RuleInput, step: int) -> tuple[KernelGroup, ...]:
-    return given.evidence.product_kernels if step > 1 else given.breakdown.products
+def winograd(case: RuleInput) -> Cause | None:
+    """Winograd needs fewer multiplies for 3x3 and 5x5 filters, with additions in the transforms.
+
+    Evidence  kernel names, the grid or the shape, and the counts of the transforms.
+    Factor    multiplies of its tiles / estimate, plus the transforms.
+    Silent    if grid and count show other channels than the layer's.
+    Fix       none; cudnn.deterministic leaves fewer algorithms to choose from.
+    """
+    return _transformed(case, "Winograd", "winograd")
 
 
-def _forward_ran(given: RuleInput) -> int | None:
-    """How often forward of a gradients' layer ran, if the gradients ran so often or a multiple
-    of it."""
-    batch, layer, direction = given.evidence.place
-    forward = given.table.get((batch, layer, "forward")) if direction != "forward" else None
-    ran = multiple(forward, forward.product_kernels) if forward is not None else None
-    times_run = multiple(given.evidence, given.breakdown.products)
-    return ran if ran and times_run and times_run % ran == 0 else None
+def fourier(case: RuleInput) -> Cause | None:
+    """The convolution runs as a product of Fourier transforms.
+
+    Evidence  kernel names, the grids or the shape, and the counts of the transforms.
+    Factor    complex products of its tiles / estimate, plus the transforms.
+    Silent    if its products were not counted.
+    Fix       as for Winograd.
+    """
+    return _transformed(case, "FFT", "fft")
 
 
-def _extra(given: RuleInput, number: int, step: int) -> Verdict | None:
-    found, evidence = given.breakdown, given.evidence
-    products = _products(given, step)
-    times_run = multiple(evidence, products)
-    if (
-        given.counted is None
-        or not given.ratio
-        or not times_run
-        or number < 2
-        or (found.several and step == 1)
-    ):
+def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
+    if case.executed is None:
         return None
-    if evidence.left_out:
-        return None  # launches of it may be among those
-    known = found.called > 0
-    if not known:  # without a matching grid: the count follows
-        if found.rule or found.family in ("winograd", "fft", "attention", None):
-            return None
-        if abs(log(given.counted / evidence.paper / times_run)) > log(1.1) or not fits_grids(
-            evidence
-        ):
-            return None
-    launches, needs = sum(kernel.launches for kernel in products), needed(evidence)
-    ran = f"{given.who} launches its product {launches:g} times a step, where paper has {needs}"
-    if step > 1:
-        ran += f" and all layers have {step} times paper's"
-    todo = "Check the number of profiled steps, gradient accumulation, and calls of the layer."
-    if splits_alike(evidence, products, times_run):
-        sentence = (
-            f"{ran}: the layer ran more often, or its product is split over the launches. One part "
-            f"of {times_run} may fill as many tiles as all of it."
-        )
-        return verdict(given, "extra calls", sentence, None, todo, products)
-    forward = _forward_ran(given)
-    if forward is not None and number * max(forward, step) == times_run:
-        why = (
-            f"its gradients ran {number} times as often as its forward: double backward, or "
-            "several losses"
-        )
-    else:
-        steps = (
-            ""
-            if step > 1
-            else ", the capture holds more steps than it says, or gradients are accumulated"
-        )
-        trials = (
-            ""
-            if evidence.environment.get("cudnn_benchmark") == "off"
-            else ", or cuDNN tried it several times"
-        )
-        why = f"the layer ran more often than the recorded step{steps}{trials}"
-    sentence = f"{ran}: {times(number)} times the FLOPs on paper, because {why}."
-    confidence: Confidence = "predicted and matched" if known else "plausible"
-    return verdict(given, "extra calls", sentence, float(number), todo, products, confidence)
-
-
-def winograd(given: RuleInput) -> Verdict | None:
-    """Fewer multiplies for 3x3 and 5x5 filters, with additions in the transforms."""
-    return _transformed(given, "Winograd", "winograd")
-
-
-def fourier(given: RuleInput) -> Verdict | None:
-    """The convolution as a product of Fourier transforms."""
-    return _transformed(given, "FFT", "fft")
-
-
-def _transformed(given: RuleInput, rule: str, family: str) -> Verdict | None:
-    if given.counted is None:
-        return None
-    found = given.breakdown
-    if found.family != family or not found.paper or not found.rule:
-        return None
-    shape, forward = given.evidence.forward, given.evidence.row.direction == "forward"
-    if not found.seen:
+    parts, evidence = case.breakdown, case.evidence
+    if parts.family != family or not parts.paper or not parts.rule or not parts.seen:
         return None  # its products were not counted, or did not run
-    apart = abs(log(found.seen / found.base))
-    if not _may_transform(given.evidence) or apart > OTHER:
-        return None  # another layer's kernels
-    if forward and apart > EXACT and any(of_another_layer(one, shape) for one in found.products):
+    forward = evidence.row.direction == "forward"
+    error = abs(log(parts.seen / parts.base))
+    if error > OTHER_LAYER_LOG_MIN or not _may_transform(evidence):
         return None
-    multiplies, transforms = found.base / found.paper, found.transforms / found.paper
-    runs = min((kernel.launches for kernel in found.transforming), default=0) / given.evidence.calls
-    # more launches of both, or a larger batch, are no part of it
-    enough = sum(kernel.launches for kernel in found.products) >= needed(given.evidence)
-    if (len(found.products) == 1 if forward else enough) and apart > CLOSE:
-        transforms = multiplies * found.transforms / found.seen
+    shape = evidence.forward
+    others = any(of_another_layer(kernel, shape) for kernel in parts.products)
+    if forward and error > EXACT and others:
+        return None
+    multiplies, transforms = parts.base / parts.paper, parts.transforms / parts.paper
+    runs = min((kernel.launches for kernel in parts.transforming), default=0) / evidence.calls
+    # more launches of both, or a larger batch, are another cause
+    enough = sum(kernel.launches for kernel in parts.products) >= products_needed(evidence)
+    if (len(parts.products) == 1 if forward else enough) and error > CLOSE:
+        transforms = multiplies * parts.transforms / parts.seen
     elif forward and runs > 1:
         transforms /= runs
-    factor = multiplies + transforms
-    method = (found.method or rule) if family == "winograd" else rule
-    ran = (
-        f"{given.who} runs as {method}, which needs {times(multiplies)} of the multiply-adds on "
-        f"paper ({found.rule})"
+    larger = _larger_batch(case)
+    return case.propose(
+        rule,
+        multiplies + transforms,
+        (*parts.products, *parts.transforming),
+        "plausible" if larger else "predicted and matched",
+        method=(parts.method or rule) if family == "winograd" else rule,
+        multiplies=multiplies,
+        tiles=parts.rule,
+        transforms=transforms,
+        executed=parts.seen / parts.paper if deviates(parts.seen / parts.base) else None,
+        larger=larger,
     )
-    sentence = (
-        f"{ran}, and {percent(transforms)} of paper on top for its transforms, {times(factor)} "
-        "together."
-    )
-    if is_news(found.seen / found.base):
-        sentence += f" Counted were {times(found.seen / found.paper)} in multiply-adds."
-    larger = _larger_batch(given)
-    lets = "torch.backends.cudnn.deterministic = True lets cuDNN choose among fewer algorithms"
-    todo = f"Nothing is missing. {lets}, if paper's arithmetic is what you want to see."
-    kernels = (*found.products, *found.transforming)
-    confidence: Confidence = "plausible" if larger else "predicted and matched"
-    return verdict(given, rule, sentence + larger, factor, todo, kernels, confidence)
 
 
 def _may_transform(evidence: RowEvidence) -> bool:
-    """True for a convolution whose filter the algorithm can have, as far as both are known."""
+    """Return whether the row is a convolution whose filter the algorithm can have, as far as both
+    are known."""
     shape = evidence.forward
     if not isinstance(shape, ConvShape):
         return shape is None and "Conv" in (evidence.row.kind or "Conv")
     sides = {
         kernel.algorithm.winograd[1] for kernel in evidence.kernels if kernel.algorithm.winograd
     }
-    return (
-        {shape.kernel_h, shape.kernel_w} == sides if sides else shape.kernel_h * shape.kernel_w > 1
+    filter_sides = {shape.kernel_h, shape.kernel_w}
+    return filter_sides == sides if sides else shape.kernel_h * shape.kernel_w > 1
+
+
+def split_k(case: RuleInput) -> Cause | None:
+    """A long sum is cut into slices, which are added up afterwards, or by the kernel itself.
+
+    Evidence  a kernel that adds up slices, or the product's own FADD.
+    Factor    1 + additions / products.
+    Silent    without additions; a name with "splitK" names the cause without a factor.
+    Fix       none; larger batches avoid the split.
+    """
+    if case.executed is None:
+        return None
+    parts = case.breakdown
+    named = [kernel for kernel in parts.products if kernel.algorithm.split_k]
+    unknown = not parts.summed and not parts.rule and deviates(case.ratio or 1)
+    if case.executed and named and unknown:
+        name = named[0].name[:60]
+        return case.propose("split-K", None, named, "plausible", "by its name", kernel=name)
+    factor = parts.grown("summed")
+    if not parts.summed or not case.is_worth_naming(factor):
+        return None
+    depths = (kernel.grid[2] for kernel in parts.products if kernel.grid and kernel.grid[2] > 1)
+    adder = parts.summing[0]
+    return case.propose(
+        "split-K",
+        factor,
+        parts.summing,
+        slices=next(depths, None),
+        kernel=None if adder in parts.products else adder.name[:60],
+        flops=parts.summed,
+        extra=factor - 1,
     )
 
 
-def split_k(given: RuleInput) -> Verdict | None:
-    """A long sum is cut into slices, which are added up afterwards, or by the kernel itself."""
-    if given.counted is None:
-        return None
-    found = given.breakdown
-    factor = found.grown("summed")
-    named = tuple(kernel for kernel in found.products if kernel.algorithm.split_k)
-    todo = "Expected: split-K adds partial sums. Larger batches avoid it."
-    if (
-        given.counted
-        and named
-        and not found.summed
-        and not found.rule
-        and is_news(given.ratio or 1)
-    ):
-        why = (
-            "what its parts add up in memory is in no counter, and how they fill tiles is not known"
-        )
-        sentence = (
-            f"{given.who} splits its sum over blocks, by the name of {named[0].name[:60]}: {why}."
-        )
-        return verdict(given, "split-K", sentence, None, todo, named, "plausible")
-    if not found.summed or not given.tells(factor):
-        return None
-    depths = (kernel.grid[2] for kernel in found.products if kernel.grid and kernel.grid[2] > 1)
-    slices = next((f" over {depth} slices" for depth in depths), "")
-    more = f"{amount(found.summed)}FLOP more, {percent(factor - 1)}"
-    where = "itself" if found.summing[0] in found.products else f"in {found.summing[0].name[:60]}"
-    sentence = f"{given.who} splits its sum{slices} and adds the slices up {where}: {more}."
-    return verdict(given, "split-K", sentence, factor, todo, found.summing)
+def layout_and_epilogue(case: RuleInput) -> Cause | None:
+    """Kernels do work in addition to the products: change layouts, add a bias, scale results.
 
-
-def layout_and_epilogue(given: RuleInput) -> Verdict | None:
-    """Work in addition to the products: layouts changed, a bias added, results scaled."""
-    if given.counted is None:
+    Evidence  FLOPs of the other kernels, and of the products beyond their multiply-adds.
+    Factor    1 + their FLOPs / products.
+    Silent    if the factor is close to 1.
+    Fix       none; the estimate counts multiply-adds only.
+    """
+    if case.executed is None:
         return None
-    found = given.breakdown
-    factor = found.grown("extra")
-    if not found.extra or not given.tells(factor):
+    parts = case.breakdown
+    factor = parts.grown("extra")
+    if not parts.extra or not case.is_worth_naming(factor):
         return None
-    works = [_work_of(kernel) for kernel in found.extras if kernel.executed]
-    done = ", ".join(dict.fromkeys([*works, *(["sums onto its output"] if found.onto else [])]))
-    sentence = (
-        f"{given.who} executes {amount(found.extra)}FLOP in addition to its products ({done}), "
-        f"{percent(factor - 1)} more."
+    works = [_work_of(kernel) for kernel in parts.extras if kernel.executed]
+    works += ["sums onto its output"] if parts.onto else []
+    return case.propose(
+        "layout and epilogue",
+        factor,
+        parts.extras,
+        works=tuple(dict.fromkeys(works)),
+        flops=parts.extra,
+        extra=factor - 1,
     )
-    todo = (
-        "Paper counts multiply-adds only; read its elementwise column for bias additions and "
-        "activations."
-    )
-    return verdict(given, "layout and epilogue", sentence, factor, todo, found.extras)
 
 
 def _work_of(kernel: KernelGroup) -> str:
-    """What a kernel beside the products does, by its name."""
-    lowered = kernel.name.lower()
-    named = next(
-        (word for word, pattern in _NAMED if not kernel.main and pattern.search(lowered)), None
-    )
-    if kernel.main and "sliced" in lowered:
+    """Return what a kernel does in addition to the products, by its name."""
+    name = kernel.name.lower()
+    if kernel.main and "sliced" in name:
         return "scaling and the sums of its slices"
-    if kernel.main and _BY_VECTOR.search(
-        lowered
-    ):  # cuBLAS: a row's products are summed over threads; no bias, no activation
-        return (
-            "scaling and the sums of its threads"
-            if kernel.counts.get("fmul")
-            else "the sums of its threads"
-        )
+    if kernel.main and _VECTOR_KERNEL.search(name):
+        scales = kernel.counts.get("fmul")
+        return "scaling and the sums of its threads" if scales else "the sums of its threads"
     if kernel.main and kernel.counts.get("fmul") and not kernel.counts.get("fadd"):
         return "scaling"
-    return (
-        named
-        or _FAMILIES.get(kernel.algorithm.family or "")
-        or _ROLES.get(kernel.algorithm.role, "epilogues")
+    for work, pattern in _WORK_BY_NAME:
+        if not kernel.main and pattern.search(name):
+            return work
+    by_role = _WORK_BY_ROLE.get(kernel.algorithm.role, "epilogues")
+    return _WORK_BY_FAMILY.get(kernel.algorithm.family or "") or by_role
+
+
+def recomputation(case: RuleInput) -> Cause | None:
+    """Forward's kernels run once more in backward (activation checkpointing), or as a direction of
+    its own.
+
+    Evidence  forward's kernel names and grids in backward.
+    Factor    1 + forward's FLOPs / gradients; none if a kernel was not counted.
+    Silent    if cudnn.benchmark was on, because a trial looks alike.
+    Fix       none; it saves memory.
+    """
+    if case.executed is None:
+        return None
+    evidence, parts, row = case.evidence, case.breakdown, case.evidence.row
+    if row.direction == "recompute" and case.executed:
+        return case.propose(
+            "recomputation",
+            None,
+            evidence.product_kernels,
+            variant="as a direction",
+            layer=row.layer,
+            at=row.at,
+            flops=case.executed,
+        )
+    benchmark = evidence.environment.get("cudnn_benchmark")
+    if not parts.repeated or benchmark == "on":
+        return None
+    factor = parts.grown("repeated")
+    if parts.called and parts.seen:
+        # further launches of all products, of which grids may show only some
+        factor = 1 + parts.repeated / parts.seen
+    forward = case.row_of("forward")
+    has_no_shape = forward is not None and forward.forward is None and parts.seen > 0
+    unclear = has_no_shape and not parts.called and log(parts.seen / parts.paper) > EXACT
+    if row.counted.lower_bound or unclear:
+        return case.propose(
+            "recomputation", None, parts.repeating, "plausible", "without a number", unclear=unclear
+        )
+    gradients = {call.direction for call in row.calls if call.flops}
+    may_be_gradient = evidence.forward is not None and "grad_input" not in gradients
+    certain = benchmark == "off" and not may_be_gradient
+    return case.propose(
+        "recomputation",
+        factor,
+        parts.repeating,
+        "predicted and matched" if certain else "plausible",
+        flops=parts.repeated,
+        may_be_gradient=may_be_gradient,
     )
 
 
-def recomputation(given: RuleInput) -> Verdict | None:
-    """Forward's kernels run once more in backward (activation checkpointing), or as a direction of
-    its own."""
-    if given.counted is None:
-        return None
-    found, row = given.breakdown, given.evidence.row
-    if row.direction == "recompute" and given.counted:
-        sentence = (
-            f"{row.layer} runs forward once more in backward{row.at}: {amount(given.counted)}FLOP."
-        )
-        return verdict(
-            given, "recomputation", sentence, None, AGAIN, given.evidence.product_kernels
-        )
-    benchmark = given.evidence.environment.get("cudnn_benchmark")
-    if not found.repeated or benchmark == "on":
-        return None  # tried as well: a kernel that serves forward may be a candidate for a gradient
-    factor = found.grown("repeated")
-    if found.called and found.seen:
-        # further launches of all products, of which grids may show only some
-        factor = 1 + found.repeated / found.seen
-    forward = given.table.get((row.size, row.layer, "forward"))
-    shapeless = forward is not None and forward.forward is None and found.seen > 0
-    unclear = shapeless and not found.called and log(found.seen / found.paper) > EXACT
-    if row.counted.lower_bound or unclear:
-        why = (
-            "which of them do gradients, is not known"
-            if unclear
-            else "not all of its kernels were counted"
-        )
-        sentence = f"{given.who} runs forward's kernels again, by their names and grids; {why}."
-        return verdict(given, "recomputation", sentence, None, AGAIN, found.repeating, "plausible")
-    more = f"{amount(found.repeated)}FLOP, {times(factor)} times what the gradients alone need"
-    sentence = f"{given.who} runs forward's kernels again: {more}."
-    confidence: Confidence = "predicted and matched" if benchmark == "off" else "plausible"
-    gradients = {call.direction for call in row.calls if call.flops}
-    if given.evidence.forward is not None and "grad_input" not in gradients:
-        sentence += (
-            " Or they compute the gradient of its input, as large, which paper does not need."
-        )
-        confidence = "plausible"
-    return verdict(given, "recomputation", sentence, factor, AGAIN, found.repeating, confidence)
+def shared_kernel(case: RuleInput) -> Cause | None:
+    """One kernel does the work of this layer and of neighbors that have no kernel.
 
-
-def shared_kernel(given: RuleInput) -> Verdict | None:
-    """One kernel does the work of this layer and of neighbours that have no kernel of their own."""
-    evidence = given.evidence
+    Evidence  a count that is this layer's estimate plus that of the next layers.
+    Factor    (own + theirs) / own; none for the neighbors.
+    Silent    if a product lies outside of layers, or the grid explains the count.
+    Fix       read the layers together.
+    """
+    evidence = case.evidence
     if evidence.kernels:
-        served = _served(given, evidence)
+        served = _served_layers(case, evidence)
         if not served:
             return None
-        factor = (evidence.paper + sum(other.paper for other in served)) / evidence.paper
-        whose = ", ".join(other.row.name for other in served)
-        sentence = (
-            f"{given.who} executes {times(factor)} times its own paper count: its kernel also does "
-            f"{whose}."
-        )
-        todo = f"Read {evidence.row.name} and {whose} together: fused layers share a kernel."
-        return verdict(
-            given,
+        return case.propose(
             "shared kernel",
-            sentence,
-            factor,
-            todo,
+            (evidence.paper + sum(other.paper for other in served)) / evidence.paper,
             evidence.product_kernels,
             "predicted and matched",
+            name=evidence.row.name,
+            others=tuple(other.row.name for other in served),
         )
-    # a kernel's layer and those after it, up to the next with kernels
-    rows, place = _neighbours(given, evidence)
-    owner = next((other for other in reversed(rows[:place]) if other.kernels), None)
-    if owner is None or not any(other is evidence for other in _served(given, owner)):
+    # the layer before it that has kernels, and serves those up to the next with kernels
+    rows, index = _neighbors(case, evidence)
+    owner = next((other for other in reversed(rows[:index]) if other.kernels), None)
+    if owner is None or not any(other is evidence for other in _served_layers(case, owner)):
         return None
-    sentence = (
-        f"{given.who} has no kernel of its own: its {amount(evidence.paper)}FLOP are done in a "
-        f"kernel of {owner.row.name}."
-    )
-    todo = f"Read {owner.row.name} and {evidence.row.name} together."
-    return verdict(
-        given, "shared kernel", sentence, None, todo, owner.product_kernels, "predicted and matched"
+    return case.propose(
+        "shared kernel",
+        None,
+        owner.product_kernels,
+        "predicted and matched",
+        "within another kernel",
+        estimated=evidence.paper,
+        owner=owner.row.name,
+        name=evidence.row.name,
     )
 
 
-def _served(given: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
-    """Neighbours after ``owner`` whose paper, added to its own, is what it counted; () when there
-    are none."""
+def _served_layers(case: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
+    """Return the neighbors after ``owner`` whose estimates, added to its own, are its count."""
     products = sum(kernel.products for kernel in owner.product_kernels)
-    if not owner.paper or products <= owner.paper * (1 + ALIKE):
+    if not owner.paper or products <= owner.paper * (1 + SAME_WORK_ERROR_MAX):
         return ()
     grids = from_grids(owner, owner.product_kernels)
-    if grids is not None and abs(products / grids[0] - 1) <= ALIKE:
-        return ()  # the grid alone explains the count
-    rows, place = _neighbours(given, owner)
+    if grids is not None and abs(products / grids[0] - 1) <= SAME_WORK_ERROR_MAX:
+        return ()
+    rows, index = _neighbors(case, owner)
     after = tuple(
         takewhile(
-            lambda one: not one.kernels and one.profiled and not one.left_out, rows[place + 1 :]
+            lambda row: not row.kernels and row.profiled and not row.left_out, rows[index + 1 :]
         )
     )
-    elsewhere = [kernel for kernel in given.loose if kernel.main]
     if any(
-        kernel.products >= FEW * owner.paper or kernel.flops.value is None for kernel in elsewhere
+        kernel.main
+        and (kernel.products >= OUTSIDE_SHARE_MAX * owner.paper or kernel.flops.value is None)
+        for kernel in case.unattributed_kernels
     ):
-        return ()  # a neighbour's own kernel may lie among those outside of layers
-    together = accumulate((evidence.paper for evidence in after), initial=owner.paper)
-    counts = (
-        count
-        for count, paper in enumerate(together)
-        if count and abs(products / paper - 1) <= ALIKE
-    )
-    return after[: next(counts, 0)]
+        return ()  # a neighbor's own kernel may be among those outside of layers
+    totals = accumulate((evidence.paper for evidence in after), initial=owner.paper)
+    for number, estimated in enumerate(totals):
+        if number and abs(products / estimated - 1) <= SAME_WORK_ERROR_MAX:
+            return after[:number]
+    return ()
 
 
-def _neighbours(given: RuleInput, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:
-    """(rows of the same batch size and direction in the network's order, which of them it is)."""
-    return given.table.network_order[
-        evidence.row.size, evidence.row.direction
-    ], given.table.positions[evidence.place]
+def _neighbors(case: RuleInput, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:
+    """Return the rows of the same batch size and direction in the network's order, and the index
+    of the row among them."""
+    rows = case.table.network_order[evidence.row.size, evidence.row.direction]
+    return rows, case.table.positions[evidence.place]

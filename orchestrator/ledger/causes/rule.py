@@ -1,7 +1,8 @@
-"""What a rule receives and says, and how factors and shares are written."""
+"""The record of a cause, what a rule receives, and how factors and shares are written."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import log
@@ -10,85 +11,108 @@ from typing import Literal
 from perfctl.orchestrator.ledger.causes.breakdown import Breakdown, breakdown
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, KernelGroup, RowEvidence
 
-NEWS = 0.005
-"""A factor closer to 1 than this makes no verdict, and a gap smaller than this counts as no gap."""
-PART = 0.2
-"""Share of a gap: so large a part of a small gap makes a verdict all the same."""
-
+DEVIATION_MIN = 0.005
+"""A factor closer to 1 is no cause, and a ratio closer to 1 is no gap: counts scatter by less."""
+GAP_SHARE_MIN = 0.2
+"""Share of a gap that a factor close to 1 must make up to be a cause anyway."""
 
 Confidence = Literal["observed", "predicted and matched", "plausible"]
-"""observed: counters or launches show it. predicted and matched: shapes, names and grids say a
-number, and the count is near it. plausible: it fits, and so may something else."""
+"""observed: counters or launches show the cause. predicted and matched: shapes, names and grids
+predict a number, and the count is near it. plausible: the cause fits, and so may another."""
+
+Fact = str | float | bool | tuple[str, ...] | None
+"""A number, name, flag or list of names; None, False and 0 leave out the part of a sentence that
+states it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """One reason, with its number. FLOPs: 1 multiply-add = 2."""
+class Cause:
+    """One reason for a difference, as numbers and names; ``report`` makes the sentence."""
 
     rule: str
-    """Name of the rule that found it, one word or two: "tile padding", "wrong window"."""
-    sentence: str
-    """A full sentence with the subject, the number, the comparison and the cause."""
+    """Name of the rule that proposes it, one word or two: "tile padding", "wrong window"."""
     factor: float | None
-    """Counted / paper that the rule alone predicts (0.44, 3.6); None for a rule that says why there
-    is no number."""
-    explained: float | None
-    """Share (0..1) of the gap log(counted / paper) that ``factor`` explains; None where there is no
-    gap, or no factor but 1."""
-    todo: str
+    """Executed / estimated that this cause alone predicts (0.44, 3.6); None if it predicts
+    no number."""
+    facts: Mapping[str, Fact]
     kernels: tuple[str, ...] = ()
     confidence: Confidence = "plausible"
+    variant: str = ""
+    """Which of the rule's sentences states the facts; "" for a rule with one sentence."""
+    explained: float | None = None
+    """Share (0..1) of the gap log(executed / estimated) that ``factor`` explains, set by
+    ``confirm``; None without a gap, or if the factor is 1 or None."""
 
 
 @dataclass(frozen=True)
 class RuleInput:
-    """One case with the others around it."""
+    """The evidence of one ledger row, with the rows and kernels around it."""
 
     evidence: RowEvidence
     table: EvidenceTable
-    loose: tuple[KernelGroup, ...] = ()
-    """Kernels that no layer's range enclosed, at the same batch size."""
+    unattributed_kernels: tuple[KernelGroup, ...] = ()
+    """Kernels of the same batch size that no layer's range encloses."""
 
     @cached_property
     def breakdown(self) -> Breakdown:
+        """Return the parts of the row's count."""
         batch, layer, _ = self.evidence.place
-        return breakdown(
-            self.evidence,
-            self.table.get((batch, layer, "forward")),
-            self.table.launched(batch, layer),
-        )
+        others = self.table.launched(batch, layer)
+        return breakdown(self.evidence, self.row_of("forward"), others)
+
+    def row_of(self, direction: str) -> RowEvidence | None:
+        """Return the row of the same layer and batch size in another direction."""
+        batch, layer, _ = self.evidence.place
+        return self.table.get((batch, layer, direction))
 
     @property
-    def counted(self) -> float | None:
-        """FLOPs of the row; None without a count."""
+    def executed(self) -> float | None:
+        """Executed FLOPs of the row; None without a count."""
         return self.evidence.row.counted.value
 
     @property
     def ratio(self) -> float | None:
-        """Counted / paper, as the ledger has it."""
+        """Executed / estimated FLOPs of the row."""
         return self.evidence.row.ratio
 
-    def tells(self, factor: float) -> bool:
-        """True when the factor is worth a verdict: by itself, or as a part of the row's
-        small gap."""
-        gap = abs(log(self.ratio)) if self.ratio and is_news(self.ratio) else 0.0
-        return is_news(factor) or (factor > 0 and abs(log(factor)) > PART * gap > 0)
+    def is_worth_naming(self, factor: float) -> bool:
+        """True if the factor deviates from 1, or is a large part of the row's small gap."""
+        gap = abs(log(self.ratio)) if self.ratio and deviates(self.ratio) else 0.0
+        return deviates(factor) or (factor > 0 and abs(log(factor)) > GAP_SHARE_MIN * gap > 0)
 
-    @property
-    def who(self) -> str:
-        """ "conv2 forward at batch 64"."""
-        return f"{self.evidence.row.name}{self.evidence.row.at}"
+    def propose(
+        self,
+        rule: str,
+        factor: float | None,
+        kernels: Iterable[KernelGroup] = (),
+        confidence: Confidence = "observed",
+        variant: str = "",
+        more_facts: Mapping[str, Fact] | None = None,
+        **facts: Fact,
+    ) -> Cause:
+        """Return a candidate for the row, which ``confirm`` compares with the row's count."""
+        row = f"{self.evidence.row.name}{self.evidence.row.at}"
+        names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
+        all_facts = {"row": row, **(more_facts or {}), **facts}
+        return Cause(rule, factor, all_facts, names, confidence, variant)
 
 
-def is_news(factor: float) -> bool:
-    """True when the factor differs from 1 by more than NEWS."""
-    return factor > 0 and abs(log(factor)) > log(1 + NEWS)
+def deviates(factor: float) -> bool:
+    """Return whether the factor differs from 1 by more than DEVIATION_MIN."""
+    return factor > 0 and abs(log(factor)) > log(1 + DEVIATION_MIN)
 
 
-def explained(ratio: float | None, factor: float | None) -> float | None:
-    """Share (0..1) of the gap log(ratio) that the factor explains; None without a gap, a ratio or
-    a factor."""
-    if ratio is None or ratio < 0 or factor is None or (ratio and not is_news(ratio)):
+def ratio_of(evidence: RowEvidence) -> float | None:
+    """Return executed / estimated if it is the gap; None without a count, or if the count may only
+    be too low."""
+    row = evidence.row
+    return None if row.ratio is None or (row.counted.lower_bound and row.ratio <= 1) else row.ratio
+
+
+def explained_share(ratio: float | None, factor: float | None) -> float | None:
+    """Return the share (0..1) of the gap log(ratio) that the factor explains; None without a gap,
+    a ratio or a factor."""
+    if ratio is None or ratio < 0 or factor is None or (ratio and not deviates(ratio)):
         return None
     if not ratio:
         return 1.0 if factor == 0 else 0.0
@@ -96,40 +120,17 @@ def explained(ratio: float | None, factor: float | None) -> float | None:
 
 
 def times(factor: float) -> str:
-    """0.444 -> "0.444", 3.5556 -> "3.56", 1.0156 -> "1.016"."""
+    """Return a factor as text: 0.444 -> "0.444", 3.5556 -> "3.56", 1.0156 -> "1.016"."""
     return f"{factor:.2f}" if factor >= 2 else f"{factor:.3f}"
 
 
 def percent(share: float) -> str:
-    """0.0156 -> "1.6 %"."""
+    """Return a share as text: 0.0156 -> "1.6 %"."""
     return f"{100 * share:.0f} %" if share >= 0.095 else f"{100 * share:.2g} %"
 
 
 def amount(flops: float) -> str:
-    """1358954496 -> "1.36 G"."""
+    """Return a number with its prefix, ready for a unit: 1358954496 -> "1.36 G"."""
     sizes = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
     size, prefix = next((item for item in sizes if abs(flops) >= item[0]), (1, ""))
     return f"{flops / size:.3g} {prefix}"
-
-
-def gap_of(evidence: RowEvidence) -> float | None:
-    """Counted / paper where it says how far off the count is; None without a count, or where it may
-    only be too low."""
-    row = evidence.row
-    return None if row.ratio is None or (row.counted.lower_bound and row.ratio <= 1) else row.ratio
-
-
-def verdict(
-    given: RuleInput,
-    rule: str,
-    sentence: str,
-    factor: float | None,
-    todo: str,
-    kernels: tuple[KernelGroup, ...] = (),
-    confidence: Confidence = "observed",
-) -> Verdict:
-    if given.evidence.derived and confidence == "observed":
-        confidence = "predicted and matched"  # nothing was counted
-    share = explained(given.ratio, factor) if factor is not None and given.tells(factor) else None
-    names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
-    return Verdict(rule, sentence, factor, share, todo, names, confidence)

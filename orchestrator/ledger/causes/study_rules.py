@@ -1,4 +1,4 @@
-"""Rules about more than one row: the whole step executed twice, half, or N times what is on paper,
+"""Rules about more than one row: the complete step executed twice, half, or N times the estimate,
 and runs of one sweep that differ in GPU or in the workload's options.
 """
 
@@ -13,24 +13,14 @@ from statistics import median
 
 from perfctl.orchestrator.counts.hardware.seen import SeenGpu, contradict, seen_gpu
 from perfctl.orchestrator.ledger.causes.evidence import RowEvidence
-from perfctl.orchestrator.ledger.causes.row_rules import multiple
-from perfctl.orchestrator.ledger.causes.rule import (
-    Confidence,
-    RuleInput,
-    Verdict,
-    amount,
-    explained,
-    percent,
-    times,
-)
+from perfctl.orchestrator.ledger.causes.row_rules import launch_multiple
+from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Fact, RuleInput
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.timing import HostTime, host_times
 from perfctl.records.run import Run
 
-MORE_WORK = 1.5
+MORE_WORK_RATIO_MIN = 1.5
 """The larger layer has at least this many times the multiply-adds of the smaller."""
-
-Found = Sequence[tuple[RuleInput, Sequence[Verdict]]]
 RIVALS = (
     "extra calls",
     "recomputation",
@@ -40,307 +30,296 @@ RIVALS = (
     "shared kernel",
     "groups run as dense",
 )
-"""Reasons of one row, which is nothing of its own where all rows are alike."""
-ALIKE = log(1.02)
-LEAST_ROWS, LEAST_LAYERS, LEAST_SHARE = 4, 3, 0.9
-LEAST_FACTOR = log(1.2)
-LARGEST = 64
+"""Causes of one row, which are none if all rows deviate alike."""
+AGREEMENT_LOG_MAX = log(1.02)
+ROWS_MIN, LAYERS_MIN, AGREEING_SHARE_MIN = 4, 3, 0.9
+"""Rows and layers, and the share of both rows and FLOPs, that must agree on a number."""
+FACTOR_LOG_MIN = log(1.2)
+NUMBER_MAX = 64
+
+Candidates = Sequence[tuple[RuleInput, Sequence[Cause]]]
+"""Rows with the causes that their rules propose."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeStep:
-    """What all rows of one batch size have in common."""
+    """The factor that all rows of one batch size have in common."""
 
     batch: int
     factor: float
-    cause: str
+    reason: str
     share: float
-    """Of the FLOPs on paper: those of the rows that say so."""
+    """Share of the estimated FLOPs whose rows agree on the factor."""
     confidence: Confidence
+    facts: Mapping[str, Fact]
     launched: int = 1
-    """``factor``, where the launches of all products say it; 1 where the counts do."""
+    """``factor`` if the launches of all products show it; 1 if the counts do."""
     gradients: bool = False
-    """Of the rows of gradients alone."""
+    """True if only the rows of gradients have the factor."""
 
-    def of(self, row: RowEvidence) -> bool:
-        """True when the row is one of those."""
-        return not self.gradients or row.row.direction != "forward"
+    def includes(self, evidence: RowEvidence) -> bool:
+        """Return whether the row has the factor."""
+        return not self.gradients or evidence.row.direction != "forward"
 
-    @property
-    def sweep(self) -> Verdict:
-        """For the study as a whole: the rows have the number."""
-        rows = (
-            f"rows with {percent(self.share)} of the FLOPs on paper executed {times(self.factor)} "
-            "times"
-        )
-        what = f"{rows} what paper and the other reasons say: {self.cause}"
-        if self.launched > 1:
-            what = self.cause
-        return Verdict(
-            "whole step", f"At batch {self.batch}, {what}.", None, None, TODO, (), self.confidence
-        )
+    def sweep_cause(self) -> Cause:
+        """Return the cause for the complete sweep; its rows have the factor."""
+        facts = {
+            **self.facts,
+            "batch": self.batch,
+            "share": self.share,
+            "times": self.factor,
+            "by_launches": self.launched > 1,
+        }
+        variant = f"sweep, {self.reason}"
+        return Cause("whole step", None, facts, (), self.confidence, variant)
 
-    def row(self, given: RuleInput) -> Verdict:
-        """The same for one row, with the factor that the other rows have."""
-        of = " of gradients" if self.gradients else ""
-        sentence = (
-            f"{given.who} executed {times(self.factor)} times what is on paper, as all rows{of} "
-            f"did: {self.cause}."
-        )
-        share = explained(given.ratio, self.factor)
-        return Verdict("whole step", sentence, self.factor, share, TODO, (), self.confidence)
+    def row_cause(self, case: RuleInput) -> Cause:
+        """Return the cause for one row."""
+        facts = {**self.facts, "batch": self.batch, "of_gradients": self.gradients}
+        return case.propose("whole step", self.factor, (), self.confidence, self.reason, facts)
 
 
-TODO = (
-    "Check the batch size that ran, the number of profiled steps, gradient accumulation, and the "
-    "number of ranks."
-)
+def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
+    """Return batch size -> what all of its rows have in common.
 
-
-def whole_steps(found: Found) -> Mapping[int, Sequence[WholeStep]]:
-    """Batch size -> what all of its rows have in common: launches of every product, and then a
-    number N or 1/N in counts."""
-    by_batch: dict[int, list[tuple[RuleInput, Sequence[Verdict]]]] = defaultdict(list)
-    for given, said in found:
-        by_batch[given.evidence.row.size].append((given, said))
-    steps: dict[int, list[WholeStep]] = defaultdict(list)
+    Evidence  launches of every product, then the factors of the rows that no other cause explains.
+    Factor    N or 1/N.
+    Silent    if a tenth of the rows disagree.
+    Fix       check the batch size, steps, gradient accumulation, and ranks.
+    """
+    by_batch: dict[int, list[tuple[RuleInput, Sequence[Cause]]]] = defaultdict(list)
+    for case, causes in candidates:
+        by_batch[case.evidence.row.size].append((case, causes))
+    steps: dict[int, list[WholeStep]] = {}
     for batch, rows in by_batch.items():
-        launched = _launched(batch, [given.evidence for given, _ in rows])
-        steps[batch] += launched
-        rows = [(given, said) for given, said in rows if _usable(given)]
-        if (
-            len(rows) >= LEAST_ROWS
-            and len({given.evidence.row.layer for given, _ in rows}) >= LEAST_LAYERS
-        ):
-            step = _whole_step(batch, rows, launched)
-            if step is not None:
-                steps[batch].append(step)
-    return {batch: found for batch, found in steps.items() if found}
+        launched = _launched_steps(batch, [case.evidence for case, _ in rows])
+        counted = _counted_step(batch, [row for row in rows if _is_usable(row[0])], launched)
+        if launched or counted:
+            steps[batch] = [*launched, *([counted] if counted else [])]
+    return steps
 
 
-def _launched(batch: int, rows: Iterable[RowEvidence]) -> list[WholeStep]:
-    """Every product of every layer was launched N times or a multiple of it; a layer alone may have
-    been called again."""
+def _launched_steps(batch: int, rows: Iterable[RowEvidence]) -> list[WholeStep]:
+    """Return the steps that launches show: every product of every layer was launched N times or a
+    multiple of it, because a single layer may have been called again."""
     ran = [row for row in rows if row.product_kernels]
     gradients = [row for row in ran if row.row.direction != "forward"]
-    found = []
     forward = [row for row in ran if row.row.direction == "forward"]
-    number = _common(forward, ran)
+    steps = []
+    number = _common_multiple(forward, ran)
     if number > 1:
-        off = all(row.environment.get("cudnn_benchmark") == "off" for row in ran)
-        trials = "" if off or gradients else ", or cuDNN tried each kernel several times"
-        cause = (
-            f"every product was launched {number} times: {number} steps in the capture, or "
-            f"gradients accumulated over {number} batches{trials}"
+        no_trials = all(row.environment.get("cudnn_benchmark") == "off" for row in ran)
+        facts = {"number": number, "may_be_trials": not no_trials and not gradients}
+        steps.append(
+            WholeStep(
+                batch, number, "launches", 1.0, "predicted and matched", facts, launched=number
+            )
         )
-        found.append(WholeStep(batch, number, cause, 1.0, "predicted and matched", number))
-    again = _common(gradients, gradients)
-    sure = sum(multiple(row, row.product_kernels) == number for row in forward) > 1
-    if sure and again > number and again % number == 0:
+    again = _common_multiple(gradients, gradients)
+    exact = sum(launch_multiple(row, row.product_kernels) == number for row in forward)
+    if exact > 1 and again > number and again % number == 0:
         more = again // number
-        cause = (
-            f"every gradient was computed {more} times where forward ran once: double backward, or "
-            f"{more} losses"
+        steps.append(
+            WholeStep(
+                batch,
+                more,
+                "gradient launches",
+                1.0,
+                "predicted and matched",
+                {"number": more},
+                launched=more,
+                gradients=True,
+            )
         )
-        found.append(
-            WholeStep(batch, more, cause, 1.0, "predicted and matched", more, gradients=True)
-        )
-    return found
+    return steps
 
 
-def _common(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
-    """How often all rows ran their products, if at least two layers ran them exactly so often;
-    else 1."""
-    known = {row.place: multiple(row, row.product_kernels) for row in over}
-    number = gcd(*(count for row in rows if (count := known[row.place])))
-    exactly = {layer for (_, layer, _), count in known.items() if count == number}
+def _common_multiple(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
+    """Return how often all rows ran their products, if at least two layers ran them exactly this
+    often; otherwise 1."""
+    multiples = {row.place: launch_multiple(row, row.product_kernels) for row in over}
+    number = gcd(*(multiple for row in rows if (multiple := multiples[row.place])))
+    exact = {layer for (_, layer, _), multiple in multiples.items() if multiple == number}
     # N steps launch each kernel N times; kernels tried once each do not
-    apart = number and any(
+    differ = number and any(
         kernel.launches % number for row in over for kernel in row.product_kernels
     )
-    return number if number and len(exactly) > 1 and not apart else 1
+    return number if number and len(exact) > 1 and not differ else 1
 
 
-def _usable(given: RuleInput) -> bool:
-    """A whole count of multiply-adds. How many lanes of an HFMA2 were used is not known: it may be
-    off by 2 itself."""
-    evidence = given.evidence
+def _is_usable(case: RuleInput) -> bool:
+    """Return whether the row has a complete count of multiply-adds. How many lanes of an HFMA2 were
+    used is not known, so its count may be off by 2."""
+    evidence = case.evidence
     halves = any(
         kernel.counts.get("hfma") and kernel.products for kernel in evidence.product_kernels
     )
-    window = evidence.seen_batch is not None and evidence.seen_batch != evidence.row.size
-    return bool(given.ratio) and not (evidence.row.counted.lower_bound or halves or window)
+    other_batch = evidence.seen_batch not in (None, evidence.row.size)
+    return bool(case.ratio) and not (evidence.row.counted.lower_bound or halves or other_batch)
 
 
-def _open(given: RuleInput, said: Iterable[Verdict], launched: Iterable[WholeStep]) -> float:
-    """What the launches and the reasons of the row itself leave of the ratio."""
-    again = prod(step.factor for step in launched if step.of(given.evidence))
-    return (
-        (given.ratio or 1)
-        / again
-        / prod(item.factor for item in said if item.factor and item.rule not in RIVALS)
+def _remaining_factors(
+    case: RuleInput, causes: Iterable[Cause], launched: Iterable[WholeStep]
+) -> tuple[float, float, float]:
+    """Return what the launches leave of the ratio: after all causes but rivals, after none, and
+    after forward run again as well."""
+    factors = [(cause.rule, cause.factor) for cause in causes if cause.factor]
+    left = (case.ratio or 1) / prod(
+        step.factor for step in launched if step.includes(case.evidence)
     )
+    own = left / prod(factor for rule, factor in factors if rule not in RIVALS)
+    return own, left, own / prod(factor for rule, factor in factors if rule == "recomputation")
 
 
-def _opens(
-    given: RuleInput, said: Sequence[Verdict], launched: Sequence[WholeStep]
-) -> Sequence[float]:
-    """What is left with all reasons but rivals, with none, and with forward run again as well."""
-    kept = _open(given, said, launched)
-    again = prod(item.factor for item in said if item.factor and item.rule == "recomputation")
-    return kept, _open(given, (), launched), kept / again
-
-
-def _whole_step(batch: int, rows: Found, launched: Sequence[WholeStep]) -> WholeStep | None:
-    factor = median(_open(given, said, launched) for given, said in rows)
-    number = _whole(factor)
-    if number is None or abs(log(number)) < LEAST_FACTOR:
+def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -> WholeStep | None:
+    """Return the step that counts show: most rows agree on N or 1/N."""
+    layers = {case.evidence.row.layer for case, _ in rows}
+    if len(rows) < ROWS_MIN or len(layers) < LAYERS_MIN:
         return None
-    agree = [
-        given
-        for given, said in rows
-        if min(abs(log(open_ / number)) for open_ in _opens(given, said, launched)) < ALIKE
-    ]
-    share = sum(given.evidence.paper for given in agree) / sum(
-        given.evidence.paper for given, _ in rows
-    )
-    if share < LEAST_SHARE or len(agree) < LEAST_SHARE * len(rows):
-        return None
-    cause, confidence = _cause(batch, number, [given.evidence for given in agree])
-    return WholeStep(batch, number, cause, share, confidence)
-
-
-def _whole(factor: float) -> float | None:
-    """The integer N, or 1 / N, that the factor is."""
+    remaining = [(case, _remaining_factors(case, causes, launched)) for case, causes in rows]
+    factor = median(own for _, (own, _, _) in remaining)
     number = round(factor) if factor >= 1 else 1 / round(1 / factor)
-    return (
-        number if 1 / LARGEST <= number <= LARGEST and abs(log(factor / number)) < ALIKE else None
-    )
+    is_whole = abs(log(factor / number)) < AGREEMENT_LOG_MAX
+    if not is_whole or not 1 / NUMBER_MAX <= number <= NUMBER_MAX:
+        return None
+    if abs(log(number)) < FACTOR_LOG_MIN:
+        return None
+    agreeing = [
+        case.evidence
+        for case, factors in remaining
+        if min(abs(log(factor / number)) for factor in factors) < AGREEMENT_LOG_MAX
+    ]
+    estimated = sum(case.evidence.paper for case, _ in rows)
+    share = sum(evidence.paper for evidence in agreeing) / estimated
+    if share < AGREEING_SHARE_MIN or len(agreeing) < AGREEING_SHARE_MIN * len(rows):
+        return None
+    return _explain_counts(batch, number, share, agreeing)
 
 
-def _cause(batch: int, factor: float, rows: Sequence[RowEvidence]) -> tuple[str, Confidence]:
+def _explain_counts(
+    batch: int, factor: float, share: float, rows: Sequence[RowEvidence]
+) -> WholeStep:
+    """Return the step with what may have made all counts N times or 1/N of the estimate."""
     number = round(factor if factor > 1 else 1 / factor)
     tensor = all((kernel.tensor.value or 0) > 0 for row in rows for kernel in row.product_kernels)
-    if factor < 1:
-        worlds = {row.environment.get("world_size") for row in rows}
-        if worlds == {str(number)}:
-            return (
-                f"this is one rank of {number}, with {factor:.3g} of the batch",
-                "predicted and matched",
-            )
-        sparse = " or 2:4 sparsity" if tensor and number == 2 else ""
-        return f"one rank of {number}, a batch of {batch * factor:g}{sparse}", "plausible"
-    thrice = " or 3 TF32 products for each of fp32" if tensor and number == 3 else ""
-    return (
-        f"no product was launched {number} times, so a batch of {batch * number:,} fits{thrice}",
-        "plausible",
-    )
+    worlds = {row.environment.get("world_size") for row in rows}
+    facts: dict[str, Fact] = {"number": number, "samples": batch * factor, "part": factor}
+    confidence: Confidence = "plausible"
+    if factor > 1:
+        reason, facts["may_be_3xtf32"] = "larger batch", tensor and number == 3
+    elif worlds == {str(number)}:
+        reason, confidence = "one rank", "predicted and matched"
+    else:
+        reason, facts["may_be_sparse"] = "smaller batch", tensor and number == 2
+    return WholeStep(batch, factor, reason, share, confidence, facts)
 
 
-def other_gpu(parts: Sequence[Study]) -> list[Verdict]:
-    """Runs with times that cannot have seen the same GPU."""
+def other_gpu(parts: Sequence[Study]) -> list[Cause]:
+    """Return the cause that runs with times cannot have used the same GPU.
+
+    Evidence  names, memory and compute capability of the GPUs in the records.
+    Factor    none.
+    Silent    for runs without times, and if no record names the GPU.
+    Fix       time every part on one GPU.
+    """
     groups: list[tuple[SeenGpu, list[Run]]] = []
-    for run in (run for study in parts for run in study.runs if _timed(run)):
+    for run in (run for study in parts for run in study.runs if _has_times(run)):
         if (seen := seen_gpu(run)) is None:
             continue
-        home = next((at for at, (gpu, _) in enumerate(groups) if not contradict(gpu, seen)), None)
-        if home is None:
+        matching = (index for index, (gpu, _) in enumerate(groups) if not contradict(gpu, seen))
+        index = next(matching, None)
+        if index is None:
             groups.append((seen, [run]))
         else:
-            groups[home] = (groups[home][0].joined(seen), [*groups[home][1], run])
+            gpu, runs = groups[index]
+            groups[index] = (gpu.joined(seen), [*runs, run])
     if len(groups) < 2:
         return []
-    named = ", ".join(str(gpu) for gpu, _ in groups)
-    who = "; ".join(_who(runs) for _, runs in groups)
-    text = (
-        f"Parts of this study ran on different GPUs ({named}): their times cannot be compared. In "
-        f"this order: {who}."
-    )
-    todo = (
-        "Time every part on one GPU ('nvidia-smi -L' names it); until then compare times only "
-        "within a part."
-    )
-    return [Verdict("other GPU", text, None, None, todo, confidence="observed")]
+    gpus = tuple(str(gpu) for gpu, _ in groups)
+    runs_of_gpus = "; ".join(_name_runs(runs) for _, runs in groups)
+    facts: dict[str, Fact] = {"gpus": gpus, "runs": runs_of_gpus}
+    return [Cause("other GPU", None, facts, confidence="observed")]
 
 
-def _timed(run: Run) -> bool:
+def _has_times(run: Run) -> bool:
     report = run.report
-    steps, kernels = (
-        any(item.duration_ns is not None for item in items)
-        for items in (report.steps, report.kernels)
+    return (
+        any(step.duration_ns is not None for step in report.steps)
+        or any(kernel.duration_ns is not None for kernel in report.kernels)
+        or bool(report.layer_times)
+        or any(host_times((run,)))
     )
-    return steps or kernels or bool(report.layer_times) or any(host_times((run,)))
 
 
-def _who(runs: Sequence[Run]) -> str:
-    """ "ncu at batch 16 to 256", "runs without a profiler at batch 64": which runs, by tool."""
-    by_tool: dict[str, list[int]] = defaultdict(list)
+def _name_runs(runs: Sequence[Run]) -> str:
+    """Return which runs these are, by tool: "ncu at batch 16 to 256"."""
+    by_tool: dict[str, set[int]] = defaultdict(set)
     for run in runs:
-        by_tool[run.profiler if run.profiler != "none" else "runs without a profiler"].append(
-            run.batch_size or 0
-        )
-    said = []
-    for tool, found in by_tool.items():
-        sizes = sorted(set(found))
-        at = f" at batch {sizes[0]}" + (f" to {sizes[-1]}" if sizes[1:] else "") if sizes[0] else ""
-        said.append(f"{tool}{at}")
-    return ", ".join(said)
+        tool = run.profiler if run.profiler != "none" else "runs without a profiler"
+        by_tool[tool].add(run.batch_size or 0)
+    names = []
+    for tool, batches in by_tool.items():
+        first, last = min(batches), max(batches)
+        span = f" at batch {first}" + (f" to {last}" if last > first else "")
+        names.append(f"{tool}{span if first else ''}")
+    return ", ".join(names)
 
 
-def less_time_for_more(parts: Sequence[Study]) -> list[Verdict]:
-    """A layer that has more work in one variant and took less time there, by the host's clock."""
-    found: dict[tuple[str, str, int | None], list[tuple[Study, HostTime]]] = defaultdict(list)
+def less_time_for_more(parts: Sequence[Study]) -> list[Cause]:
+    """Return the layers that took less time in the variant in which they have more work.
+
+    Evidence  times of the host's clock, and multiply-adds.
+    Factor    none.
+    Silent    for another batch size or precision.
+    Fix       synchronize before each clock reading, or time with a profiler.
+    """
+    timings: dict[tuple[str, str, int | None], list[tuple[Study, HostTime]]] = defaultdict(list)
     for study in parts:
         for item in host_times(study.runs):
             if item.macs:
-                found[item.layer, item.direction, item.run.batch_size].append((study, item))
-    said = []
-    for (layer, direction, batch), items in found.items():
+                timings[item.layer, item.direction, item.run.batch_size].append((study, item))
+    causes = []
+    for (layer, direction, batch), items in timings.items():
         pairs = [
-            (one, other)
-            for one, other in permutations(items, 2)
-            if one[0].variant != other[0].variant
-            and one[0].precision == other[0].precision
-            and (one[1].macs or 0) >= MORE_WORK * (other[1].macs or 1)
-            and one[1].nanoseconds < other[1].nanoseconds
+            (more, less)
+            for more, less in permutations(items, 2)
+            if more[0].variant != less[0].variant
+            and more[0].precision == less[0].precision
+            and (more[1].macs or 0) >= MORE_WORK_RATIO_MIN * (less[1].macs or 1)
+            and more[1].nanoseconds < less[1].nanoseconds
         ]
-        if pairs:  # a pair of one tool says more than one of two
+        if pairs:  # a pair of one tool proves more than one of two
             more, less = min(
                 pairs, key=lambda pair: pair[0][1].run.profiler != pair[1][1].run.profiler
             )
-            said.append(_less_time(f"{layer} {direction}", batch, more, less))
-    return said
+            causes.append(_less_time(layer, direction, batch, more, less))
+    return causes
 
 
 def _less_time(
-    what: str, batch: int | None, more: tuple[Study, HostTime], less: tuple[Study, HostTime]
-) -> Verdict:
-    times = [
-        f"{item.nanoseconds / 1e6:.4g} ms for {amount(item.macs or 0).strip()}"
-        for _, item in (more, less)
-    ]
+    layer: str,
+    direction: str,
+    batch: int | None,
+    more: tuple[Study, HostTime],
+    less: tuple[Study, HostTime],
+) -> Cause:
     names = [
         f"with {study.variant}" if study.variant else "by default" for study, _ in (more, less)
     ]
     gpus = [seen_gpu(item.run) for _, item in (more, less)]
-    text = (
-        f"More work in less time: {what} took {times[0]} multiply-adds {names[0]}, but {times[1]} "
-        f"{names[1]}."
-    )
-    text += (
-        " Such times cannot be compared: the host's clock saw launches, not kernels, or the GPUs "
-        "were not the same"
-    )
     unknown = [name for name, gpu in zip(names, gpus, strict=True) if gpu is None]
-    if unknown:
-        text += f" (no record names the GPU of the one {' or '.join(unknown)})"
-    elif gpus[0] is not None and gpus[1] is not None and contradict(gpus[0], gpus[1]):
-        text += f" (the records name {gpus[0]} and {gpus[1]})"
-    todo = (
-        "Synchronise before each reading of the clock, or time with 'perfctl nsys' or 'perfctl "
-        "torch', both on one GPU."
-    )
-    at = "" if batch is None else f" Multiply-adds are of batch {batch}."
-    return Verdict(
-        "more work in less time", f"{text}.{at}", None, None, todo, confidence="plausible"
-    )
+    differ = gpus[0] is not None and gpus[1] is not None and contradict(gpus[0], gpus[1])
+    facts: dict[str, Fact] = {
+        "layer": layer,
+        "direction": direction,
+        "batch": batch,
+        "more_ms": more[1].nanoseconds / 1e6,
+        "more_macs": more[1].macs,
+        "more_name": names[0],
+        "less_ms": less[1].nanoseconds / 1e6,
+        "less_macs": less[1].macs,
+        "less_name": names[1],
+        "unknown": " or ".join(unknown),
+        "gpus": tuple(map(str, gpus)) if differ else (),
+    }
+    return Cause("more work in less time", None, facts)

@@ -1,5 +1,5 @@
-"""Rules about a profiler window that caught something else: counts that do not follow the
-batch size."""
+"""Rules about the sweep: counts or times that do not follow the batch size, algorithms that change
+with it, and manual estimates that are wrong."""
 
 from __future__ import annotations
 
@@ -12,464 +12,460 @@ from itertools import pairwise
 from perfctl.orchestrator.counts.derived.records import Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.hardware.peaks import peaks_of
-from perfctl.orchestrator.counts.kernels.names import of_layer
+from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer
 from perfctl.orchestrator.counts.kernels.short_names import spoken
 from perfctl.orchestrator.estimate.sheets.layers import Facts
 from perfctl.orchestrator.estimate.sheets.sheet import sheet_for
 from perfctl.orchestrator.estimate.sheets.slips import UNITS, Finding, check, explain, in_its_unit
-from perfctl.orchestrator.ledger.causes import matching as rows
+from perfctl.orchestrator.ledger.causes import matching
 from perfctl.orchestrator.ledger.causes.evidence import (
     FP,
+    EvidenceTable,
     KernelGroup,
     Loose,
     Place,
     RowEvidence,
 )
-from perfctl.orchestrator.ledger.causes.missing_rules import COLLECT, COLLECT_FP32
-from perfctl.orchestrator.ledger.causes.row_rules import RECURRENT, multiple
-from perfctl.orchestrator.ledger.causes.rule import (
-    Confidence,
-    RuleInput,
-    Verdict,
-    amount,
-    is_news,
-    times,
-    verdict,
-)
+from perfctl.orchestrator.ledger.causes.missing_rules import METRICS
+from perfctl.orchestrator.ledger.causes.row_rules import RECURRENT, launch_multiple
+from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Fact, RuleInput, deviates
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.timing import host_times
 from perfctl.records.run import Run
 
-SAME = 1.001
-"""Counts no further apart than this are the same."""
-IMAGES = 32
-"""Tiles of one block of cuDNN's Winograd kernels, of as many images at most."""
-GROWS = 1.5
-"""The work on paper must grow by at least this for a constant to be news."""
-LARGEST = 1 << 20
-PROPOSED = 20
+SAME_COUNT_RATIO_MAX = 1.001
+"""Counts no further apart are the same."""
+SAME_TIME_RATIO_MAX = 1.2
+"""Times no further apart do not follow the batch size."""
+GROWTH_MIN = 1.5
+"""The estimated work must grow by at least this for a constant to be a cause."""
+WINOGRAD_BLOCK_IMAGES_MAX = 32
+"""Tiles of one block of cuDNN's Winograd kernels are of as many images at most."""
+BATCH_MAX = 1 << 20
+PROPOSED_BATCHES_MAX = 20
 COUNTS = (*FP, "pipe", "ops_path")
-NAMED = {"tensor": "multiply-adds"}
+COUNT_NAMES = {"tensor": "multiply-adds"}
 """Counts whose names are no instruction's."""
-
-BY_PERFCTL = "; 'perfctl ncu' does."
-_NOT_AROUND = f"not around a test or warm-up with its own batch size{BY_PERFCTL}"
-WINDOW_TODO = f"Open the profiler's window around the training step, {_NOT_AROUND}"
-
-HOST_TODO = (
-    "Time kernels with 'perfctl nsys' or 'perfctl torch', or synchronise before each reading of "
-    "the clock."
-)
-FLAT = 1.2
-"""Times no further apart than this do not follow the batch size."""
-LISTED = 3
-"""Of more times, only the shortest and the longest are in the sentence."""
-
-SPACE = ("values", "B", *UNITS)
-"""Units of hand values that count no operations."""
-
+SIZE_UNITS = ("values", "B", *UNITS)
+"""Units of manual estimates that count no operations."""
 _DIRECT = {"depthwise": "direct convolution"}
 """Kernels of this family serve small convolutions that are not depthwise, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The profiler saw the same work at every batch size."""
+    """The profiler recorded the same work at every batch size."""
 
     places: frozenset[Place]
-    """Ledger rows whose counts are the same at every batch size; empty when only kernels outside of
+    """Ledger rows whose counts are the same at every batch size; empty if only kernels outside of
     layers are."""
     batch: int | None
-    """The batch size that explains the counts; None when none does."""
-    reason: str
+    """The batch size that explains the counts; None if none does."""
+    facts: Mapping[str, Fact]
+    """What proves it: who executed how much, at which batch sizes."""
     kernels: tuple[str, ...]
     row: tuple[str, str] | None = None
-    """(layer, direction) whose work the kernels do; None where no layer fits."""
+    """(layer, direction) whose work the kernels do; None if no layer fits."""
+    variant: str = "kernel"
+    """Which sentence states the facts."""
 
 
-def wrong_window(given: RuleInput) -> Verdict | None:
-    """The row's count belongs to another batch size."""
-    evidence, seen = given.evidence, given.evidence.seen_batch
+@dataclass(frozen=True, slots=True)
+class BatchMatch:
+    """A count of a row that is a round number of samples."""
+
+    evidence: RowEvidence
+    count: str
+    value: float
+    batch: int
+
+    def facts(self) -> dict[str, Fact]:
+        """Return the count and the batch size as facts."""
+        name = COUNT_NAMES.get(self.count, self.count.upper())
+        return {"count": name, "value": self.value, "seen": self.batch}
+
+
+def wrong_window(case: RuleInput) -> Cause | None:
+    """The row's count belongs to another batch size.
+
+    Evidence  counts that are the same at every batch size.
+    Factor    that batch size / the row's.
+    Silent    without counts, or if the batch size is the row's.
+    Fix       open the profiler's window around the training step.
+    """
+    evidence, seen = case.evidence, case.evidence.seen_batch
     if seen is None or seen == evidence.row.size or not any(map(evidence.total, COUNTS)):
         return None
     factor = seen / evidence.row.size
-    sentence = (
-        f"{given.who} shows the count of a batch of {seen:,}, {times(factor)} times paper's: the "
-        "same at every batch size."
+    return case.propose(
+        "wrong window",
+        factor,
+        evidence.kernels,
+        "predicted and matched",
+        seen=seen,
+        ours=evidence.ours,
     )
-    todo = WINDOW_TODO.replace(BY_PERFCTL, ".") if evidence.ours else WINDOW_TODO
-    return verdict(
-        given, "wrong window", sentence, factor, todo, evidence.kernels, "predicted and matched"
-    )
 
 
-def find_window(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
-    """Counts that stay while the work on paper grows; first in the layers' rows, then in kernels
-    outside of them."""
-    return _in_rows(table) or _in_loose(table, loose)
+def find_window(table: EvidenceTable, loose: Loose) -> Window | None:
+    """Return the work that stays while the estimate grows: in the layers' rows, or else in kernels
+    outside of them.
+
+    Evidence  counts of all rows along the sweep.
+    Factor    none for the sweep; its rows have it.
+    Silent    unless most of the counted and of the estimated work stays.
+    Fix       open the profiler's window around the training step.
+    """
+    return _window_of_rows(table) or _window_outside(table, loose)
 
 
-def _in_rows(table: Mapping[Place, RowEvidence]) -> Window | None:
-    """None unless most of the counted work stays: one row may, when both batches fill the
-    same tiles."""
+def _window_of_rows(table: EvidenceTable) -> Window | None:
     constant: list[RowEvidence] = []
-    proving, whole = [0.0, 0.0], [0.0, 0.0]  # work on paper, counts
-    for group in along(table).values():
-        papers = [evidence.paper for evidence in group]
+    proving, total = [0.0, 0.0], [0.0, 0.0]  # estimates, counts
+    for group in rows_along_sweep(table).values():
+        estimates = [evidence.paper for evidence in group]
         counts = [sum(evidence.total(count) or 0 for count in COUNTS) for evidence in group]
         if not any(counts):
             continue
+        weights = sum(estimates), sum(counts)
+        total = [before + weight for before, weight in zip(total, weights, strict=True)]
         # a row that lacks its counters at one batch size proves nothing
-        weights = sum(papers), sum(counts)
-        whole = [before + weight for before, weight in zip(whole, weights, strict=True)]
-        figures = {
-            (one.row.counted.lower_bound, one.row.counted.launches, one.row.counted.of_launches)
-            for one in group
+        figures = [evidence.row.counted for evidence in group]
+        coverages = {
+            (figure.lower_bound, figure.launches, figure.of_launches) for figure in figures
         }
-        if _stays(papers, counts) and len(figures) == 1:
+        if _stays(estimates, counts) and len(coverages) == 1:
             constant += group
-            filling = all(rows.fills_tiles(evidence) for evidence in group)
-            one_tile = frozenset.intersection(*(rows.unknown_tiles(evidence) for evidence in group))
-            one_row = all(rows.one_row_of_tiles(evidence) for evidence in group)
-            # a step of a recurrent layer may fill a tile too, and which products it launches is not
-            # known; a block of a Winograd or FFT kernel may take as many images
-            unsure = RECURRENT.search(group[0].row.kind or "") or any(
-                one.algorithm.family in ("winograd", "fft") and evidence.row.size <= IMAGES
-                for evidence in group[-1:]
-                for one in evidence.kernels
-            )
-            if not (filling or one_tile or one_row or unsure):
+            if not _may_fill_the_same_tiles(group):
                 proving = [before + weight for before, weight in zip(proving, weights, strict=True)]
-    if any(part <= all_ / 2 for part, all_ in zip(proving, whole, strict=True)):
+    if any(part <= all_ / 2 for part, all_ in zip(proving, total, strict=True)):
         return None
-    batch = _agreed(constant)
-    said = ((evidence, *count) for evidence in constant for count in _proposals(evidence))
-    proof = next((count for count in said if count[3] == batch), None)
-    sizes = sorted({item.row.size for item in constant})
-    span = f"batch {sizes[0]} to {sizes[-1]}"
+    batch = _agreed_batch(constant)
+    matches = (match for evidence in constant for match in _proposals(evidence))
+    proof = next((match for match in matches if match.batch == batch), None)
+    sizes = [evidence.row.size for evidence in constant]
+    evidence = proof.evidence if proof else constant[0]
+    facts: dict[str, Fact] = {
+        "name": evidence.row.name,
+        "layer": evidence.row.layer,
+        "first": min(sizes),
+        "last": max(sizes),
+        "fits": batch,
+    }
+    places = frozenset(evidence.place for evidence in constant)
+    names = tuple(kernel.name for kernel in evidence.kernels)
+    row = (evidence.row.layer, evidence.row.direction)
     if proof is None:
-        evidence = constant[0]
-        fits = f", which fits a batch of {batch:,}" if batch is not None else ""
-        reason = f"{evidence.row.name} executed the same at {span}{fits}"
-    else:
-        evidence, op, value, _ = proof
-        reason = (
-            f"{evidence.row.name} executed {value:,.0f} {NAMED.get(op, op.upper())} at {span}, "
-            f"which is a batch of {batch:,}"
-        )
-    kernels, row = (
-        tuple(kernel.name for kernel in evidence.kernels),
-        (evidence.row.layer, evidence.row.direction),
-    )
-    return Window(frozenset(item.place for item in constant), batch, reason, kernels, row)
+        return Window(places, batch, facts, names, row, "row")
+    return Window(places, batch, facts | proof.facts(), names, row, "row with a batch")
 
 
-def _proposals(evidence: RowEvidence) -> list[tuple[str, float, int]]:
-    """``batches_of`` the row; none where only some launches were counted, or paper has other tiles
-    than fused attention."""
-    counted, fused = (
-        evidence.row.counted,
-        any(one.algorithm.family == "attention" for one in evidence.product_kernels),
+def _may_fill_the_same_tiles(group: Sequence[RowEvidence]) -> bool:
+    """Return whether all batch sizes of a row may execute the same, so that it proves nothing."""
+    if all(matching.fills_tiles(evidence) for evidence in group):
+        return True
+    if frozenset.intersection(*(matching.unknown_tiles(evidence) for evidence in group)):
+        return True
+    if all(matching.one_row_of_tiles(evidence) for evidence in group):
+        return True
+    # a step of a recurrent layer may fill a tile too, and which products it launches is not
+    # known; a block of a Winograd or FFT kernel may take as many images
+    largest = group[-1]
+    return bool(RECURRENT.search(group[0].row.kind or "")) or (
+        largest.row.size <= WINOGRAD_BLOCK_IMAGES_MAX
+        and any(kernel.algorithm.family in ("winograd", "fft") for kernel in largest.kernels)
     )
-    partly = 0 < counted.launches < counted.of_launches or (
-        fused and (evidence.causal or evidence.row.direction != "forward")
-    )
-    found = [] if partly else batches_of(evidence, evidence.kernels)
+
+
+def _proposals(evidence: RowEvidence) -> list[BatchMatch]:
+    """Return ``match_batches`` of the row; nothing if only some launches were counted, or if the
+    estimate has other tiles than fused attention."""
+    counted = evidence.row.counted
+    fused = any(kernel.algorithm.family == "attention" for kernel in evidence.product_kernels)
+    if 0 < counted.launches < counted.of_launches:
+        return []
+    if fused and (evidence.causal or evidence.row.direction != "forward"):
+        return []
+    matches = match_batches(evidence, evidence.kernels)
     # epilogues may have several additions for each output
-    found = [item for item in found if item[0] not in ("fadd", "fmul")] or found
-    runs = multiple(evidence, evidence.product_kernels) or 1  # or a smaller batch, as often
-    return [
-        *found,
-        *(
-            (op, value / runs, batch // runs)
-            for op, value, batch in found
-            if runs > 1 and batch % runs == 0
-        ),
+    matches = [match for match in matches if match.count not in ("fadd", "fmul")] or matches
+    runs = launch_multiple(evidence, evidence.product_kernels) or 1
+    if runs == 1:
+        return matches
+    # or a smaller batch, as often
+    smaller = [
+        BatchMatch(evidence, match.count, match.value / runs, match.batch // runs)
+        for match in matches
+        if match.batch % runs == 0
     ]
+    return [*matches, *smaller]
 
 
-def _agreed(constant: list[RowEvidence]) -> int | None:
-    proposed = Tally(batch for evidence in constant for _, _, batch in _proposals(evidence))
-    # the program may pad every batch to it
+def _agreed_batch(constant: Sequence[RowEvidence]) -> int | None:
+    """Return the batch size that explains the counts of most rows."""
+    proposed = {
+        evidence.place: {match.batch: None for match in _proposals(evidence)}
+        for evidence in constant
+    }
+    tally = Tally(match.batch for evidence in constant for match in _proposals(evidence))
+    # the program may pad every batch to the largest
     largest = max(evidence.row.size for evidence in constant)
+    common = [batch for batch, _ in tally.most_common(PROPOSED_BATCHES_MAX)]
     votes: dict[int, list[RowEvidence]] = {}
-    for batch in dict.fromkeys([*(batch for batch, _ in proposed.most_common(PROPOSED)), largest]):
+    for batch in dict.fromkeys([*common, largest]):
         for evidence in constant:
             seen = evidence.with_batch(batch)
-            exact = rows.fits_grids(seen) and any(
-                found == batch for _, _, found in _proposals(evidence)
-            )
-            if exact or rows.from_grids(seen, seen.product_kernels) is not None:
+            exact = batch in proposed[evidence.place] and matching.fits_grids(seen)
+            if exact or matching.from_grids(seen, seen.product_kernels) is not None:
                 votes.setdefault(batch, []).append(evidence)
-    # a gradient may be missing, which halves a count: of as many votes, those of forward
-    forward = {
-        batch: sum(row.row.direction == "forward" for row in found)
-        for batch, found in votes.items()
-    }
-    best = min(
-        votes,
-        key=lambda item: (-len(votes[item]), -forward[item], item != largest, item),
-        default=None,
-    )
+
+    def rank(batch: int) -> tuple[int, int, bool, int]:
+        # a gradient may be missing, which halves a count: of as many votes, those of forward
+        forward = sum(row.row.direction == "forward" for row in votes[batch])
+        return -len(votes[batch]), -forward, batch != largest, batch
+
+    best = min(votes, key=rank, default=None)
     # a batch half as large, whose products all ran twice, has the same counts
-    once = best is not None and any(
-        (multiple(row, row.product_kernels) or 1) == 1 for row in votes[best]
+    ran_once = best is not None and any(
+        (launch_multiple(row, row.product_kernels) or 1) == 1 for row in votes[best]
     )
-    return best if once else None
+    return best if ran_once else None
 
 
-def _in_loose(table: Mapping[Place, RowEvidence], loose: Loose) -> Window | None:
-    """Kernels of no layer, by name. The optimizer's do not grow with the batch either, so only
-    products count."""
+def _window_outside(table: EvidenceTable, loose: Loose) -> Window | None:
+    """Return the window by kernels of no layer, by name. The optimizer's do not grow with the batch
+    either, so only products count."""
     by_name: dict[str, dict[int, list[KernelGroup]]] = defaultdict(lambda: defaultdict(list))
-    for batch, found in loose.items():
-        for kernel in found:
+    for batch, kernels in loose.items():
+        for kernel in kernels:
             if kernel.main and kernel.algorithm.family is not None:
                 by_name[kernel.name][batch].append(kernel)
     counts = {
         name: {
             batch: sum(kernel.counts.get(op, 0) for kernel in kernels for op in FP)
-            for batch, kernels in at.items()
+            for batch, kernels in batches.items()
         }
-        for name, at in by_name.items()
+        for name, batches in by_name.items()
     }
-    last = {name: found[max(found)] for name, found in counts.items()}
-    staying = [name for name, found in counts.items() if _stays(found, found.values())]
+    last = {name: by_batch[max(by_batch)] for name, by_batch in counts.items()}
+    staying = [name for name, by_batch in counts.items() if _stays(by_batch, by_batch.values())]
     if not staying or sum(last[name] for name in staying) <= sum(last.values()) / 2:
         return None
     name = max(staying, key=lambda name: last[name])
-    at = by_name[name]
-    span = f"at batch {min(at)} to {max(at)}"
-    fits = _fits(table, max(at), at[max(at)])
-    if not fits:
-        return Window(frozenset(), None, f"{name} executed the same {span}", (name,))
-    evidence, op, value, seen = min(fits, key=lambda item: item[3])
-    what = {
-        "fadd": "add per output",
-        "fmul": "multiply per output",
-        "tensor": "multiply-add on paper",
-    }.get(op, "FFMA per multiply-add")
-    equals = (
-        f"one {what} of {evidence.row.layer} for a batch of {seen:,} ({seen:,} x "
-        f"{value / seen:,.0f})"
-    )
-    reason = f"{name} executed {value:,.0f} {NAMED.get(op, op.upper())} {span}. That is {equals}"
-    return Window(frozenset(), seen, reason, (name,), (evidence.row.layer, evidence.row.direction))
+    batches = by_name[name]
+    largest = max(batches)
+    facts: dict[str, Fact] = {"name": name, "first": min(batches), "last": largest}
+    matches = _match_layers(table, largest, batches[largest])
+    if not matches:
+        return Window(frozenset(), None, facts, (name,))
+    match = min(matches, key=lambda match: match.batch)
+    row = match.evidence.row
+    facts |= match.facts() | {"layer": row.layer, "each": match.value / match.batch}
+    variant = f"kernel of {match.count}"
+    return Window(frozenset(), match.batch, facts, (name,), (row.layer, row.direction), variant)
 
 
-def along(table: Mapping[Place, RowEvidence]) -> dict[tuple[str, str], list[RowEvidence]]:
-    """(layer, direction) -> its rows along the sweep, those with kernels, by batch size."""
-    found: dict[tuple[str, str], list[RowEvidence]] = defaultdict(list)
-    for evidence in table.values():
+def rows_along_sweep(table: EvidenceTable) -> Mapping[tuple[str, str], Sequence[RowEvidence]]:
+    """Return (layer, direction) -> its rows with kernels, by batch size."""
+    rows: dict[tuple[str, str], list[RowEvidence]] = defaultdict(list)
+    for evidence in sorted(table.values(), key=lambda evidence: evidence.row.size):
         if evidence.kernels:
-            found[evidence.row.layer, evidence.row.direction].append(evidence)
-    return {
-        key: sorted(group, key=lambda evidence: evidence.row.size) for key, group in found.items()
-    }
+            rows[evidence.row.layer, evidence.row.direction].append(evidence)
+    return rows
 
 
-def _fits(
-    table: Mapping[Place, RowEvidence], batch: int, kernels: Sequence[KernelGroup]
-) -> list[tuple[RowEvidence, str, float, int]]:
-    """``batches_of`` the layers that kernels of one name may serve; a convolution's serve no
+def _match_layers(
+    table: EvidenceTable, batch: int, kernels: Sequence[KernelGroup]
+) -> list[BatchMatch]:
+    """Return the matches of the layers that kernels of one name may serve; a convolution's serve no
     other layer."""
     convolution = kernels[0].algorithm.family in ("conv", "winograd", "fft", "depthwise")
     return [
-        (evidence, *found)
-        for (at, _, direction), evidence in table.items()
-        if at == batch
-        and direction == "forward"
-        and (not convolution or "Conv" in (evidence.row.kind or ""))
-        for found in batches_of(evidence, kernels)
+        match
+        for (size, _, direction), evidence in table.items()
+        if size == batch and direction == "forward"
+        if not convolution or "Conv" in (evidence.row.kind or "")
+        for match in match_batches(evidence, kernels)
     ]
 
 
-def _stays(work: Collection[float], counts: Collection[float], apart: float = SAME) -> bool:
-    """The counts are there and the same, while the work grows."""
+def _stays(
+    work: Collection[float], counts: Collection[float], ratio_max: float = SAME_COUNT_RATIO_MAX
+) -> bool:
+    """Return whether the counts are positive and the same while the work grows."""
     if not counts or min(*work, *counts) <= 0:
         return False
-    return max(counts) <= apart * min(counts) and max(work) >= GROWS * min(work)
+    return max(counts) <= ratio_max * min(counts) and max(work) >= GROWTH_MIN * min(work)
 
 
-def batches_of(
-    evidence: RowEvidence, kernels: Iterable[KernelGroup]
-) -> list[tuple[str, float, int]]:
-    """(count, its value, batch size): batch sizes at which one count is one per multiply-add, or
-    one per output.
+def match_batches(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list[BatchMatch]:
+    """Return the batch sizes at which a count is one per multiply-add, or one per output.
 
-    FMUL and FADD of cuBLAS products are those of whole tiles, of every part of a split sum and of
-    slices, not of outputs.
+    FMUL and FADD of cuBLAS products are those of complete tiles, of every part of a split sum and
+    of slices, not of outputs.
     """
     row = evidence.row
     per_sample: dict[str, float] = {"ffma": (row.whole_paper or 0) / 2 / row.size}
-    if row.direction == "forward":
-        per_sample |= dict.fromkeys(("fadd", "fmul"), _outputs(evidence) / row.size)
     direct = [
         kernel
         for kernel in kernels
         if kernel.algorithm.role == "main" and kernel.algorithm.family not in ("winograd", "fft")
     ]
+    tiled = any(kernel.algorithm.family == "gemm" and kernel.algorithm.tile for kernel in direct)
+    if row.direction == "forward" and not tiled:
+        per_sample |= dict.fromkeys(("fadd", "fmul"), _outputs(evidence) / row.size)
     if any(kernel.tensor.value for kernel in direct):
         per_sample["tensor"] = per_sample["ffma"]
-    found = []
-    for op, each in per_sample.items():
-        if op in ("fadd", "fmul") and any(
-            one.algorithm.family == "gemm" and one.algorithm.tile for one in direct
-        ):
-            continue
-        of = direct if op in ("fadd", "fmul") else [kernel for kernel in direct if kernel.main]
-        value = sum(one.products / 2 if op == "tensor" else one.counts.get(op, 0) for one in of)
-        if value and each and value % each == 0 and value // each <= LARGEST:
-            found.append((op, value, int(value // each)))
-    return found
+    matches = []
+    for count, each in per_sample.items():
+        counted = [kernel for kernel in direct if kernel.main or count in ("fadd", "fmul")]
+        value = sum(
+            kernel.products / 2 if count == "tensor" else kernel.counts.get(count, 0)
+            for kernel in counted
+        )
+        if value and each and value % each == 0 and value // each <= BATCH_MAX:
+            matches.append(BatchMatch(evidence, count, value, int(value // each)))
+    return matches
 
 
 def _outputs(evidence: RowEvidence) -> int:
     return sum(call.output_elements or 0 for call in evidence.row.calls)
 
 
-def window(found: Window | None) -> list[Verdict]:
-    if found is None:
+def window_cause(window: Window | None) -> list[Cause]:
+    """Return the cause for the complete sweep, whose rows have the factor."""
+    if window is None:
         return []
-    caught = "The profiler's window caught something other than the step that was asked for"
-    largest = max((batch for batch, _, _ in found.places), default=None)
-    if found.batch is not None and largest is not None and found.batch >= largest:
-        caught += f", or the program pads every batch to {found.batch:,}"
-    text = f"The count does not follow the batch size: {found.reason}. {caught}."
-    return [Verdict("wrong window", text, None, None, WINDOW_TODO, found.kernels, "observed")]
+    largest = max((batch for batch, _, _ in window.places), default=None)
+    padded = window.batch is not None and largest is not None and window.batch >= largest
+    facts = {**window.facts, "padded": window.batch if padded else None}
+    variant = f"sweep, {window.variant}"
+    return [Cause("wrong window", None, facts, window.kernels, "observed", variant)]
 
 
-def unattributed_fadds(table: Mapping[Place, RowEvidence], loose: Loose) -> list[Verdict]:
-    """FADD without FFMA where no kernel has a layer: one sentence for the largest."""
+def unattributed_fadds(table: EvidenceTable, loose: Loose) -> list[Cause]:
+    """Return the largest kernel of which only FADD was collected, if no kernel has a layer.
+
+    Evidence  which counters were collected.
+    Factor    none.
+    Silent    if any kernel has a layer.
+    Fix       collect FADD, FMUL, and FFMA.
+    """
     if any(evidence.kernels for evidence in table.values()):
         return []
-    found = [
+    additions = [
         (kernel.counts["fadd"], batch, kernel)
         for batch, kernels in loose.items()
         for kernel in kernels
         if "fadd" in kernel.counts and "ffma" not in kernel.counts
     ]
-    if not found:
+    if not additions:
         return []
-    value, batch, kernel = max(found, key=lambda item: (item[0], item[1]))
-    more = ""
-    fits = [
-        (evidence, seen) for evidence, op, _, seen in _fits(table, batch, (kernel,)) if op == "fadd"
-    ]
-    if fits:
-        evidence, seen = max(fits, key=lambda fit: fit[0].paper)
-        deep = evidence.paper / 2 / _outputs(evidence)
-        more = (
-            f" One output of {evidence.row.layer} takes {deep:,.0f} multiply-adds, so FFMA should "
-            f"be {deep * value:,.0f}."
-        )
-        shape = evidence.with_batch(seen).forward
+    value, batch, kernel = max(additions, key=lambda item: item[:2])
+    facts: dict[str, Fact] = {"fadd": value, "kernel": spoken(kernel.name)}
+    facts["metrics"] = METRICS["fp32"]
+    variant = "outside"
+    matches = [match for match in _match_layers(table, batch, (kernel,)) if match.count == "fadd"]
+    if matches:
+        match = max(matches, key=lambda match: match.evidence.paper)
+        macs = match.evidence.paper / 2 / _outputs(match.evidence)
+        facts |= {"layer": match.evidence.row.layer, "macs": macs, "ffma": macs * value}
+        variant = "of a layer"
+        shape = match.evidence.with_batch(match.batch).forward
         derived = derive(Launch(kernel.name), Work(shape)) if shape else None
         if derived is not None and derived.fadd == value:
-            more = (
-                f" Derived for {evidence.row.layer} at a batch of {seen:,}: {derived.rule}, and "
-                f"{value:,.0f} FADD, as counted."
-            )
-    omits = f"it omits the multiply-adds, which are FFMA instructions.{more}"
-    text = f"Only FADD was collected, {value:,.0f} in {spoken(kernel.name)}: {omits}"
-    return [
-        Verdict(
-            "FADD alone",
-            text,
-            None,
-            None,
-            f"{COLLECT_FP32}; {COLLECT}.",
-            (kernel.name,),
-            "observed",
-        )
-    ]
+            facts |= {"seen": match.batch, "derivation": derived.rule}
+            variant = "derived"
+    return [Cause("FADD alone", None, facts, (kernel.name,), "observed", f"sweep, {variant}")]
 
 
-def times_flat(study: Study, ledger: Ledger, found: Window | None) -> list[Verdict]:
-    """Times that stay while the work grows: of the host's clock always, of kernels when their
-    counts stay too."""
-    said = []
-    either = " either" if found is not None else ""
-    works = {
-        (row.size, f"{row.layer}:{row.direction}"): row.whole_paper or 0.0 for row in ledger.rows
-    }
-    # "conv2:forward" -> batch -> nanoseconds
-    clocked: dict[str, dict[int, float]] = defaultdict(dict)
+def times_flat(study: Study, ledger: Ledger, window: Window | None) -> list[Cause]:
+    """Return times that stay while the work grows: of the host's clock always, of kernels if their
+    counts stay too.
+
+    Evidence  times at each batch size, the estimate, and the device's peak.
+    Factor    none.
+    Silent    if times grow by a fifth.
+    Fix       time kernels with a profiler.
+    """
+    estimates = {(row.size, row.layer, row.direction): row.whole_paper or 0 for row in ledger.rows}
+    peak = max(
+        (rate for run in study.runs for rate in peaks_of(run.device).flops.values()), default=0
+    )
+    clocked: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for item in host_times(study.runs):
         if item.run.batch_size is not None:
-            clocked[f"{item.layer}:{item.direction}"][item.run.batch_size] = item.nanoseconds
-    for name, points in clocked.items():
-        paper = {batch: works.get((batch, name), 0.0) for batch in points}
-        if not _stays([work or batch for batch, work in paper.items()], points.values(), FLAT):
+            clocked[item.layer, item.direction][item.run.batch_size] = item.nanoseconds
+    causes = []
+    for (layer, direction), points in clocked.items():
+        work = {batch: estimates.get((batch, layer, direction), 0) for batch in points}
+        growing = [work[batch] or batch for batch in points]
+        if not _stays(growing, points.values(), SAME_TIME_RATIO_MAX):
             continue
         low, high = min(points), max(points)
-        each = [f"{points[batch] / 1e6:.3g}" for batch in sorted(points)]
-        listed = (
-            ", ".join(each)
-            if len(each) <= LISTED
-            else f"{min(each, key=float)} to {max(each, key=float)}"
-        )
-        slow, fast = (amount(paper[batch] / points[batch] * 1e9) for batch in (low, high))
-        rate = (
-            f" If these were kernel times, batch {low} would run at {slow}FLOP/s and batch {high} "
-            f"at {fast}FLOP/s."
-        )
-        times_of = (
-            f"The times of {name.replace(':', ' ')} do not follow the batch{either}: {listed} ms"
-        )
-        grows = (
-            f"while the work grows {high / low:g}-fold. The host's clock saw the launch, not the "
-            "kernel."
-        )
-        text = (
-            f"{times_of} at batch {low} to {high}, "
-            f"{grows}{rate if paper[low] and paper[high] else ''}"
-        )
-        # only that the times stay is measured; that they are a launch's is proven by a rate that no
-        # kernel reaches
-        needed = max(paper[batch] / points[batch] * 1e9 for batch in points)
-        most = max(
-            (rate for run in study.runs for rate in peaks_of(run.device).flops.values()),
-            default=None,
-        )
-        proven = most is not None and needed > most
-        if proven:
-            text += f" The device's peak is {amount(most or 0)}FLOP/s."
+        rates = {batch: work[batch] / points[batch] * 1e9 for batch in points}
+        rated = bool(work[low] and work[high])
+        # only that the times stay is measured; a rate that no kernel reaches proves that they are
+        # a launch's
+        proven = 0 < peak < max(rates.values())
+        facts: dict[str, Fact] = {
+            "layer": layer,
+            "direction": direction,
+            "also": window is not None,
+            "times": _list_times([points[batch] for batch in sorted(points)]),
+            "low": low,
+            "high": high,
+            "growth": high / low,
+            "low_rate": rates[low] if rated else None,
+            "high_rate": rates[high] if rated else None,
+            "peak": peak if proven else None,
+        }
         confidence: Confidence = "observed" if proven else "plausible"
-        said.append(
-            Verdict("time does not follow", text, None, None, HOST_TODO, confidence=confidence)
-        )
-    return said or (_kernels_flat(ledger) if found is not None else [])
+        causes.append(Cause("time does not follow", None, facts, (), confidence))
+    return causes or (_kernel_times_flat(ledger) if window is not None else [])
 
 
-def _kernels_flat(ledger: Ledger) -> list[Verdict]:
-    sums: dict[int, float] = defaultdict(float)
-    paper: dict[int, float] = defaultdict(float)
+def _list_times(nanoseconds: Sequence[float]) -> str:
+    """Return up to three times in ms, or the shortest and the longest."""
+    texts = [f"{item / 1e6:.3g}" for item in nanoseconds]
+    if len(texts) <= 3:
+        return ", ".join(texts)
+    return f"{min(texts, key=float)} to {max(texts, key=float)}"
+
+
+def _kernel_times_flat(ledger: Ledger) -> list[Cause]:
+    times: dict[int, float] = defaultdict(float)
+    work: dict[int, float] = defaultdict(float)
     for row in ledger.rows:
         if row.time is not None and row.whole_paper:
-            sums[row.size] += row.time.median
-            paper[row.size] += row.whole_paper
-    if not _stays(paper.values(), sums.values(), FLAT):
+            times[row.size] += row.time.median
+            work[row.size] += row.whole_paper
+    if not _stays(work.values(), times.values(), SAME_TIME_RATIO_MAX):
         return []
-    low, high = min(sums), max(sums)
-    first, last = (f"{sums[batch] / 1e6:.3g} ms at batch {batch}" for batch in (low, high))
-    grows = f"while the work on paper grows {paper[high] / paper[low]:.3g}-fold"
-    text = (
-        f"The times do not follow the batch either: the layers' kernels take {first} and {last}, "
-        f"{grows}."
-    )
-    return [Verdict("time does not follow", text, None, None, WINDOW_TODO, confidence="observed")]
+    low, high = min(times), max(times)
+    facts: dict[str, Fact] = {
+        "low": low,
+        "high": high,
+        "low_ms": times[low] / 1e6,
+        "high_ms": times[high] / 1e6,
+        "growth": work[high] / work[low],
+    }
+    return [Cause("time does not follow", None, facts, (), "observed", "kernels")]
 
 
-def hand_estimates(study: Study) -> list[Verdict]:
-    """Hand values that came with the reports (``hand_estimate:<layer>:<what>``), each explained by
-    its slips.
+def hand_estimates(study: Study) -> list[Cause]:
+    """Return the manual estimates that came with the reports (``hand_estimate:<layer>:<what>``) and
+    are wrong, one cause per layer.
 
-    One verdict a layer: its first wrong value in full, then the others. A value whose unit is
-    "values", B, KiB or MiB is held against the layer's sizes, any other against its operations.
+    Evidence  the value, and the mistakes that reproduce it to the digit. A value in "values", B,
+              KiB or MiB is compared with the layer's sizes, any other with its operations.
+    Factor    none.
+    Silent    if all values of a layer are right.
+    Fix       ``perfctl estimate --check``.
     """
-    found: dict[tuple[str, int | None], dict[str, tuple[Run, Finding, str]]] = defaultdict(dict)
+    checks: dict[tuple[str, int | None], dict[str, tuple[Run, Finding, Facts]]]
+    checks = defaultdict(dict)
     for run in study.runs:
         for item in run.report.summaries:
             head, _, name = item.name.partition(":")
@@ -478,92 +474,83 @@ def hand_estimates(study: Study) -> list[Verdict]:
                 continue
             sheet = sheet_for(run.report.ops, layer)
             if sheet is not None and sheet.facts is not None:
-                seen = check(
-                    int(item.value), sheet.facts, sheet.quantities if item.unit in SPACE else ()
-                )
-                found[layer, run.batch_size].setdefault(
-                    what, (run, seen, _in_values(seen, sheet.facts))
-                )
-    return [
-        said
-        for place, values in found.items()
-        if (said := _hand_estimate(place, values)) is not None
-    ]
-
-
-def _hand_estimate(
-    place: tuple[str, int | None], values: Mapping[str, tuple[Run, Finding, str]]
-) -> Verdict | None:
-    wrong = [what for what, (_, found, _) in values.items() if found.slips]
-    if not wrong:
-        return None
-    layer, batch = place
-    run, found, note = values[wrong[0]]
-    text = (
-        f"The hand estimate of {layer} ({wrong[0] or 'operations'}, batch {batch}): "
-        f"{explain(found)}{note}"
-    )
-    for what in wrong[1:]:
-        text += f" Its {what or 'operations'}: {explain(values[what][1])}{values[what][2]}"
-    for what, (_, item, _) in values.items():
-        if item.exact and not item.slips:
-            text += f" Its {what or 'operations'}: {in_its_unit(item)} is right."
-    todo = f"perfctl estimate {run.workload} --batch {batch} --layer {layer} --check {found.value}"
-    return Verdict("hand estimate", text, None, None, todo, confidence="predicted and matched")
-
-
-def _in_values(found: Finding, facts: Facts) -> str:
-    if "values, not operations" not in found.slips:
-        return ""
-    return (
-        f" In values it is {facts.weights + facts.biases + facts.batch * facts.ways[0].outputs:,}."
-    )
-
-
-def algorithm_switches(table: Mapping[Place, RowEvidence]) -> list[Verdict]:
-    """A layer's algorithm is another one from some batch size on."""
-    said = []
-    differ = (
-        "Compare batch sizes on either side of it only by time per sample: their counted FLOPs "
-        "differ by algorithm."
-    )
-    for group in along(table).values():
-        found = [
-            (
-                evidence,
-                of_layer(
-                    one.name
-                    for one in evidence.kernels
-                    if one.main or one.algorithm.role == "transform"
-                ),
-            )
-            for evidence in group
+                quantities = sheet.quantities if item.unit in SIZE_UNITS else ()
+                finding = check(int(item.value), sheet.facts, quantities)
+                checks[layer, run.batch_size].setdefault(what, (run, finding, sheet.facts))
+    causes = []
+    for (layer, batch), values in checks.items():
+        wrong = {what: value for what, value in values.items() if value[1].slips}
+        if not wrong:
+            continue
+        (what, (run, finding, layer_facts)), *others = wrong.items()
+        first = _explain_estimate(finding, layer_facts)
+        rest = [
+            f" Its {name or 'operations'}: {_explain_estimate(finding, layer_facts)}"
+            for name, (_, finding, layer_facts) in others
         ]
-        for (before, was), (after, now) in pairwise(found):
-            old, new = (
-                _DIRECT.get(one.family or "") or one.method or one.family for one in (was, now)
-            )
+        right = [
+            f" Its {name or 'operations'}: {in_its_unit(finding)} is right."
+            for name, (_, finding, _) in values.items()
+            if finding.exact and not finding.slips
+        ]
+        facts: dict[str, Fact] = {
+            "layer": layer,
+            "what": what or "operations",
+            "batch": str(batch),
+            "explanation": "".join([first, *rest, *right]),
+            "workload": str(run.workload),
+            "value": finding.value,
+        }
+        causes.append(Cause("hand estimate", None, facts, confidence="predicted and matched"))
+    return causes
+
+
+def _explain_estimate(finding: Finding, facts: Facts) -> str:
+    """Return the mistakes of a manual estimate, and how many values it should be."""
+    if "values, not operations" not in finding.slips:
+        return explain(finding)
+    values = facts.weights + facts.biases + facts.batch * facts.ways[0].outputs
+    return f"{explain(finding)} In values it is {values:,}."
+
+
+def algorithm_switches(table: EvidenceTable) -> list[Cause]:
+    """Return the layers that run another algorithm from some batch size on.
+
+    Evidence  kernel names along the sweep.
+    Factor    none; FLOPs per sample on either side.
+    Silent    if either algorithm is unknown.
+    Fix       compare batch sizes on either side by time per sample.
+    """
+    causes = []
+    for group in rows_along_sweep(table).values():
+        for before, after in pairwise(group):
+            old, new = _algorithm_of(before), _algorithm_of(after)
             if old == new or old is None or new is None:
                 continue
-            first, last = after.row.size, before.row.size
-            text = (
-                f"{after.row.name} runs another algorithm from batch {first} on: {new}, up to "
-                f"batch {last} {old}"
-            )
-            less, more, todo = (
-                (before.row.counted.value or 0) / last,
-                (after.row.counted.value or 0) / first,
-                differ,
-            )
-            if less and more and is_news(more / less):
-                text += f"; FLOPs per sample go from {amount(less)}FLOP to {amount(more)}FLOP"
-            elif less and more:
-                text, todo = (
-                    f"{text}; FLOPs per sample stay at {amount(more)}FLOP",
-                    "Compare times on either side of it per sample.",
-                )
-            kernels = tuple(kernel.name for kernel in after.product_kernels)
-            said.append(
-                Verdict("algorithm switch", f"{text}.", None, None, todo, kernels, "observed")
-            )
-    return said
+            less = (before.row.counted.value or 0) / before.row.size
+            more = (after.row.counted.value or 0) / after.row.size
+            facts: dict[str, Fact] = {
+                "name": after.row.name,
+                "layer": after.row.layer,
+                "batch": after.row.size,
+                "before": before.row.size,
+                "new": new,
+                "old": old,
+                "less": less,
+                "more": more,
+            }
+            known = bool(less and more)
+            variant = "" if not known else "other FLOPs" if deviates(more / less) else "same FLOPs"
+            names = tuple(kernel.name for kernel in after.product_kernels)
+            causes.append(Cause("algorithm switch", None, facts, names, "observed", variant))
+    return causes
+
+
+def _algorithm_of(evidence: RowEvidence) -> str | None:
+    """Return the algorithm of a row's kernels in words."""
+    algorithm: Algorithm = of_layer(
+        kernel.name
+        for kernel in evidence.kernels
+        if kernel.main or kernel.algorithm.role == "transform"
+    )
+    return _DIRECT.get(algorithm.family or "") or algorithm.method or algorithm.family

@@ -10,7 +10,7 @@ from math import log, log2
 from perfctl.orchestrator.counts.kernels.shared import SHARED_OUT
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import Judgement
-from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.ledger import (
     KernelUse,
     Ledger,
@@ -19,6 +19,7 @@ from perfctl.orchestrator.ledger.ledger import (
     causes,
 )
 from perfctl.orchestrator.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, covers_capture
+from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from perfctl.orchestrator.report.ledger.roofline import bound_cell
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, significant, time
 from perfctl.orchestrator.report.tables import (
@@ -106,24 +107,24 @@ class Reason:
     elsewhere: str
     """ "also at batch 16, 32 (predicts 1.06 to 2.10)"; "" when it holds at one batch size only."""
     confidence: str = "plausible"
-    """measured, predicted and matched, or plausible."""
+    """observed, predicted and matched, or plausible."""
 
 
 def reasons(rows: Sequence[LedgerRow], judgement: Judgement) -> tuple[Reason, ...]:
     """The reasons of one layer and direction, the strongest first."""
-    found: dict[str, list[tuple[LedgerRow | None, Verdict]]] = {}
+    by_rule: dict[str, list[tuple[LedgerRow | None, Cause]]] = {}
     for row in sorted(rows, key=lambda row: -gap(row)):
-        for verdict in judgement.at(row.batch, row.layer, row.direction).verdicts:
-            found.setdefault(verdict.rule, []).append((row, verdict))
-    return tuple(map(reason, found.values()))
+        for cause in judgement.at(row.batch, row.layer, row.direction).causes:
+            by_rule.setdefault(cause.rule, []).append((row, cause))
+    return tuple(map(reason, by_rule.values()))
 
 
-def reason(cases: Sequence[tuple[LedgerRow | None, Verdict]]) -> Reason:
+def reason(cases: Sequence[tuple[LedgerRow | None, Cause]]) -> Reason:
     """The first case in full, with the batch sizes of the others."""
     first = cases[0][1]
     others = sorted(row.size for row, _ in cases[1:] if row)
     elsewhere = f"also at batch {', '.join(map(str, others))}" if others else ""
-    factors = [verdict.factor for _, verdict in cases if verdict.factor is not None]
+    factors = [cause.factor for _, cause in cases if cause.factor is not None]
     if elsewhere and factors and ratio(min(factors)) != ratio(max(factors)):
         elsewhere += f" (predicts {ratio(min(factors))} to {ratio(max(factors))})"
     numbers = [f"predicts {ratio(first.factor)} of paper"] if first.factor is not None else []
@@ -132,9 +133,9 @@ def reason(cases: Sequence[tuple[LedgerRow | None, Verdict]]) -> Reason:
     )
     return Reason(
         first.rule,
-        first.sentence,
+        describe_cause(first),
         ", ".join(numbers),
-        first.todo,
+        describe_fix(first),
         first.kernels,
         elsewhere,
         first.confidence,
@@ -148,7 +149,7 @@ def gap(row: LedgerRow) -> float:
 
 
 def still_open(rows: Sequence[LedgerRow], judgement: Judgement) -> str | None:
-    """The part of the gap that no verdict explains, over the batch sizes; None where nothing
+    """The part of the gap that no cause explains, over the batch sizes; None where nothing
     is judged."""
     judged = {
         row.size: judgement.at(row.batch, row.layer, row.direction).unexplained for row in rows
@@ -244,7 +245,7 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     columns = tuple(
         with_carried(columns[place], (line.cells[place] for line in lines)) for place in kept
     )
-    sweep = tuple(reason([(None, verdict)]) for verdict in found.judgement.sweep)
+    sweep = tuple(reason([(None, cause)]) for cause in found.judgement.sweep)
     ratio_at = next((place for place, column in enumerate(columns) if column.label == RATIO), -1)
     return LedgerView(columns, tuple(groups), ratio_at, notes, sweep, fold)
 

@@ -10,13 +10,13 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
-from perfctl.orchestrator.ledger.causes.rule import Verdict
 from perfctl.orchestrator.ledger.ledger import KernelUse, LedgerRow, Unattributed
 from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.ledger.roofline import Roofline, RooflinePoint
 from perfctl.orchestrator.ledger.usage.energy import Energy, why_none
 from perfctl.orchestrator.ledger.usage.training import PassUse, passes
 from perfctl.orchestrator.outputs import column_schema, object_schema, to_json, type_schema
+from perfctl.orchestrator.report.ledger.causes import CauseOutput, cause_output
 from perfctl.orchestrator.report.ledger.phases import PhaseRow, phase_rows, phases_of
 from perfctl.orchestrator.report.ledger.roofline import spoken
 from perfctl.orchestrator.report.studies.ranks import JobOutput
@@ -34,7 +34,10 @@ class LedgerColumns(dict[str, Any]):
     @staticmethod
     def json_schema() -> dict[str, Any]:
         """Return the columns that ``ledger.csv`` describes."""
-        lists = {"verdicts": type_schema(list[Verdict]), "kernels": type_schema(list[KernelUse])}
+        lists = {
+            "verdicts": type_schema(list[CauseOutput]),
+            "kernels": type_schema(list[KernelUse]),
+        }
         return object_schema(
             {
                 name: lists[name] | {"description": meaning}
@@ -56,7 +59,7 @@ class SweepVerdict:
     mode: str | None
     precision: str | None
     device: str | None
-    verdict: Verdict
+    verdict: CauseOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +200,9 @@ def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
 def sweep_verdicts(analyses: Sequence[Analysis]) -> list[SweepVerdict]:
     """Return the verdicts about sweeps as a whole, with the study they are about."""
     return [
-        SweepVerdict(**_study(found), verdict=verdict)
+        SweepVerdict(**_study(found), verdict=cause_output(cause))
         for found in analyses
-        for verdict in found.judgement.sweep
+        for cause in found.judgement.sweep
     ]
 
 
@@ -246,7 +249,7 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
         "paper_is_lower_bound": row.paper.lower_bound,
         "ratio": row.ratio,
         "ratio_at_most": row.ratio_at_most,
-        "verdicts": to_json(judged.verdicts),
+        "verdicts": to_json(map(cause_output, judged.causes)),
         "unexplained": judged.unexplained,
         "time_why": row.time_reason,
         "clock_trusted": row.trusted if row.time else None,

@@ -14,10 +14,11 @@ from pathlib import PurePath
 
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, kernels_by_key
-from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.ledger import LedgerRow
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun
 from perfctl.orchestrator.ledger.timing import Key
+from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.page import formulas, reason
 from perfctl.orchestrator.report.numbers import full, ratio, significant, time
@@ -97,12 +98,12 @@ def trails(found: Analysis) -> tuple[Trail, ...]:
     """Trails of all ledger rows, then of the verdicts about the sweep (one a rule)."""
     each = {batch.batch: _kernels_of(batch) for batch in found.prepared.batches}
     rows = tuple(_row_trail(row, found, each[row.batch]) for row in found.ledger.rows)
-    by_rule: dict[str, list[Verdict]] = {}
-    for verdict in found.judgement.sweep:
-        by_rule.setdefault(verdict.rule, []).append(verdict)
+    by_rule: dict[str, list[Cause]] = {}
+    for cause in found.judgement.sweep:
+        by_rule.setdefault(cause.rule, []).append(cause)
     return (
         *rows,
-        *(_sweep_trail(rule, verdicts, found, each) for rule, verdicts in by_rule.items()),
+        *(_sweep_trail(rule, causes, found, each) for rule, causes in by_rule.items()),
     )
 
 
@@ -288,8 +289,8 @@ def _on_paper(row: LedgerRow) -> TrailStep:
 def _reasons(row: LedgerRow, found: Analysis) -> TrailStep | None:
     judged = found.judgement.at(row.batch, row.layer, row.direction)
     said = []
-    for verdict in judged.verdicts:
-        item = reason([(row, verdict)])
+    for cause in judged.causes:
+        item = reason([(row, cause)])
         numbers = f": {item.numbers}" if item.numbers else ""
         said.append(
             f"{item.sentence} {item.rule[:1].upper()}{item.rule[1:]}{numbers} ({item.confidence})."
@@ -337,15 +338,13 @@ def _query(table: str, run: Run, launches: Sequence[int]) -> str:
 
 
 def _sweep_trail(
-    rule: str, verdicts: Sequence[Verdict], found: Analysis, each: Mapping[int | None, _Counted]
+    rule: str, causes: Sequence[Cause], found: Analysis, each: Mapping[int | None, _Counted]
 ) -> Trail:
     said = [
-        line
-        for verdict in verdicts
-        for line in (verdict.sentence, *((f"→ {verdict.todo}",) if verdict.todo else ()))
+        line for cause in causes for line in (describe_cause(cause), f"→ {describe_fix(cause)}")
     ]
     steps = [TrailStep("What was found", tuple(dict.fromkeys(said)))]
-    names = {name for verdict in verdicts for name in verdict.kernels}
+    names = {name for cause in causes for name in cause.kernels}
     groups = [
         (batch, group, counted.run)
         for batch, counted in each.items()
@@ -377,7 +376,7 @@ def _sweep_trail(
             for batch, group, _ in groups
         )
         steps.append(TrailStep(title, (), heads, rows))
-    steps += _paper_of(verdicts, found)
+    steps += _paper_of(causes, found)
     steps += _completed(names, each)
     sources = {run.run.id: _report(run.run) for _, _, run in groups if run is not None}
     if sources:
@@ -389,18 +388,16 @@ def _short(group: KernelGroup, found: Analysis) -> str:
     return found.names.get(group.name, group.name)
 
 
-def _paper_of(verdicts: Sequence[Verdict], found: Analysis) -> Iterator[TrailStep]:
-    """Paper FLOPs and times of the layers that the verdicts name, at each batch size."""
-    text = (
-        " ".join(verdict.sentence for verdict in verdicts)
-        .replace(",", " ")
-        .replace(":", " ")
-        .split()
-    )
+def _paper_of(causes: Sequence[Cause], found: Analysis) -> Iterator[TrailStep]:
+    """Paper FLOPs and times of the layers that the causes name, at each batch size."""
+    layers = {cause.facts.get("layer") for cause in causes}
+    for cause in causes:
+        listed = cause.facts.get("layers")
+        layers.update(listed if isinstance(listed, tuple) else ())
     named = [
         row
         for row in found.ledger.rows
-        if row.layer and row.layer in text and row.direction == "forward"
+        if row.layer and row.layer in layers and row.direction == "forward"
     ]
     for layer in dict.fromkeys(row.layer for row in named):
         rows = [row for row in named if row.layer == layer]

@@ -18,6 +18,7 @@ from perfctl.orchestrator.report.charts.comparison import (
     training_charts,
 )
 from perfctl.orchestrator.report.findings import findings as page_findings
+from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from perfctl.orchestrator.report.numbers import ratio, size
 from perfctl.orchestrator.report.page.about import ORIGINS
 from perfctl.orchestrator.report.page.study import summaries
@@ -427,17 +428,17 @@ def _verdicts(study: FlopsStudy) -> Chapter | None:
                 (f"{row.name}{row.at}", item)
                 for row in found.ledger.rows
                 if row.layer == study.layer
-                for item in found.judgement.at(row.batch, row.layer, row.direction).verdicts
+                for item in found.judgement.at(row.batch, row.layer, row.direction).causes
             ]
             rows += [
                 [
                     *(ALL[: len(named)] if about == PARTS else named),
                     text_cell(about),
-                    *map(text_cell, (item.rule, item.sentence, item.todo or "")),
+                    *map(text_cell, (item.rule, describe_cause(item), describe_fix(item))),
                 ]
                 for about, item in (*whole, *mine)
             ]
-            said = {item.sentence for item in found.judgement.sweep}
+            said = {describe_cause(cause) for cause in found.judgement.sweep}
             text += [f"{lead}{item.text}" for item in page_findings(found) if item.text not in said]
     shown = table("Why counted and paper differ", heads, rows, tools=False)
     told = tuple(dict.fromkeys(text))

@@ -9,7 +9,7 @@ from itertools import pairwise, permutations
 
 from perfctl.orchestrator.compare.comparison import Network
 from perfctl.orchestrator.estimate.sheets.slips import in_its_unit
-from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.report.numbers import ratio, si, size, time
 from perfctl.orchestrator.report.page.records import LONGEST, Finding, shortened
 from perfctl.orchestrator.report.studies import flops_tables as tables
@@ -69,7 +69,7 @@ def scatter_of(points: Points) -> float:
     return max((point.forward.scatter for _, found in points for point in found), default=1.0)
 
 
-def of_sweep(network: Network) -> Iterator[Verdict]:
+def of_sweep(network: Network) -> Iterator[Cause]:
     yield from (item for one in network.analyses for item in one.judgement.sweep)
 
 

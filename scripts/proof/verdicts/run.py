@@ -32,6 +32,7 @@ from effects import Effect
 
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.report.ledger.causes import describe_cause
 
 GAP = 0.05
 """A ratio or factor this near to 1 needs no reason."""
@@ -413,14 +414,14 @@ def judge(found: Draw, analysis: Analysis, names: tuple[str, ...]) -> Score:
     """Every row of the draw, and what is said of the sweep."""
     judgement = analysis.judgement
     ratios = {(row.batch, row.layer, row.direction): row.ratio for row in analysis.ledger.rows}
-    sweep = [Said(item.rule, item.factor, item.sentence) for item in judgement.sweep]
+    sweep = [Said(item.rule, item.factor, describe_cause(item)) for item in judgement.sweep]
     rows = {}
     for place, truth in found.rows.items():
         batch, layer, direction = place
         said, opened = [], []
         for key in (direction,) if direction == "forward" else GRADIENTS:
             judged = judgement.at(batch, layer, key)
-            said += [Said(item.rule, item.factor, item.sentence) for item in judged.verdicts]
+            said += [Said(item.rule, item.factor, describe_cause(item)) for item in judged.causes]
             if judged.unexplained is not None:
                 opened.append(judged.unexplained)
         rows[place] = score_row(truth, said, sweep, opened, ratios.get(place), found.effects, place)

@@ -12,9 +12,9 @@ from perfctl.orchestrator.counts.derived.records import Launch
 from perfctl.orchestrator.counts.derived.run import derived_counts
 from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
-from perfctl.orchestrator.ledger.causes.judge import headlines
 from perfctl.orchestrator.ledger.ledger import LedgerRow
 from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.report.ledger.causes import headlines
 from perfctl.orchestrator.report.tables import figure_cell
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
@@ -47,7 +47,7 @@ def test_an_nsys_run_alone_has_derived_counts_and_ratios() -> None:
 def test_derived_counts_give_verdicts() -> None:
     found = analysed("nsys")
     assert "tile padding" in {
-        item.rule for item in found.judgement.at(BATCH, "conv2", "forward").verdicts
+        item.rule for item in found.judgement.at(BATCH, "conv2", "forward").causes
     }
     said = next(
         one.sentence
@@ -66,7 +66,7 @@ def test_a_kernel_without_a_rule_is_no_zero() -> None:
     assert row.counted.reason == "no rule for this kernel"
     assert row.ratio is None
     judged = analysed("nsys").judgement.at(BATCH, "conv2", "backward")
-    assert not judged.verdicts, "no counter is asked for where none was read"
+    assert not judged.causes, "no counter is asked for where none was read"
 
 
 def test_counters_stay_counted_and_derived_counts_stand_beside_them() -> None:
@@ -176,7 +176,7 @@ def test_the_commonest_fp32_product_of_an_h100_gets_the_tf32_verdict(profiler: s
         [on_hopper(run) for run in make_runs(scenario) if run.profiler in ("nsys", profiler)]
     )
     found = analyse(study)
-    assert "TF32" in {item.rule for item in found.judgement.at(BATCH, "fc1", "forward").verdicts}
+    assert "TF32" in {item.rule for item in found.judgement.at(BATCH, "fc1", "forward").causes}
     counted = row_of(found, "fc1").counted
     if profiler == "nsys":
         assert (counted.state, counted.value) == ("derived", 2 * 128 * 128 * 9216)

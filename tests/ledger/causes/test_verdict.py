@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from perfctl.orchestrator.ledger.causes.judge import Judgement, headlines, judge
-from perfctl.orchestrator.ledger.causes.rule import Verdict, explained
+from perfctl.orchestrator.ledger.causes.judge import Judgement, judge
+from perfctl.orchestrator.ledger.causes.rule import Cause, explained_share
 from perfctl.orchestrator.ledger.ledger import Ledger, ledger
 from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix, headlines
 from tests.make import simulated as sim
 from tests.make import simulated_mixes
 from tests.sample import draws
@@ -31,7 +32,7 @@ def assert_exactly_the_truth(scenario: Any) -> Judgement:
     judgement, _ = judged(scenario)
     rows, sweep = sim.truth(scenario)
     found = {
-        place: {item.rule for item in judged.verdicts} for place, judged in judgement.rows.items()
+        place: {item.rule for item in judged.causes} for place, judged in judgement.rows.items()
     }
     assert found == rows
     assert {item.rule for item in judgement.sweep} == sweep
@@ -128,9 +129,9 @@ def _mixed(name: str) -> Judgement:
     return judged({**ALONE, **MIXED}[name])[0]
 
 
-def one(name: str, batch: int, layer: str, rule: str, direction: str = "forward") -> Verdict:
+def one(name: str, batch: int, layer: str, rule: str, direction: str = "forward") -> Cause:
     (found,) = (
-        item for item in _mixed(name).at(batch, layer, direction).verdicts if item.rule == rule
+        item for item in _mixed(name).at(batch, layer, direction).causes if item.rule == rule
     )
     return found
 
@@ -138,10 +139,11 @@ def one(name: str, batch: int, layer: str, rule: str, direction: str = "forward"
 @pytest.mark.parametrize("name", [*ALONE, *MIXED])
 def test_no_verdict_without_a_number_in_its_sentence_and_something_to_do(name: str) -> None:
     judgement = _mixed(name)
-    said = [item for row in judgement.rows.values() for item in row.verdicts] + list(
-        judgement.sweep
+    said = [item for row in judgement.rows.values() for item in row.causes] + list(judgement.sweep)
+    assert all(
+        any(letter.isdigit() for letter in describe_cause(item)) and describe_fix(item)
+        for item in said
     )
-    assert all(any(letter.isdigit() for letter in item.sentence) and item.todo for item in said)
 
 
 @pytest.mark.parametrize(
@@ -156,10 +158,10 @@ def test_factors_of_a_row_multiply_to_its_ratio(name: str) -> None:
 
 def test_a_filter_of_9_padded_to_16_in_a_tile_twice_as_wide_is_3_6_times_paper() -> None:
     scenario = Scenario(forward={"conv1": "padding"}, batches=(64, 128))
-    (item,) = judged(scenario)[0].at(64, "conv1", "forward").verdicts
+    (item,) = judged(scenario)[0].at(64, "conv1", "forward").causes
     tiles = -(-64 * 26 * 26 // 128) * 128 * 128  # 32 channels in a tile of 128
     assert item.factor == pytest.approx(tiles * 16 / (64 * 26 * 26 * 32 * 9))
-    assert "padded to 16" in item.sentence and item.explained == pytest.approx(1)
+    assert "padded to 16" in describe_cause(item) and item.explained == pytest.approx(1)
 
 
 def test_winograd_needs_16_multiplies_for_36_and_more_for_the_tiles_at_the_edge() -> None:
@@ -200,7 +202,7 @@ def scaled(share: float) -> tuple[Judgement, Ledger]:
 
 def test_what_no_rule_explains_is_said_in_percent() -> None:
     judgement, entries = scaled(0.7)
-    assert all(not judged.verdicts for judged in judgement.rows.values())
+    assert all(not judged.causes for judged in judgement.rows.values())
     assert {judged.unexplained for judged in judgement.rows.values()} == {1.0}
     said = headlines(judgement, entries)
     assert len(said) == 3 and all("0.700 of the FLOPs on paper" in item.sentence for item in said)
@@ -217,7 +219,7 @@ def test_one_factor_of_all_rows_is_one_sentence(share: float, cause: str) -> Non
     (said,) = headlines(judgement, entries)
     assert said.rules == ("whole step",) and cause in said.sentence
     for judged in judgement.rows.values():
-        (item,) = judged.verdicts
+        (item,) = judged.causes
         assert (item.rule, item.factor, item.confidence) == ("whole step", share, "plausible")
         assert judged.unexplained == pytest.approx(0, abs=0.01)
 
@@ -277,21 +279,21 @@ def test_forward_that_ran_again_under_a_range_of_its_own_is_recomputation() -> N
         runs.append(replace(run, report=replace(run.report, kernels=kernels)))
     (study,) = studies(runs)
     found = judge(prepare(study), ledger(prepare(study)))
-    (item,) = found.at(64, "conv2", "recompute").verdicts
-    assert item.rule == "recomputation" and "1.36 GFLOP" in item.sentence
-    assert not found.at(64, "conv2", "backward").verdicts
+    (item,) = found.at(64, "conv2", "recompute").causes
+    assert item.rule == "recomputation" and "1.36 GFLOP" in describe_cause(item)
+    assert not found.at(64, "conv2", "backward").causes
 
 
 def test_one_layer_that_stays_within_its_tile_is_no_wrong_window() -> None:
     # both fit one tile of 128 rows
     found = judged(Scenario(forward={"fc1": "padding"}, batches=(64, 128)))[0]
     assert not found.sweep
-    assert [item.rule for item in found.at(64, "fc1", "forward").verdicts] == ["tile padding"]
+    assert [item.rule for item in found.at(64, "fc1", "forward").causes] == ["tile padding"]
 
 
 def test_a_single_batch_size_says_nothing_about_the_window() -> None:
     found = judged(Scenario(window=1000, batches=(64,)))[0]
-    assert not found.sweep and all(not row.verdicts for row in found.rows.values())
+    assert not found.sweep and all(not row.causes for row in found.rows.values())
 
 
 @pytest.mark.parametrize(
@@ -315,7 +317,7 @@ def test_a_single_batch_size_says_nothing_about_the_window() -> None:
 def test_the_explained_share_is_in_logarithms_between_0_and_1(
     ratio: float | None, factor: float | None, share: float | None
 ) -> None:
-    assert explained(ratio, factor) == (None if share is None else pytest.approx(share))
+    assert explained_share(ratio, factor) == (None if share is None else pytest.approx(share))
 
 
 def test_a_run_of_perfctl_ncu_is_not_told_to_use_it() -> None:
@@ -323,11 +325,11 @@ def test_a_run_of_perfctl_ncu_is_not_told_to_use_it() -> None:
         runs = [replace(run, origin=origin) for run in sim.make_runs(Scenario(window=1000))]
         (study,) = studies(runs)
         found = judge(prepare(study), ledger(prepare(study)))
-        todos = [item.todo for item in found.sweep if item.rule == "wrong window"]
+        todos = [describe_fix(item) for item in found.sweep if item.rule == "wrong window"]
         todos += [
-            item.todo
+            describe_fix(item)
             for row in found.rows.values()
-            for item in row.verdicts
+            for item in row.causes
             if item.rule == "wrong window"
         ]
         assert todos and all(("'perfctl ncu' does" in todo) is advised for todo in todos)
@@ -338,4 +340,4 @@ def test_a_batch_beyond_the_sweep_may_be_one_that_the_program_pads_to() -> None:
         (said,) = (
             item for item in judged(Scenario(window=window))[0].sweep if item.rule == "wrong window"
         )
-        assert (f"or the program pads every batch to {window:,}" in said.sentence) is beyond
+        assert (f"or the program pads every batch to {window:,}" in describe_cause(said)) is beyond

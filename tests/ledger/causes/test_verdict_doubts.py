@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.causes.judge import Judgement, headlines, judge
-from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.causes.judge import Judgement, judge
+from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.ledger import Ledger, ledger
 from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix, headlines
 from perfctl.records.run import Run
 from tests.make import simulated as sim
 
@@ -28,10 +29,10 @@ def judged(runs: Iterable[Run]) -> tuple[Judgement, Ledger]:
 
 
 def rules(judgement: Judgement, batch: int, layer: str, direction: str = "forward") -> list[str]:
-    return [item.rule for item in judgement.at(batch, layer, direction).verdicts]
+    return [item.rule for item in judgement.at(batch, layer, direction).causes]
 
 
-def the(rule: str, found: Iterable[Verdict]) -> Verdict:
+def the(rule: str, found: Iterable[Cause]) -> Cause:
     (item,) = (item for item in found if item.rule == rule)
     return item
 
@@ -48,8 +49,8 @@ def test_padding_of_a_tensor_core_kernel_is_counted_once(algorithm: str, rule: s
     row = judgement.at(32, "conv1", "forward")
     tiles = ceil(32 * 26 * 26 / 128) * 128 * 64 * (16 if algorithm == "tf32" else 9)
     factor = tiles / (32 * 26 * 26 * 32 * 9)
-    assert the("tile padding", row.verdicts).factor == pytest.approx(factor)
-    assert the(rule, row.verdicts).factor == pytest.approx(1) and row.unexplained == pytest.approx(
+    assert the("tile padding", row.causes).factor == pytest.approx(factor)
+    assert the(rule, row.causes).factor == pytest.approx(1) and row.unexplained == pytest.approx(
         0, abs=1e-9
     )
     assert "stays unexplained" not in headlines(judgement, entries)[0].sentence
@@ -122,7 +123,7 @@ def test_forwards_kernel_as_the_input_gradient_is_no_recomputation(
         sim.make_runs(Scenario(forward={"block.conv_a": "winograd2"}, batches=(16, 32)))
     )
     row = judgement.at(16, "block.conv_a", "backward")
-    (item,) = row.verdicts
+    (item,) = row.causes
     assert item.rule == "Winograd" and row.unexplained == pytest.approx(0, abs=0.01)
     multiplies = (16 / 36 * (64 / 56) + 1) / 2  # one of two gradients; 56 columns in tiles of 16
     adds = 16 * 2 * 7 * 4 * (32 * 64 * 32 + 32 * 32 * 24) + 20 * 64 * 64 + 8 * 64 * 64
@@ -148,7 +149,7 @@ def test_padding_of_an_input_gradient_follows_from_its_grid_where_the_size_stays
     monkeypatch.setattr(sim, "backward_works", backward)
     judgement, _ = judged(sim.make_runs(Scenario(batches=(16, 32))))
     row = judgement.at(16, "block.conv_a", "backward")
-    assert the("tile padding", row.verdicts).factor == pytest.approx(
+    assert the("tile padding", row.causes).factor == pytest.approx(
         1.5
     ) and row.unexplained == pytest.approx(0)
     # 26 x 26 in, 24 x 24 out: nothing is predicted
@@ -168,18 +169,18 @@ def test_algorithms_that_cudnn_tries_out_are_told_as_such(monkeypatch: pytest.Mo
         sim.make_runs(Scenario(forward={"block.conv_a": "candidates"}, batches=(16, 32)))
     )
     row = judgement.at(16, "block.conv_a", "forward")
-    (item,) = row.verdicts
+    (item,) = row.causes
     layer = made.BY_NAME["block.conv_a"]
     works = candidates(layer, 16)
     assert (
         item.rule == "several algorithms"
-        and "3 kernels that each do the whole layer" in item.sentence
+        and "3 kernels that each do the whole layer" in describe_cause(item)
     )
     assert (
         item.factor == pytest.approx(made.flops(works) / (2 * layer.macs(16)))
         and row.unexplained == 0
     )
-    assert "cudnn.benchmark" in item.todo and not judgement.sweep
+    assert "cudnn.benchmark" in describe_fix(item) and not judgement.sweep
 
 
 def test_the_forms_of_one_tensor_counter_are_not_added_to_each_other() -> None:

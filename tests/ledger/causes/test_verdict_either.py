@@ -14,11 +14,12 @@ from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.breakdown import breakdown
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
-from perfctl.orchestrator.ledger.causes.judge import VERDICTS, kept
+from perfctl.orchestrator.ledger.causes.judge import ROW_RULES, confirm
 from perfctl.orchestrator.ledger.causes.row_rules import extra_calls
-from perfctl.orchestrator.ledger.causes.rule import RuleInput, Verdict
+from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput
 from perfctl.orchestrator.ledger.causes.study_rules import whole_steps
 from perfctl.orchestrator.ledger.causes.window_rules import find_window
+from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import by_place, call, case, work
 
 PAPER = 64_000
@@ -31,10 +32,10 @@ FPROP, PLAIN = Algorithm("conv", "c", direction="forward"), Algorithm("gemm", "g
 TILE = Algorithm("gemm", "gemm", (128, 64, None))
 
 
-def rules(one: RowEvidence, *others: RowEvidence) -> dict[str, Verdict]:
+def rules(one: RowEvidence, *others: RowEvidence) -> dict[str, Cause]:
     given = RuleInput(one, by_place(one, *others))
-    said = [found for rule in VERDICTS if (found := rule(given)) is not None]
-    return {found.rule: found for found in kept(given.ratio, said)}
+    said = [found for rule in ROW_RULES if (found := rule(given)) is not None]
+    return {found.rule: found for found in confirm(given, said)}
 
 
 def backward(*works: KernelGroup, calls: Any = BOTH, **more: Any) -> RowEvidence:
@@ -69,12 +70,12 @@ def test_a_half_filled_tile_may_be_a_larger_batch_unless_another_row_shows_the_b
     assert (said.factor, said.confidence) == (
         2,
         "plausible",
-    ) and "Or the batch is larger: 128 samples" in said.sentence
+    ) and "Or the batch is larger: 128 samples" in describe_cause(said)
     exact = case(64, work("e", PLAIN, ffma=64_000), layer="other", counted=128_000)
     sure = rules(one, exact)["tile padding"]
-    assert sure.confidence == "predicted and matched" and "Or the batch" not in sure.sentence
+    assert sure.confidence == "predicted and matched" and "Or the batch" not in describe_cause(sure)
     sparse = replace(exact, kernels=(replace(exact.kernels[0], name="s16832spgemm"),))
-    assert "Or the batch" in rules(one, sparse)["tile padding"].sentence, (
+    assert "Or the batch" in describe_cause(rules(one, sparse)["tile padding"]), (
         "half of twice as much is 1 as well"
     )
 
@@ -86,7 +87,9 @@ def test_parts_of_a_grouped_convolution_are_no_further_calls() -> None:
     tile = Algorithm("conv", "implicit gemm", (128, 32, 8))
     kernel = work("k", tile, (4, 1, 4), ffma=4 * shape.macs, launches=4)
     found = rules(convolution(shape, kernel))
-    assert found["tile padding"].factor == 4 and "in 4 launches" in found["tile padding"].sentence
+    assert found["tile padding"].factor == 4 and "in 4 launches" in describe_cause(
+        found["tile padding"]
+    )
     assert "extra calls" not in found
 
 
@@ -135,7 +138,7 @@ def test_forward_again_in_a_layer_whose_input_needs_no_gradient_may_be_that_grad
     assert (
         said.factor == 2
         and said.confidence == "plausible"
-        and "the gradient of its input" in said.sentence
+        and "the gradient of its input" in describe_cause(said)
     )
 
 
@@ -169,9 +172,9 @@ def test_a_forward_kernel_in_backward_may_be_a_trial_unless_the_flag_is_off() ->
         )
     )
     said = rules(again, forward)["recomputation"]
-    assert said.confidence == "plausible" and "cuDNN tried it" in said.sentence
+    assert said.confidence == "plausible" and "cuDNN tried it" in describe_cause(said)
     off = rules(replace(again, environment={"cudnn_benchmark": "off"}), forward)["recomputation"]
-    assert off.confidence == "predicted and matched" and "tried" not in off.sentence
+    assert off.confidence == "predicted and matched" and "tried" not in describe_cause(off)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 4.0])

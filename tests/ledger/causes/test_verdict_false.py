@@ -14,12 +14,22 @@ from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.ledger.causes.breakdown import breakdown, winograd_multiplies
 from perfctl.orchestrator.ledger.causes.evidence import RowEvidence
-from perfctl.orchestrator.ledger.causes.judge import VERDICTS, kept, unexplained
+from perfctl.orchestrator.ledger.causes.judge import (
+    ROW_RULES,
+    confirm,
+    drop_refuted_causes,
+    unexplained_share,
+)
 from perfctl.orchestrator.ledger.causes.matching import unknown_tiles
 from perfctl.orchestrator.ledger.causes.missing_rules import not_collected, nothing_counted
-from perfctl.orchestrator.ledger.causes.row_rules import extra_calls, extra_gradients, multiple
-from perfctl.orchestrator.ledger.causes.rule import RuleInput, Verdict, gap_of
+from perfctl.orchestrator.ledger.causes.row_rules import (
+    extra_calls,
+    extra_gradients,
+    launch_multiple,
+)
+from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput, ratio_of
 from perfctl.orchestrator.ledger.causes.study_rules import whole_steps
+from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import by_place, call, case, work
 
 PAPER = 64_000
@@ -29,10 +39,10 @@ HALF = Algorithm("gemm", "gemm", tensor_core=True, math="fp16")
 GRADIENTS = (call(32, "grad_input"), call(32, "grad_weight"))
 
 
-def rules(one: RowEvidence, *others: RowEvidence, loose: Any = ()) -> dict[str, Verdict]:
+def rules(one: RowEvidence, *others: RowEvidence, loose: Any = ()) -> dict[str, Cause]:
     given = RuleInput(one, by_place(one, *others), tuple(loose))
-    said = [found for rule in VERDICTS if (found := rule(given)) is not None]
-    return {found.rule: found for found in kept(given.ratio, said)}
+    said = [found for rule in ROW_RULES if (found := rule(given)) is not None]
+    return {found.rule: found for found in confirm(given, said)}
 
 
 def named(name: str, macs: float = 32_000, launches: float = 1, **more: Any) -> Any:
@@ -41,12 +51,12 @@ def named(name: str, macs: float = 32_000, launches: float = 1, **more: Any) -> 
     )
 
 
-def claims(found: dict[str, Verdict]) -> dict[str, float | None]:
+def claims(found: dict[str, Cause]) -> dict[str, float | None]:
     return {rule: said.factor for rule, said in found.items() if said.factor not in (None, 1)}
 
 
-def claim(factor: float | None) -> Verdict:
-    return Verdict("x", "A sentence.", factor, None, "todo")
+def claim(factor: float | None) -> Cause:
+    return Cause("x", factor, {})
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.562, 1.5, 2.0, 3.0, 3.56])
@@ -55,8 +65,8 @@ def test_a_tensor_kernel_of_unknown_tile_explains_no_ratio(ratio: float) -> None
     one = case(32, kernel, counted=PAPER * ratio, forward=GemmShape(32, 10, 100))
     found = rules(one)
     assert claims(found) == {} and found["tensor cores"].factor == 1
-    assert unexplained(gap_of(one), found.values()) == 1
-    assert "Nothing is missing" not in found["tensor cores"].todo
+    assert unexplained_share(ratio_of(one), found.values()) == 1
+    assert "Nothing is missing" not in describe_fix(found["tensor cores"])
 
 
 @pytest.mark.parametrize(
@@ -80,7 +90,7 @@ def test_a_tensor_kernel_of_unknown_tile_explains_no_ratio(ratio: float) -> None
 def test_a_factor_that_does_not_bring_the_product_nearer_to_the_ratio_is_dropped(
     ratio: float | None, factors: tuple[float | None, ...], left: tuple[float | None, ...]
 ) -> None:
-    assert tuple(said.factor for said in kept(ratio, map(claim, factors))) == left
+    assert tuple(said.factor for said in drop_refuted_causes(ratio, map(claim, factors))) == left
 
 
 def test_forwards_kernel_in_backward_at_a_ratio_of_1_is_no_checkpointing() -> None:
@@ -167,17 +177,19 @@ def test_counters_that_two_launches_lack_were_collected() -> None:
     row = replace(made.row, counted=Figure(0, "counted", None, 4, 6))
     said = not_collected(RuleInput(replace(made, row=row), by_place(made)))
     assert said is not None
-    assert (
-        "were not collected" not in said.sentence and "part has no fp64 counters" in said.sentence
-    )
-    assert "no FLOPs" in said.sentence and "at least 0" not in said.sentence
+    assert "were not collected" not in describe_cause(
+        said
+    ) and "part has no fp64 counters" in describe_cause(said)
+    assert "no FLOPs" in describe_cause(said) and "at least 0" not in describe_cause(said)
 
 
 def test_a_count_of_exactly_0_is_a_finding() -> None:
     one = case(32, work("copy", Algorithm("copy"), ffma=0), counted=0)
     said = nothing_counted(RuleInput(one, by_place(one)))
-    assert said is not None and "without a single FLOP, while paper has 64 kFLOP" in said.sentence
-    assert unexplained(gap_of(one), [said]) == 1
+    assert said is not None and "without a single FLOP, while paper has 64 kFLOP" in describe_cause(
+        said
+    )
+    assert unexplained_share(ratio_of(one), [said]) == 1
 
 
 def test_a_gap_that_no_rule_explains_is_open_as_a_whole_and_a_lower_bound_below_paper_is_none() -> (
@@ -187,9 +199,9 @@ def test_a_gap_that_no_rule_explains_is_open_as_a_whole_and_a_lower_bound_below_
         case(32, work(ffma=50_000), counted=1.5 * PAPER),
         case(32, work(ffma=16_000), counted=PAPER / 2),
     )
-    assert unexplained(gap_of(open_), ()) == 1
+    assert unexplained_share(ratio_of(open_), ()) == 1
     figure = replace(lower.row.counted, missing=("tensor",))
-    assert gap_of(replace(lower, row=replace(lower.row, counted=figure))) is None
+    assert ratio_of(replace(lower, row=replace(lower.row, counted=figure))) is None
 
 
 NETWORK = {"a": 1, "b": 2, "c": 3, "d": 4}
@@ -219,7 +231,7 @@ def network(factor: float, launches: float = 1, world: str | None = None) -> Any
                 )
             )
     table = by_place(*made)
-    padded = Verdict("tile padding", "A sentence.", 1.25, None, "todo")
+    padded = Cause("tile padding", 1.25, {})
     return [
         (RuleInput(one, table), [padded] if one.place[1:] == ("d", "forward") else [])
         for one in made
@@ -240,7 +252,7 @@ def test_a_factor_that_all_rows_share_has_one_cause(
 ) -> None:
     (step,) = whole_steps(network(factor, launches, world))[32]
     assert (step.factor, step.confidence) == (factor, confidence)
-    assert cause in step.sweep.sentence
+    assert cause in describe_cause(step.sweep_cause())
 
 
 @pytest.mark.parametrize("factor", [1, 1.05, 1.5, 0.7])
@@ -258,7 +270,7 @@ def test_rows_that_differ_have_no_cause_in_common() -> None:
 
 @pytest.mark.parametrize(("size", "stays"), [(1.0, True), (1.3, True), (1.4, False), (2.0, False)])
 def test_a_factor_may_overshoot_by_a_third_in_logarithms(size: float, stays: bool) -> None:
-    assert bool(kept(2.0, [claim(2.0**size)])) is stays
+    assert bool(drop_refuted_causes(2.0, [claim(2.0**size)])) is stays
 
 
 def ran(forward: float, backward: float, layers: str = "abcd") -> Any:
@@ -290,7 +302,7 @@ def ran(forward: float, backward: float, layers: str = "abcd") -> Any:
 def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own() -> None:
     steps, again = whole_steps(ran(5, 10))[32]
     assert (steps.factor, steps.gradients, again.factor, again.gradients) == (5, False, 2, True)
-    assert "double backward" in again.sweep.sentence
+    assert "double backward" in describe_cause(again.sweep_cause())
 
 
 @pytest.mark.parametrize(
@@ -314,16 +326,20 @@ def test_a_layer_and_its_gradients_that_ran_more_often_are_told_apart() -> None:
 
 def test_launches_of_a_recurrent_layer_may_be_steps_of_its_sequence() -> None:
     row = ran(6, 6, "a")[0][0].evidence
-    assert multiple(row, row.product_kernels) == 6
+    assert launch_multiple(row, row.product_kernels) == 6
     recurrent = replace(row, row=replace(row.row, kind="LSTM"))
-    assert multiple(recurrent, recurrent.product_kernels) is None
+    assert launch_multiple(recurrent, recurrent.product_kernels) is None
 
 
 def test_launches_that_may_be_parts_of_one_product_claim_no_factor() -> None:
     given = ran(2, 2, "a")[0][0]
     small = replace(given.evidence, forward=GemmShape(16, 100, 20))
     said = extra_calls(RuleInput(small, by_place(small)))
-    assert said is not None and said.factor is None and "split over the launches" in said.sentence
+    assert (
+        said is not None
+        and said.factor is None
+        and "split over the launches" in describe_cause(said)
+    )
     large = replace(given.evidence, forward=GemmShape(1024, 1000, 256))
     said = extra_calls(RuleInput(large, by_place(large)))
     assert said is not None and said.factor == 2

@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.ledger.causes.evidence import Place
-from perfctl.orchestrator.ledger.causes.judge import Judged, Judgement, headlines, unexplained
-from perfctl.orchestrator.ledger.causes.rule import Verdict
+from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement, unexplained_share
+from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.report.ledger import causes as words
+from perfctl.orchestrator.report.ledger.causes import headlines
 from tests.make.rows import case
+
+
+@pytest.fixture(autouse=True)
+def sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each made-up cause brings its sentence."""
+    monkeypatch.setattr(words, "describe_cause", lambda cause: cause.facts["text"])
 
 
 def row(layer: str, ratio: float | None, batch: int = 64, **figure: Any) -> LedgerRow:
@@ -20,11 +28,11 @@ def row(layer: str, ratio: float | None, batch: int = 64, **figure: Any) -> Ledg
     return replace(made, ratio=ratio, counted=replace(made.counted, **figure))
 
 
-def said(rule: str, factor: float | None = None, sentence: str = "A sentence.") -> Verdict:
-    return Verdict(rule, sentence, factor, None, "todo")
+def said(rule: str, factor: float | None = None, sentence: str = "A sentence.") -> Cause:
+    return Cause(rule, factor, {"text": sentence})
 
 
-def judgement(rows: dict[str, Judged], *sweep: Verdict, batch: int = 64) -> Judgement:
+def judgement(rows: dict[str, RowJudgement], *sweep: Cause, batch: int = 64) -> Judgement:
     return Judgement({(batch, layer, "forward"): judged for layer, judged in rows.items()}, sweep)
 
 
@@ -138,9 +146,9 @@ def test_a_gap_of_more_than_a_tenth_is_told_and_a_lower_bound_only_where_it_lies
     ],
 )
 def test_a_gap_is_told_with_the_factors_that_explain_it_and_what_is_left(
-    verdicts: tuple[Verdict, ...], left: float | None, text: str
+    verdicts: tuple[Cause, ...], left: float | None, text: str
 ) -> None:
-    found = judgement({"fc": Judged(verdicts, left)})
+    found = judgement({"fc": RowJudgement(verdicts, left)})
     first = headlines(found, Ledger((row("fc", 2.0),), ()))[0]
     assert first.sentence == text
     assert (first.place, first.rules) == (
@@ -170,8 +178,8 @@ def test_what_holds_for_the_sweep_comes_first_and_is_not_repeated_of_a_row() -> 
         said("algorithm switch", None, "A switch."),
     )
     rows = {
-        "a": Judged((said("wrong window", 2.0),)),
-        "b": Judged((said("wrong window", 2.0), said("tile padding", 1.5))),
+        "a": RowJudgement((said("wrong window", 2.0),)),
+        "b": RowJudgement((said("wrong window", 2.0), said("tile padding", 1.5))),
     }
     found = headlines(judgement(rows, switch, window), Ledger((row("a", 2.0), row("b", 3.0)), ()))
     assert [(item.sentence, item.place, item.rules) for item in found] == [
@@ -203,13 +211,13 @@ def test_the_first_switch_stands_for_all(switches: int, text: str) -> None:
 
 def test_rows_without_a_number_are_told_rule_by_rule_unless_the_sweep_says_so() -> None:
     rows = {
-        "a": Judged((said("FADD alone", None, "First."),)),
-        "b": Judged((said("FADD alone", None, "Second."),)),
-        "c": Judged(
+        "a": RowJudgement((said("FADD alone", None, "First."),)),
+        "b": RowJudgement((said("FADD alone", None, "Second."),)),
+        "c": RowJudgement(
             (said("counter not collected", None, "Third."), said("shared kernel", None, "No."))
         ),
-        "d": Judged((said("constant moves", 2.0, "No."),)),
-        "e": Judged((said("FADD alone", None, "Fourth."),)),
+        "d": RowJudgement((said("constant moves", 2.0, "No."),)),
+        "e": RowJudgement((said("FADD alone", None, "Fourth."),)),
     }
     found = headlines(judgement(rows), Ledger((), ()))
     assert [(item.sentence, item.place, item.rules) for item in found] == [
@@ -221,9 +229,9 @@ def test_rows_without_a_number_are_told_rule_by_rule_unless_the_sweep_says_so() 
 
 
 def test_an_unknown_row_has_no_verdicts() -> None:
-    found = judgement({"a": Judged((said("split-K", 2.0),), 0.5)})
+    found = judgement({"a": RowJudgement((said("split-K", 2.0),), 0.5)})
     place: Place = (64, "b", "forward")
-    assert found.at(*place) == Judged()
+    assert found.at(*place) == RowJudgement()
     assert found.at(64, "a", "forward").unexplained == 0.5
 
 
@@ -244,5 +252,5 @@ def test_an_unknown_row_has_no_verdicts() -> None:
 def test_what_all_factors_together_leave_of_a_gap(
     ratio: float | None, factors: tuple[float | None, ...], left: float | None
 ) -> None:
-    found = unexplained(ratio, [said("x", factor) for factor in factors])
+    found = unexplained_share(ratio, [said("x", factor) for factor in factors])
     assert found == (None if left is None else pytest.approx(left))

@@ -18,6 +18,7 @@ from perfctl.orchestrator.ledger.causes.missing_rules import (
     not_collected,
 )
 from perfctl.orchestrator.ledger.causes.rule import RuleInput
+from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import by_place, call, case, work
 
 FP32 = "smsp__sass_thread_inst_executed_op_{fadd,fmul,ffma}_pred_on.sum"
@@ -39,12 +40,12 @@ def counted(figure: Figure, *works: KernelGroup) -> RowEvidence:
 def test_additions_alone_are_said_with_the_multiply_adds_that_they_omit() -> None:
     said = fadd_alone(scene(case(32, work("k", fadd=1280), work("l", fadd=40, fmul=7))))
     assert said is not None
-    assert said.sentence == (
+    assert describe_cause(said) == (
         "fc forward at batch 32: only FADD was collected, 1,320 of them; the 32,000 multiply-adds "
         "on paper are FFMA instructions, which FADD does not count."
     )
     assert (
-        said.todo
+        describe_fix(said)
         == f"Collect {FP32}: FLOPs = FADD + FMUL + 2 FFMA; 'perfctl ncu' asks for all of them."
     )
     assert (said.rule, said.factor, said.kernels) == ("FADD alone", None, ("k", "l"))
@@ -69,18 +70,21 @@ def test_what_was_not_collected_is_named_with_the_counters_to_ask_for(
     figure = Figure(1_500_000.0, "counted", None, 3, 4, missing=("fp64",))
     said = not_collected(scene(counted(figure, work("whole", **WHOLE), work("k", **counts))))
     assert said is not None
-    assert said.sentence == (
+    assert describe_cause(said) == (
         "fc forward at batch 32: at least 1.5 MFLOP, because k has no "
         f"{parts.replace(' and ', ' and no ')} counters (3 of 4 launches have a figure)."
     )
-    assert said.todo == f"Collect {metrics} for every launch; 'perfctl ncu' asks for all of them."
+    assert (
+        describe_fix(said)
+        == f"Collect {metrics} for every launch; 'perfctl ncu' asks for all of them."
+    )
     assert (said.rule, said.factor, said.kernels) == ("counter not collected", None, ("whole", "k"))
     none = not_collected(
         scene(counted(missing("not_collected", "x", of_launches=2), work("k", **counts)))
     )
     assert none is not None
-    assert none.todo == f"Collect {metrics}; 'perfctl ncu' asks for all of them."
-    assert none.sentence == (
+    assert describe_fix(none) == f"Collect {metrics}; 'perfctl ncu' asks for all of them."
+    assert describe_cause(none) == (
         f"fc forward at batch 32: no FLOPs, because {parts} counters were not collected (0 of 2 "
         "launches have a figure)."
     )
@@ -92,10 +96,10 @@ def test_either_form_of_tensor_counters_will_do() -> None:
     (said,) = [not_collected(scene(counted(Figure(10, "counted", None, 1, 2), *works)))]
     assert said is not None
     assert (
-        said.sentence
+        describe_cause(said)
         == "fc forward at batch 32: at least 10 FLOP, because 1 of 2 launches have a figure."
     )
-    assert said.todo == (
+    assert describe_fix(said) == (
         "Profile again without leaving launches out (--launch-count); 'perfctl ncu' asks for all "
         "of them."
     )
@@ -141,11 +145,13 @@ def test_a_launch_whose_hfma2_may_only_move_constants_was_counted() -> None:
     ],
 )
 def test_counters_without_a_value_say_ncus_own_reason(figure: Figure, why: str | None) -> None:
-    said = not_collected(scene(counted(figure, work(**WHOLE))))
-    assert (said.sentence if said else None) == (f"fc forward at batch 32: {why}" if why else None)
+    said = not_collected(scene(counted(figure, replace(work(**WHOLE), flops=figure))))
+    assert (describe_cause(said) if said else None) == (
+        f"fc forward at batch 32: {why}" if why else None
+    )
     if said:
         assert (
-            said.todo
+            describe_fix(said)
             == "A newer ncu may have them on this chip; 'perfctl ncu' asks for all of them."
         )
     assert not_collected(scene(counted(figure))) is None, "no kernels"
@@ -200,10 +206,10 @@ def test_a_row_without_kernels_says_what_paper_has_and_where_to_look(
     said = direction_missing(RuleInput(row, by_place(row), (work("loose", ffma=32_000),)))
     assert said is not None
     assert (
-        said.sentence
+        describe_cause(said)
         == f"fc {direction} at batch 32: no kernel of it was seen, while paper has 64 kFLOP."
     )
-    assert (said.rule, said.factor, said.todo, said.kernels) == (
+    assert (said.rule, said.factor, describe_fix(said), said.kernels) == (
         "direction missing",
         None,
         todo,
@@ -250,12 +256,12 @@ def test_backward_of_every_layer_is_autograds_thread() -> None:
     (said,) = directions_missing(
         cases, {64: (work("loose", ffma=320_000), work("more", ffma=0)), 16: (work("x", ffma=5),)}
     )
-    assert said.sentence == (
+    assert describe_cause(said) == (
         "Backward of every layer has no kernels at batch 64: it is launched from autograd's own "
         "thread, which a range around loss.backward() does not reach. On paper it is 1.28 MFLOP, "
         "50 % of the step. Kernels outside of layers executed 640 kFLOP, 50 % of that."
     )
-    assert (said.todo, said.kernels) == (AUTOGRAD, ("loose", "more"))
+    assert (describe_fix(said), said.kernels) == (AUTOGRAD, ("loose", "more"))
 
 
 @pytest.mark.parametrize(
@@ -304,7 +310,9 @@ def test_which_directions_are_missing_and_how_much_of_paper_that_is(
 ) -> None:
     outside = {64: (work("loose", ffma=6.4e6),)}
     (said,) = directions_missing(network(*missing), outside)
-    assert said.sentence.startswith(start + " Kernels outside of layers executed 12.8 MFLOP, ")
+    assert describe_cause(said).startswith(
+        start + " Kernels outside of layers executed 12.8 MFLOP, "
+    )
     assert said.kernels == ("loose",)
 
 
@@ -313,33 +321,33 @@ def test_which_directions_are_missing_and_how_much_of_paper_that_is(
 )
 def test_backward_did_not_run_where_no_kernel_outside_of_layers_could_be_it(loose: Any) -> None:
     (said,) = directions_missing(network(*((layer, "backward") for layer in "abcd")), {64: loose})
-    assert said.sentence.startswith(
+    assert describe_cause(said).startswith(
         "Backward of every layer has no kernels at batch 64: no kernel outside of layers could be "
         "it either, so it did not run while ncu counted (evaluation, frozen layers, or a capture "
         "that ended before). On paper"
     )
-    assert "autograd" not in said.sentence + said.todo and said.todo.startswith(
-        "Check what ran while ncu counted"
-    )
+    assert "autograd" not in describe_cause(said) + describe_fix(said) and describe_fix(
+        said
+    ).startswith("Check what ran while ncu counted")
 
 
 def test_what_was_left_out_may_have_run_unseen() -> None:
     missing = tuple((layer, "backward") for layer in "abcd")
     cases = network(*missing, left_out="ncu was asked to leave launches out (--launch-count)")
     (said,) = directions_missing(cases, {})
-    assert said.sentence.startswith(
+    assert describe_cause(said).startswith(
         "Backward of a, b, c and others has no kernels at batch 64: ncu was asked to leave "
         "launches out (--launch-count), so they may have run unseen. On paper"
     )
     three = network(*missing[:3], left_out="the ncu run is partial")
-    assert directions_missing(three, {})[0].sentence.startswith(
+    assert describe_cause(directions_missing(three, {})[0]).startswith(
         "Backward of a, b, c has no kernels"
     )
 
 
 def test_each_direction_that_is_missing_has_its_sentence() -> None:
     said = directions_missing(network(("b", "forward"), ("b", "backward"), ("c", "backward")), {})
-    assert [item.sentence.split(" has ")[0] for item in said] == [
+    assert [describe_cause(item).split(" has ")[0] for item in said] == [
         "Forward of b",
         "Backward of b, c",
     ]
@@ -361,7 +369,7 @@ def test_backward_that_inference_has_not_is_not_looked_for_on_autograds_thread(
     backward = case(32, direction="backward", mode=mode)
     loose = {32: (work("loose", ffma=32_000),)}
     (said,) = directions_missing(by_place(forward, backward), loose)
-    assert cause in said.sentence
+    assert cause in describe_cause(said)
     (row,) = [
         found
         for found in [
@@ -369,4 +377,4 @@ def test_backward_that_inference_has_not_is_not_looked_for_on_autograds_thread(
         ]
         if found
     ]
-    assert ("autograd" in row.todo) is (mode != "infer")
+    assert ("autograd" in describe_fix(row)) is (mode != "infer")

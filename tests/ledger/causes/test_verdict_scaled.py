@@ -11,7 +11,7 @@ import pytest
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.ledger.causes.breakdown import Breakdown, breakdown
-from perfctl.orchestrator.ledger.causes.judge import kept, unexplained
+from perfctl.orchestrator.ledger.causes.judge import confirm, unexplained_share
 from perfctl.orchestrator.ledger.causes.row_rules import (
     layout_and_epilogue,
     split_k,
@@ -19,6 +19,7 @@ from perfctl.orchestrator.ledger.causes.row_rules import (
 )
 from perfctl.orchestrator.ledger.causes.rule import RuleInput
 from perfctl.orchestrator.ledger.causes.window_rules import find_window
+from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import by_place, call, case, work
 
 SGEMM = Algorithm("gemm", "gemm", tile=(128, 32, None))
@@ -61,7 +62,7 @@ def test_beta_adds_each_value_of_the_tiles_once() -> None:
     assert (found.base, found.onto) == (2 * area * deep, 2 * area)
     said = layout_and_epilogue(RuleInput(row(shape, sgemm(area * 9, area)), by_place()))
     assert said is not None
-    assert "(scaling, sums onto its output)" in said.sentence
+    assert "(scaling, sums onto its output)" in describe_cause(said)
     # 2,048 rows of 128 are within 2 % of 2,080, which 2,050 rows need
     nearly = GemmShape(m=2000, n=256, k=128)
     assert of(nearly, sgemm(2080 * 256 * 128, 2080 * 256)).rule == "", "FMUL speaks against it"
@@ -110,12 +111,12 @@ def test_two_parts_of_a_small_gap_are_told_though_each_is_half_a_percent_of_pape
     assert scaled is not None
     assert padded.factor == pytest.approx(6880 / 6860)
     assert scaled.factor == pytest.approx(1 + 1 / 256)
-    assert unexplained(given.ratio, kept(given.ratio, [padded, scaled])) == pytest.approx(
+    assert unexplained_share(given.ratio, confirm(given, [padded, scaled])) == pytest.approx(
         0, abs=1e-9
     )
-    assert not given.tells(1.0005), "a fourteenth of the gap"
+    assert not given.is_worth_naming(1.0005), "a fourteenth of the gap"
     whole = replace(given, evidence=row(shape, sgemm(6860 * 384 * 128, 0)))
-    assert not whole.tells(1.004), "no gap"
+    assert not whole.is_worth_naming(1.004), "no gap"
 
 
 def test_a_count_that_stays_because_each_batch_fits_one_tile_is_no_wrong_window() -> None:
@@ -159,7 +160,7 @@ def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(
     given = RuleInput(row(shape, kernel), by_place(row(shape, kernel)))
     said = split_k(given)
     assert said is not None and said.factor == pytest.approx(1 + sums / (2 * tiled * padded))
-    assert f"over {parts} slices and adds the slices up itself" in said.sentence
+    assert f"over {parts} slices and adds the slices up itself" in describe_cause(said)
     padding = tile_padding(given)
     assert padding is not None and padding.factor == pytest.approx(
         tiled * padded / (200 * 120 * 60)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.ledger.causes.rule import amount, is_news, percent, times
+from perfctl.orchestrator.ledger.causes.rule import amount, deviates, percent, times
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_an_amount_has_the_prefix_that_fits(flops: float, said: str) -> None:
     ],
 )
 def test_a_factor_is_news_from_half_a_percent_on(factor: float, news: bool) -> None:
-    assert is_news(factor) is news
+    assert deviates(factor) is news

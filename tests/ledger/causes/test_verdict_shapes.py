@@ -11,9 +11,10 @@ import pytest
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.ledger.causes.evidence import RowEvidence, facts_by_layer
-from perfctl.orchestrator.ledger.causes.judge import VERDICTS, kept, unexplained
+from perfctl.orchestrator.ledger.causes.judge import ROW_RULES, confirm, unexplained_share
 from perfctl.orchestrator.ledger.causes.missing_rules import direction_missing
-from perfctl.orchestrator.ledger.causes.rule import RuleInput, Verdict, amount, gap_of
+from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput, amount, ratio_of
+from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import by_place, call, case, work
 from tests.make.shapes import op
 
@@ -26,10 +27,10 @@ DGRAD, WGRAD = (
 FPROP = Algorithm("conv", "c", direction="forward")
 
 
-def rules(one: RowEvidence, *others: RowEvidence, loose: Any = ()) -> dict[str, Verdict]:
+def rules(one: RowEvidence, *others: RowEvidence, loose: Any = ()) -> dict[str, Cause]:
     given = RuleInput(one, by_place(one, *others), tuple(loose))
-    said = [found for rule in VERDICTS if (found := rule(given)) is not None]
-    return {found.rule: found for found in kept(given.ratio, said)}
+    said = [found for rule in ROW_RULES if (found := rule(given)) is not None]
+    return {found.rule: found for found in confirm(given, said)}
 
 
 def backward(*works: Any, calls: Any = GRADIENTS, **more: Any) -> RowEvidence:
@@ -52,13 +53,13 @@ def product(algorithm: Algorithm, name: str = "", share: float = 1.0, launches: 
 def test_one_product_for_two_gradients_says_which_is_missing() -> None:
     said = rules(backward(product(WGRAD)))["gradient missing"]
     assert (said.factor, said.confidence) == (0.5, "predicted and matched")
-    assert "the gradient of its input has no kernel" in said.sentence
+    assert "the gradient of its input has no kernel" in describe_cause(said)
     unnamed = rules(backward(product(Algorithm("gemm", "gemm"))), loose=[product(DGRAD)])[
         "gradient missing"
     ]
     assert (
         unnamed.confidence == "plausible"
-        and "1 of the kernels outside of layers may be it" in unnamed.sentence
+        and "1 of the kernels outside of layers may be it" in describe_cause(unnamed)
     )
     assert "gradient missing" not in rules(backward(product(WGRAD, share=2))), "it may compute both"
     assert "gradient missing" not in rules(backward(product(WGRAD), product(DGRAD)))
@@ -164,7 +165,9 @@ def test_flash_attention_computes_its_scores_again_inside_backward() -> None:
     assert rules(one, again)["attention recompute"].factor == 1.25
     given = RuleInput(again, by_place(one, again))
     assert direction_missing(given) is None
-    assert "are done in fc backward's kernel" in rules(again, one)["attention recompute"].sentence
+    assert "are done in fc backward's kernel" in describe_cause(
+        rules(again, one)["attention recompute"]
+    )
     math = case(
         32,
         replace(kernel, tensor=replace(kernel.tensor, value=2 * PAPER)),
@@ -232,7 +235,7 @@ def test_work_beside_the_products_is_called_by_its_kernels_name(name: str, word:
         work(name, Algorithm("elementwise"), fadd=6400),
     )
     said = rules(case(32, *works, counted=PAPER + 6400))["layout and epilogue"]
-    assert f"({word})" in said.sentence and said.factor == pytest.approx(1.1)
+    assert f"({word})" in describe_cause(said) and said.factor == pytest.approx(1.1)
 
 
 def test_advice_does_not_name_the_command_that_made_the_run() -> None:
@@ -241,7 +244,7 @@ def test_advice_does_not_name_the_command_that_made_the_run() -> None:
         one = case(32, direction="backward", ours=ours)
         said = direction_missing(RuleInput(one, by_place(one), loose))
         assert said is not None
-        assert ("perfctl ncu" in said.todo) is not ours
+        assert ("perfctl ncu" in describe_fix(said)) is not ours
 
 
 @pytest.mark.parametrize("stride", [2, 3])
@@ -353,7 +356,7 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
     calls = tuple(call(1, way, macs=own, kind="Conv2d") for way in said)
     verdict = rules(backward(*works, calls=calls, forward=facts.shape, image=facts.image))["FFT"]
     assert verdict.factor == pytest.approx((expected + own // 50 / 2) / (2 * own))
-    assert ("in whole blocks" in verdict.sentence) is grids
+    assert ("in whole blocks" in describe_cause(verdict)) is grids
 
 
 @pytest.mark.parametrize(
@@ -380,8 +383,8 @@ def test_a_persistent_recurrent_kernel_is_named_without_a_factor(name: str, told
     if told:
         said = found["persistent RNN"]
         assert (said.factor, said.explained, said.confidence) == (None, None, "plausible")
-        assert amount(2 * 8 * recurrent) in said.sentence
-        assert unexplained(gap_of(one), found.values()) == 1
+        assert amount(2 * 8 * recurrent) in describe_cause(said)
+        assert unexplained_share(ratio_of(one), found.values()) == 1
     exact = replace(one, row=replace(one.row, counted=one.row.paper, ratio=1.0))
     assert "persistent RNN" not in rules(exact), "no gap"
     assert "persistent RNN" not in rules(replace(one, row=replace(one.row, kind="Conv2d"))), (
@@ -430,6 +433,6 @@ def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_a
     assert said.factor == again
     assert (
         f"its gradients ran {again} times as often as its forward: double backward, or several "
-        "losses" in said.sentence
+        "losses" in describe_cause(said)
     )
     assert not rules(b2, f1, b1, f2, f3, b3)

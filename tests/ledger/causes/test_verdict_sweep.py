@@ -13,8 +13,6 @@ from perfctl.orchestrator.counts.hardware.peaks import peaks_of
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.window_rules import (
-    HOST_TODO,
-    WINDOW_TODO,
     Window,
     algorithm_switches,
     hand_estimates,
@@ -23,11 +21,13 @@ from perfctl.orchestrator.ledger.causes.window_rules import (
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study, studies
 from perfctl.orchestrator.ledger.timing import spread
+from perfctl.orchestrator.report.ledger.causes import FIXES, describe_cause, describe_fix
 from perfctl.records.report import Summary
 from tests.make.rows import by_place, case, work
 from tests.make.shapes import op
 
-WINDOW = Window(frozenset(), 1000, "", ())
+WINDOW = Window(frozenset(), 1000, {}, ())
+HOST_FIX = FIXES["time does not follow"]
 EMPTY = Ledger((), ())
 
 
@@ -50,19 +50,19 @@ def test_times_of_the_hosts_clock_that_stay_are_told_with_the_rates_they_would_m
     found = study(synthetic, HOST, {16: 2_000_000, 64: 2_400_000})
     (said,) = times_flat(found, rows, None)
     # 32,000 FLOP in 2 ms, 128,000 in 2.4 ms
-    assert said.sentence == (
+    assert describe_cause(said) == (
         "The times of fc forward do not follow the batch: 2, 2.4 ms at batch 16 to 64, while the "
         "work grows 4-fold. The host's clock saw the launch, not the kernel. If these were kernel "
         "times, batch 16 would run at 16 MFLOP/s and batch 64 at 53.3 MFLOP/s."
     )
-    assert (said.rule, said.todo, said.factor, said.kernels) == (
+    assert (said.rule, describe_fix(said), said.factor, said.kernels) == (
         "time does not follow",
-        HOST_TODO,
+        HOST_FIX,
         None,
         (),
     )
     (either,) = times_flat(found, EMPTY, WINDOW)
-    assert either.sentence == (
+    assert describe_cause(either) == (
         "The times of fc forward do not follow the batch either: 2, 2.4 ms at batch 16 to 64, "
         "while the work grows 4-fold. The host's clock saw the launch, not the kernel."
     )
@@ -123,10 +123,13 @@ def test_kernel_times_are_looked_at_only_where_the_counts_stay_too(
     nothing = study(synthetic, "else", {16: 1, 64: 1})
     found = times_flat(nothing, Ledger(rows, ()), WINDOW)
     assert times_flat(nothing, Ledger(rows, ()), None) == []
-    assert [item.sentence for item in found] == (
+    assert [describe_cause(item) for item in found] == (
         [f"The times do not follow the batch either: the layers' kernels {said}"] if said else []
     )
-    assert all(item.todo == WINDOW_TODO for item in found)
+    assert all(
+        describe_fix(item) == FIXES["wrong window"].replace("[!ours?", "").replace("]", "")
+        for item in found
+    )
 
 
 IMPLICIT = Algorithm("conv", "implicit gemm")
@@ -155,31 +158,31 @@ def test_a_switch_says_where_from_what_to_what_and_what_it_does_to_a_sample() ->
         conv(32, kernel(), counted=32 * 2000),
     )
     (said,) = algorithm_switches(by_place(*rows))
-    assert said.sentence == (
+    assert describe_cause(said) == (
         "conv2 forward runs another algorithm from batch 64 on: winograd F(2x2,3x3), up to batch "
         "32 implicit gemm; FLOPs per sample go from 2 kFLOP to 900 FLOP."
     )
     assert (said.rule, said.factor, said.kernels) == ("algorithm switch", None, (VOLTA_WINOGRAD,))
     (same,) = algorithm_switches(by_place(rows[2], conv(64, *wino, counted=64 * 2000)))
-    assert same.sentence.endswith("implicit gemm; FLOPs per sample stay at 2 kFLOP.")
-    assert same.todo == "Compare times on either side of it per sample.", (
+    assert describe_cause(same).endswith("implicit gemm; FLOPs per sample stay at 2 kFLOP.")
+    assert describe_fix(same) == "Compare times on either side of it per sample.", (
         "these counts do not differ"
     )
     (uncounted,) = algorithm_switches(by_place(conv(16, kernel()), conv(64, *wino, counted=5)))
-    assert uncounted.sentence.endswith("winograd F(2x2,3x3), up to batch 16 implicit gemm.")
+    assert describe_cause(uncounted).endswith("winograd F(2x2,3x3), up to batch 16 implicit gemm.")
     assert algorithm_switches(by_place(conv(16, kernel()), conv(64, kernel("my_kernel")))) == [], (
         "a name that says nothing"
     )
     assert algorithm_switches(by_place(conv(16, kernel()), conv(64, kernel()))) == []
     packed = kernel("conv2d_c1_k1_nchw_hw_packed_kernel<float, float, 3>", Algorithm("depthwise"))
     (direct,) = algorithm_switches(by_place(conv(16, kernel()), conv(64, packed)))
-    assert "from batch 64 on: direct convolution, up to" in direct.sentence, (
+    assert "from batch 64 on: direct convolution, up to" in describe_cause(direct), (
         "it serves other layers, too"
     )
     there_and_back = algorithm_switches(
         by_place(conv(16, kernel()), conv(32, *wino), conv(64, kernel()))
     )
-    assert [item.sentence.split(":")[0] for item in there_and_back] == [
+    assert [describe_cause(item).split(":")[0] for item in there_and_back] == [
         f"conv2 forward runs another algorithm from batch {batch} on" for batch in (32, 64)
     ]
 
@@ -201,15 +204,15 @@ def test_a_hand_value_is_explained_by_its_slips_with_the_command_that_checks_it(
     synthetic: ModuleType,
 ) -> None:
     (said,) = estimated(synthetic, ("hand_estimate:fc:multiply-adds", 1000.0))
-    assert said.sentence == (
+    assert describe_cause(said) == (
         "The hand estimate of fc (multiply-adds, batch 64): 1,000 comes from one slip: batch of 64 "
         "left out; or weights, not operations (1,000 weights). 100 x 10 = 1,000 MAC. Right is "
         "64,000 MAC = 128,000 FLOP."
     )
-    assert said.todo == "perfctl estimate my_net --batch 64 --layer fc --check 1000"
+    assert describe_fix(said) == "perfctl estimate my_net --batch 64 --layer fc --check 1000"
     assert (said.rule, said.factor, said.explained) == ("hand estimate", None, None)
     (values,) = estimated(synthetic, ("hand_estimate:fc", 1000 + 64 * 10))
-    assert values.sentence == (
+    assert describe_cause(values) == (
         "The hand estimate of fc (operations, batch 64): 1,640 comes from two slips: values, not "
         "operations, and bias left out. 1,000 weights + 640 outputs = 1,640 values. Right is "
         "64,000 MAC = 128,000 FLOP. In values it is 1,650."
@@ -228,13 +231,13 @@ def test_hand_values_of_a_layer_are_one_verdict_with_each_once(synthetic: Module
         ("estimate:fc:b", 1000.0),
         ("hand_estimate:fc:b", 4 * 64_000.0),
     )
-    assert said.sentence.startswith(
+    assert describe_cause(said).startswith(
         "The hand estimate of fc (a, batch 64): 1,000 comes from one slip"
     )
-    assert said.sentence.count("1,000 comes from") == 1
-    assert f" Its b: {4 * 64_000:,} comes from" in said.sentence
-    assert said.sentence.endswith(f" Its right: {64_000:,} MAC is right.")
-    assert "zz" not in said.sentence and "none" not in said.sentence
+    assert describe_cause(said).count("1,000 comes from") == 1
+    assert f" Its b: {4 * 64_000:,} comes from" in describe_cause(said)
+    assert describe_cause(said).endswith(f" Its right: {64_000:,} MAC is right.")
+    assert "zz" not in describe_cause(said) and "none" not in describe_cause(said)
 
 
 def test_hand_values_that_are_all_right_are_no_verdict(synthetic: ModuleType) -> None:
@@ -255,10 +258,10 @@ def test_a_hand_value_in_bytes_or_values_is_held_against_sizes_not_operations(
     )
     (found,) = studies([run])
     (said,) = hand_estimates(found)
-    assert said.sentence.startswith(
+    assert describe_cause(said).startswith(
         "The hand estimate of fc (all, batch 64): 1,640 comes from one slip: bias left out."
     )
-    assert said.sentence.endswith(" Its weights: 4,000 B is right.")
+    assert describe_cause(said).endswith(" Its weights: 4,000 B is right.")
 
 
 @pytest.mark.parametrize(("grown", "confidence"), [(0.9, "plausible"), (1.1, "observed")])
@@ -280,4 +283,4 @@ def test_only_a_rate_over_the_devices_peak_proves_that_the_clock_saw_the_launch(
     (found,) = studies(runs)
     (said,) = times_flat(found, Ledger(tuple(case(batch).row for batch in (16, 64)), ()), None)
     assert said.confidence == confidence
-    assert ("The device's peak is" in said.sentence) is (confidence == "observed")
+    assert ("The device's peak is" in describe_cause(said)) is (confidence == "observed")

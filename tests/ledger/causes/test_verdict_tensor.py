@@ -12,6 +12,7 @@ from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.rule import RuleInput
 from perfctl.orchestrator.ledger.causes.tensor_rules import constant_moves, tensor_cores
+from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import by_place, case, work
 
 PAPER = 64_000
@@ -49,12 +50,12 @@ def test_tensor_cores_are_told_with_their_share_and_that_of_ffma(
             32_000: ", and FFMA 100 %",
         }[ffma]
         share = "0.900" if tensor == 57_600 else "0.500" if tensor == 32_000 else "0.100"
-        assert said.sentence == (
+        assert describe_cause(said) == (
             f"fc forward at batch 32 executed {share} of the multiply-adds on paper on tensor "
             f"cores in fp16{beside}."
         )
         assert (said.rule, said.factor, said.confidence) == ("tensor cores", 1, "observed")
-        assert ("Nothing is missing" in said.todo) is (tensor + 2 * ffma == PAPER)
+        assert ("Nothing is missing" in describe_fix(said)) is (tensor + 2 * ffma == PAPER)
 
 
 @pytest.mark.parametrize("times", [0.5, 1.5, 2, 3, 3.56])
@@ -63,7 +64,7 @@ def test_a_ratio_that_nothing_predicts_is_not_explained_by_what_was_counted(time
     reason of its own."""
     said = judged(work("k", HALF, None, tensor=times * PAPER, ffma=0), counted=times * PAPER)
     assert (said.factor, said.explained) == (1, None)
-    assert "Nothing is missing" not in said.todo
+    assert "Nothing is missing" not in describe_fix(said)
 
 
 def test_without_a_count_of_multiply_adds_nothing_is_missing_from_it() -> None:
@@ -94,9 +95,11 @@ def test_it_is_tf32_by_name_or_where_the_run_allowed_it(
         environment=environment,
     )
     assert said.rule == rule
-    assert ("--precision fp32 turns TF32 off" in said.todo) is (rule == "TF32")
-    assert (" in TF32" in said.sentence) is (rule == "TF32")
-    assert ("(tf32 is on in this run)" in said.sentence) is (rule == "TF32" and bool(environment))
+    assert ("--precision fp32 turns TF32 off" in describe_fix(said)) is (rule == "TF32")
+    assert (" in TF32" in describe_cause(said)) is (rule == "TF32")
+    assert ("(tf32 is on in this run)" in describe_cause(said)) is (
+        rule == "TF32" and bool(environment)
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,14 +123,14 @@ def test_work_whose_flops_no_counter_says_is_known_by_instructions_or_by_name(
     if how is None:
         assert said is None
         return
-    assert said.sentence == (
+    assert describe_cause(said) == (
         f"fc forward at batch 32 {how} whose FLOPs were not counted; FFMA did 1 % of the "
         "multiply-adds on paper."
     )
     assert said.factor is None, "what was not counted has no factor"
-    assert "newer ncu than 2022.3" in said.todo
+    assert "newer ncu than 2022.3" in describe_fix(said)
     later = judged(seen, counted=640, ncu="2025.3.0")
-    assert later.todo == "Collect sm__ops_path_tensor_src_fp16*.sum too."
+    assert describe_fix(later) == "Collect sm__ops_path_tensor_src_fp16*.sum too."
 
 
 def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
@@ -142,7 +145,7 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
     said = constant_moves(RuleInput(row, by_place(row)))
     assert said is not None
     # 2 x 3,200 + 512 x 100 = 57,600 of 64,000
-    assert said.sentence == (
+    assert describe_cause(said) == (
         "fc forward at batch 32 shows 3,200 HFMA and 100 tensor instructions that move constants: "
         "added up they would be 57.6 kFLOP, 90 % of paper, that nobody computed."
     )
@@ -152,7 +155,7 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
     assert said is not None
     assert (
         "shows 3,200 HFMA that move constants: added up they would be 6.4 kFLOP, 10 % of paper"
-        in said.sentence
+        in describe_cause(said)
     )
     doubt = case(
         32,
@@ -165,7 +168,7 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
     assert said is not None
     assert (
         "may only move constants: added up they would be 57.6 kFLOP, 90 % of paper."
-        in said.sentence
+        in describe_cause(said)
     )
     assert said.confidence == "plausible"
     none = case(32, work("m", hfma=999))

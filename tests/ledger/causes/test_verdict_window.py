@@ -10,16 +10,28 @@ import pytest
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.rule import RuleInput
 from perfctl.orchestrator.ledger.causes.window_rules import (
-    batches_of,
+    BatchMatch,
+    Window,
     find_window,
+    match_batches,
     unattributed_fadds,
-    window,
+    window_cause,
     wrong_window,
 )
+from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import by_place, call, case, work
 
 CONV = Algorithm("conv", "implicit gemm")
 FORWARD_LIMIT = 1 << 20
+
+
+def reason(window: Window) -> str:
+    (cause,) = window_cause(window)
+    return describe_cause(cause)
+
+
+def triples(matches: list[BatchMatch]) -> list[tuple[str, float, int]]:
+    return [(match.count, match.value, match.batch) for match in matches]
 
 
 @pytest.mark.parametrize(
@@ -44,10 +56,10 @@ def test_a_batch_is_read_off_one_count_a_multiply_add_or_an_output(
     counts: dict[str, float], direction: str, found: list[tuple[str, float, int]]
 ) -> None:
     seen = work(**counts)
-    assert batches_of(case(32, direction=direction), (seen,)) == found
+    assert triples(match_batches(case(32, direction=direction), (seen,))) == found
     others = [replace(seen, algorithm=Algorithm(family)) for family in ("winograd", "fft")]
     others.append(replace(seen, algorithm=Algorithm("gemm", role="reduction")))
-    assert batches_of(case(32, direction=direction), others) == []
+    assert match_batches(case(32, direction=direction), others) == []
 
 
 def test_counts_that_stay_while_the_work_grows_are_another_batch_s() -> None:
@@ -55,16 +67,17 @@ def test_counts_that_stay_while_the_work_grows_are_another_batch_s() -> None:
     found = find_window(cases, {})
     assert found is not None
     assert (found.batch, found.places, found.kernels) == (5, frozenset(cases), ("k",))
-    assert found.reason == "fc forward executed 5,000 FFMA at batch 16 to 64, which is a batch of 5"
-    (said,) = window(found)
+    (said,) = window_cause(found)
     assert said.rule == "wrong window"
-    assert said.sentence.startswith(
-        f"The count does not follow the batch size: {found.reason}. The profiler's window"
+    assert describe_cause(said).startswith(
+        "The count does not follow the batch size: fc forward executed 5,000 FFMA at batch 16 to "
+        "64, which is a batch of 5. The profiler's window"
     )
-    assert window(None) == []
+    assert window_cause(None) == []
     nobody = find_window(by_place(*(case(batch, work("k", ffma=5500)) for batch in (16, 64))), {})
     assert nobody is not None
-    assert (nobody.batch, nobody.reason) == (None, "fc forward executed the same at batch 16 to 64")
+    assert nobody.batch is None
+    assert "fc forward executed the same at batch 16 to 64." in reason(nobody)
 
 
 @pytest.mark.parametrize(
@@ -135,11 +148,8 @@ def test_kernels_of_no_layer_tell_whose_outputs_they_are(
     cases = by_place(case(16), case(64), case(64, direction="grad_weight", layer="other"))
     found = find_window(cases, {16: (work("k", **counts),), 64: (work("k", **counts),)})
     assert found is not None
-    assert (found.places, found.kernels, found.reason) == (
-        frozenset(),
-        ("k",),
-        f"k executed {said}",
-    )
+    assert (found.places, found.kernels) == (frozenset(), ("k",))
+    assert f": k executed {said}. The profiler's" in reason(found)
     assert (found.batch is None) is ("the same" in said)
 
 
@@ -151,7 +161,7 @@ def test_a_convolution_s_kernel_serves_no_linear_layer() -> None:
     assert linear.batch is None
     both = find_window(by_place(case(64), case(64, layer="conv", kind="Conv2d")), loose)
     assert both is not None
-    assert "of conv for a batch of 5" in both.reason
+    assert "of conv for a batch of 5" in reason(both)
 
 
 def test_what_grows_outweighs_what_stays_and_kernels_that_multiply_nothing_are_not_asked() -> None:
@@ -171,7 +181,7 @@ def test_a_row_of_the_wrong_window_says_whose_count_it_has() -> None:
     seen = case(16, work(ffma=5000), counted=10_000).with_batch(40)
     said = wrong_window(RuleInput(seen, by_place(seen)))
     assert said is not None
-    assert (said.factor, said.sentence) == (
+    assert (said.factor, describe_cause(said)) == (
         2.5,
         (
             "fc forward at batch 16 shows the count of a batch of 40, 2.50 times paper's: the same "
@@ -194,14 +204,14 @@ def test_additions_alone_outside_of_layers_name_the_multiply_adds_that_are_not_t
         64: (work("other", fadd=9, ffma=9), work("large", fadd=640), work("none", fmul=999)),
     }
     (said,) = unattributed_fadds(cases, loose)
-    assert said.sentence == (
+    assert describe_cause(said) == (
         "Only FADD was collected, 640 in large: it omits the multiply-adds, which are FFMA "
         "instructions. One output of fc takes 100 multiply-adds, so FFMA should be 64,000."
     )
     assert (said.rule, said.kernels) == ("FADD alone", ("large",))
     (unfit,) = unattributed_fadds(cases, {64: (work("odd", fadd=645),)})
-    assert unfit.sentence.endswith("which are FFMA instructions.")
+    assert describe_cause(unfit).endswith("which are FFMA instructions.")
     (conv,) = unattributed_fadds(cases, {64: (work("conv", CONV, fadd=640),)})
-    assert conv.sentence.endswith("which are FFMA instructions.")
+    assert describe_cause(conv).endswith("which are FFMA instructions.")
     assert unattributed_fadds(cases, {64: (work("whole", fadd=5, ffma=5),)}) == []
     assert unattributed_fadds(by_place(case(16, work(ffma=5))), loose) == []
