@@ -13,12 +13,12 @@ from perfctl.orchestrator.compare.speedup import (
     Arm,
     Gain,
     GainLine,
-    epochs,
     gain,
     if_only,
     reached,
     speedup,
 )
+from perfctl.orchestrator.ledger.usage.arm_figures import epochs
 from perfctl.orchestrator.statistics import t_quantile
 from perfctl.records.report import Kernel, Step, Summary
 from perfctl.records.run import Run

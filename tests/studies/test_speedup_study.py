@@ -12,16 +12,8 @@ import pytest
 from perfctl.orchestrator.actions.study.folder import StudyFolder
 from perfctl.orchestrator.actions.study.speedup import SpeedupRequest, parts, study_speedup
 from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.compare.speedup import (
-    Against,
-    ArmFacts,
-    Gain,
-    GainLine,
-    Rate,
-    Speedup,
-    Unsettled,
-    gain,
-)
+from perfctl.orchestrator.compare.speedup import Against, Gain, GainLine, Speedup, Unsettled, gain
+from perfctl.orchestrator.ledger.usage.arm_figures import ArmFacts, Rate
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.speedup import WHICH, gain_cells, headline, notes
 
