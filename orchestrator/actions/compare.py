@@ -22,8 +22,8 @@ from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.compare.compare import Comparison, Side
     from perfctl.orchestrator.compare.history.lines import History, Seen
-    from perfctl.orchestrator.compare.pairing import Comparison, Side
     from perfctl.orchestrator.compare.suspects import Suspect
     from perfctl.records.run import Run
 
@@ -89,7 +89,7 @@ def side(
     A file or folder of that name comes first (where ``files``), then a sweep of ``store`` (its
     name, the beginning of it, or sweep:3), then a run of it (its number, or run:12).
     """
-    from perfctl.orchestrator.compare.pairing import Side
+    from perfctl.orchestrator.compare.compare import Side
 
     named = str(given)
     path = Path(named)
@@ -236,8 +236,7 @@ def _suspects(
     stores: Sequence[Path | str], before: Sequence[Seen], after: Sequence[Seen]
 ) -> tuple[Suspect, ...]:
     from perfctl.orchestrator.compare.causes import explain
-    from perfctl.orchestrator.compare.compare import compare
-    from perfctl.orchestrator.compare.pairing import Side
+    from perfctl.orchestrator.compare.compare import Side, compare
     from perfctl.orchestrator.compare.suspects import suspects
 
     sides = []

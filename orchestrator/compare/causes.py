@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar
 
-from perfctl.orchestrator.compare.pairing import Key, Number, Row
-from perfctl.orchestrator.compare.rows import KERNELS, PER_REPORT, UNATTRIBUTED
+from perfctl.orchestrator.compare.quantities import KERNELS, PER_REPORT, UNATTRIBUTED, Key
+from perfctl.orchestrator.compare.rows import Number, Row
 from perfctl.orchestrator.counts.kernels.names import arithmetic, family
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 

@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.compare.pairing import NOT_RECORDED, Difference, compared
-from perfctl.orchestrator.compare.rows import PHASES, UNATTRIBUTED, times
+from perfctl.orchestrator.compare.facts import NOT_RECORDED, Difference, compare_facts
+from perfctl.orchestrator.compare.quantities import PHASES, UNATTRIBUTED, observe_times
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.timing import GRADIENTS
@@ -23,7 +23,7 @@ from perfctl.orchestrator.statistics import WIDEST, TooWide, ratio, ratio_too_wi
 from perfctl.records.run import Run
 
 MUST_AGREE = ("workload", "variant", "mode", "precision", "batch", "data", "seed", "world_size")
-"""Facts of ``compare.pairing`` that must be the same; the device may differ."""
+"""Facts of ``compare.facts`` that must be the same; the device may differ."""
 COMPILED = "compile"
 Values = dict[tuple[str, str], list[tuple[float, ...]]]
 """(level, name) -> a list of runs, each the values of its steps in ns."""
@@ -178,7 +178,7 @@ def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
     A fact of MUST_AGREE that only one side recorded blocks too; one that neither recorded
     is listed.
     """
-    differences, facts = compared(*([uncompiled(run) for run in side] for side in (a, b)))
+    differences, facts = compare_facts(*([uncompiled(run) for run in side] for side in (a, b)))
     found = [replace(one, blocks=one.fact in MUST_AGREE) for one in differences]
     known = {name for name, _, _ in facts}
     why = "whether the work is the same is not known"
@@ -215,7 +215,7 @@ def _values(runs: Sequence[Run]) -> Values:
         if spent := tuple(one.ns for one in epochs(run)):
             found["epoch", "epoch"].append(spent)
         layers: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-        for key, seen in times(PreparedRun(run)).items():
+        for key, seen in observe_times(PreparedRun(run)).items():
             if not seen.trusted or key.quantity != "time":
                 continue
             if key.level == "step" and (key.what == "step" or key.what in PHASES):

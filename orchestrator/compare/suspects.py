@@ -18,15 +18,9 @@ from perfctl.orchestrator.compare.causes import (
     Part,
     Why,
 )
-from perfctl.orchestrator.compare.pairing import (
-    BETTER,
-    NOT_RECORDED,
-    NOT_SHOWN,
-    WITHIN,
-    WORSE,
-    Difference,
-    Pair,
-)
+from perfctl.orchestrator.compare.compare import Pair
+from perfctl.orchestrator.compare.facts import NOT_RECORDED, Difference
+from perfctl.orchestrator.compare.rows import BETTER, NOT_SHOWN, WITHIN, WORSE
 
 LIKELY, POSSIBLE, UNLIKELY = "likely", "possible", "unlikely"
 NOT_RANKED = "not ranked"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import compare
-from perfctl.orchestrator.compare.pairing import (
+from perfctl.orchestrator.compare.compare import Comparison, Pair, Side, compare
+from perfctl.orchestrator.compare.rows import (
     DIFFERS,
     EQUAL,
     FASTER,
@@ -21,10 +21,7 @@ from perfctl.orchestrator.compare.pairing import (
     SLOWER,
     WITHIN,
     WORSE,
-    Comparison,
-    Pair,
     Row,
-    Side,
 )
 from perfctl.records.run import Run
 from tests.make.two_sides import TIMES

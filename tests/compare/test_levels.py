@@ -10,21 +10,18 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import compare
-from perfctl.orchestrator.compare.pairing import (
+from perfctl.orchestrator.compare.compare import Comparison, Pair, Side, compare
+from perfctl.orchestrator.compare.facts import Difference
+from perfctl.orchestrator.compare.quantities import Key
+from perfctl.orchestrator.compare.rows import (
     EQUAL,
     FASTER,
     NEW,
     NOT_JUDGED,
     NOT_SHOWN,
     SLOWER,
-    Comparison,
-    Difference,
-    Key,
     Number,
-    Pair,
     Row,
-    Side,
 )
 from perfctl.records.report import Kernel, MemoryFigure, Step
 from perfctl.records.run import Run
@@ -193,19 +190,7 @@ def row(
     def number(value: float | None) -> Number | None:
         return None if value is None else Number(value, None, value, value, 1, 1, 1)
 
-    return Row(
-        Key(level, quantity, name),
-        name,
-        number(a),
-        number(b),
-        None,
-        None,
-        None,
-        None,
-        verdict,
-        "",
-        None,
-    )
+    return Row(Key(level, quantity, name), name, number(a), number(b), basis=None, verdict=verdict)
 
 
 def pair_of(

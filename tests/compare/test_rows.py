@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.compare.pairing import (
+from perfctl.orchestrator.compare.quantities import Key, Observed
+from perfctl.orchestrator.compare.rows import (
     DIFFERS,
     EQUAL,
     FASTER,
@@ -20,11 +21,10 @@ from perfctl.orchestrator.compare.pairing import (
     SLOWER,
     SMALLER,
     WITHIN,
-    Key,
-    Observed,
     Row,
+    compare_quantities,
+    judge_row,
 )
-from perfctl.orchestrator.compare.rows import judged, name, rows
 
 CONV = Key("layer", "time", "", "conv2", "forward")
 STEP = Key("step", "time", "step")
@@ -35,12 +35,12 @@ PEAK = Key("step", "memory", "peak allocated")
 def seen(
     *values: float, basis: str = "the clock", note: str | None = None, trusted: bool = True
 ) -> Observed:
-    return Observed(values, basis, trusted, note=note)
+    return Observed(values, basis, trusted, note=note, is_bound="lower bound" in (note or ""))
 
 
 def row_of(key: Key, a: list[Observed | None], b: list[Observed | None]) -> Row:
     """The row of one quantity; None is a run that does not have it."""
-    (row,) = rows(
+    (row,) = compare_quantities(
         [{key: one} if one else {} for one in a], [{key: one} if one else {} for one in b]
     )
     return row
@@ -61,12 +61,14 @@ def row_of(key: Key, a: list[Observed | None], b: list[Observed | None]) -> Row:
     ],
 )
 def test_a_row_is_called_by_its_place(key: Key, said: str) -> None:
-    assert name(key) == said
+    assert key.name == said
 
 
 def test_rows_stand_in_the_order_in_which_they_are_first_seen_a_before_b() -> None:
     first, second, third = (Key("layer", "time", "", layer, "forward") for layer in ("c", "a", "b"))
-    found = rows([{second: seen(1)}, {first: seen(1)}], [{third: seen(1), second: seen(1)}])
+    found = compare_quantities(
+        [{second: seen(1)}, {first: seen(1)}], [{third: seen(1), second: seen(1)}]
+    )
     assert [row.key.layer for row in found] == ["a", "c", "b"]
 
 
@@ -296,7 +298,7 @@ def test_a_change_counts_when_it_is_no_chance_and_larger_than_the_gate(
     change: float, around: tuple[float, float] | None, adjusted: float, verdict: str
 ) -> None:
     row = replace(PLAIN, change=change, interval=around)
-    found = judged(row, adjusted, gate=0.25, alpha=0.05)
+    found = judge_row(row, adjusted, gate=0.25, alpha=0.05)
     assert (found.verdict, found.adjusted) == (verdict, adjusted)
-    held = judged(replace(row, key=PEAK), adjusted, gate=0.25, alpha=0.05)
+    held = judge_row(replace(row, key=PEAK), adjusted, gate=0.25, alpha=0.05)
     assert held.verdict == {SLOWER: LARGER, FASTER: SMALLER}.get(verdict, verdict)

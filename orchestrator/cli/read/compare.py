@@ -14,7 +14,7 @@ from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.pairing import Comparison
+    from perfctl.orchestrator.compare.compare import Comparison
 
 
 def compare(

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from perfctl.orchestrator.compare.facts import FACTS, NOT_RECORDED
 from perfctl.orchestrator.compare.gate.records import (
     BETTER,
     CHANGED,
@@ -40,7 +41,6 @@ from perfctl.orchestrator.compare.gate.records import (
     Place,
     Value,
 )
-from perfctl.orchestrator.compare.pairing import FACTS, NOT_RECORDED
 from perfctl.orchestrator.statistics import Ratio, holm, ratio
 
 ALPHA = 0.01

@@ -14,9 +14,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
+from perfctl.orchestrator.compare.facts import FACTS, busy_with_others
 from perfctl.orchestrator.compare.gate.records import SETUP, TIME, Measured, Place, Value
-from perfctl.orchestrator.compare.pairing import FACTS, Key, busy_with_others, repeats
-from perfctl.orchestrator.compare.rows import KERNELS, UNATTRIBUTED, times
+from perfctl.orchestrator.compare.pairing import newest_repeats
+from perfctl.orchestrator.compare.quantities import KERNELS, UNATTRIBUTED, Key, observe_times
 from perfctl.orchestrator.counts.counters.amd import is_amd
 from perfctl.orchestrator.counts.derived.records import Derived
 from perfctl.orchestrator.counts.figure import Figure
@@ -114,7 +115,7 @@ def of_runs(runs: Sequence[Run]) -> Measured:
     for name, study in _named(studies(runs)):
         for batch in study.batches or (None,):
             at = Place(name, batch)
-            found = repeats(run for run in study.runs if run.batch_size == batch)
+            found = newest_repeats(run for run in study.runs if run.batch_size == batch)
             failed = [run for run in study.runs if run.batch_size == batch and run.status != "ok"]
             if failed and not found:
                 unknown[at.name] = (
@@ -197,7 +198,7 @@ def _take(
 
 def _step_time(item: PreparedRun) -> float | None:
     """Median nanoseconds of a step; of its kernels where no clock was around the steps."""
-    seen = times(item)
+    seen = observe_times(item)
     for what in (Key("step", TIME, "step"), Key("step", TIME, KERNELS)):
         if (
             (found := seen.get(what)) is not None

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from perfctl.orchestrator.compare.facts import FACTS, commit_of
 from perfctl.orchestrator.compare.history.changes import Change, exact_changes, noisy_changes
-from perfctl.orchestrator.compare.pairing import FACTS, commit_of
-from perfctl.orchestrator.compare.rows import flops, times
+from perfctl.orchestrator.compare.quantities import observe_flops, observe_times
 from perfctl.orchestrator.ledger.prepared import PreparedRun, heading, parted, studies
 from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.records.run import Run
@@ -119,7 +119,7 @@ def seen(run: Run, store: int) -> Seen:
     """A run, reduced to its quantities."""
     item = parted(PreparedRun(run))
     values: dict[What, float] = {}
-    for key, one in times(item).items():
+    for key, one in observe_times(item).items():
         if not one.trusted or key.level == "kernel":
             continue
         if key.quantity == "throughput" or (key.level, key.what) == ("step", "step"):
@@ -128,7 +128,7 @@ def seen(run: Run, store: int) -> Seen:
             )
         elif key.level == "layer":
             values[What("layer", key.layer, key.direction)] = statistics.median(one.values)
-    for key, one in (flops(item) if run.report.counters else {}).items():
+    for key, one in (observe_flops(item) if run.report.counters else {}).items():
         if key.level == "step" and "lower bound" not in (one.note or ""):
             values[What("flops")] = one.values[0]
     if run.report.kernels and item.steps:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.compare import pairing
 from perfctl.orchestrator.compare.causes import (
     ALGORITHM,
     ARITHMETIC,
@@ -22,8 +21,24 @@ from perfctl.orchestrator.compare.causes import (
     Why,
     explain,
 )
-from perfctl.orchestrator.compare.pairing import NOT_RECORDED, Comparison, Pair, Row
-from perfctl.orchestrator.compare.rows import KERNELS, UNATTRIBUTED
+from perfctl.orchestrator.compare.compare import Comparison, Pair
+from perfctl.orchestrator.compare.facts import NOT_RECORDED
+from perfctl.orchestrator.compare.quantities import KERNELS, UNATTRIBUTED
+from perfctl.orchestrator.compare.rows import (
+    BETTER,
+    DIFFERS,
+    EQUAL,
+    FASTER,
+    GONE,
+    MEANING,
+    NEW,
+    NOT_JUDGED,
+    NOT_SHOWN,
+    SLOWER,
+    WITHIN,
+    WORSE,
+    Row,
+)
 from perfctl.orchestrator.compare.suspects import (
     LIKELY,
     NOT_RANKED,
@@ -52,7 +67,7 @@ _WORDS = {
 Counts = tuple[Pair, Row]
 """A row that counts, and its pair."""
 
-_CHANGED = (pairing.SLOWER, pairing.FASTER)
+_CHANGED = (SLOWER, FASTER)
 
 ADD_UP = 0.25
 """Changes of layers that miss the step's by a larger share of it are not called parts of it."""
@@ -129,7 +144,7 @@ def findings(found: Comparison) -> Said:
             None,
         )
         rest.append(Finding(f"{text[:-1]}; {moved}." if moved else text, evidence))
-    judged = (*pairing.WORSE, *pairing.BETTER)
+    judged = (*WORSE, *BETTER)
     free = [
         (one, part)
         for one, part in aligned
@@ -248,8 +263,8 @@ def _untimed(found: Comparison, several: bool) -> Finding:
             else "No step was timed on both sides.",
             "differences",
         )
-    other = sum(row.verdict == pairing.DIFFERS for row in rows)
-    equal = sum(row.verdict == pairing.EQUAL for row in rows)
+    other = sum(row.verdict == DIFFERS for row in rows)
+    equal = sum(row.verdict == EQUAL for row in rows)
     said = (
         f"differ in {other} of {len(rows)}" if other else f"are the same in {equal} of {len(rows)}"
     )
@@ -271,12 +286,12 @@ def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
             f"{what} {have} {_much(row)} {row.verdict}{at}: {both} (95 % interval "
             f"{around(row.interval)})."
         )
-    if row.verdict == pairing.WITHIN:
+    if row.verdict == WITHIN:
         return (
             f"{what} changed by {percent_change(row.change or 0.0)}{at}, within the gate of "
             f"{gate}: {both}."
         )
-    if row.verdict == pairing.NOT_SHOWN and row.interval is not None:
+    if row.verdict == NOT_SHOWN and row.interval is not None:
         if max(-row.interval[0], row.interval[1]) <= found.gate:
             return (
                 f"{what} did not change by more than {gate}{at}: {around(row.interval)} ({both})."
@@ -378,7 +393,7 @@ def because(found: Why) -> str | None:
     if (
         lead.kind in (SAME, TIMED)
         and not algorithms
-        and (not found.whole or found.verdict in (pairing.NOT_SHOWN, pairing.WITHIN))
+        and (not found.whole or found.verdict in (NOT_SHOWN, WITHIN))
     ):
         return None  # what moved most of what did not move
     weight = abs(lead.change)
@@ -550,14 +565,14 @@ def sentence(group: list[Counts], several: bool = False) -> str:
     pair, row = group[0]
     places = _places_of([pair for pair, _ in group], several)
     at = _places_of([pair]) if len(group) > 1 else ""
-    if row.verdict in (pairing.NEW, pairing.GONE):
-        number = row.b if row.verdict == pairing.NEW else row.a
+    if row.verdict in (NEW, GONE):
+        number = row.b if row.verdict == NEW else row.a
         assert number is not None
         size = f", {amount_of(row, number.median)} a step{at}" if row.key.quantity == "time" else ""
-        return f"{row.name} is {row.verdict}{places}: {pairing.MEANING[row.verdict]}{size}."
+        return f"{row.name} is {row.verdict}{places}: {MEANING[row.verdict]}{size}."
     assert row.a is not None and row.b is not None
     both = f"{amount_of(row, row.a.median)} in A, {amount_of(row, row.b.median)} in B"
-    if row.verdict == pairing.DIFFERS:
+    if row.verdict == DIFFERS:
         of = "a whole step" if row.key.level == "step" else row.name
         return f"Counted FLOPs of {of} differ{places}: {both}{at}."
     spread = f"95 % interval {around(row.interval)}" if row.interval else "the same in every repeat"
@@ -594,7 +609,7 @@ def _warnings(found: Comparison) -> list[str]:
     ]
     said += dict.fromkeys(f"{note}." for pair in found.pairs for note in pair.notes)
     free = [row for pair in found.pairs if found.forced or not pair.blocked for row in pair.rows]
-    reasons = Counter(row.why for row in free if row.verdict == pairing.NOT_JUDGED)
+    reasons = Counter(row.why for row in free if row.verdict == NOT_JUDGED)
     if reasons:
         ((reason, most),) = reasons.most_common(1)
         which = "" if most == reasons.total() else ", most of them because"
@@ -610,7 +625,7 @@ def _hidden(found: Comparison) -> list[str]:
         for pair in found.pairs
         for row in pair.rows
         if row.key.quantity == "time"
-        and row.verdict == pairing.NOT_SHOWN
+        and row.verdict == NOT_SHOWN
         and row.interval is not None
         and max(-row.interval[0], row.interval[1]) > found.gate
     ]
