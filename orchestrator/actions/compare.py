@@ -23,7 +23,7 @@ from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.compare.compare import Comparison, Side
-    from perfctl.orchestrator.compare.history.lines import History, Seen
+    from perfctl.orchestrator.compare.history import History, Seen
     from perfctl.orchestrator.compare.suspects import Suspect
     from perfctl.records.run import Run
 
@@ -198,8 +198,8 @@ def history(
     not told; 0.05 is 5 %. Raises ToolMissing without ruptures, UsageError for a gate below 0,
     StoreError, PerfctlError where no run is whole.
     """
-    from perfctl.orchestrator.compare.history.changes import available
-    from perfctl.orchestrator.compare.history.lines import History, lines, seen
+    from perfctl.orchestrator.compare.changes import available
+    from perfctl.orchestrator.compare.history import History, lines, seen
 
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")

@@ -7,21 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree  # writes, reads nothing  # nosec B405
 
-from perfctl.orchestrator.compare.gate.judge import Cause, causes
-from perfctl.orchestrator.compare.gate.records import (
+from perfctl.orchestrator.compare.gate_rows import (
     BETTER,
     FAILS,
     MEANING,
     MISSING,
-    NAMING,
     NEW,
     NOT_JUDGED,
     SETUP,
     TIME,
     WORSE,
+    Cause,
     Judged,
     Outcome,
     Value,
+    causes,
+    naming_rank,
 )
 from perfctl.orchestrator.report.files.documents import markdown_text
 
@@ -51,11 +52,7 @@ def headline(outcomes: Sequence[Outcome]) -> str:
     if failed:
         outcome, cause = min(
             ((one, cause) for one in outcomes for cause in causes(one, *FAILS)),
-            key=lambda item: (
-                NAMING.index(item[1].first.quantity)
-                if item[1].first.quantity in NAMING
-                else len(NAMING)
-            ),
+            key=lambda item: naming_rank(item[1].first),
         )
         unjudged = sum(row.verdict == NOT_JUDGED for _, row in rows)
         of, noun = (

@@ -28,15 +28,16 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.actions.compare import side
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.compare.gate.judge import SESSIONS, causes, judge, with_sessions
-from perfctl.orchestrator.compare.gate.quantities import of_model, of_runs
-from perfctl.orchestrator.compare.gate.records import (
+from perfctl.orchestrator.compare.gate import SESSIONS_MIN, judge, with_sessions
+from perfctl.orchestrator.compare.gate_quantities import of_model, of_runs
+from perfctl.orchestrator.compare.gate_rows import (
     FAILS,
     NOT_JUDGED,
     TIME,
     WORSE,
     Measured,
     Outcome,
+    causes,
 )
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter as Metric
@@ -531,11 +532,11 @@ def clean(
     first = [read() for read in again]
     outcomes = []
     for number in range(count):
-        if len(sessions) <= SESSIONS or number < 2 * len(again):
+        if len(sessions) <= SESSIONS_MIN or number < 2 * len(again):
             at = number % len(again)
             outcomes.append(judge("again", first[at], again[at](), {}))
             continue
-        drawn = dice.sample(sessions, min(len(sessions), dice.randint(SESSIONS, 8) + 1))
+        drawn = dice.sample(sessions, min(len(sessions), dice.randint(SESSIONS_MIN, 8) + 1))
         held = drawn[0]
         for one in drawn[1:-1]:
             held = with_sessions(held, one, {})

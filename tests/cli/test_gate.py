@@ -15,8 +15,8 @@ import yaml
 
 import perfctl
 from perfctl.orchestrator.actions.gate.gate import runs, update
-from perfctl.orchestrator.compare.gate.judge import judge
-from perfctl.orchestrator.compare.gate.records import (
+from perfctl.orchestrator.compare.gate import judge
+from perfctl.orchestrator.compare.gate_rows import (
     BETTER,
     NOT_JUDGED,
     SAME,

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from perfctl.orchestrator.compare.gate.judge import judge, with_sessions
-from perfctl.orchestrator.compare.gate.quantities import of_runs
-from perfctl.orchestrator.compare.gate.records import (
+from perfctl.orchestrator.compare.gate import judge, with_sessions
+from perfctl.orchestrator.compare.gate_quantities import of_runs
+from perfctl.orchestrator.compare.gate_rows import (
     BETTER,
     CHANGED,
     MISSING,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from perfctl.orchestrator.compare.changes import Change, exact_changes, noisy_changes
 from perfctl.orchestrator.compare.facts import FACTS, commit_of
-from perfctl.orchestrator.compare.history.changes import Change, exact_changes, noisy_changes
 from perfctl.orchestrator.compare.quantities import observe_flops, observe_times
 from perfctl.orchestrator.ledger.prepared import PreparedRun, heading, parted, studies
 from perfctl.orchestrator.ledger.sweep import memory_figures

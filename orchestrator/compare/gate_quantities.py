@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from perfctl.orchestrator.compare.facts import FACTS, busy_with_others
-from perfctl.orchestrator.compare.gate.records import SETUP, TIME, Measured, Place, Value
+from perfctl.orchestrator.compare.gate_rows import SETUP, TIME, Measured, Place, Value
 from perfctl.orchestrator.compare.pairing import newest_repeats
 from perfctl.orchestrator.compare.quantities import KERNELS, UNATTRIBUTED, Key, observe_times
 from perfctl.orchestrator.counts.counters.amd import is_amd

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfctl.orchestrator.compare.history.lines import Line, Seen, What, lines
+from perfctl.orchestrator.compare.history import Line, Seen, What, lines
 
 FLOPS, STEP = What("flops"), What("step")
 
