@@ -11,16 +11,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from perfctl.orchestrator.compare.facts import FACTS, busy_with_others
 from perfctl.orchestrator.compare.gate_rows import SETUP, TIME, Measured, Place, Value
 from perfctl.orchestrator.compare.pairing import newest_repeats
-from perfctl.orchestrator.compare.quantities import KERNELS, UNATTRIBUTED, Key, observe_times
+from perfctl.orchestrator.compare.quantities import (
+    KERNEL_TIME,
+    STEP_TIME,
+    UNATTRIBUTED,
+    observe_times,
+)
 from perfctl.orchestrator.counts.counters.amd import is_amd
-from perfctl.orchestrator.counts.derived.records import Derived
-from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, fused_only
 from perfctl.orchestrator.estimate.memory.estimate import Estimate
 from perfctl.orchestrator.ledger.ledger import algorithm
@@ -35,15 +38,17 @@ from perfctl.orchestrator.ledger.prepared import (
 )
 from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.orchestrator.ledger.timing import preference
-from perfctl.records.paper import OpShape
+from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
-Found = dict[Place, dict[str, Value]]
 _PASSES = ("forward", "backward")
 """Directions whose copies are held: an optimizer copies each gradient once, to begin its
 state with."""
 Counts = Iterator[tuple[Place, str, Value]]
+Numbers = Iterator[tuple[Place, str, int]]
+_NO_MODULE = "(model)"
+"""Layer of what no module called."""
 _NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed", "warmup")
 """Of a run, not of a study; or drawn anew each time."""
 
@@ -51,59 +56,64 @@ _NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed",
 def of_model(estimates: Mapping[int, Estimate]) -> Measured:
     """Batch size -> one step on paper: the whole, then each layer by direction in the
     network's order."""
-    places: Found = {}
+    places: dict[Place, dict[str, Value]] = {}
     unknown: dict[str, str] = {}
-    for batch, found in estimates.items():
-        whole = places.setdefault(Place(batch=batch), {"parameters": found.parameters})
-        for direction, totals in (("forward", found.forward), ("backward", found.backward)):
+    for batch, estimate in estimates.items():
+        places |= _sum(_model_counts(Place(batch=batch), estimate))
+        for direction, totals in (("forward", estimate.forward), ("backward", estimate.backward)):
             if totals.unknown:
                 names = ", ".join(dict.fromkeys(name for name, _ in totals.unknown))
-                unknown[f"batch {batch}, FLOPs of {direction}"] = (
-                    f"no formula for {names}: only what is known is held"
-                )
-        if found.memory is not None:
-            whole["memory_peak"] = found.memory.rounded_peak
-        for op in found.ops:
-            _add(places, Place(batch=batch, direction=op.direction), "operations", op.calls)
-            if found.memory_trace is not None and op.direction in _PASSES:
-                places[Place(batch=batch, direction=op.direction)].setdefault("copied_bytes", 0)
-        casts = found.casts
-        whole["cast_bytes"] = casts.read_bytes + casts.write_bytes
-        for made in found.memory_trace.allocations if found.memory_trace is not None else ():
-            if made.op == "aten.clone" and made.direction in _PASSES:
-                for layer in ("", made.layer or "(model)"):
-                    place = Place(batch=batch, layer=layer, direction=made.direction)
-                    _add(places, place, "copied_bytes", made.bytes)
-        for call in found.calls:
-            if fused_only(call):
-                continue
-            direction = "backward" if call.direction in BACKWARD else call.direction
-            figures = {
-                "flops": call.flops,
-                "elementwise_flops": call.elementwise_flops,
-                "bytes": None
-                if None in (call.read_bytes, call.write_bytes)
-                else (call.read_bytes or 0) + (call.write_bytes or 0),
-            }
-            for quantity, value in figures.items():
-                if value is None:
-                    continue
-                _add(places, Place(batch=batch, direction=direction), quantity, value)
-                if value:
-                    _add(
-                        places,
-                        Place(batch=batch, layer=call.layer or "(model)", direction=direction),
-                        quantity,
-                        value,
-                    )
+                reason = f"no formula for {names}: only what is known is held"
+                unknown[f"batch {batch}, FLOPs of {direction}"] = reason
     return Measured(places, unknown)
 
 
-def _add(places: Found, place: Place, quantity: str, value: int) -> None:
-    mine = places.setdefault(place, {})
-    before = mine.get(quantity, 0)
-    assert isinstance(before, int)
-    mine[quantity] = before + value
+def _model_counts(at: Place, estimate: Estimate) -> Numbers:
+    trace, casts = estimate.memory_trace, estimate.casts
+    yield at, "parameters", estimate.parameters
+    if estimate.memory is not None:
+        yield at, "memory_peak", estimate.memory.rounded_peak
+    for op in estimate.ops:
+        yield at._replace(direction=op.direction), "operations", op.calls
+        if trace is not None and op.direction in _PASSES:
+            yield at._replace(direction=op.direction), "copied_bytes", 0
+    yield at, "cast_bytes", casts.read_bytes + casts.write_bytes
+    for made in trace.allocations if trace is not None else ():
+        if made.op == "aten.clone" and made.direction in _PASSES:
+            for layer in ("", made.layer or _NO_MODULE):
+                place = at._replace(layer=layer, direction=made.direction)
+                yield place, "copied_bytes", made.bytes
+    for place, quantity, value in _formulas(at, estimate.calls, _NO_MODULE):
+        if value or not place.layer:
+            yield place, quantity, value
+
+
+def _formulas(at: Place, calls: Iterable[LayerCall], no_layer: str) -> Numbers:
+    """Yield what the formulas give for each call, of its direction and of its layer."""
+    for call in calls:
+        if fused_only(call):
+            continue
+        direction = "backward" if call.direction in BACKWARD else call.direction
+        of_direction = at._replace(direction=direction)
+        moved = None
+        if call.read_bytes is not None and call.write_bytes is not None:
+            moved = call.read_bytes + call.write_bytes
+        for quantity, value in (
+            ("flops", call.flops),
+            ("elementwise_flops", call.elementwise_flops),
+            ("bytes", moved),
+        ):
+            if value is not None:
+                yield of_direction, quantity, value
+                yield of_direction._replace(layer=call.layer or no_layer), quantity, value
+
+
+def _sum(numbers: Iterable[tuple[Place, str, int]]) -> dict[Place, dict[str, Value]]:
+    sums: dict[Place, dict[str, int]] = {}
+    for place, quantity, value in numbers:
+        of_place = sums.setdefault(place, {})
+        of_place[quantity] = of_place.get(quantity, 0) + value
+    return {place: dict(of_place) for place, of_place in sums.items()}
 
 
 def of_runs(runs: Sequence[Run]) -> Measured:
@@ -112,102 +122,90 @@ def of_runs(runs: Sequence[Run]) -> Measured:
     places: dict[Place, dict[str, Value]] = {}
     unknown: dict[str, str] = {}
     environment: dict[str, dict[str, str]] = {}
-    for name, study in _named(studies(runs)):
+    for name, study in _name_studies(studies(runs)):
+        environment[name] = _environment(study)
         for batch in study.batches or (None,):
             at = Place(name, batch)
-            found = newest_repeats(run for run in study.runs if run.batch_size == batch)
-            failed = [run for run in study.runs if run.batch_size == batch and run.status != "ok"]
-            if failed and not found:
-                unknown[at.name] = (
-                    f"the run is {failed[-1].status}: "
-                    f"{failed[-1].reason or 'no reason was recorded'}"
-                )
-            ops = next(
-                (run.report.ops for several in found.values() for run in several if run.report.ops),
-                (),
-            )
-            counted = any(run.report.counters for several in found.values() for run in several)
-            for profiler in sorted(found, key=preference):
-                _take(at, found[profiler], () if counted else ops, places, unknown)
-        environment[name] = _environment(study)
+            of_batch = [run for run in study.runs if run.batch_size == batch]
+            repeats = newest_repeats(of_batch)
+            complete = [run for runs in repeats.values() for run in runs]
+            if of_batch and not complete:
+                reason = of_batch[-1].reason or "no reason was recorded"
+                unknown[at.name] = f"the run is {of_batch[-1].status}: {reason}"
+            ops = next((run.report.ops for run in complete if run.report.ops), ())
+            if any(run.report.counters for run in complete):
+                ops = ()
+            for profiler in sorted(repeats, key=preference):
+                _add_repeats(at, repeats[profiler], ops, places, unknown)
     return Measured(places, unknown, environment)
 
 
-def _named(found: Sequence[Study]) -> Iterator[tuple[str, Study]]:
-    """Each study by its heading; with its device, folder or number where several have
-    one heading."""
-    names = [heading(study) for study in found]
-    again = {name for name, count in Counter(names).items() if count > 1}
+def _name_studies(found: Sequence[Study]) -> Iterator[tuple[str, Study]]:
+    """Yield each study with its heading; with its device, folder or number where several have one
+    heading."""
+    headings = Counter(heading(study) for study in found)
     taken: Counter[str] = Counter()
-    for name, study in zip(names, found, strict=True):
-        if name in again and study.workload is not None:
+    for study in found:
+        name = heading(study)
+        if headings[name] > 1 and study.workload is not None:
             name = f"{name}, {study.device or 'no device'}"
-        elif name in again and study.runs[0].artifact:
+        elif headings[name] > 1 and study.runs[0].artifact:
             name = "/".join(PurePath(study.runs[0].artifact).parts[-2:])
         taken[name] += 1
         yield (f"{name} ({taken[name]})" if taken[name] > 1 else name), study
 
 
 def _environment(study: Study) -> dict[str, str]:
-    whole = [run for run in study.runs if run.status == "ok"]
+    complete = [run for run in study.runs if run.status == "ok"]
     facts = {
-        fact.name: ", ".join(
-            sorted({said for run in whole if (said := fact.read(run)) is not None})
-        )
-        for fact in FACTS
-        if fact.name not in _NOT_FACTS
+        fact.name: ", ".join(fact.values(complete)) for fact in FACTS if fact.name not in _NOT_FACTS
     }
     if study.foreign:
         facts["workload"] = ""
-    facts["profilers"] = ", ".join(sorted({run.profiler for run in whole}))
-    return {name: said for name, said in facts.items() if said}
+    facts["profilers"] = ", ".join(sorted({run.profiler for run in complete}))
+    return {name: text for name, text in facts.items() if text}
 
 
-def _take(
+def _add_repeats(
     at: Place,
     runs: Sequence[Run],
     ops: Sequence[OpShape],
     places: dict[Place, dict[str, Value]],
     unknown: dict[str, str],
 ) -> None:
-    """Quantities of one profiler's repeats that no profiler before it gave."""
+    """Add the quantities of one profiler's repeats that no profiler before it gave."""
     prepared = with_whole_backward(
         [parted(PreparedRun(run, run.precision if run.workload else None)) for run in runs]
     )
-    each = [
-        {(place, quantity): value for place, quantity, value in _counts(at, item, ops, unknown)}
-        for item in prepared
+    counts_of_runs = [
+        {(place, quantity): value for place, quantity, value in _counts(at, run, ops, unknown)}
+        for run in prepared
     ]
-    for place, quantity in dict.fromkeys(key for found in each for key in found):
+    for place, quantity in dict.fromkeys(key for counts in counts_of_runs for key in counts):
         if quantity in places.get(place, {}):
             continue
-        values = [found[place, quantity] for found in each if (place, quantity) in found]
-        if len(values) < len(each) or any(value != values[0] for value in values):
+        values = [counts.get((place, quantity)) for counts in counts_of_runs]
+        if values[0] is None or any(value != values[0] for value in values):
             unknown[f"{place.name}: {quantity}"] = "not the same in all repeats, so it is not exact"
             continue
         places.setdefault(place, {})[quantity] = values[0]
-    clocks = [took for item in prepared if (took := _step_time(item)) is not None]
-    if TIME in places.get(at, {}) or not clocks or len(clocks) < len(prepared):
+    times = [time for run in prepared if (time := _step_time(run)) is not None]
+    if TIME in places.get(at, {}) or not times or len(times) < len(prepared):
         return
-    busy = busy_with_others(runs)
-    if busy is not None:
+    if (busy := busy_with_others(runs)) is not None:
         unknown[f"{at.name}: {TIME}"] = busy
     else:
-        places.setdefault(at, {})[TIME] = (float(f"{statistics.median(clocks):.5g}"),)
+        places.setdefault(at, {})[TIME] = (float(f"{statistics.median(times):.5g}"),)
 
 
-def _step_time(item: PreparedRun) -> float | None:
-    """Median nanoseconds of a step; of its kernels where no clock was around the steps."""
-    seen = observe_times(item)
-    for what in (Key("step", TIME, "step"), Key("step", TIME, KERNELS)):
-        if (
-            (found := seen.get(what)) is not None
-            and found.trusted
-            and any(found.values)
-            and item.steps != 0
-        ):
-            return statistics.median(found.values)
-    return None
+def _step_time(run: PreparedRun) -> float | None:
+    """Return the median of a step in ns; of its kernels where no clock was around the steps."""
+    observed = observe_times(run)
+    times = [observed[key] for key in (STEP_TIME, KERNEL_TIME) if key in observed]
+    medians = (
+        statistics.median(time.values) for time in times if time.trusted and any(time.values)
+    )
+    return next(medians, None) if run.steps != 0 else None
 
 
 def _place(at: Place, key: tuple[str, str] | None) -> Place:
@@ -221,7 +219,12 @@ def _counts(
     at: Place, item: PreparedRun, ops: Sequence[OpShape], unknown: dict[str, str]
 ) -> Counts:
     run = item.run
-    yield from _on_paper(at, run)
+    formulas = _formulas(at, run.layer_calls, UNATTRIBUTED)
+    numbers = [number for number in formulas if number[-1] != 0]
+    for op in run.report.ops:
+        numbers.append((at._replace(direction=op.direction), "operations", op.calls))
+    for place, sums in _sum(numbers).items():
+        yield from ((place, quantity, value) for quantity, value in sums.items())
     if item.steps:
         yield at, "steps", item.steps
     elif run.report.kernels:
@@ -231,39 +234,10 @@ def _counts(
         yield from _executed(at, item, "counted", unknown)
     elif ops and run.report.kernels and not is_amd(run):  # the rules are of NVIDIA's kernels
         made = DerivedRun(run, item.precision, item.recorded, tuple(ops))
-        if any(_a_product(one) for one in made.derived.values()):
+        if any(count.ffma or count.tensor for count in made.derived.values()):
             yield from _executed(at, made, "derived", unknown)
     if (allocated := memory_figures(run).get("peak allocated")) is not None:
         yield at, "allocated", allocated
-
-
-def _a_product(one: Derived) -> bool:
-    return bool(one.ffma or one.tensor)
-
-
-def _on_paper(at: Place, run: Run) -> Counts:
-    """Formulas with the shapes that the run recorded."""
-    sums: dict[tuple[Place, str], int] = defaultdict(int)
-    for call in run.layer_calls:
-        if fused_only(call):
-            continue
-        direction = "backward" if call.direction in BACKWARD else call.direction
-        moved = (
-            None
-            if call.read_bytes is None or call.write_bytes is None
-            else call.read_bytes + call.write_bytes
-        )
-        for quantity, value in (
-            ("flops", call.flops),
-            ("elementwise_flops", call.elementwise_flops),
-            ("bytes", moved),
-        ):
-            if value:
-                sums[at._replace(direction=direction), quantity] += value
-                sums[_place(at, (call.layer, direction)), quantity] += value
-    for op in run.report.ops:
-        sums[at._replace(direction=op.direction), "operations"] += op.calls
-    yield from ((place, quantity, value) for (place, quantity), value in sums.items())
 
 
 def _kernels(at: Place, item: PreparedRun) -> Counts:
@@ -302,31 +276,23 @@ def _count(whole: float, steps: int) -> float:
     return whole // steps if whole % steps == 0 else whole / steps
 
 
-def _executed(at: Place, item: PreparedRun, how: str, unknown: dict[str, str]) -> Counts:
+def _executed(at: Place, run: PreparedRun, how: str, unknown: dict[str, str]) -> Counts:
     """``how``: "counted" or "derived"; only sums that lack nothing."""
-    whole = [(at, item.whole_work)]
-    for place, work in (
-        *whole,
-        *((_place(at, key), found) for key, found in item.work_by_key.items()),
-    ):
+    works = [(at, run.whole_work)]
+    works += [(_place(at, key), work) for key, work in run.work_by_key.items()]
+    for place, work in works:
         if work is None:
             continue
         for quantity, figure in ((f"{how}_flops", work.total), ("dram_bytes", work.dram)):
-            if _exact(figure, how) and figure.value is not None:
+            is_exact = figure.state == how and not figure.lower_bound
+            what = f"{place.name}: {quantity}"
+            if figure.value is not None and is_exact:
                 yield place, quantity, figure.value
             elif figure.value is not None:
-                why = "a lower bound" if figure.lower_bound else figure.state
-                unknown[f"{place.name}: {quantity}"] = (
-                    f"{why}: {figure.reason or 'some launches have no such figure'}"
-                )
-            elif quantity != "dram_bytes" or how == "counted":  # nothing derives bytes of DRAM
-                none = (
-                    "no rule for a kernel of these, or its grid is not of this work"
-                    if how == "derived"
-                    else figure.reason
-                )
-                unknown[f"{place.name}: {quantity}"] = none or figure.state
-
-
-def _exact(figure: Figure, how: str) -> bool:
-    return figure.value is not None and figure.state == how and not figure.lower_bound
+                state = "a lower bound" if figure.lower_bound else figure.state
+                reason = figure.reason or "some launches have no such figure"
+                unknown[what] = f"{state}: {reason}"
+            elif how == "counted":
+                unknown[what] = figure.reason or figure.state
+            elif quantity != "dram_bytes":  # nothing derives bytes of DRAM
+                unknown[what] = "no rule for a kernel of these, or its grid is not of this work"
