@@ -199,7 +199,7 @@ def history(
     StoreError, PerfctlError where no run is whole.
     """
     from perfctl.orchestrator.compare.changes import available
-    from perfctl.orchestrator.compare.history import History, lines, seen
+    from perfctl.orchestrator.compare.history import History, build_lines, read_run
 
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
@@ -214,11 +214,11 @@ def history(
                 for run in loaded(connection, [run_id]):
                     if run.status == "ok" and run.workload is not None:
                         runs.append(
-                            analysed([run], lambda some, number=number: seen(some[0], number))  # type: ignore[misc]
+                            analysed([run], lambda some, number=number: read_run(some[0], number))  # type: ignore[misc]
                         )
     if not runs:
         raise PerfctlError("no store holds a whole run of a known workload", "See 'perfctl runs'")
-    found = tuple(lines(runs, by_commit=by_commit, gate=gate))
+    found = tuple(build_lines(runs, by_commit=by_commit, gate=gate))
     places = {
         (at, series.points[change.after]): series.points[change.after - 1]
         for at, line in enumerate(found)

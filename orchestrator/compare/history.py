@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from perfctl.orchestrator.compare.changes import Change, exact_changes, noisy_changes
 from perfctl.orchestrator.compare.facts import FACTS, commit_of
-from perfctl.orchestrator.compare.quantities import observe_flops, observe_times
+from perfctl.orchestrator.compare.quantities import STEP_TIME, Key, observe_flops, observe_times
 from perfctl.orchestrator.ledger.prepared import PreparedRun, heading, parted, studies
 from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.records.run import Run
@@ -28,7 +28,7 @@ QUANTITIES = {
     "layer": "ns",
 }
 """Quantity -> its unit. FLOPs are counted: 1 multiply-add = 2."""
-TOGETHER_S = 6 * 3600.0
+REPEATS_APART_MAX_S = 6 * 3600.0
 """Repeats of a sweep that started this long apart at most are one point; a sweep that is taken up
 again later makes another."""
 EXACT = ("flops", "launches", "memory")
@@ -115,146 +115,141 @@ class History:
     likeliest first."""
 
 
-def seen(run: Run, store: int) -> Seen:
-    """A run, reduced to its quantities."""
+def read_run(run: Run, store: int) -> Seen:
+    """Return a run, reduced to its quantities."""
     item = parted(PreparedRun(run))
     values: dict[What, float] = {}
-    for key, one in observe_times(item).items():
-        if not one.trusted or key.level == "kernel":
-            continue
-        if key.quantity == "throughput" or (key.level, key.what) == ("step", "step"):
-            values[What("step" if key.quantity == "time" else "throughput")] = statistics.median(
-                one.values
-            )
-        elif key.level == "layer":
-            values[What("layer", key.layer, key.direction)] = statistics.median(one.values)
-    for key, one in (observe_flops(item) if run.report.counters else {}).items():
-        if key.level == "step" and "lower bound" not in (one.note or ""):
-            values[What("flops")] = one.values[0]
+    for key, observed in observe_times(item).items():
+        what = _what_of(key)
+        if what is not None and observed.trusted:
+            values[what] = statistics.median(observed.values)
+    counts = observe_flops(item) if run.report.counters else {}
+    for key, observed in counts.items():
+        if key.level == "step" and not observed.is_bound:
+            values[What("flops")] = observed.values[0]
     if run.report.kernels and item.steps:
         values[What("launches")] = len({kernel.launch for kernel, _ in item.launches}) / item.steps
     if (allocated := memory_figures(run).get("peak allocated")) is not None:
         values[What("memory")] = allocated
     (study,) = studies([run])
-    facts = {fact.name: said for fact in FACTS if (said := fact.read(run)) is not None}
-    moment = run.report.environment.get("commit_time")
     return Seen(
-        run.id,
-        store,
-        run.sweep_id,
-        heading(study),
-        run.batch_size,
-        run.profiler,
-        run.started_at,
-        commit_of(run),
-        moment,
-        facts,
-        values,
+        run=run.id,
+        store=store,
+        sweep=run.sweep_id,
+        name=heading(study),
+        batch=run.batch_size,
+        profiler=run.profiler,
+        started_at=run.started_at,
+        commit=commit_of(run),
+        commit_time=run.report.environment.get("commit_time"),
+        facts={fact.name: text for fact in FACTS if (text := fact.read(run)) is not None},
+        values=values,
     )
 
 
-def lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 0.05) -> list[Line]:
-    """Every line, with the changes of its series that are larger than ``gate`` (0.05 is 5 %)."""
-    found: list[Line] = []
-    for one in sorted(runs, key=lambda one: (_moment(one, by_commit), one.store, one.run)):
-        same = [
-            line
-            for line in found
-            if (line.facts.get("workload"), line.batch, line.profiler)
-            == (one.facts.get("workload"), one.batch, one.profiler)
-        ]
-        reasons = [_apart(line, one) for line in same]
-        home = next((line for line, why in zip(same, reasons, strict=True) if not why), None)
-        if home is None:
-            home = Line(
-                one.name,
-                one.batch,
-                one.profiler,
-                dict(one.facts),
-                apart="; ".join(reasons[-1]) if reasons else None,
-            )
-            found.append(home)
-        home.facts = one.facts | home.facts
-        point = next((point for point in home.points if _together(point[0], one, by_commit)), None)
-        if point is None:
-            home.points.append([one])
+def _what_of(key: Key) -> What | None:
+    """Return the series that a time or rate belongs to; None for phases and kernels."""
+    if key.level == "layer":
+        return What("layer", key.layer, key.direction)
+    if key.quantity == "throughput":
+        return What("throughput")
+    return What("step") if key == STEP_TIME else None
+
+
+def build_lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 0.05) -> list[Line]:
+    """Return every line, with the changes of its series that are larger than ``gate`` (0.05 is
+    5 %)."""
+    lines: list[Line] = []
+    for run in sorted(runs, key=lambda run: (_time_of(run, by_commit), run.store, run.run)):
+        line = _find_line(lines, run)
+        line.facts = run.facts | line.facts
+        for point in line.points:
+            if _is_repeat(point[0], run, by_commit):
+                point.append(run)
+                break
         else:
-            point.append(one)
-    for line in found:
+            line.points.append([run])
+    for line in lines:
         line.series = tuple(_series(line, gate))
-    return found
+    return lines
 
 
-def _moment(one: Seen, by_commit: bool) -> float:
-    """Seconds since 1970: of the commit where it is asked for and known, else of the run; 0 where
-    neither is known."""
-    said = (one.commit_time if by_commit else None) or one.started_at
-    return 0.0 if said is None else _seconds(said)
+def _find_line(lines: list[Line], run: Seen) -> Line:
+    """Return the line that the run may be compared with; a new one if there is none."""
+    why_apart = None
+    for line in lines:
+        if (line.facts.get("workload"), line.batch, line.profiler) == (
+            run.facts.get("workload"),
+            run.batch,
+            run.profiler,
+        ):
+            why_apart = "; ".join(_differences(line, run))
+            if not why_apart:
+                return line
+    line = Line(run.name, run.batch, run.profiler, dict(run.facts), apart=why_apart)
+    lines.append(line)
+    return line
 
 
-def _seconds(moment: str) -> float:
-    """Of an ISO 8601 text, whatever its offset; without one it is UTC."""
+def _time_of(run: Seen, by_commit: bool) -> float:
+    """Return seconds since 1970: of the commit where it is asked for and known, else of the run; 0
+    where neither is known. An ISO 8601 text without an offset is UTC."""
+    text = (run.commit_time if by_commit else None) or run.started_at
     try:
-        read = datetime.fromisoformat(moment)
+        time = datetime.fromisoformat(text or "")
     except ValueError:
         return 0.0
-    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def _together(a: Seen, b: Seen, by_commit: bool) -> bool:
-    """Repeats of one point: of one clean commit where commits are asked for; else of one sweep and
-    commit, within some hours."""
+def _is_repeat(a: Seen, b: Seen, by_commit: bool) -> bool:
+    """Return whether both are of one point: of one clean commit where commits are asked for; else
+    of one sweep and commit, within some hours."""
     if by_commit and a.commit and "+" not in a.commit:
         return a.commit == b.commit
     if (a.store, a.sweep, a.commit) != (b.store, b.sweep, b.commit):
         return False
-    return abs(_moment(a, False) - _moment(b, False)) <= TOGETHER_S
+    return abs(_time_of(a, False) - _time_of(b, False)) <= REPEATS_APART_MAX_S
 
 
-def _apart(line: Line, one: Seen) -> list[str]:
-    """Facts that make a run not comparable with a line; one that a side did not record does not."""
-    found = []
-    for fact in FACTS:
-        a, b = line.facts.get(fact.name), one.facts.get(fact.name)
-        if not fact.blocks or a is None or b is None or a == b:
-            continue
-        if fact.tolerance:
-            low, high = sorted(float(text.split()[0]) for text in (a, b))
-            if high <= low * (1 + fact.tolerance):
-                continue
-        found.append(f"{fact.name}: {b}, not {a}")
-    return found
+def _differences(line: Line, run: Seen) -> list[str]:
+    """Return the facts that make a run not comparable with a line; one that a side did not record
+    does not."""
+    return [
+        f"{fact.name}: {run.facts[fact.name]}, not {line.facts[fact.name]}"
+        for fact in FACTS
+        if fact.blocks
+        and fact.name in line.facts
+        and fact.name in run.facts
+        and not fact.is_same((line.facts[fact.name],), (run.facts[fact.name],))
+    ]
 
 
 def _series(line: Line, gate: float) -> Iterator[Series]:
-    every = dict.fromkeys(what for point in line.points for one in point for what in one.values)
-    layers = sum(what.quantity == "layer" for what in every)
-    for what in sorted(every, key=lambda what: list(QUANTITIES).index(what.quantity)):
-        held = [
-            (at, known)
-            for at, point in enumerate(line.points)
-            if (known := [one.values[what] for one in point if what in one.values])
-        ]
-        values = [statistics.median(known) for _, known in held]
-        exact = what.quantity in EXACT and _is_exact(what, [known for _, known in held], values)
-        if exact:
-            changes = exact_changes(values)
-        elif what.quantity == "throughput":  # the step's, the other way round
+    series = dict.fromkeys(what for point in line.points for run in point for what in run.values)
+    layers = sum(what.quantity == "layer" for what in series)
+    for what in sorted(series, key=lambda what: list(QUANTITIES).index(what.quantity)):
+        repeats = {
+            index: values
+            for index, point in enumerate(line.points)
+            if (values := [run.values[what] for run in point if what in run.values])
+        }
+        medians = [statistics.median(values) for values in repeats.values()]
+        changes = exact_changes(medians)
+        is_exact = _is_exact(what, list(repeats.values()), changes)
+        if what.quantity == "throughput":  # the step's, the other way round
             changes = []
-        else:
-            changes = noisy_changes(
-                values, series=layers if what.quantity == "layer" else 1, gate=gate
-            )
-        yield Series(what, tuple(at for at, _ in held), tuple(values), exact, tuple(changes))
+        elif not is_exact:
+            count = layers if what.quantity == "layer" else 1
+            changes = noisy_changes(medians, series=count, gate=gate)
+        yield Series(what, tuple(repeats), tuple(medians), is_exact, tuple(changes))
 
 
-def _is_exact(what: What, known: Sequence[Sequence[float]], values: Sequence[float]) -> bool:
-    """All repeats agree; what is not counted by definition also keeps each of its levels for two
-    points or has repeats."""
-    if any(len(set(one)) > 1 for one in known):
+def _is_exact(what: What, repeats: Sequence[Sequence[float]], changes: Sequence[Change]) -> bool:
+    """Return whether every change counts: all repeats agree, and what is not counted by definition
+    also keeps each of its levels for two points or has repeats. ``changes``: of an exact count."""
+    if what.quantity not in EXACT or any(len(set(values)) > 1 for values in repeats):
         return False
-    if what.quantity == "flops" or all(len(one) > 1 for one in known):
+    if what.quantity == "flops" or all(len(values) > 1 for values in repeats):
         return True
-    return all(
-        min(change.before_points, change.after_points) >= 2 for change in exact_changes(values)
-    )
+    return all(min(change.before_points, change.after_points) >= 2 for change in changes)

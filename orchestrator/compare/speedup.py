@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.compare.facts import NOT_RECORDED, Difference, compare_facts
-from perfctl.orchestrator.compare.quantities import PHASES, UNATTRIBUTED, observe_times
+from perfctl.orchestrator.compare.quantities import PHASES, STEP_TIME, UNATTRIBUTED, observe_times
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.timing import GRADIENTS
-from perfctl.orchestrator.ledger.usage.arm_figures import ArmFacts, epochs, facts_of
+from perfctl.orchestrator.ledger.usage.arm_figures import ArmFacts, Epoch, epochs, facts_of
 from perfctl.orchestrator.statistics import WIDEST, TooWide, ratio, ratio_too_wide
 from perfctl.records.run import Run
 
@@ -124,6 +124,12 @@ class Speedup:
     """(label, why) of arms without a whole run."""
 
 
+_GOALS: tuple[tuple[str, int, Callable[[Epoch], float | None]], ...] = (
+    ("test loss", 1, lambda epoch: epoch.test_loss),
+    ("accuracy", -1, lambda epoch: epoch.accuracy),
+    ("Dice", -1, lambda epoch: epoch.dice),
+)
+"""(what an epoch reaches, 1 where less is better and -1 where more is, its value)."""
 APART = 1.1
 """Speed-ups of steps and of epochs that differ by less than this factor are taken for the same."""
 
@@ -136,64 +142,65 @@ def speedup(
 
     ``allowed``: names of MUST_AGREE, or "compile", that may differ because the user asked for it.
     """
-    whole = [
-        replace(arm, runs=tuple(run for run in arm.runs if run.status == "ok")) for arm in arms
-    ]
-    lost = [arm for arm, kept in zip(arms, whole, strict=True) if not kept.runs]
-    failed = [
-        (arm.label, next((run.reason for run in arm.runs if run.reason), "it has no run"))
-        for arm in lost
-    ]
-    whole = [arm for arm in whole if arm.runs]
-    if len(whole) < 2:
+    complete, failed = [], []
+    for arm in arms:
+        if runs := tuple(run for run in arm.runs if run.status == "ok"):
+            complete.append(Arm(arm.label, runs))
+        else:
+            reasons = (run.reason for run in arm.runs if run.reason)
+            failed.append((arm.label, next(reasons, "it has no run")))
+    if len(complete) < 2:
         raise ValueError("; ".join(f"{label}: {why}" for label, why in failed) or "one arm alone")
-    base, facts = whole[0], tuple(facts_of(arm.label, arm.runs, peaks) for arm in whole)
-    against = tuple(_against(base, arm, frozenset(allowed)) for arm in whole[1:])
-    first = base.runs[0]
+    base, first = complete[0], complete[0].runs[0]
+    facts = tuple(facts_of(arm.label, arm.runs, peaks) for arm in complete)
+    against = tuple(_against(base, arm, frozenset(allowed)) for arm in complete[1:])
     return Speedup(
         first.workload, first.batch_size, base.label, facts, against, reached(facts), tuple(failed)
     )
 
 
 def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
-    found = differing(base.runs, arm.runs)
-    blocking = [one for one in found if one.blocks and one.fact not in allowed]
-    if blocking:
-        said = (
-            f"{one.fact} differs: {base.label} has {one.a}, {arm.label} has {one.b}"
-            for one in blocking
-        )
-        return Against(arm.label, tuple(said), found, (), ())
+    differences = find_differences(base.runs, arm.runs)
+    refused = tuple(
+        f"{difference.fact} differs: {base.label} has {difference.a}, {arm.label} has "
+        f"{difference.b}"
+        for difference in differences
+        if difference.blocks and difference.fact not in allowed
+    )
+    if refused:
+        return Against(arm.label, refused, differences, (), ())
     first, second = _values(base.runs), _values(arm.runs)
     lines = tuple(
-        _line(key, first.get(key, []), second.get(key, []))
+        compare_quantity(*key, first.get(key, []), second.get(key, []))
         for key in dict.fromkeys((*first, *second))
     )
-    return Against(arm.label, (), found, lines, if_only(lines))
+    return Against(arm.label, (), differences, lines, if_only(lines))
 
 
-def differing(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
-    """Facts that differ; ``blocks`` for different work.
+def find_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ...]:
+    """Return the facts that differ; ``blocks`` for different work.
 
     A fact of MUST_AGREE that only one side recorded blocks too; one that neither recorded
     is listed.
     """
     differences, facts = compare_facts(*([uncompiled(run) for run in side] for side in (a, b)))
-    found = [replace(one, blocks=one.fact in MUST_AGREE) for one in differences]
-    known = {name for name, _, _ in facts}
+    found = [
+        replace(difference, blocks=difference.fact in MUST_AGREE) for difference in differences
+    ]
     why = "whether the work is the same is not known"
     found += [
         Difference(name, NOT_RECORDED, NOT_RECORDED, False, why)
         for name in MUST_AGREE
-        if name not in known
+        if name not in {fact for fact, _, _ in facts}
     ]
     for name in (COMPILED, "samples", "length", "data_dir"):
-        said = [
-            sorted({run.report.environment.get(f"option:{name}", "not said") for run in side})
+        left, right = (
+            ", ".join(
+                sorted({run.report.environment.get(f"option:{name}", "not said") for run in side})
+            )
             for side in (a, b)
-        ]
-        if said[0] != said[1]:
-            left, right = (", ".join(words) for words in said)
+        )
+        if left != right:
             found.append(Difference(name, left, right, True, "other work is timed"))
     return tuple(found)
 
@@ -209,82 +216,78 @@ def uncompiled(run: Run) -> Run:
 
 
 def _values(runs: Sequence[Run]) -> Values:
-    """Epochs, steps, phases and layers (both gradients of a layer as one backward), run by run."""
-    found: Values = defaultdict(list)
+    """Return epochs, steps, phases and layers (both gradients of a layer as one backward), run by
+    run."""
+    values: Values = defaultdict(list)
     for run in runs:
-        if spent := tuple(one.ns for one in epochs(run)):
-            found["epoch", "epoch"].append(spent)
+        if times := tuple(epoch.ns for epoch in epochs(run)):
+            values["epoch", "epoch"].append(times)
         layers: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-        for key, seen in observe_times(PreparedRun(run)).items():
-            if not seen.trusted or key.quantity != "time":
+        for key, observed in observe_times(PreparedRun(run)).items():
+            if not observed.trusted:
                 continue
-            if key.level == "step" and (key.what == "step" or key.what in PHASES):
-                found["step" if key.what == "step" else "phase", key.what].append(seen.values)
+            if key == STEP_TIME:
+                values["step", key.what].append(observed.values)
+            elif key.level == "step" and key.what in PHASES:
+                values["phase", key.what].append(observed.values)
             elif key.level == "layer" and key.layer != UNATTRIBUTED:
                 direction = "backward" if key.direction in GRADIENTS else key.direction
-                name = f"{key.layer} {direction}".strip()
-                for place, value in enumerate(seen.values):
-                    layers[name][place] += value
+                for step, value in enumerate(observed.values):
+                    layers[f"{key.layer} {direction}".strip()][step] += value
         for name, sums in layers.items():
-            found["layer", name].append(tuple(sums.values()))
-    return found
+            values["layer", name].append(tuple(sums.values()))
+    return values
 
 
-def _line(key: tuple[str, str], a: list[tuple[float, ...]], b: list[tuple[float, ...]]) -> GainLine:
+def compare_quantity(
+    level: str, name: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
+) -> GainLine:
+    """Return how many times faster ``b`` is than ``a``, or why that is unknown.
+
+    Epochs of one run each are few and long: each counts as one measurement, and the basis says so.
+    """
     base, ns = (
         statistics.median(value for run in side for value in run) if side else None
         for side in (a, b)
     )
-    found = gain(key[0], a, b)
-    if isinstance(found, Gain):
-        return GainLine(*key, base, ns, found, None)
-    if isinstance(found, Unsettled):
-        return GainLine(*key, base, ns, None, found.judged.reason, found)
-    return GainLine(*key, base, ns, None, found)
-
-
-def gain(
-    level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
-) -> Gain | Unsettled | str:
-    """How many times faster ``b`` is than ``a``, or why that is unknown.
-
-    Epochs of one run each are few and long: each counts as one measurement, and the basis says so.
-    """
-    if not a or not b:
-        return "on one side only"
-    if level == "epoch" and len(a) == len(b) == 1:
-        if min(len(a[0]), len(b[0])) < 2:
-            return "one epoch has no spread; run 2 or more epochs, or 5 repeats"
-        found = ratio([[value] for value in a[0]], [[value] for value in b[0]])
-        basis = (
-            f"{len(a[0])} and {len(b[0])} epochs of one run each, without the spread between runs"
-        )
+    line = GainLine(level, name, base, ns, None, None)
+    is_one_run = len(a) == len(b) == 1
+    is_by_epoch = level == "epoch" and is_one_run
+    if is_by_epoch and min(len(a[0]), len(b[0])) < 2:
+        reason = "one epoch has no spread; run 2 or more epochs, or 5 repeats"
+        return replace(line, reason=reason)
+    if is_by_epoch:
+        test = ratio([[value] for value in a[0]], [[value] for value in b[0]])
     else:
-        found, basis = ratio(a, b), ""
-    if isinstance(found, str):
-        return found
-    low, high = 1 / found.high, 1 / found.low
-    known = Gain(math.sqrt(low * high), low, high, basis or found.basis)
-    one_run = len(a) == len(b) == 1
-    now = min(len(a[0]), len(b[0])) if one_run else min(max(len(a), 2), max(len(b), 2))
-    wide = ratio_too_wide(
-        found, now, "runs" if not one_run else "epochs" if level == "epoch" else "steps"
-    )
-    return known if wide is None else Unsettled(known, wide.more, wide.unit)
+        test = ratio(a, b)
+    if isinstance(test, str):
+        return replace(line, reason=test)
+    basis, unit = test.basis, "runs"
+    if is_by_epoch:
+        counts = f"{len(a[0])} and {len(b[0])}"
+        basis = f"{counts} epochs of one run each, without the spread between runs"
+    if is_one_run:
+        unit = "epochs" if is_by_epoch else "steps"
+    low, high = 1 / test.high, 1 / test.low
+    gain = Gain(math.sqrt(low * high), low, high, basis)
+    now = min(len(a[0]), len(b[0])) if is_one_run else max(min(len(a), len(b)), 2)
+    wide = ratio_too_wide(test, now, unit)
+    if wide is None:
+        return replace(line, gain=gain)
+    unsettled = Unsettled(gain, wide.more, wide.unit)
+    return replace(line, reason=unsettled.judged.reason, unsettled=unsettled)
 
 
 def disagreement(lines: Sequence[GainLine]) -> tuple[Gain, Gain] | None:
     """(of steps, of epochs) where the two do not agree: their 95 % intervals do not meet, and they
     are ``APART``."""
-    known = {line.level: line.gain for line in lines if line.level in ("step", "epoch")}
-    steps, whole = known.get("step"), known.get("epoch")
-    if steps is None or whole is None or (steps.low <= whole.high and whole.low <= steps.high):
+    gains = {line.level: line.gain for line in lines}
+    steps, epochs = gains.get("step"), gains.get("epoch")
+    if steps is None or epochs is None:
         return None
-    return (
-        (steps, whole)
-        if max(steps.value, whole.value) > APART * min(steps.value, whole.value)
-        else None
-    )
+    is_apart = max(steps.value, epochs.value) > APART * min(steps.value, epochs.value)
+    do_meet = steps.low <= epochs.high and epochs.low <= steps.high
+    return (steps, epochs) if is_apart and not do_meet else None
 
 
 def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
@@ -317,22 +320,22 @@ def amdahl(share: float, faster: float) -> float:
 
 
 def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
-    """Training time to the test loss, accuracy and Dice of the worst arm's best."""
-    found = []
-    for what, field, sign in (
-        ("test loss", "test_loss", 1),
-        ("accuracy", "accuracy", -1),
-        ("Dice", "dice", -1),
-    ):
-        courses: dict[str, list[tuple[float, float]]] = {}
-        for arm in arms:
-            known = ((one.reached_ns, getattr(one, field)) for one in arm.epochs)
-            courses[arm.label] = [(ns, sign * value) for ns, value in known if value is not None]
+    """Return the training time to the test loss, accuracy and Dice of the worst arm's best."""
+    results = []
+    for what, sign, read in _GOALS:
+        courses = {
+            arm.label: [
+                (epoch.reached_ns, sign * value)
+                for epoch in arm.epochs
+                if (value := read(epoch)) is not None
+            ]
+            for arm in arms
+        }
         if courses and all(courses.values()):
             target = max(min(value for _, value in course) for course in courses.values())
             first = {
                 label: next((ns for ns, value in course if value <= target), None)
                 for label, course in courses.items()
             }
-            found.append(Reached(what, sign * target, first))
-    return tuple(found)
+            results.append(Reached(what, sign * target, first))
+    return tuple(results)
