@@ -48,6 +48,15 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
+class Untested:
+    """Why two samples are not compared."""
+
+    reason: str
+    needs_repeats: bool = False
+    """Each side is one run with too few steps to show a spread."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Mean:
     """A mean of logarithms."""
 
@@ -82,8 +91,8 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
 
-def ratio(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio | str:
-    """Return B over A, each a list of runs of steps. A text is the reason why it is unknown.
+def compare_samples(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio | Untested:
+    """Return B over A, each a list of runs of steps, or why it is unknown.
 
     Several runs are independent and compared by their medians. One run each is compared by its
     steps, which are autocorrelated and do not show the spread between runs. The degrees of freedom
@@ -91,13 +100,13 @@ def ratio(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio |
     """
     medians_a, medians_b = ([statistics.median(run) for run in side] for side in (a, b))
     if not medians_a or not medians_b:
-        return "on one side only"
+        return Untested("on one side only")
     is_single = len(a) == 1 and len(b) == 1
     if min((*a[0], *b[0]) if is_single else (*medians_a, *medians_b)) <= 0:
-        return "a figure is 0, so the ratio is undefined"
+        return Untested("a figure is 0, so the ratio is undefined")
     if is_single:
         if (reason := _too_few_steps(len(a[0]), len(b[0]))) is not None:
-            return reason
+            return Untested(reason, needs_repeats=True)
         mean_a, mean_b = _mean_of_steps(a[0]), _mean_of_steps(b[0])
         counts = f"{len(a[0])} and {len(b[0])} steps"
         basis = f"{counts} of one run each, without the spread between runs"
@@ -112,7 +121,7 @@ def ratio(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio |
         basis, same = f"{len(a)} and {len(b)} runs", SAME
     variance = mean_a.variance + mean_b.variance
     if variance == 0:
-        return f"{same}, so there is no spread"
+        return Untested(f"{same}, so there is no spread")
     freedom = mean_a.freedom
     if is_single or min(len(a), len(b)) > 1:
         parts = (mean.variance**2 / mean.freedom for mean in (mean_a, mean_b))

@@ -35,7 +35,7 @@ from perfctl.orchestrator.compare.gate_rows import (
     Place,
     Value,
 )
-from perfctl.orchestrator.statistics import Ratio, holm, ratio
+from perfctl.orchestrator.statistics import Ratio, Untested, compare_samples, holm
 
 ALPHA = 0.01
 SESSIONS_MIN = 5
@@ -273,7 +273,7 @@ def _judge_times(rows: list[Judged], gate: float, blocked: Mapping[str, str]) ->
         if isinstance(test, Ratio):
             tests[index] = test
         else:
-            rows[index] = replace(row, said=test)
+            rows[index] = replace(row, said=test.reason)
     slower, faster = (
         holm({index: _p_value(rows[index], factor) for index in tests})
         for factor in (1 + gate, 1 / (1 + gate))
@@ -290,18 +290,19 @@ def _judge_times(rows: list[Judged], gate: float, blocked: Mapping[str, str]) ->
         rows[index] = replace(rows[index], verdict=verdict, said=said, change=middle - 1)
 
 
-def _compare_sessions(row: Judged, blocked: str | None, factor: float = 1.0) -> Ratio | str:
+def _compare_sessions(row: Judged, blocked: str | None, factor: float = 1.0) -> Ratio | Untested:
     """Return the newest session against all of the baseline, as if those had taken ``factor`` times
-    as long; a text is the reason why they are not compared."""
+    as long."""
     old, new = _sessions(row.before), _sessions(row.after)
     if blocked is not None:
-        return f"not the same machine, clock or profiler: {blocked}"
+        return Untested(f"not the same machine, clock or profiler: {blocked}")
     if len(old) < SESSIONS_MIN:
-        return (
-            f"the baseline has {len(old)} session{'s' if len(old) > 1 else ''}; {SESSIONS_MIN} or "
-            "more are needed, each a sweep and its --update"
+        sessions = f"{len(old)} session{'s' if len(old) > 1 else ''}"
+        return Untested(
+            f"the baseline has {sessions}; {SESSIONS_MIN} or more are needed, each a sweep and its "
+            "--update"
         )
-    return ratio([[time * factor] for time in old], [[new[-1]]])
+    return compare_samples([[time * factor] for time in old], [[new[-1]]])
 
 
 def _p_value(row: Judged, factor: float) -> float:

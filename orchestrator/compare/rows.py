@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from perfctl.orchestrator.compare.quantities import ENERGIES, Key, Observed
-from perfctl.orchestrator.statistics import Ratio, interval, ratio
+from perfctl.orchestrator.statistics import Ratio, Untested, compare_samples, interval
 
 SLOWER, FASTER, LARGER, SMALLER = "slower", "faster", "larger", "smaller"
 NEW, GONE, DIFFERS = "new", "gone", "differs"
@@ -78,6 +78,8 @@ class Row:
     """95 % interval of the change of this row; None if not judged by a spread."""
     p: float | None = None
     adjusted: float | None = None
+    needs_repeats: bool = False
+    """Each side is one run with too few steps to show a spread."""
     ratio: Ratio | None = None
     """What the interval was made from; None if not judged by a spread."""
 
@@ -213,9 +215,9 @@ def _compare_samples(row: Row, a: Sequence[Observed], b: Sequence[Observed]) -> 
             for side, number in (("A", row.a), ("B", row.b))
         )
         return replace(row, why=f"in {' and '.join(in_runs)}: not in every repeat")
-    test = ratio([run.values for run in a], [run.values for run in b])
-    if not isinstance(test, Ratio):
-        return replace(row, why=test)
+    test = compare_samples([run.values for run in a], [run.values for run in b])
+    if isinstance(test, Untested):
+        return replace(row, why=test.reason, needs_repeats=test.needs_repeats)
     ends = (test.low - 1, test.high - 1)
     return replace(row, interval=ends, p=test.p, why=test.basis, ratio=test)
 

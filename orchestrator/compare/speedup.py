@@ -19,7 +19,13 @@ from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.timing import GRADIENTS
 from perfctl.orchestrator.ledger.usage.arm_figures import ArmFacts, Epoch, epochs, facts_of
-from perfctl.orchestrator.statistics import WIDEST, TooWide, ratio, ratio_too_wide
+from perfctl.orchestrator.statistics import (
+    WIDEST,
+    TooWide,
+    Untested,
+    compare_samples,
+    ratio_too_wide,
+)
 from perfctl.records.run import Run
 
 MUST_AGREE = ("workload", "variant", "mode", "precision", "batch", "data", "seed", "world_size")
@@ -257,11 +263,11 @@ def compare_quantity(
         reason = "one epoch has no spread; run 2 or more epochs, or 5 repeats"
         return replace(line, reason=reason)
     if is_by_epoch:
-        test = ratio([[value] for value in a[0]], [[value] for value in b[0]])
+        test = compare_samples([[value] for value in a[0]], [[value] for value in b[0]])
     else:
-        test = ratio(a, b)
-    if isinstance(test, str):
-        return replace(line, reason=test)
+        test = compare_samples(a, b)
+    if isinstance(test, Untested):
+        return replace(line, reason=test.reason)
     basis, unit = test.basis, "runs"
     if is_by_epoch:
         counts = f"{len(a[0])} and {len(b[0])}"

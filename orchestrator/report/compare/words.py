@@ -321,7 +321,7 @@ def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
             f"Not comparable ({facts}): {what.lower()} {took} {moved}, {both}. "
             f"{_sentence(reasons)} --force judges all the same."
         )
-    if row.why.startswith("one run each"):
+    if row.needs_repeats:
         return (
             f"{what} {took} {moved}{at} ({both}), too little to judge: {REPEATS} repeats a side "
             "would do."
