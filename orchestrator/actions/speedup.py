@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.sweep import Listening
     from perfctl.orchestrator.compare.speedup import Arm, Speedup
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
-    from perfctl.orchestrator.ledger.usage.arm_figures import ArmFacts
+    from perfctl.orchestrator.ledger.arm_figures import ArmFacts
     from perfctl.records.run import Run
 
 ALLOWED = (
@@ -322,7 +322,7 @@ def runs_of(request: SweepRequest, store: Path) -> list[Run]:
 
 def results(request: SweepRequest, runs: Sequence[Run]) -> dict[str, Any]:
     """results.json: each run's figures, with units in their names."""
-    from perfctl.orchestrator.ledger.usage.arm_figures import facts_of
+    from perfctl.orchestrator.ledger.arm_figures import facts_of
     from perfctl.orchestrator.outputs import to_json
 
     rows = []

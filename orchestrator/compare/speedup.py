@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from perfctl.orchestrator.compare.facts import NOT_RECORDED, Difference, compare_facts
 from perfctl.orchestrator.compare.quantities import PHASES, STEP_TIME, UNATTRIBUTED, observe_times
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
+from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, epochs, facts_of
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.timing import GRADIENTS
-from perfctl.orchestrator.ledger.usage.arm_figures import ArmFacts, Epoch, epochs, facts_of
 from perfctl.orchestrator.statistics import (
     WIDEST,
     TooWide,

@@ -20,7 +20,7 @@ from perfctl.orchestrator.compare.speedup import (
     reached,
     speedup,
 )
-from perfctl.orchestrator.ledger.usage.arm_figures import epochs
+from perfctl.orchestrator.ledger.arm_figures import epochs
 from perfctl.orchestrator.statistics import t_quantile
 from perfctl.records.report import Kernel, Step, Summary
 from perfctl.records.run import Run

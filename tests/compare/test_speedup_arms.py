@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
-from perfctl.orchestrator.ledger.usage.arm_figures import (
+from perfctl.orchestrator.ledger.arm_figures import (
     epochs,
     facts_of,
     launch_bound,

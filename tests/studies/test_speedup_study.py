@@ -21,7 +21,7 @@ from perfctl.orchestrator.compare.speedup import (
     Unsettled,
     compare_quantity,
 )
-from perfctl.orchestrator.ledger.usage.arm_figures import ArmFacts, Rate
+from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Rate
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.speedup import WHICH, gain_cells, headline, notes
 

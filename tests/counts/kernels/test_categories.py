@@ -16,7 +16,7 @@ from torch import nn
 
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels import categories
-from perfctl.orchestrator.ledger.usage.arm_figures import top
+from perfctl.orchestrator.ledger.arm_figures import top
 from tests.sample import sample
 
 TRACES = (
