@@ -112,7 +112,7 @@ def compare_samples(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) 
         basis = f"{counts} of one run each, without the spread between runs"
         same = "every step took the same time"
     elif len(a) == 1 or len(b) == 1:
-        mean_a, mean_b = _mean_of_one(medians_a, medians_b), _mean_of_one(medians_b, medians_a)
+        mean_a, mean_b = _mean_of_runs(medians_a, medians_b), _mean_of_runs(medians_b, medians_a)
         one = "A" if len(a) == 1 else "B"
         basis = f"{len(a)} and {len(b)} runs; {one} is one run, assumed to spread like the others"
         same = SAME
@@ -148,18 +148,14 @@ def _too_few_steps(steps_a: int, steps_b: int) -> str | None:
     return None
 
 
-def _mean_of_runs(values: Sequence[float]) -> _Mean:
+def _mean_of_runs(values: Sequence[float], others: Sequence[float] = ()) -> _Mean:
+    """Return the mean of runs; of a single one with the spread of ``others``."""
+    if len(values) == 1:
+        several = _mean_of_runs(others)
+        variance = several.variance * (several.freedom + 1)
+        return _Mean(math.log(values[0]), variance, several.freedom)
     logs = [math.log(value) for value in values]
     return _Mean(statistics.fmean(logs), statistics.variance(logs) / len(logs), len(logs) - 1)
-
-
-def _mean_of_one(values: Sequence[float], others: Sequence[float]) -> _Mean:
-    """Return the mean of runs; of a single run with the spread of the other side."""
-    if len(values) > 1:
-        return _mean_of_runs(values)
-    several = _mean_of_runs(others)
-    variance = several.variance * (several.freedom + 1)
-    return _Mean(math.log(values[0]), variance, several.freedom)
 
 
 def _mean_of_steps(values: Sequence[float]) -> _Mean:

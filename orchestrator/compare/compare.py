@@ -6,7 +6,7 @@ Holm's step-down keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
@@ -18,8 +18,6 @@ from perfctl.orchestrator.compare.quantities import (
     QUANTITIES,
     STEP_TIME,
     UNATTRIBUTED,
-    Key,
-    Observed,
     observe,
 )
 from perfctl.orchestrator.compare.rows import (
@@ -149,14 +147,14 @@ def compare(a: Side, b: Side, *, gate: float = GATE, force: bool = False) -> Com
 
 def _compare_pair(opposed: Opposed, force: bool) -> Pair:
     profilers = shared_profilers(opposed.a, opposed.b)
+    sides = []
+    for side in (opposed.a, opposed.b):
+        chosen = profilers or (min((run.profiler for run in side), key=preference),)
+        sides.append(tuple(run for run in side if run.profiler in chosen))
+    a, b = sides
     if profilers:
-        a, b = (
-            tuple(run for run in side if run.profiler in profilers)
-            for side in (opposed.a, opposed.b)
-        )
         differences, facts = compare_facts(a, b)
     else:
-        a, b = _runs_of_best_profiler(opposed.a), _runs_of_best_profiler(opposed.b)
         differences, facts = compare_facts(opposed.a, opposed.b)
         first, second = (", ".join(sorted({run.profiler for run in side})) for side in opposed[1:])
         why = "profilers differ in overhead and in what they record"
@@ -170,20 +168,15 @@ def _compare_pair(opposed: Opposed, force: bool) -> Pair:
             Row(row.key, row.name, row.a, row.b, row.basis, row.change, why=why) for row in rows
         ]
     notes = []
-    for side, runs in (("A", opposed.a), ("B", opposed.b)):
+    for label, runs in (("A", opposed.a), ("B", opposed.b)):
         others = sorted({run.profiler for run in runs} - set(profilers))
         if others and profilers:
-            notes.append(f"{', '.join(others)} ran in {side} only and is not compared")
-    for side, runs in (("A", a), ("B", b)):
+            notes.append(f"{', '.join(others)} ran in {label} only and is not compared")
+    for label, runs in (("A", a), ("B", b)):
         if (busy := busy_with_others(runs)) is not None:
-            notes.append(f"In {side} {busy}")
+            notes.append(f"In {label} {busy}")
     sizes = a[0].batch_size, b[0].batch_size
     return Pair(opposed.heading, *sizes, a, b, differences, facts, tuple(rows), tuple(notes))
-
-
-def _runs_of_best_profiler(runs: Sequence[Run]) -> tuple[Run, ...]:
-    best = min((run.profiler for run in runs), key=preference)
-    return tuple(run for run in runs if run.profiler == best)
 
 
 def _compare_rows(a: Sequence[Run], b: Sequence[Run], profilers: Sequence[str]) -> list[Row]:
@@ -195,17 +188,17 @@ def _compare_rows(a: Sequence[Run], b: Sequence[Run], profilers: Sequence[str]) 
     for level, quantity in product(LEVELS, QUANTITIES):
         for profiler in profilers or ("",):
             sides = [
-                [_select(run, level, quantity) for name, run in side if name == profiler]
+                [
+                    {key: run[key] for key in run if key[:2] == (level, quantity)}
+                    for name, run in side
+                    if name == profiler
+                ]
                 for side in (observed[: len(a)], observed[len(a) :])
             ]
             if any(sides[0]) and any(sides[1]):
                 rows += compare_quantities(*sides)
                 break
     return rows
-
-
-def _select(run: Mapping[Key, Observed], level: str, quantity: str) -> dict[Key, Observed]:
-    return {key: run[key] for key in run if key[:2] == (level, quantity)}
 
 
 def _name_kernels(pairs: Sequence[Pair]) -> list[Pair]:

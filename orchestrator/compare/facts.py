@@ -73,13 +73,16 @@ class Fact(NamedTuple):
         return a == b and not (self.blocks or self.software)
 
 
-def _environment(key: str) -> Callable[[Run], str | None]:
-    return lambda run: run.report.environment.get(key)
+def _environment(key: str, *, is_for_cpu: bool = False) -> Callable[[Run], str | None]:
+    """Return a reader of a recorded value; ``is_for_cpu``: it matters only if the CPU is what is
+    timed."""
 
+    def read(run: Run) -> str | None:
+        if is_for_cpu and run.device_kind != "cpu":
+            return None
+        return run.report.environment.get(key)
 
-def _environment_of_cpu(key: str) -> Callable[[Run], str | None]:
-    """Return a reader of a fact of the host that matters only if the CPU is what is timed."""
-    return lambda run: run.report.environment.get(key) if run.device_kind == "cpu" else None
+    return read
 
 
 def commit_of(run: Run) -> str | None:
@@ -137,7 +140,7 @@ FACTS = (
         software=True,
     ),
     *(
-        Fact(name, True, why, _environment_of_cpu(name))
+        Fact(name, True, why, _environment(name, is_for_cpu=True))
         for name, why in (
             ("cpu_model", "processors of one name differ in speed"),
             ("cpu_capability", "torch uses other instructions"),

@@ -13,7 +13,7 @@ of them; times of layers, of which there are many, are left to `compare`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.compare.facts import FACTS, NOT_RECORDED
@@ -71,10 +71,20 @@ def judge(
     """Return ``after`` against the baseline ``before``. tolerances: quantity -> share, where
     another than its kind's was chosen."""
     after = _rename_report(before, after)
-    gone, new = _groups(before) - _groups(after), _groups(after) - _groups(before)
+    groups_before, groups_after = (
+        dict.fromkeys((place.study, place.batch) for place in side.places)
+        for side in (before, after)
+    )
+    gone, new = (
+        sorted(groups, key=lambda group: (group[0], group[1] or 0))
+        for groups in (
+            groups_before.keys() - groups_after.keys(),
+            groups_after.keys() - groups_before.keys(),
+        )
+    )
     moved = {
         group: match
-        for group in sorted(gone, key=_order)
+        for group in gone
         if (match := _find_successor(group, new, before, after)) is not None
     }
     successors = {successor for successor, _ in moved.values()}
@@ -82,36 +92,29 @@ def judge(
         Judged(Place(*group), SETUP, Place(*group).name, Place(*successor).name, CHANGED, reason)
         for group, (successor, reason) in moved.items()
     ]
-    for place, quantity in _pair_quantities(before, after):
+    for place in dict.fromkeys((*before.places, *after.places)):
         group = (place.study, place.batch)
-        old, now = (side.places.get(place, {}).get(quantity) for side in (before, after))
-        if group in moved:
-            reason = f"see the {SETUP} of {Place(*group).name}"
-            rows.append(Judged(place, quantity, old, None, NOT_JUDGED, reason))
-        elif group not in successors:
-            row = Judged(place, quantity, old, now)
-            row = _judge_missing(row, after, group in gone) if now is None else row
-            rows.append(row if now is None else _judge_value(row, tolerances))
+        values, now = (side.places.get(place, {}) for side in (before, after))
+        for quantity in dict.fromkeys((*values, *now)):
+            row = Judged(place, quantity, values.get(quantity), now.get(quantity))
+            if group in moved:
+                rows.append(replace(row, said=f"see the {SETUP} of {Place(*group).name}"))
+            elif group not in successors and row.after is None:
+                rows.append(_judge_missing(row, after, group in gone))
+            elif group not in successors:
+                rows.append(_judge_value(row, tolerances))
     _judge_times(rows, _tolerance(TIME, tolerances), _find_blocked(before, after))
     if after.problems:  # a part is less than the whole, and not better
         rows = [replace(row, verdict=NOT_JUDGED) if row.verdict == BETTER else row for row in rows]
     differences = dict.fromkeys(
-        f"{fact}: {old} before, {now} now"
+        f"{fact}: {old} before, {value} now"
         for study, facts in before.environment.items()
         for fact, old in facts.items()
-        if (now := after.environment.get(study, {}).get(fact)) is not None
-        and not _is_same(fact, old, now)
+        if (value := after.environment.get(study, {}).get(fact)) is not None
+        and not _is_same(fact, old, value)
     )
     notes = tuple(f"{what}: {why}" for what, why in after.unknown.items())
     return Outcome(entry, tuple(rows), tuple(differences), after.problems, notes)
-
-
-def _groups(side: Measured) -> set[Group]:
-    return {(place.study, place.batch) for place in side.places}
-
-
-def _order(group: Group) -> tuple[str, int]:
-    return group[0], group[1] or 0
 
 
 def _is_same(fact: str, old: str, new: str) -> bool:
@@ -143,13 +146,13 @@ def _rename_report(before: Measured, after: Measured) -> Measured:
 
 
 def _find_successor(
-    group: Group, new: set[Group], before: Measured, after: Measured
+    group: Group, new: Sequence[Group], before: Measured, after: Measured
 ) -> tuple[Group, str] | None:
     """Return (what is there now in the place of a study and batch size, how it differs); None if
     nothing is alike."""
     candidates = []
     old_facts = before.environment.get(group[0], {})
-    for other in sorted(new, key=_order):
+    for other in new:
         new_facts = after.environment.get(other[0], {})
         is_other_work = old_facts.get("workload", NOT_RECORDED) != new_facts.get("workload")
         if group[0] != other[0] and is_other_work:
@@ -165,14 +168,6 @@ def _find_successor(
         reason = "; ".join(differences) or f"its name: {group[0]} before, {other[0]} now"
         candidates.append((len(differences), other, reason))
     return min(candidates, key=lambda candidate: candidate[0])[1:] if candidates else None
-
-
-def _pair_quantities(before: Measured, after: Measured) -> Iterator[tuple[Place, str]]:
-    """Yield all quantities: the baseline's in its order, then the new ones."""
-    for place in dict.fromkeys((*before.places, *after.places)):
-        old, new = before.places.get(place, ()), after.places.get(place, ())
-        for quantity in dict.fromkeys((*old, *new)):
-            yield place, quantity
 
 
 def _find_blocked(before: Measured, after: Measured) -> Mapping[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from perfctl.orchestrator.compare.changes import Change, exact_changes, noisy_changes
 from perfctl.orchestrator.compare.facts import FACTS, commit_of
-from perfctl.orchestrator.compare.quantities import STEP_TIME, Key, observe_flops, observe_times
+from perfctl.orchestrator.compare.quantities import STEP_TIME, observe_flops, observe_times
 from perfctl.orchestrator.ledger.prepared import PreparedRun, heading, parted, studies
 from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.records.run import Run
@@ -120,7 +120,11 @@ def read_run(run: Run, store: int) -> Seen:
     item = parted(PreparedRun(run))
     values: dict[What, float] = {}
     for key, observed in observe_times(item).items():
-        what = _what_of(key)
+        what = None
+        if key.level == "layer":
+            what = What("layer", key.layer, key.direction)
+        elif key == STEP_TIME or key.quantity == "throughput":
+            what = What("step" if key == STEP_TIME else "throughput")
         if what is not None and observed.trusted:
             values[what] = statistics.median(observed.values)
     counts = observe_flops(item) if run.report.counters else {}
@@ -145,15 +149,6 @@ def read_run(run: Run, store: int) -> Seen:
         facts={fact.name: text for fact in FACTS if (text := fact.read(run)) is not None},
         values=values,
     )
-
-
-def _what_of(key: Key) -> What | None:
-    """Return the series that a time or rate belongs to; None for phases and kernels."""
-    if key.level == "layer":
-        return What("layer", key.layer, key.direction)
-    if key.quantity == "throughput":
-        return What("throughput")
-    return What("step") if key == STEP_TIME else None
 
 
 def build_lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 0.05) -> list[Line]:

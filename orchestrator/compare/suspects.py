@@ -32,6 +32,7 @@ KERNELS_SHARE_OF_CHANGE_MIN = 0.5
 """If kernels account for a smaller share of the step's change, the change is between them."""
 _Ranked = tuple[str, str]
 """(level, reason)."""
+_NOTHING: _Ranked = (UNLIKELY, "nothing in the figures points to it")
 _OTHER = (ALGORITHM, ARITHMETIC, OTHER_KERNELS)
 _LAUNCHED = (ONLY_A, ONLY_B, LAUNCHES)
 
@@ -65,10 +66,9 @@ def suspects(pair: Pair, why: Why) -> tuple[Suspect, ...]:
 
 def _rank(difference: Difference, why: Why) -> _Ranked:
     """What one side did not record may be the same on both, so it is never likely."""
-    rule = _RULES.get(difference.fact)
-    if rule is None:
-        return UNLIKELY, "nothing in the figures points to it"
-    level, reason = rule(why)
+    level, reason = _ALWAYS.get(difference.fact, _NOTHING)
+    if (rule := _RULES.get(difference.fact)) is not None:
+        level, reason = rule(why)
     if level == LIKELY and NOT_RECORDED in (difference.a, difference.b):
         side = "A" if difference.a == NOT_RECORDED else "B"
         return POSSIBLE, f"not recorded in {side}, so it may be the same"
@@ -96,10 +96,6 @@ def _name_parts(parts: tuple[Part, ...]) -> str:
 
 def _parts_with(parts: tuple[Part, ...], fits: Callable[[Executed], bool]) -> tuple[Part, ...]:
     return tuple(part for part in parts if any(map(fits, part.sides)))
-
-
-def _always(level: str, reason: str, _: Why) -> _Ranked:
-    return level, reason
 
 
 def _rank_by_unchanged_kernels(reason: str, why: Why) -> _Ranked:
@@ -193,12 +189,22 @@ _CUDA = partial(
     "GEMM",
     "GEMMs run the kernels that cuBLAS chooses, which comes with CUDA",
 )
-_WORK = partial(_always, LIKELY, "the step does other work")
-_MACHINE = partial(_always, LIKELY, "every kernel takes another time on another device")
-_OBSERVER = partial(_always, POSSIBLE, "profilers add time to a step")
+_ALWAYS: Mapping[str, _Ranked] = {
+    **dict.fromkeys(
+        ("workload", "variant", "mode", "batch", "world_size"),
+        (LIKELY, "the step does other work"),
+    ),
+    **dict.fromkeys(
+        ("device", "cpu_model", "cpu_capability"),
+        (LIKELY, "every kernel takes another time on another device"),
+    ),
+    **dict.fromkeys(
+        ("profiler", "profiler version", "what timed the steps", "perfctl"),
+        (POSSIBLE, "profilers add time to a step"),
+    ),
+}
+"""Fact -> how likely it is, whatever the kernels show."""
 _RULES: Mapping[str, Callable[[Why], _Ranked]] = {
-    **dict.fromkeys(("workload", "variant", "mode", "batch", "world_size"), _WORK),
-    **dict.fromkeys(("device", "cpu_model", "cpu_capability"), _MACHINE),
     **dict.fromkeys(("largest clock", "SM clock while it ran"), _CLOCK),
     **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _rank_types),
     **dict.fromkeys(("cudnn", "cudnn_benchmark"), _CUDNN),
@@ -206,11 +212,10 @@ _RULES: Mapping[str, Callable[[Why], _Ranked]] = {
         ("threads", "threads of the host", "python", "host", "cpu", "cpu_count", "kernel"),
         _rank_host,
     ),
-    **dict.fromkeys(("profiler", "profiler version", "what timed the steps", "perfctl"), _OBSERVER),
     "commit": _rank_code,
     "torch": _rank_torch,
     "cuda": _CUDA,
     "driver": _rank_driver,
     "data": _rank_data,
 }
-"""Fact -> how likely it is. Other facts point nowhere."""
+"""Fact -> how likely it is, by the kernels. Facts in neither table point nowhere."""
