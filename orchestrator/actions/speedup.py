@@ -36,7 +36,7 @@ ALLOWED = (
     "samples",
     "length",
 )
-"""ArmFacts that may be allowed to differ."""
+"""Facts that may be allowed to differ."""
 ASKED = frozenset({"precision", "compile"})
 """What differs because the list of devices asks for it."""
 _WITH = {"cpu": ("bf16", "compile"), "cuda": ("tf32", "bf16", "fp16", "compile")}
@@ -212,7 +212,7 @@ def store_of(options: SweepOptions) -> Path:
 
 
 def allowed_facts(names: Iterable[str]) -> frozenset[str]:
-    """ArmFacts that may differ. Raises UsageError for one that is not known."""
+    """Facts that may differ. Raises UsageError for one that is not known."""
     found = frozenset(names)
     for name in sorted(found - set(ALLOWED)):
         raise UsageError(f"`allow`: '{name}' is not known", f"Use {', '.join(ALLOWED)}")

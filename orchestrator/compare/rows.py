@@ -94,29 +94,27 @@ def compare_quantities(
 ) -> list[Row]:
     """Return a row for each quantity of either side; what has a p-value is judged later, with all
     rows of its level."""
-    keys = dict.fromkeys(key for run in (*a, *b) for key in run)
-    return [
-        _compare(
-            key, [run[key] for run in a if key in run], [run[key] for run in b if key in run], a, b
-        )
-        for key in keys
-    ]
+    rows = []
+    for key in dict.fromkeys(key for run in (*a, *b) for key in run):
+        observed_a, observed_b = ([run[key] for run in side if key in run] for side in (a, b))
+        rows.append(_compare(key, observed_a, observed_b, len(a), len(b)))
+    return rows
 
 
 def _compare(
     key: Key,
     a: Sequence[Observed],
     b: Sequence[Observed],
-    runs_a: Sequence[object],
-    runs_b: Sequence[object],
+    runs_a: int,
+    runs_b: int,
 ) -> Row:
     """``a``, ``b``: what the runs of each side that have this quantity observed."""
     basis = " / ".join(dict.fromkeys(run.basis for run in (*a, *b))) or None
-    first, second = _number(key, a, len(runs_a)), _number(key, b, len(runs_b))
+    first, second = _number(key, a, runs_a), _number(key, b, runs_b)
     change = second.median / first.median - 1 if first and second and first.median else None
     row = Row(key, key.name, first, second, basis, change)
     if not a or not b:
-        return _one_sided(row, len(runs_b if a else runs_a))
+        return _one_sided(row, runs_b if a else runs_a)
     notes = "; ".join(dict.fromkeys(run.note for run in (*a, *b) if run.note))
     if key.quantity in ENERGIES:
         return replace(row, why=f"one figure a run, not judged; {notes}")
