@@ -204,10 +204,10 @@ class Why:
         return not bases or any(basis != KERNEL_BASIS["ncu"] for basis in bases)
 
     @property
-    def verdict(self) -> str | None:
+    def result(self) -> str | None:
         """On the step, else on its kernels; None without either."""
         row = self.step or self.kernels
-        return None if row is None else row.verdict
+        return None if row is None else row.result
 
     @property
     def total(self) -> tuple[float, float] | None:
@@ -274,7 +274,7 @@ def explain(rows: Sequence[Row]) -> Why:
         (row.key.layer, row.key.direction): (row.a.median, row.b.median)
         for row in rows
         if row.key[:2] == ("layer", "flops")
-        and row.verdict in (EQUAL, DIFFERS)
+        and row.result in (EQUAL, DIFFERS)
         and row.a is not None
         and row.b is not None
         and row.a.median

@@ -1,6 +1,6 @@
 """Two sides compared: a change counts when it is both significant and larger than the gate.
 
-The three levels (steps, layers, kernels) share a 5 % chance of any false verdict; within a level
+The three levels (steps, layers, kernels) share a 5 % chance of any false result; within a level
 Holm's step-down keeps it.
 """
 
@@ -39,7 +39,7 @@ from perfctl.records.run import Run
 
 GATE = 0.05
 FALSE_VERDICT_CHANCE_MAX = 0.05
-"""Of any false verdict in all levels together."""
+"""Of any false result in all levels together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Comparison:
             (pair, row)
             for pair in self.pairs
             for row in pair.rows
-            if row.key.quantity != "throughput" and row.verdict in verdicts
+            if row.key.quantity != "throughput" and row.result in verdicts
         )
         order = sorted(rows, key=lambda item: (LEVELS.index(item[1].key.level), -item[1].weight))
         return tuple(order)
@@ -130,7 +130,7 @@ class Comparison:
     def judged(self) -> int:
         """Number of times that were judged."""
         rows = (row for pair in self.pairs for row in pair.rows if row.key.quantity == "time")
-        return sum(row.verdict not in (NOT_JUDGED, NEW, GONE) for row in rows)
+        return sum(row.result not in (NOT_JUDGED, NEW, GONE) for row in rows)
 
 
 def compare(a: Side, b: Side, *, gate: float = GATE, force: bool = False) -> Comparison:
@@ -162,10 +162,11 @@ def _compare_pair(opposed: Opposed, force: bool) -> Pair:
     rows = _compare_rows(a, b, profilers)
     blocking = [difference.fact for difference in differences if difference.blocks]
     if blocking and not force:
-        why = f"not comparable: {', '.join(blocking)} differ{'s' if len(blocking) == 1 else ''}"
+        reason = f"not comparable: {', '.join(blocking)} differ{'s' if len(blocking) == 1 else ''}"
         # without what a judgement left in them
         rows = [
-            Row(row.key, row.name, row.a, row.b, row.basis, row.change, why=why) for row in rows
+            Row(row.key, row.name, row.a, row.b, row.basis, row.change, reason=reason)
+            for row in rows
         ]
     notes = []
     for label, runs in (("A", opposed.a), ("B", opposed.b)):
@@ -244,11 +245,11 @@ def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
 
 
 def _judge_throughput(row: Row, step: Row | None) -> Row:
-    """Return a row of throughput with the verdict of its step; other rows as they are."""
+    """Return a row of throughput with the result of its step; other rows as they are."""
     if row.key.quantity != "throughput" or step is None:
         return row
     ends = step.interval and (1 / (1 + step.interval[1]) - 1, 1 / (1 + step.interval[0]) - 1)
-    why = step.why if step.verdict == NOT_JUDGED else f"as its step; {step.why}"
+    reason = step.reason if step.result == NOT_JUDGED else f"as its step; {step.reason}"
     return replace(
-        row, interval=ends, p=step.p, adjusted=step.adjusted, verdict=step.verdict, why=why
+        row, interval=ends, p=step.p, adjusted=step.adjusted, result=step.result, reason=reason
     )

@@ -98,14 +98,14 @@ def judge(
         for quantity in dict.fromkeys((*values, *now)):
             row = Judged(place, quantity, values.get(quantity), now.get(quantity))
             if group in moved:
-                rows.append(replace(row, said=f"see the {SETUP} of {Place(*group).name}"))
+                rows.append(replace(row, reason=f"see the {SETUP} of {Place(*group).name}"))
             elif group not in successors and row.after is None:
                 rows.append(_judge_missing(row, after, group in gone))
             elif group not in successors:
                 rows.append(_judge_value(row, tolerances))
     _judge_times(rows, _tolerance(TIME, tolerances), _find_blocked(before, after))
     if after.problems:  # a part is less than the whole, and not better
-        rows = [replace(row, verdict=NOT_JUDGED) if row.verdict == BETTER else row for row in rows]
+        rows = [replace(row, result=NOT_JUDGED) if row.result == BETTER else row for row in rows]
     differences = dict.fromkeys(
         f"{fact}: {old} before, {value} now"
         for study, facts in before.environment.items()
@@ -196,54 +196,54 @@ def _judge_missing(row: Judged, after: Measured, is_gone: bool) -> Judged:
     own_reason = after.unknown.get(f"{place.name}: {quantity}")
     reason = own_reason or after.unknown.get(Place(place.study, place.batch).name)
     if quantity == TIME and own_reason is not None:
-        return replace(row, said=reason or "")
+        return replace(row, reason=reason or "")
     is_known = any(
         quantity in values and (other.study, other.batch) == (place.study, place.batch)
         for other, values in after.places.items()
     )
     is_part = bool(place.layer or place.direction)
     if reason is not None or is_gone or not is_known or not is_part:
-        return replace(row, verdict=MISSING, said=reason or "in the baseline, and not known now")
+        return replace(row, result=MISSING, reason=reason or "in the baseline, and not known now")
     if quantity == TIME:
-        return replace(row, said="nothing of it was timed now")
+        return replace(row, reason="nothing of it was timed now")
     is_better = quantity in KINDS and KINDS[quantity].less_is_better
     change = -1.0 if isinstance(row.before, int | float) else None
-    verdict = BETTER if is_better else CHANGED
-    return replace(row, verdict=verdict, said="it is gone", change=change)
+    result = BETTER if is_better else CHANGED
+    return replace(row, result=result, reason="it is gone", change=change)
 
 
 def _judge_value(row: Judged, tolerances: Mapping[str, float]) -> Judged:
     """Judge a value that is known now; times are judged later, all together."""
     old, new = row.before, row.after
     if old is None:
-        return replace(row, verdict=NEW, said="not in the baseline")
+        return replace(row, result=NEW, reason="not in the baseline")
     if row.quantity not in KINDS:
-        return replace(row, said="this release of perfctl does not know the quantity")
+        return replace(row, reason="this release of perfctl does not know the quantity")
     if row.quantity == TIME:
         return row
     if isinstance(old, int | float) and isinstance(new, int | float):
         return _judge_number(row, old, new, _tolerance(row.quantity, tolerances))
     if old == new:
-        return replace(row, verdict=SAME)
-    said = f"{old} became {new}"
+        return replace(row, result=SAME)
+    reason = f"{old} became {new}"
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        said = _describe_launches(old, new)
-    return replace(row, verdict=CHANGED, said=said)
+        reason = _describe_launches(old, new)
+    return replace(row, result=CHANGED, reason=reason)
 
 
 def _judge_number(row: Judged, old: float, new: float, tolerance: float) -> Judged:
     kind = KINDS[row.quantity]
     change = new / old - 1 if old else None
     share = "" if change is None else f", {100 * change:+.3g} %"
-    said = f"{new - old:+,.10g} {kind.unit}".rstrip() + share
-    verdict = WORSE if new > old else BETTER
+    reason = f"{new - old:+,.10g} {kind.unit}".rstrip() + share
+    result = WORSE if new > old else BETTER
     if new == old:
-        verdict, said = SAME, ""
+        result, reason = SAME, ""
     elif abs(new - old) <= tolerance * abs(old):
-        verdict, said = WITHIN, f"{said}; {100 * tolerance:g} % is allowed"
+        result, reason = WITHIN, f"{reason}; {100 * tolerance:g} % is allowed"
     elif not kind.less_is_better:
-        verdict = CHANGED
-    return replace(row, verdict=verdict, said=said, change=change)
+        result = CHANGED
+    return replace(row, result=result, reason=reason, change=change)
 
 
 def _describe_launches(old: Mapping[str, float], new: Mapping[str, float]) -> str:
@@ -268,21 +268,21 @@ def _judge_times(rows: list[Judged], gate: float, blocked: Mapping[str, str]) ->
         if isinstance(test, Ratio):
             tests[index] = test
         else:
-            rows[index] = replace(row, said=test.reason)
+            rows[index] = replace(row, reason=test.reason)
     slower, faster = (
         holm({index: _p_value(rows[index], factor) for index in tests})
         for factor in (1 + gate, 1 / (1 + gate))
     )
     for index, test in tests.items():
         middle = (test.low * test.high) ** 0.5
-        verdict = WITHIN
+        result = WITHIN
         if middle > 1 + gate and slower[index] < ALPHA:
-            verdict = WORSE
+            result = WORSE
         elif middle < 1 / (1 + gate) and faster[index] < ALPHA:
-            verdict = BETTER
+            result = BETTER
         change, low, high = (100 * (factor - 1) for factor in (middle, test.low, test.high))
-        said = f"{change:+.3g} % ({low:+.3g} to {high:+.3g} %)"
-        rows[index] = replace(rows[index], verdict=verdict, said=said, change=middle - 1)
+        reason = f"{change:+.3g} % ({low:+.3g} to {high:+.3g} %)"
+        rows[index] = replace(rows[index], result=result, reason=reason, change=middle - 1)
 
 
 def _compare_sessions(row: Judged, blocked: str | None, factor: float = 1.0) -> Ratio | Untested:
@@ -317,7 +317,7 @@ def with_sessions(before: Measured, after: Measured, tolerances: Mapping[str, fl
     A session that is there already, the same recording once more, is not taken twice.
     """
     moved = judge("", before, after, tolerances).of(WORSE, CHANGED, BETTER, MISSING, NEW)
-    if any(row.quantity != TIME or row.verdict == WORSE for row in moved):
+    if any(row.quantity != TIME or row.result == WORSE for row in moved):
         return after
     blocked = _find_blocked(before, after)
     times = {

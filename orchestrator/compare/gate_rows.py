@@ -137,13 +137,14 @@ class Judged:
     """One quantity against the baseline."""
 
     JSON_KEYS = ("*", "unit")
+    JSON_NAMES: ClassVar = {"result": "verdict", "reason": "said"}
 
     place: Place
     quantity: str
     before: Value | None
     after: Value | None
-    verdict: Annotated[str, MEANING] = NOT_JUDGED
-    said: str = ""
+    result: Annotated[str, MEANING] = NOT_JUDGED
+    reason: str = ""
     """Why, or what changed: "+9,437,184 FLOP, +100 %"."""
     change: float | None = None
     """After over before, less 1; None where that is not defined."""
@@ -181,12 +182,12 @@ class Outcome:
     """What is not held, and why."""
 
     def of(self, *verdicts: str) -> tuple[Judged, ...]:
-        return tuple(row for row in self.rows if row.verdict in verdicts)
+        return tuple(row for row in self.rows if row.result in verdicts)
 
     @property
     def not_the_same(self) -> tuple[Judged, ...]:
         """All rows but those that are equal."""
-        return tuple(row for row in self.rows if row.verdict != SAME)
+        return tuple(row for row in self.rows if row.result != SAME)
 
     @property
     def same(self) -> int:
@@ -201,7 +202,7 @@ class Outcome:
     def undecided(self) -> bool:
         """Something of the baseline could not be judged at all, or nothing of it could."""
         return bool(self.problems or self.of(MISSING)) or all(
-            row.verdict in (NEW, NOT_JUDGED) for row in self.rows
+            row.result in (NEW, NOT_JUDGED) for row in self.rows
         )
 
 

@@ -1,11 +1,11 @@
-"""One quantity of both sides: its figures, and the verdict on their difference."""
+"""One quantity of both sides: its figures, and the result on their difference."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.compare.quantities import ENERGIES, Key, Observed
 from perfctl.orchestrator.statistics import Ratio, Untested, compare_samples, interval
@@ -56,12 +56,13 @@ class Row:
         "interval",
         "p",
         "adjusted",
-        "verdict",
-        "why",
+        "result",
+        "reason",
         "basis",
         "a",
         "b",
     )
+    JSON_NAMES: ClassVar = {"result": "verdict", "reason": "why"}
     JSON_INLINED = ("key",)
 
     key: Key
@@ -72,8 +73,8 @@ class Row:
     basis: str | None
     change: float | None = None
     """Median of B over median of A, less 1."""
-    verdict: Annotated[str, MEANING] = NOT_JUDGED
-    why: str = ""
+    result: Annotated[str, MEANING] = NOT_JUDGED
+    reason: str = ""
     interval: tuple[float, float] | None = None
     """95 % interval of the change of this row; None if not judged by a spread."""
     p: float | None = None
@@ -117,7 +118,7 @@ def _compare(
         return _one_sided(row, runs_b if a else runs_a)
     notes = "; ".join(dict.fromkeys(run.note for run in (*a, *b) if run.note))
     if key.quantity in ENERGIES:
-        return replace(row, why=f"one figure a run, not judged; {notes}")
+        return replace(row, reason=f"one figure a run, not judged; {notes}")
     values_a, values_b = ({value for run in side for value in run.values} for side in (a, b))
     if key.quantity == "flops":
         return _compare_counts(row, a, b, values_a, values_b)
@@ -154,13 +155,13 @@ def _median_rate(rates: Iterable[float]) -> float:
 
 
 def _one_sided(row: Row, other_runs: int) -> Row:
-    side, other, verdict = ("A", "B", GONE) if row.b is None else ("B", "A", NEW)
+    side, other, result = ("A", "B", GONE) if row.b is None else ("B", "A", NEW)
     number = row.a or row.b
     if row.key.level == "step" or number is None:
-        return replace(row, why=f"{other} did not record it")
+        return replace(row, reason=f"{other} did not record it")
     in_runs = f"{number.runs} of {number.of_runs} runs" if number.of_runs > 1 else "the run"
     in_none = f"in none of {other_runs} runs" if other_runs > 1 else "not in the run"
-    return replace(row, verdict=verdict, why=f"in {in_runs} of {side}, {in_none} of {other}")
+    return replace(row, result=result, reason=f"in {in_runs} of {side}, {in_none} of {other}")
 
 
 def _compare_counts(
@@ -174,63 +175,63 @@ def _compare_counts(
     notes = "; ".join(sorted(notes_a | notes_b))
     has_bound = any(run.is_bound for run in (*a, *b))
     if values_a == values_b and len(values_a) == 1 and (notes_a == notes_b or not has_bound):
-        why = f"the same count; {notes}" if notes else "the same count in every run"
-        return replace(row, verdict=EQUAL, why=why)
+        reason = f"the same count; {notes}" if notes else "the same count in every run"
+        return replace(row, result=EQUAL, reason=reason)
     if has_bound:
-        return replace(row, why=notes)
+        return replace(row, reason=notes)
     if max(len(values_a), len(values_b)) > 1:
-        return replace(row, why="the count is not the same in all repeats of one side")
-    why = f"counts are exact, so this is another computation{'; ' + notes if notes else ''}"
-    return replace(row, verdict=DIFFERS, why=why)
+        return replace(row, reason="the count is not the same in all repeats of one side")
+    reason = f"counts are exact, so this is another computation{'; ' + notes if notes else ''}"
+    return replace(row, result=DIFFERS, reason=reason)
 
 
 def _compare_bytes(row: Row, runs_a: int, runs_b: int) -> Row:
     """``row``: each side has the same figure in all of its runs."""
     assert row.a is not None and row.b is not None
     if row.a.median == row.b.median:
-        return replace(row, verdict=EQUAL, why="the same in every run")
+        return replace(row, result=EQUAL, reason="the same in every run")
     if min(runs_a, runs_b) < 2:
         single = f"{'A' if runs_a < runs_b else 'B'} is one run"
         if runs_a == runs_b:
             single = "one run each"
-        why = f"{single}: whether another run needs the same is unknown; run 2 or more repeats"
-        return replace(row, why=why)
+        reason = f"{single}: whether another run needs the same is unknown; run 2 or more repeats"
+        return replace(row, reason=reason)
     if row.change is None:
-        return replace(row, why="A is 0, so the change is undefined")
-    why = f"the same in all {runs_a} runs of A and in all {runs_b} of B"
-    return replace(row, p=0.0, adjusted=0.0, why=why)
+        return replace(row, reason="A is 0, so the change is undefined")
+    reason = f"the same in all {runs_a} runs of A and in all {runs_b} of B"
+    return replace(row, p=0.0, adjusted=0.0, reason=reason)
 
 
 def _compare_samples(row: Row, a: Sequence[Observed], b: Sequence[Observed]) -> Row:
     assert row.a is not None and row.b is not None
     if len({run.basis for run in (*a, *b)}) > 1:
-        return replace(row, why=f"not the same clock: {row.basis}")
+        return replace(row, reason=f"not the same clock: {row.basis}")
     if not all(run.trusted for run in (*a, *b)):
-        return replace(row, why=f"{row.basis}; times come from nsys or torch")
+        return replace(row, reason=f"{row.basis}; times come from nsys or torch")
     if row.a.runs < row.a.of_runs or row.b.runs < row.b.of_runs:
         in_runs = (
             f"{number.runs} of {number.of_runs} runs of {side}"
             for side, number in (("A", row.a), ("B", row.b))
         )
-        return replace(row, why=f"in {' and '.join(in_runs)}: not in every repeat")
+        return replace(row, reason=f"in {' and '.join(in_runs)}: not in every repeat")
     test = compare_samples([run.values for run in a], [run.values for run in b])
     if isinstance(test, Untested):
-        return replace(row, why=test.reason, needs_repeats=test.needs_repeats)
+        return replace(row, reason=test.reason, needs_repeats=test.needs_repeats)
     ends = (test.low - 1, test.high - 1)
-    return replace(row, interval=ends, p=test.p, why=test.basis, ratio=test)
+    return replace(row, interval=ends, p=test.p, reason=test.basis, ratio=test)
 
 
 def judge_row(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
-    """Return a row that has a p-value with its verdict: significant, and larger than the gate."""
+    """Return a row that has a p-value with its result: significant, and larger than the gate."""
     change = row.change or 0.0
     # The medians must move in the direction of the interval.
     is_same_side = row.interval is None or (change > 0) == (sum(row.interval) > 0)
     if adjusted >= alpha or not is_same_side:
-        verdict = NOT_SHOWN
+        result = NOT_SHOWN
     elif abs(change) <= gate:
-        verdict = WITHIN
+        result = WITHIN
     elif row.key.quantity == "memory":
-        verdict = LARGER if change > 0 else SMALLER
+        result = LARGER if change > 0 else SMALLER
     else:
-        verdict = SLOWER if change > 0 else FASTER
-    return replace(row, adjusted=adjusted, verdict=verdict)
+        result = SLOWER if change > 0 else FASTER
+    return replace(row, adjusted=adjusted, result=result)

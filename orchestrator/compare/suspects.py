@@ -80,7 +80,7 @@ def between_kernels(why: Why) -> bool:
     step, kernels = why.step, why.kernels
     if step is None or kernels is None or not (step.a and step.b and kernels.a and kernels.b):
         return False
-    if step.verdict in (NOT_SHOWN, WITHIN):
+    if step.result in (NOT_SHOWN, WITHIN):
         return False
     change, inside = step.b.median - step.a.median, kernels.b.median - kernels.a.median
     is_change = abs(change) > UNCHANGED_KERNELS_SHARE_MAX * step.a.median
@@ -104,7 +104,7 @@ def _rank_by_unchanged_kernels(reason: str, why: Why) -> _Ranked:
         return POSSIBLE, reason
     if abs(factor - 1) <= UNCHANGED_KERNELS_SHARE_MAX:
         return UNLIKELY, f"kernels that are the same took {factor:.2f} times as long"
-    if why.verdict not in WORSE + BETTER:
+    if why.result not in WORSE + BETTER:
         return POSSIBLE, f"{reason}, and no change of the step is shown"
     return LIKELY, f"{reason}: those that are the same took {factor:.2f} times as long"
 

@@ -543,9 +543,9 @@ def clean(
         outcomes.append(judge("session", held, drawn[-1], {}))
     for one in outcomes:
         failed = {row.quantity for row in one.of(*FAILS)}
-        timed = [row for row in one.rows if row.quantity == TIME and row.verdict != NOT_JUDGED]
+        timed = [row for row in one.rows if row.quantity == TIME and row.result != NOT_JUDGED]
         seen["counts"] += bool(failed - {TIME})
-        seen["time"] += bool([row for row in timed if row.verdict == WORSE])
+        seen["time"] += bool([row for row in timed if row.result == WORSE])
         seen["judged"] += bool(timed)
         seen["times"] += len(timed)
     return Clean(len(outcomes), seen["counts"], seen["time"], seen["judged"], seen["times"])

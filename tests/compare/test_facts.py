@@ -59,11 +59,11 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
     (pair,) = found.not_comparable
     assert [one.fact for one in pair.blocked] == [fact]
     assert pair.rows, "the figures are shown"
-    assert {row.verdict for row in pair.rows} == {NOT_JUDGED}
+    assert {row.result for row in pair.rows} == {NOT_JUDGED}
     assert not found.regressions and not found.improvements and not found.news
     forced = compare(a, other, force=True)
     assert not forced.not_comparable
-    assert any(row.verdict != NOT_JUDGED for row in forced.pairs[0].rows) or fact == "profiler"
+    assert any(row.result != NOT_JUDGED for row in forced.pairs[0].rows) or fact == "profiler"
     assert forced.pairs[0].blocked == pair.blocked
 
 
@@ -87,7 +87,7 @@ def test_what_is_only_said_does_not_block(side: Any, fact: str, what: dict[str, 
     b = Side("B", tuple(changed(run, what) for run in side("B", 3, dice).runs))
     (pair,) = compare(side("A", 3, dice), b).pairs
     assert [(one.fact, one.blocks) for one in pair.differences] == [(fact, False)]
-    assert any(row.verdict != NOT_JUDGED for row in pair.rows)
+    assert any(row.result != NOT_JUDGED for row in pair.rows)
 
 
 def test_a_fact_that_one_side_did_not_record_is_said_and_does_not_block(side: Any) -> None:

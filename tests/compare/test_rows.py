@@ -117,13 +117,15 @@ def test_what_one_side_has_alone_is_new_or_gone_and_a_step_is_not_recorded(
 ) -> None:
     sides = [[seen(3.0), None][:count] if count else [None] for count in (a, b)]
     row = row_of(key, sides[0], sides[1])
-    assert (row.verdict, row.why, row.weight, row.change) == (verdict, why, 3.0, None)
+    assert (row.result, row.reason, row.weight, row.change) == (verdict, why, 3.0, None)
 
 
 def test_what_several_runs_of_the_other_side_lack_says_how_many_they_are() -> None:
     row = row_of(CONV, [None, None], [seen(3.0)])
-    assert row.why == "in the run of B, in none of 2 runs of A"
-    assert row_of(CONV, [seen(3.0)], [None, None]).why == "in the run of A, in none of 2 runs of B"
+    assert row.reason == "in the run of B, in none of 2 runs of A"
+    assert (
+        row_of(CONV, [seen(3.0)], [None, None]).reason == "in the run of A, in none of 2 runs of B"
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,7 +190,7 @@ def test_counts_are_equal_or_differ_or_nothing_is_said_of_them(
     a: list[Observed | None], b: list[Observed | None], verdict: str, why: str
 ) -> None:
     row = row_of(FLOPS, a, b)
-    assert (row.verdict, row.why, row.p) == (verdict, why, None)
+    assert (row.result, row.reason, row.p) == (verdict, why, None)
 
 
 UNKNOWN = "whether another run needs the same is unknown; run 2 or more repeats"
@@ -216,14 +218,14 @@ def test_memory_that_repeats_itself_is_exact_from_two_runs_on(
     a: list[float], b: list[float], verdict: str, p: float | None, why: str
 ) -> None:
     row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
-    assert (row.verdict, row.p, row.adjusted) == (verdict, p, p)
-    assert row.why.endswith(why)
+    assert (row.result, row.p, row.adjusted) == (verdict, p, p)
+    assert row.reason.endswith(why)
 
 
 def test_memory_with_a_spread_is_judged_like_a_time() -> None:
     for a, b in (((5.0, 5.1), (5.0, 5.0)), ((5.0, 5.0), (5.0, 5.1))):
         row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
-        assert (row.why, row.adjusted) == ("2 and 2 runs", None)
+        assert (row.reason, row.adjusted) == ("2 and 2 runs", None)
         assert (
             row.p is not None and row.interval is not None and row.interval[0] < 0 < row.interval[1]
         )
@@ -256,7 +258,7 @@ def test_a_time_that_cannot_be_judged_says_why(
     a: list[Observed | None], b: list[Observed | None], why: str
 ) -> None:
     row = row_of(CONV, a, b)
-    assert (row.verdict, row.why, row.p, row.interval) == (NOT_JUDGED, why, None, None)
+    assert (row.result, row.reason, row.p, row.interval) == (NOT_JUDGED, why, None, None)
 
 
 def test_a_time_with_a_spread_has_its_chance_and_the_interval_of_its_change() -> None:
@@ -267,7 +269,7 @@ def test_a_time_with_a_spread_has_its_chance_and_the_interval_of_its_change() ->
     reach = 0.95 * math.sqrt(2 / (1 - 0.95**2)) * math.sqrt(0.04 / 3)
     assert row.interval == pytest.approx((math.exp(0.4 - reach) - 1, math.exp(0.4 + reach) - 1))
     assert row.change == pytest.approx(math.exp(0.4) - 1)
-    assert (row.adjusted, row.verdict) == (None, NOT_JUDGED), (
+    assert (row.adjusted, row.result) == (None, NOT_JUDGED), (
         "rows of a level are judged together, later"
     )
 
@@ -299,6 +301,6 @@ def test_a_change_counts_when_it_is_no_chance_and_larger_than_the_gate(
 ) -> None:
     row = replace(PLAIN, change=change, interval=around)
     found = judge_row(row, adjusted, gate=0.25, alpha=0.05)
-    assert (found.verdict, found.adjusted) == (verdict, adjusted)
+    assert (found.result, found.adjusted) == (verdict, adjusted)
     held = judge_row(replace(row, key=PEAK), adjusted, gate=0.25, alpha=0.05)
-    assert held.verdict == {SLOWER: LARGER, FASTER: SMALLER}.get(verdict, verdict)
+    assert held.result == {SLOWER: LARGER, FASTER: SMALLER}.get(verdict, verdict)

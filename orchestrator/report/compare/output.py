@@ -184,7 +184,7 @@ def _markdown_rows(chosen: list[tuple[Pair, Row]]) -> list[str]:
             *values,
             change,
             around(row.interval) or DASH,
-            row.verdict,
+            row.result,
         )
         lines.append("| " + " | ".join(map(_escaped, cells)) + " |")
     if len(chosen) > MARKDOWN_ROWS:

@@ -154,7 +154,7 @@ class CompareView:
 def compare_view(found: Comparison, *, made_at: str) -> CompareView:
     """The record of templates/compare.html."""
     said = findings(found)
-    used = dict.fromkeys(row.verdict for pair in found.pairs for row in pair.rows)
+    used = dict.fromkeys(row.result for pair in found.pairs for row in pair.rows)
     pairs = [explained(pair) for pair in found.pairs]
     return CompareView(
         f"{found.b.label} against {found.a.label}",
@@ -357,7 +357,7 @@ def _table(
     if key in ("kernels", "layers"):
         order = [*STYLES.values(), (), (NOT_JUDGED,)]  # the rest is third
         rank = {verdict: place for place, verdicts in enumerate(order) for verdict in verdicts}
-        chosen = sorted(chosen, key=lambda item: (rank.get(item[1].verdict, 3), -item[1].weight))
+        chosen = sorted(chosen, key=lambda item: (rank.get(item[1].result, 3), -item[1].weight))
     shown = chosen[:ROWS_SHOWN]
     ends = [
         abs(end)
@@ -380,7 +380,7 @@ def _table(
         Column("95 % interval", note="of this row alone"),
         Column("verdict", style="text"),
     ]
-    reasons = {row.why if row.verdict == NOT_JUDGED else None for _, row in chosen}
+    reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen}
     common = reasons.pop() if len(reasons) == 1 else None
     first = 1 + several + sized
     made = [_line(pair, row, reach, several, sized, said=common is None) for pair, row in shown]
@@ -395,7 +395,7 @@ def _table(
 
 
 def _line(pair: Pair, row: Row, reach: float, several: bool, sized: bool, *, said: bool) -> Line:
-    meaning = MEANING[row.verdict]
+    meaning = MEANING[row.result]
     if row.p is not None and row.adjusted is not None:
         meaning += f"; p = {row.p:.2g} alone, {row.adjusted:.2g} among all rows of its level"
     cells = [text_cell(pair.heading)] if several else []
@@ -404,14 +404,14 @@ def _line(pair: Pair, row: Row, reach: float, several: bool, sized: bool, *, sai
         Cell(name_of(row), _title_of(row), value=row.name),
         _value(row, row.a, "A"),
         _value(row, row.b, "B"),
-        nothing(row.why)
+        nothing(row.reason)
         if row.change is None
         else Cell(percent_change(row.change), value=round(row.change, 6)),
-        text_cell(around(row.interval)) if row.interval else nothing(row.why),
-        Cell(row.verdict, meaning, value=row.verdict),
-        *([text_cell(row.why)] if said else []),
+        text_cell(around(row.interval)) if row.interval else nothing(row.reason),
+        Cell(row.result, meaning, value=row.result),
+        *([text_cell(row.reason)] if said else []),
     ]
-    style = next((style for style, verdicts in STYLES.items() if row.verdict in verdicts), "")
+    style = next((style for style, verdicts in STYLES.items() if row.result in verdicts), "")
     return Line(tuple(cells), _bar(row, reach, style), style)
 
 
