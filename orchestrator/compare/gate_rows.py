@@ -217,11 +217,6 @@ class Cause(NamedTuple):
     others: tuple[Judged, ...]
     """Rows of the other places, those that moved most first."""
 
-    @property
-    def size(self) -> int:
-        """Number of rows."""
-        return 1 + len(self.others)
-
 
 def causes(outcome: Outcome, *verdicts: str) -> list[Cause]:
     """Return the rows of these verdicts, those first whose quantity names a cause rather than a
