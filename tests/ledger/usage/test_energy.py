@@ -217,7 +217,7 @@ def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_
     assert product.b.median == pytest.approx(150 * 0.05 * 0.05) and joules.change == pytest.approx(
         -0.25
     )
-    assert joules.result == "not judged" and "sampling error" in joules.why
+    assert joules.result == "not judged" and "sampling error" in joules.reason
 
 
 def test_compare_has_a_row_of_joules_and_one_of_their_product_with_time() -> None:
