@@ -1,5 +1,5 @@
-"""Is a difference between two sets of times significant? Student's t on logarithms, and
-Holm's step-down.
+"""Whether two sets of times differ (Student's t on logarithms, Holm's step-down), intervals, and
+how many more values an interval needs.
 
 B. L. Welch, Biometrika 34 (1947), for unequal spreads; DLMF 8.17.22 for the incomplete beta
 function; S. Holm, Scandinavian Journal of Statistics 6 (1979); the variance of a mean of values
@@ -22,15 +22,15 @@ from typing import TypeVar
 
 CONFIDENCE = 0.95
 NORMAL = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-"""So many standard errors to each side."""
+"""Standard errors to each side of a normal distribution."""
 FEWEST_STEPS = 10
-"""Of one run: fewer do not show its spread and autocorrelation."""
+"""Steps of one run that show its spread and autocorrelation; fewer do not."""
 WIDEST, WIDEST_SHARE = 3.0, 0.5
-"""An interval whose ends are further apart says nothing: as a factor, and of a share (0..1) as
+"""Ends of an interval that are further apart say nothing: as a factor, and of a share (0..1) as
 a difference."""
 MANY = 1000
-"""More further values than this are not counted: what spreads so far has a cause that repeating
-does not mend."""
+"""Further values that are counted at most: what spreads more has a cause that repeating does not
+mend."""
 SAME = "every repeat gave the same figure"
 K = TypeVar("K", bound=Hashable)
 
@@ -48,6 +48,15 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
+class Untested:
+    """Why two samples are not compared."""
+
+    reason: str
+    needs_repeats: bool = False
+    """Each side is one run with too few steps to show a spread."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Mean:
     """A mean of logarithms."""
 
@@ -61,7 +70,7 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
     run, or a 0."""
     if len(values) < 2 or min(values) <= 0:
         return None
-    mean = _of_runs(values)
+    mean = _mean_of_runs(values)
     reach = t_quantile(CONFIDENCE, mean.freedom) * math.sqrt(mean.variance)
     return math.exp(mean.value - reach), math.exp(mean.value + reach)
 
@@ -74,7 +83,7 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     """
     if count < 1:
         raise ValueError("a share of nothing has no interval")
-    z2 = statistics.NormalDist().inv_cdf((1 + CONFIDENCE) / 2) ** 2
+    z2 = NORMAL**2
     middle = (share + z2 / (2 * count)) / (1 + z2 / count)
     reach = math.sqrt(z2 * (share * (1 - share) / count + z2 / (4 * count * count))) / (
         1 + z2 / count
@@ -82,45 +91,52 @@ def wilson(share: float, count: int) -> tuple[float, float]:
     return max(middle - reach, 0.0), min(middle + reach, 1.0)
 
 
-def ratio(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio | str:
-    """Compare B with A, each a list of runs of steps. A text is the reason why it is impossible.
+def compare_samples(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Ratio | Untested:
+    """Return B over A, each a list of runs of steps, or why it is unknown.
 
     Several runs are independent and compared by their medians. One run each is compared by its
-    steps, which are autocorrelated and do not show the spread between runs.
+    steps, which are autocorrelated and do not show the spread between runs. The degrees of freedom
+    are those of Welch and Satterthwaite.
     """
     medians_a, medians_b = ([statistics.median(run) for run in side] for side in (a, b))
     if not medians_a or not medians_b:
-        return "on one side only"
-    single = len(a) == 1 and len(b) == 1
-    if min((*a[0], *b[0]) if single else (*medians_a, *medians_b)) <= 0:
-        return "a figure is 0, so the ratio is undefined"
-    if single:
-        return _by_steps(a[0], b[0])
-    if len(a) == 1 or len(b) == 1:
-        return _one_against_several(medians_a, medians_b)
-    return _welch(_of_runs(medians_a), _of_runs(medians_b), f"{len(a)} and {len(b)} runs", SAME)
+        return Untested("on one side only")
+    is_single = len(a) == 1 and len(b) == 1
+    if min((*a[0], *b[0]) if is_single else (*medians_a, *medians_b)) <= 0:
+        return Untested("a figure is 0, so the ratio is undefined")
+    if is_single:
+        if (reason := _too_few_steps(len(a[0]), len(b[0]))) is not None:
+            return Untested(reason, needs_repeats=True)
+        mean_a, mean_b = _mean_of_steps(a[0]), _mean_of_steps(b[0])
+        counts = f"{len(a[0])} and {len(b[0])} steps"
+        basis = f"{counts} of one run each, without the spread between runs"
+        same = "every step took the same time"
+    elif len(a) == 1 or len(b) == 1:
+        mean_a, mean_b = _mean_of_runs(medians_a, medians_b), _mean_of_runs(medians_b, medians_a)
+        one = "A" if len(a) == 1 else "B"
+        basis = f"{len(a)} and {len(b)} runs; {one} is one run, assumed to spread like the others"
+        same = SAME
+    else:
+        mean_a, mean_b = _mean_of_runs(medians_a), _mean_of_runs(medians_b)
+        basis, same = f"{len(a)} and {len(b)} runs", SAME
+    variance = mean_a.variance + mean_b.variance
+    if variance == 0:
+        return Untested(f"{same}, so there is no spread")
+    freedom = mean_a.freedom
+    if is_single or min(len(a), len(b)) > 1:
+        parts = (mean.variance**2 / mean.freedom for mean in (mean_a, mean_b))
+        freedom = variance**2 / sum(parts)
+    change, error = mean_b.value - mean_a.value, math.sqrt(variance)
+    reach = t_quantile(CONFIDENCE, freedom) * error
+    low, high = (math.exp(min(max(end, -700.0), 700.0)) for end in (change - reach, change + reach))
+    return Ratio(low, high, t_two_sided(change / error, freedom), basis, freedom)
 
 
-def _of_runs(values: Sequence[float]) -> _Mean:
-    logs = [math.log(value) for value in values]
-    return _Mean(statistics.fmean(logs), statistics.variance(logs) / len(logs), len(logs) - 1)
-
-
-def _one_against_several(a: Sequence[float], b: Sequence[float]) -> Ratio | str:
-    several = _of_runs(a if len(a) > 1 else b)
-    one = math.log(a[0] if len(a) == 1 else b[0])
-    if several.variance == 0:
-        return f"{SAME}, so there is no spread"
-    single = _Mean(one, several.variance * (several.freedom + 1), several.freedom)
-    pair, which = ((single, several), "A") if len(a) == 1 else ((several, single), "B")
-    basis = f"{len(a)} and {len(b)} runs; {which} is one run, assumed to spread like the others"
-    return _student(*pair, several.freedom, basis)
-
-
-def _by_steps(a: Sequence[float], b: Sequence[float]) -> Ratio | str:
-    fewest = min(len(a), len(b))
+def _too_few_steps(steps_a: int, steps_b: int) -> str | None:
+    """Return why two runs of this many steps are not compared."""
+    fewest = min(steps_a, steps_b)
     if fewest < 2:
-        side = "it" if len(a) == len(b) else ("A" if len(a) < len(b) else "B")
+        side = "it" if steps_a == steps_b else "A" if steps_a < steps_b else "B"
         return (
             f"one run each and one figure in {side}, so there is no spread; repeat the runs 5 times"
         )
@@ -129,16 +145,25 @@ def _by_steps(a: Sequence[float], b: Sequence[float]) -> Ratio | str:
             f"one run each of {fewest} steps: a spread needs {FEWEST_STEPS} steps, or 5 repeats of "
             "the runs"
         )
-    basis = f"{len(a)} and {len(b)} steps of one run each, without the spread between runs"
-    return _welch(_of_steps(a), _of_steps(b), basis, "every step took the same time")
+    return None
 
 
-def _of_steps(values: Sequence[float]) -> _Mean:
-    """Autocorrelated steps count for fewer."""
+def _mean_of_runs(values: Sequence[float], others: Sequence[float] = ()) -> _Mean:
+    """Return the mean of runs; of a single one with the spread of ``others``."""
+    if len(values) == 1:
+        several = _mean_of_runs(others)
+        variance = several.variance * (several.freedom + 1)
+        return _Mean(math.log(values[0]), variance, several.freedom)
     logs = [math.log(value) for value in values]
-    alike = autocorrelation(logs)
-    worth = max(len(logs) * (1 - alike) / (1 + alike), 2.0)
-    return _Mean(statistics.fmean(logs), statistics.variance(logs) / worth, worth - 1)
+    return _Mean(statistics.fmean(logs), statistics.variance(logs) / len(logs), len(logs) - 1)
+
+
+def _mean_of_steps(values: Sequence[float]) -> _Mean:
+    """Return the mean of steps; autocorrelated ones count for fewer."""
+    logs = [math.log(value) for value in values]
+    correlation = autocorrelation(logs)
+    count = max(len(logs) * (1 - correlation) / (1 + correlation), 2.0)
+    return _Mean(statistics.fmean(logs), statistics.variance(logs) / count, count - 1)
 
 
 def autocorrelation(values: Sequence[float]) -> float:
@@ -149,22 +174,6 @@ def autocorrelation(values: Sequence[float]) -> float:
     whole = sum(each * each for each in off)
     found = sum(left * right for left, right in pairwise(off)) / whole if whole else -1.0
     return min(max(found + (1 + 4 * found) / count, 0.0), 0.95)
-
-
-def _welch(a: _Mean, b: _Mean, basis: str, same: str) -> Ratio | str:
-    """Degrees of freedom after Welch and Satterthwaite. ``same``: what all figures without a spread
-    are, in words."""
-    if a.variance + b.variance == 0:
-        return f"{same}, so there is no spread"
-    below = sum(mean.variance**2 / mean.freedom for mean in (a, b))
-    return _student(a, b, (a.variance + b.variance) ** 2 / below, basis)
-
-
-def _student(a: _Mean, b: _Mean, freedom: float, basis: str) -> Ratio:
-    change, error = b.value - a.value, math.sqrt(a.variance + b.variance)
-    reach = t_quantile(CONFIDENCE, freedom) * error
-    low, high = (math.exp(min(max(end, -700.0), 700.0)) for end in (change - reach, change + reach))
-    return Ratio(low, high, t_two_sided(change / error, freedom), basis, freedom)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +245,7 @@ def ratio_too_wide(found: Ratio, now: int, unit: str, factor: float = WIDEST) ->
 
 def interval_too_wide(values: Sequence[float]) -> TooWide | None:
     """Of the typical value of several runs, as ``interval`` gives it."""
-    deviation = math.sqrt(_of_runs(values).variance * len(values))
+    deviation = math.sqrt(_mean_of_runs(values).variance * len(values))
 
     def width(count: int) -> float:
         return 2 * t_quantile(CONFIDENCE, count - 1) * deviation / math.sqrt(count)

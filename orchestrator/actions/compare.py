@@ -22,8 +22,8 @@ from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.history.lines import History, Seen
-    from perfctl.orchestrator.compare.pairing import Comparison, Side
+    from perfctl.orchestrator.compare.compare import Comparison, Side
+    from perfctl.orchestrator.compare.history import History, Seen
     from perfctl.orchestrator.compare.suspects import Suspect
     from perfctl.records.run import Run
 
@@ -89,7 +89,7 @@ def side(
     A file or folder of that name comes first (where ``files``), then a sweep of ``store`` (its
     name, the beginning of it, or sweep:3), then a run of it (its number, or run:12).
     """
-    from perfctl.orchestrator.compare.pairing import Side
+    from perfctl.orchestrator.compare.compare import Side
 
     named = str(given)
     path = Path(named)
@@ -198,8 +198,8 @@ def history(
     not told; 0.05 is 5 %. Raises ToolMissing without ruptures, UsageError for a gate below 0,
     StoreError, PerfctlError where no run is whole.
     """
-    from perfctl.orchestrator.compare.history.changes import available
-    from perfctl.orchestrator.compare.history.lines import History, lines, seen
+    from perfctl.orchestrator.compare.changes import available
+    from perfctl.orchestrator.compare.history import History, build_lines, read_run
 
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
@@ -214,11 +214,11 @@ def history(
                 for run in loaded(connection, [run_id]):
                     if run.status == "ok" and run.workload is not None:
                         runs.append(
-                            analysed([run], lambda some, number=number: seen(some[0], number))  # type: ignore[misc]
+                            analysed([run], lambda some, number=number: read_run(some[0], number))  # type: ignore[misc]
                         )
     if not runs:
         raise PerfctlError("no store holds a whole run of a known workload", "See 'perfctl runs'")
-    found = tuple(lines(runs, by_commit=by_commit, gate=gate))
+    found = tuple(build_lines(runs, by_commit=by_commit, gate=gate))
     places = {
         (at, series.points[change.after]): series.points[change.after - 1]
         for at, line in enumerate(found)
@@ -236,8 +236,7 @@ def _suspects(
     stores: Sequence[Path | str], before: Sequence[Seen], after: Sequence[Seen]
 ) -> tuple[Suspect, ...]:
     from perfctl.orchestrator.compare.causes import explain
-    from perfctl.orchestrator.compare.compare import compare
-    from perfctl.orchestrator.compare.pairing import Side
+    from perfctl.orchestrator.compare.compare import Side, compare
     from perfctl.orchestrator.compare.suspects import suspects
 
     sides = []

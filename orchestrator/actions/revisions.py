@@ -21,7 +21,7 @@ from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.sweep.request import answer
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.pairing import Comparison
+    from perfctl.orchestrator.compare.compare import Comparison
 
 PROFILERS = ("torch", "nsys", "ncu", "dlprof")
 """Commands that may be run on both revisions."""

@@ -19,8 +19,9 @@ from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.sweep import Listening
-    from perfctl.orchestrator.compare.speedup import Arm, ArmFacts, Speedup
+    from perfctl.orchestrator.compare.speedup import Arm, Speedup
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
+    from perfctl.orchestrator.ledger.arm_figures import ArmFacts
     from perfctl.records.run import Run
 
 ALLOWED = (
@@ -35,7 +36,7 @@ ALLOWED = (
     "samples",
     "length",
 )
-"""ArmFacts that may be allowed to differ."""
+"""Facts that may be allowed to differ."""
 ASKED = frozenset({"precision", "compile"})
 """What differs because the list of devices asks for it."""
 _WITH = {"cpu": ("bf16", "compile"), "cuda": ("tf32", "bf16", "fp16", "compile")}
@@ -211,7 +212,7 @@ def store_of(options: SweepOptions) -> Path:
 
 
 def allowed_facts(names: Iterable[str]) -> frozenset[str]:
-    """ArmFacts that may differ. Raises UsageError for one that is not known."""
+    """Facts that may differ. Raises UsageError for one that is not known."""
     found = frozenset(names)
     for name in sorted(found - set(ALLOWED)):
         raise UsageError(f"`allow`: '{name}' is not known", f"Use {', '.join(ALLOWED)}")
@@ -321,12 +322,12 @@ def runs_of(request: SweepRequest, store: Path) -> list[Run]:
 
 def results(request: SweepRequest, runs: Sequence[Run]) -> dict[str, Any]:
     """results.json: each run's figures, with units in their names."""
-    from perfctl.orchestrator.compare.speedup import Arm, facts_of
+    from perfctl.orchestrator.ledger.arm_figures import facts_of
     from perfctl.orchestrator.outputs import to_json
 
     rows = []
     for run in runs:
-        figures = to_json(facts_of(Arm(request.name, (run,)))) if run.status == "ok" else {}
+        figures = to_json(facts_of(request.name, (run,))) if run.status == "ok" else {}
         rows.append(
             {
                 "batch_size": run.batch_size,

@@ -9,13 +9,19 @@ then one family.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar
 
-from perfctl.orchestrator.compare.pairing import Key, Number, Row
-from perfctl.orchestrator.compare.rows import KERNELS, PER_REPORT, UNATTRIBUTED
+from perfctl.orchestrator.compare.quantities import (
+    KERNEL_TIME,
+    PER_REPORT,
+    STEP_TIME,
+    UNATTRIBUTED,
+    Key,
+)
+from perfctl.orchestrator.compare.rows import DIFFERS, EQUAL, Number, Row
 from perfctl.orchestrator.counts.kernels.names import arithmetic, family
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 
@@ -34,7 +40,7 @@ KINDS = {
     TIMED: "its time is known, and not its kernels",
 }
 """What stands behind the change of a place, those that say most first -> its meaning."""
-_ALIKE = 0.01
+_LAUNCHES_SHARE_MAX = 0.01
 """Launches a step that differ by less are the same: a run may begin or end within a step."""
 _FAMILIES: dict[str | None, str] = {
     "conv": "convolution",
@@ -48,7 +54,7 @@ _FAMILIES: dict[str | None, str] = {
 }
 """Family of a kernel's name -> where it stands without a layer: all ways to compute a
 convolution together."""
-Place = tuple[str, str]
+RowKey = tuple[str, str]
 """(layer, direction); ("", family) of kernels of no layer."""
 
 
@@ -94,16 +100,30 @@ class Part:
     """Exact FLOPs of A and of B in a step (1 multiply-add = 2); None where one is not known."""
 
     @property
+    def sides(self) -> tuple[Executed, ...]:
+        """Return what the sides that ran it executed."""
+        return tuple(side for side in (self.a, self.b) if side is not None)
+
+    @property
     def flops(self) -> float | None:
         """FLOPs of B over those of A."""
-        return self.counted[1] / self.counted[0] if self.counted else None
+        return _ratio(self.counted)
 
     @property
     def change(self) -> float | None:
         """Time of B less that of A, in ns a step; what one side lacks takes no time there. None
         when not known."""
-        a, b = (0.0 if side is None else side.ns for side in (self.a, self.b))
+        a, b = self.figures(lambda side: side.ns)
         return None if a is None or b is None else b - a
+
+    def figures(
+        self, read: Callable[[Executed], float | None]
+    ) -> tuple[float | None, float | None]:
+        """Return a figure of A and of B; what one side lacks counts as 0."""
+        return (
+            0.0 if self.a is None else read(self.a),
+            0.0 if self.b is None else read(self.b),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,33 +146,18 @@ class Cause:
     @property
     def flops(self) -> float | None:
         """FLOPs of B over those of A, of all places together; None unless all are known."""
-        known = [part.counted for part in self.parts if part.counted is not None]
-        return (
-            sum(b for _, b in known) / sum(a for a, _ in known)
-            if len(known) == len(self.parts)
-            else None
-        )
+        return _ratio(_sum_known([part.counted or (None, None) for part in self.parts]))
 
     @property
     def slower(self) -> float | None:
         """Time of B over that of A, of all places together; None unless both ran all of them, for a
         known time."""
-        sides = [
-            (part.a.ns, part.b.ns)
-            for part in self.parts
-            if part.a is not None and part.b is not None
-        ]
-        known = [(a, b) for a, b in sides if a and b]
-        return (
-            sum(b for _, b in known) / sum(a for a, _ in known)
-            if known and len(known) == len(self.parts)
-            else None
-        )
+        times = [part.figures(lambda side: side.ns) for part in self.parts]
+        return _ratio(_sum_known([(a or None, b or None) for a, b in times]))
 
     @property
     def libraries(self) -> frozenset[str]:
-        sides = (side for part in self.parts for side in (part.a, part.b) if side is not None)
-        return frozenset().union(*(side.libraries for side in sides))
+        return frozenset().union(*(side.libraries for part in self.parts for side in part.sides))
 
 
 @dataclass(frozen=True)
@@ -175,15 +180,13 @@ class Why:
         """The largest change of time first."""
         groups: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[Part]] = defaultdict(list)
         for part in self.parts:
-            groups[part.kind, *_instead(part)].append(part)
-        made = (
-            Cause(
-                kind, before, after, tuple(sorted(parts, key=lambda part: -abs(part.change or 0.0)))
-            )
-            for (kind, before, after), parts in groups.items()
-        )
+            groups[part.kind, *_replaced(part)].append(part)
+        for parts in groups.values():
+            parts.sort(key=lambda part: -abs(part.change or 0.0))
+        causes = [Cause(*origin, tuple(parts)) for origin, parts in groups.items()]
+        order = list(KINDS)
         return tuple(
-            sorted(made, key=lambda cause: (-abs(cause.change), list(KINDS).index(cause.kind)))
+            sorted(causes, key=lambda cause: (-abs(cause.change), order.index(cause.kind)))
         )
 
     def of(self, *kinds: str) -> tuple[Part, ...]:
@@ -191,25 +194,20 @@ class Why:
 
     @property
     def has_kernels(self) -> bool:
-        return any(
-            side is not None and side.kernels for part in self.parts for side in (part.a, part.b)
-        )
+        return any(side.kernels for part in self.parts for side in part.sides)
 
     @property
     def timed(self) -> bool:
         """False where all times are ncu's, at locked clocks."""
-        rows = [
-            row
-            for row in (self.step, self.kernels, *(part.row for part in self.parts))
-            if row is not None
-        ]
-        return not rows or any(row.basis != KERNEL_BASIS["ncu"] for row in rows)
+        rows = (self.step, self.kernels, *(part.row for part in self.parts))
+        bases = [row.basis for row in rows if row is not None]
+        return not bases or any(basis != KERNEL_BASIS["ncu"] for basis in bases)
 
     @property
-    def verdict(self) -> str | None:
+    def result(self) -> str | None:
         """On the step, else on its kernels; None without either."""
         row = self.step or self.kernels
-        return None if row is None else row.verdict
+        return None if row is None else row.result
 
     @property
     def total(self) -> tuple[float, float] | None:
@@ -218,17 +216,7 @@ class Why:
         row = self.kernels or self.step
         if row is not None:
             return None if row.a is None or row.b is None else (row.a.median, row.b.median)
-        times = [
-            [0.0 if side is None else side.ns for side in (part.a, part.b)]
-            for part in self.parts
-            if _ran(part)
-        ]
-        known = [(a, b) for a, b in times if a is not None and b is not None]
-        return (
-            (sum(a for a, _ in known), sum(b for _, b in known))
-            if known and len(known) == len(times)
-            else None
-        )
+        return self._sum_executed(lambda side: side.ns)
 
     @property
     def whole(self) -> float | None:
@@ -238,50 +226,69 @@ class Why:
     @property
     def launches(self) -> tuple[float, float] | None:
         """Launches a step in A and in B; None where a part does not say."""
-        counts = [
-            [0.0 if side is None else side.launches for side in (part.a, part.b)]
-            for part in self.parts
-            if _ran(part)
-        ]
-        known = [(a, b) for a, b in counts if a is not None and b is not None]
-        return (
-            (sum(a for a, _ in known), sum(b for _, b in known))
-            if known and len(known) == len(counts)
-            else None
-        )
+        return self._sum_executed(lambda side: side.launches)
+
+    def _sum_executed(self, read: Callable[[Executed], float | None]) -> tuple[float, float] | None:
+        """Return a figure of A and of B, of all places that ran kernels; None unless all are
+        known."""
+        ran = [part for part in self.parts if any(side.kernels for side in part.sides)]
+        return _sum_known([part.figures(read) for part in ran])
 
     @property
     def unchanged(self) -> float | None:
         """Time of B over that of A, of all places that ran the same kernels as often on the same
         grids; None without any."""
-        sides = [(part.a.ns, part.b.ns) for part in self.of(SAME) if part.a and part.b]
-        known = [(a, b) for a, b in sides if a is not None and b is not None]
-        before = sum(a for a, _ in known)
-        return sum(b for _, b in known) / before if before else None
+        times = [part.figures(lambda side: side.ns) for part in self.of(SAME)]
+        return _ratio(_sum_known([pair for pair in times if None not in pair]))
+
+
+def _sum_known(
+    pairs: Sequence[tuple[float | None, float | None]],
+) -> tuple[float, float] | None:
+    """Return the sums of A and of B; None without any, or if a figure is not known."""
+    known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    if not pairs or len(known) < len(pairs):
+        return None
+    return sum(a for a, _ in known), sum(b for _, b in known)
+
+
+def _ratio(sums: tuple[float, float] | None) -> float | None:
+    """Return B over A."""
+    return sums[1] / sums[0] if sums and sums[0] else None
 
 
 def explain(rows: Sequence[Row]) -> Why:
-    """The rows of one pair, aligned."""
+    """Return the rows of one pair, aligned."""
     times = [row for row in rows if row.key.quantity == "time"]
     kernels = [row for row in times if row.key.level == "kernel"]
-    shared = _layers(kernels, "a") & _layers(kernels, "b")
-    by_layer = bool(shared) or not kernels
-    groups: dict[Place, list[Row]] = defaultdict(list)
+    layers_a = {row.key.layer for row in kernels if row.a is not None}
+    layers_b = {row.key.layer for row in kernels if row.b is not None}
+    by_layer = not kernels or bool(layers_a & layers_b - {UNATTRIBUTED, ""})
+    groups: dict[RowKey, list[Row]] = defaultdict(list)
     for row in kernels:
-        groups[_place(row.key, by_layer)].append(row)
+        groups[_row_key(row.key, by_layer)].append(row)
     layers = {(row.key.layer, row.key.direction): row for row in times if row.key.level == "layer"}
-    if kernels:  # those of no layer stand by their kind of work
-        layers = {
-            place: row for place, row in layers.items() if by_layer and place[0] != UNATTRIBUTED
-        }
-    counts = {row.key[3:5]: _exact(row) for row in rows if row.key[:2] == ("layer", "flops")}
-    parts = [
-        _part(place, groups.get(place, []), layers.get(place), counts.get(place))
-        for place in dict.fromkeys((*layers, *groups))
-    ]
-    whole = {row.key.what: row for row in times if row.key.level == "step"}
+    if kernels:  # those of no layer are listed by their kind of work
+        layers = {key: row for key, row in layers.items() if by_layer and key[0] != UNATTRIBUTED}
+    counts = {
+        (row.key.layer, row.key.direction): (row.a.median, row.b.median)
+        for row in rows
+        if row.key[:2] == ("layer", "flops")
+        and row.result in (EQUAL, DIFFERS)
+        and row.a is not None
+        and row.b is not None
+        and row.a.median
+    }
+    parts = []
+    for key in dict.fromkeys((*layers, *groups)):
+        layer, group = layers.get(key), groups.get(key, [])
+        a = _executed([(row.key.kernel, row.a) for row in group], layer.a if layer else None)
+        b = _executed([(row.key.kernel, row.b) for row in group], layer.b if layer else None)
+        name = layer.name if layer is not None else f"{key[1]} kernels"
+        parts.append(Part(*key, name, _kind(a, b), a, b, layer, counts.get(key)))
+    steps = {row.key: row for row in times if row.key.level == "step"}
     per_step = not any(PER_REPORT in (row.basis or "") for row in kernels)
-    return Why(tuple(parts), by_layer, whole.get("step"), whole.get(KERNELS), per_step)
+    return Why(tuple(parts), by_layer, steps.get(STEP_TIME), steps.get(KERNEL_TIME), per_step)
 
 
 def executed(
@@ -294,12 +301,12 @@ def executed(
     """What kernels of these names do together."""
     kernels = tuple(sorted(set(names)))
     doing = arithmetic(kernels)
-    methods = {found.method or found.family for found in doing}
+    methods = {kernel.method or kernel.family for kernel in doing}
     types = {
-        " ".join(filter(None, (one.math, "tensor cores" if one.tensor_core else None)))
-        for one in doing
+        " ".join(filter(None, (kernel.math, "tensor cores" if kernel.tensor_core else None)))
+        for kernel in doing
     }
-    libraries = frozenset(found.library for found in doing if found.library)
+    libraries = frozenset(kernel.library for kernel in doing if kernel.library)
     return Executed(
         kernels,
         tuple(sorted(filter(None, methods))),
@@ -311,39 +318,28 @@ def executed(
     )
 
 
-def _layers(kernels: Iterable[Row], side: str) -> set[str]:
-    return {row.key.layer for row in kernels if getattr(row, side) is not None} - {UNATTRIBUTED, ""}
-
-
-def _place(key: Key, by_layer: bool) -> Place:
+def _row_key(key: Key, by_layer: bool) -> RowKey:
     if by_layer and key.layer != UNATTRIBUTED:
         return key.layer, key.direction
-    return "", "optimizer" if key.direction == "optimizer" else _FAMILIES.get(
-        found := family(key.kernel), found or "other"
-    )
+    if key.direction == "optimizer":
+        return "", "optimizer"
+    kind = family(key.kernel)
+    return "", _FAMILIES.get(kind, kind or "other")
 
 
-def _part(
-    place: Place, kernels: Sequence[Row], row: Row | None, counted: tuple[float, float] | None
-) -> Part:
-    a, b = (_side(kernels, row, side) for side in ("a", "b"))
-    name = row.name if row is not None else f"{place[1]} kernels"
-    return Part(*place, name, _kind(a, b), a, b, row, counted)
-
-
-def _side(kernels: Sequence[Row], row: Row | None, which: str) -> Executed | None:
-    ran: list[tuple[str, Number]] = [
-        (one.key.kernel, found) for one in kernels if (found := getattr(one, which)) is not None
-    ]
-    whole: Number | None = None if row is None else getattr(row, which)
-    if not ran and whole is None:
+def _executed(
+    kernels: Sequence[tuple[str, Number | None]], layer: Number | None
+) -> Executed | None:
+    """Return what one side ran: its kernels by name, and the time of the layer."""
+    ran = [(name, number) for name, number in kernels if number is not None]
+    if not ran and layer is None:
         return None
-    counts = [number.launches for _, number in ran if number.launches is not None]
+    launches = [number.launches for _, number in ran if number.launches is not None]
     return executed(
         (name for name, _ in ran),
-        launches=sum(counts) if counts and len(counts) == len(ran) else None,
+        launches=sum(launches) if launches and len(launches) == len(ran) else None,
         grids=(f"{name} {grid}" for name, number in ran for grid in number.grids),
-        ns=whole.median if whole is not None else sum(number.median for _, number in ran),
+        ns=layer.median if layer is not None else sum(number.median for _, number in ran),
     )
 
 
@@ -361,32 +357,17 @@ def _kind(a: Executed | None, b: Executed | None) -> str:
     if (
         a.launches is not None
         and b.launches is not None
-        and abs(a.launches - b.launches) > _ALIKE * max(a.launches, b.launches)
+        and abs(a.launches - b.launches) > _LAUNCHES_SHARE_MAX * max(a.launches, b.launches)
     ):
         return LAUNCHES
     return SAME if a.grids == b.grids else GRIDS
 
 
-def _instead(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What only A, and what only B, computes with, where that is what changed."""
-    words = {ALGORITHM: "algorithms", ARITHMETIC: "arithmetic"}.get(part.kind)
-    if words is None or part.a is None or part.b is None:
+def _replaced(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what only A, and what only B, computes with, if that is what changed."""
+    if part.a is None or part.b is None or part.kind not in (ALGORITHM, ARITHMETIC):
         return (), ()
-    a, b = getattr(part.a, words), getattr(part.b, words)
-    return tuple(one for one in a if one not in b), tuple(one for one in b if one not in a)
-
-
-def _ran(part: Part) -> bool:
-    return any(side is not None and side.kernels for side in (part.a, part.b))
-
-
-def _exact(row: Row) -> tuple[float, float] | None:
-    """A count of both sides whose verdict says that both are exact."""
-    if (
-        row.a is None
-        or row.b is None
-        or not row.a.median
-        or row.verdict not in ("equal", "differs")
-    ):
-        return None
-    return row.a.median, row.b.median
+    a, b = (
+        side.algorithms if part.kind == ALGORITHM else side.arithmetic for side in (part.a, part.b)
+    )
+    return tuple(word for word in a if word not in b), tuple(word for word in b if word not in a)

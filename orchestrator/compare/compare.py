@@ -1,35 +1,35 @@
 """Two sides compared: a change counts when it is both significant and larger than the gate.
 
-The three levels (steps, layers, kernels) share a 5 % chance of any false verdict; within a level
+The three levels (steps, layers, kernels) share a 5 % chance of any false result; within a level
 Holm's step-down keeps it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import ClassVar
 
-from perfctl.orchestrator.compare import pairing
-from perfctl.orchestrator.compare.pairing import (
-    Comparison,
-    Key,
-    Observed,
-    Opposed,
-    Row,
-    Side,
-    align,
-    busy_with_others,
-    common,
-    compared,
+from perfctl.orchestrator.compare.facts import Difference, busy_with_others, compare_facts
+from perfctl.orchestrator.compare.pairing import Opposed, align, shared_profilers
+from perfctl.orchestrator.compare.quantities import (
+    LEVELS,
+    QUANTITIES,
+    STEP_TIME,
+    UNATTRIBUTED,
+    observe,
 )
 from perfctl.orchestrator.compare.rows import (
-    ENERGIES,
-    UNATTRIBUTED,
-    judged,
-    name,
-    observed,
-    rows,
+    BETTER,
+    GONE,
+    NEW,
+    NEWS,
+    NOT_JUDGED,
+    WORSE,
+    Row,
+    compare_quantities,
+    judge_row,
 )
 from perfctl.orchestrator.counts.kernels.short_names import shorten
 from perfctl.orchestrator.ledger.prepared import PreparedRun, parted, with_whole_backward
@@ -38,146 +38,218 @@ from perfctl.orchestrator.statistics import holm
 from perfctl.records.run import Run
 
 GATE = 0.05
-QUANTITIES = ("time", "throughput", "memory", *ENERGIES, "flops")
-Found = tuple[str, dict[Key, Observed]]
+FALSE_VERDICT_CHANCE_MAX = 0.05
+"""Of any false result in all levels together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A or B, with its name."""
+
+    label: str
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One workload at one batch size, on both sides."""
+
+    JSON_KEYS = ("heading", "batch_a", "batch_b", "rows")
+
+    heading: str
+    batch_a: int | None
+    batch_b: int | None
+    runs_a: tuple[Run, ...]
+    runs_b: tuple[Run, ...]
+    differences: tuple[Difference, ...]
+    facts: tuple[tuple[str, str, str], ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def blocked(self) -> tuple[Difference, ...]:
+        """Differences that make it not comparable."""
+        return tuple(difference for difference in self.differences if difference.blocks)
+
+    @property
+    def batch(self) -> str:
+        """ "64", "64 / 128" (forced), or "" if unknown."""
+        sizes = dict.fromkeys((self.batch_a, self.batch_b))
+        return " / ".join(str(size) for size in sizes if size is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A against B, whole."""
+
+    JSON_KEYS = ("gate", "forced", "only_a", "only_b", "failed")
+    JSON_NAMES: ClassVar = {"failed": "failed_in_b"}
+
+    a: Side
+    b: Side
+    gate: float
+    forced: bool
+    pairs: tuple[Pair, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    failed: tuple[str, ...]
+
+    def rows(self, verdicts: tuple[str, ...]) -> tuple[tuple[Pair, Row], ...]:
+        """Return the rows with these verdicts, the largest change first, without throughput, which
+        repeats its step."""
+        rows = (
+            (pair, row)
+            for pair in self.pairs
+            for row in pair.rows
+            if row.key.quantity != "throughput" and row.result in verdicts
+        )
+        order = sorted(rows, key=lambda item: (LEVELS.index(item[1].key.level), -item[1].weight))
+        return tuple(order)
+
+    @property
+    def regressions(self) -> tuple[tuple[Pair, Row], ...]:
+        """Rows that are slower or larger."""
+        return self.rows(WORSE)
+
+    @property
+    def improvements(self) -> tuple[tuple[Pair, Row], ...]:
+        """Rows that are faster or smaller."""
+        return self.rows(BETTER)
+
+    @property
+    def news(self) -> tuple[tuple[Pair, Row], ...]:
+        """Rows that are new or gone, or whose exact count differs."""
+        return self.rows(NEWS)
+
+    @property
+    def not_comparable(self) -> tuple[Pair, ...]:
+        """Pairs that are not judged because of what differs; none if forced."""
+        return () if self.forced else tuple(pair for pair in self.pairs if pair.blocked)
+
+    @property
+    def judged(self) -> int:
+        """Number of times that were judged."""
+        rows = (row for pair in self.pairs for row in pair.rows if row.key.quantity == "time")
+        return sum(row.result not in (NOT_JUDGED, NEW, GONE) for row in rows)
 
 
 def compare(a: Side, b: Side, *, gate: float = GATE, force: bool = False) -> Comparison:
-    """B against A. ``gate``: 0.05 is 5 %.
+    """Return B against A. ``gate``: 0.05 is 5 %.
 
-    Where differences block, the figures are there and none is judged. ``force``: judge them all the
-    same, which every page then states.
+    If differences block, the figures are there and none is judged. ``force``: judge them anyway,
+    which every page then states.
     """
-    found = align(a.runs, b.runs)
-    pairs = _with_verdicts(_named([_pair(opposed, force) for opposed in found.opposed]), gate)
-    return Comparison(a, b, gate, force, pairs, found.only_a, found.only_b, found.failed)
+    alignment = align(a.runs, b.runs)
+    pairs = _name_kernels([_compare_pair(opposed, force) for opposed in alignment.opposed])
+    pairs = _judge(pairs, gate)
+    return Comparison(a, b, gate, force, tuple(pairs), *alignment[1:])
 
 
-def _pair(opposed: Opposed, force: bool) -> pairing.Pair:
-    both = common(opposed.a, opposed.b)
-    a, b = (tuple(run for run in side if run.profiler in both) for side in opposed[1:])
-    differences, facts = compared(a or opposed.a, b or opposed.b)
-    if not both:
-        mine, theirs = (", ".join(sorted({run.profiler for run in side})) for side in opposed[1:])
+def _compare_pair(opposed: Opposed, force: bool) -> Pair:
+    profilers = shared_profilers(opposed.a, opposed.b)
+    sides = []
+    for side in (opposed.a, opposed.b):
+        chosen = profilers or (min((run.profiler for run in side), key=preference),)
+        sides.append(tuple(run for run in side if run.profiler in chosen))
+    a, b = sides
+    if profilers:
+        differences, facts = compare_facts(a, b)
+    else:
+        differences, facts = compare_facts(opposed.a, opposed.b)
+        first, second = (", ".join(sorted({run.profiler for run in side})) for side in opposed[1:])
         why = "profilers differ in overhead and in what they record"
-        differences = (pairing.Difference("profiler", mine, theirs, True, why), *differences)
-        a, b = _best(opposed.a), _best(opposed.b)
-    lines = tuple(_rows(a, b, both))
-    if not force and (stops := [found.fact for found in differences if found.blocks]):
-        said = f"not comparable: {', '.join(stops)} differ{'s' if len(stops) == 1 else ''}"
-        lines = tuple(
-            replace(
-                row,
-                verdict=pairing.NOT_JUDGED,
-                why=said,
-                p=None,
-                adjusted=None,
-                interval=None,
-                ratio=None,
-            )
-            for row in lines
-        )
-    alone = [
-        (side, {run.profiler for run in runs} - set(both))
-        for side, runs in (("A", opposed.a), ("B", opposed.b))
-    ]
-    notes = [
-        f"{', '.join(sorted(n))} ran in {side} only and is not compared"
-        for side, n in alone
-        if n and both
-    ]
-    notes += [
-        f"In {side} {busy}"
-        for side, runs in (("A", a), ("B", b))
-        if (busy := busy_with_others(runs)) is not None
-    ]
+        differences = (Difference("profiler", first, second, True, why), *differences)
+    rows = _compare_rows(a, b, profilers)
+    blocking = [difference.fact for difference in differences if difference.blocks]
+    if blocking and not force:
+        reason = f"not comparable: {', '.join(blocking)} differ{'s' if len(blocking) == 1 else ''}"
+        # without what a judgement left in them
+        rows = [
+            Row(row.key, row.name, row.a, row.b, row.basis, row.change, reason=reason)
+            for row in rows
+        ]
+    notes = []
+    for label, runs in (("A", opposed.a), ("B", opposed.b)):
+        others = sorted({run.profiler for run in runs} - set(profilers))
+        if others and profilers:
+            notes.append(f"{', '.join(others)} ran in {label} only and is not compared")
+    for label, runs in (("A", a), ("B", b)):
+        if (busy := busy_with_others(runs)) is not None:
+            notes.append(f"In {label} {busy}")
     sizes = a[0].batch_size, b[0].batch_size
-    return pairing.Pair(opposed.heading, *sizes, a, b, differences, facts, lines, tuple(notes))
+    return Pair(opposed.heading, *sizes, a, b, differences, facts, tuple(rows), tuple(notes))
 
 
-def _named(pairs: Sequence[pairing.Pair]) -> list[pairing.Pair]:
-    """The pairs, kernels by names that are short and differ wherever the kernels do."""
-    short = shorten(row.key.kernel for pair in pairs for row in pair.rows if row.key.kernel)
-    return [
-        replace(
-            pair,
-            rows=tuple(
-                replace(row, name=said(row)) if row.key.kernel else row for row in pair.rows
-            ),
-        )
-        for pair, said in ((pair, _whole(pair, short)) for pair in pairs)
-    ]
-
-
-def _whole(pair: pairing.Pair, short: Mapping[str, str]) -> Callable[[Row], str]:
-    """How a kernel is called: without its layer where no kernel has one."""
-    if all(row.key.layer == UNATTRIBUTED for row in pair.rows if row.key.kernel):
-        return lambda row: short[row.key.kernel]
-    return lambda row: name(row.key._replace(kernel=short[row.key.kernel]))
-
-
-def _best(runs: Sequence[Run]) -> tuple[Run, ...]:
-    best = min((run.profiler for run in runs), key=preference)
-    return tuple(run for run in runs if run.profiler == best)
-
-
-def _rows(a: Sequence[Run], b: Sequence[Run], both: Sequence[str]) -> list[Row]:
+def _compare_rows(a: Sequence[Run], b: Sequence[Run], profilers: Sequence[str]) -> list[Row]:
+    """Return the rows of each level and quantity, from the first profiler that saw it on both
+    sides."""
     prepared = with_whole_backward([parted(PreparedRun(run)) for run in (*a, *b)])
-    every = [(item.run.profiler if both else "", observed(item)) for item in prepared]
-    sides = every[: len(a)], every[len(a) :]
-    return [
-        row
-        for part in product(pairing.LEVELS, QUANTITIES)
-        for row in _first(*sides, both or ("",), part)
-    ]
+    observed = [(run.run.profiler if profilers else "", observe(run)) for run in prepared]
+    rows = []
+    for level, quantity in product(LEVELS, QUANTITIES):
+        for profiler in profilers or ("",):
+            sides = [
+                [
+                    {key: run[key] for key in run if key[:2] == (level, quantity)}
+                    for name, run in side
+                    if name == profiler
+                ]
+                for side in (observed[: len(a)], observed[len(a) :])
+            ]
+            if any(sides[0]) and any(sides[1]):
+                rows += compare_quantities(*sides)
+                break
+    return rows
 
 
-def _first(
-    a: Sequence[Found], b: Sequence[Found], profilers: Iterable[str], part: tuple[str, str]
-) -> list[Row]:
-    for profiler in profilers:
-        both = ([seen for name, seen in side if name == profiler] for side in (a, b))
-        mine, theirs = (
-            [{key: seen[key] for key in seen if key[:2] == part} for seen in side] for side in both
-        )
-        if any(mine) and any(theirs):
-            return rows(mine, theirs)
-    return []
+def _name_kernels(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs, kernels by names that are short and differ wherever the kernels do; without
+    their layer where no kernel has one."""
+    short = shorten(row.key.kernel for pair in pairs for row in pair.rows if row.key.kernel)
+    renamed = []
+    for pair in pairs:
+        kernels = [row for row in pair.rows if row.key.kernel]
+        has_layers = any(row.key.layer != UNATTRIBUTED for row in kernels)
+        rows = []
+        for row in pair.rows:
+            if name := short.get(row.key.kernel):
+                name = row.key._replace(kernel=name).name if has_layers else name
+                row = replace(row, name=name)
+            rows.append(row)
+        renamed.append(replace(pair, rows=tuple(rows)))
+    return renamed
 
 
-def _with_verdicts(pairs: Sequence[pairing.Pair], gate: float) -> tuple[pairing.Pair, ...]:
-    """All rows of a level are judged together; throughput gets the verdict of its step."""
-    decided = [list(pair.rows) for pair in pairs]
-    for level in pairing.LEVELS:
-        every = [
-            ((at, place), row)
-            for at, lines in enumerate(decided)
-            for place, row in enumerate(lines)
-        ]
-        mine = [
-            (where, row)
-            for where, row in every
-            if row.key.level == level and row.key.quantity != "throughput"
-        ]
-        chances = {where: row.p for where, row in mine if row.p is not None}
-        for (at, place), adjusted in holm(chances).items():
-            decided[at][place] = judged(
-                decided[at][place], adjusted, gate=gate, alpha=0.05 / len(pairing.LEVELS)
-            )
-    return tuple(
-        replace(pair, rows=tuple(_throughput(lines)))
-        for pair, lines in zip(pairs, decided, strict=True)
+def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
+    """Return the pairs with all rows of a level judged together."""
+    rows = {
+        (index, position): row
+        for index, pair in enumerate(pairs)
+        for position, row in enumerate(pair.rows)
+    }
+    for level in LEVELS:
+        p_values = {
+            where: row.p
+            for where, row in rows.items()
+            if row.key.level == level and row.key.quantity != "throughput" and row.p is not None
+        }
+        for where, adjusted in holm(p_values).items():
+            alpha = FALSE_VERDICT_CHANCE_MAX / len(LEVELS)
+            rows[where] = judge_row(rows[where], adjusted, gate=gate, alpha=alpha)
+    judged = []
+    for index, pair in enumerate(pairs):
+        of_pair = [rows[index, position] for position in range(len(pair.rows))]
+        step = next((row for row in of_pair if row.key == STEP_TIME), None)
+        judged.append(replace(pair, rows=tuple(_judge_throughput(row, step) for row in of_pair)))
+    return judged
+
+
+def _judge_throughput(row: Row, step: Row | None) -> Row:
+    """Return a row of throughput with the result of its step; other rows as they are."""
+    if row.key.quantity != "throughput" or step is None:
+        return row
+    ends = step.interval and (1 / (1 + step.interval[1]) - 1, 1 / (1 + step.interval[0]) - 1)
+    reason = step.reason if step.result == NOT_JUDGED else f"as its step; {step.reason}"
+    return replace(
+        row, interval=ends, p=step.p, adjusted=step.adjusted, result=step.result, reason=reason
     )
-
-
-def _throughput(lines: Sequence[Row]) -> Iterable[Row]:
-    step = next((row for row in lines if row.key == Key("step", "time", "step")), None)
-    for row in lines:
-        if row.key.quantity != "throughput" or step is None:
-            yield row
-            continue
-        around = step.interval and (1 / (1 + step.interval[1]) - 1, 1 / (1 + step.interval[0]) - 1)
-        said = step.why if step.verdict == pairing.NOT_JUDGED else f"as its step; {step.why}"
-        yield replace(
-            row, interval=around, p=step.p, adjusted=step.adjusted, verdict=step.verdict, why=said
-        )

@@ -1,288 +1,237 @@
-"""One quantity of both sides: the figures and the verdict on their difference."""
+"""One quantity of both sides: its figures, and the result on their difference."""
 
 from __future__ import annotations
 
 import statistics
-from collections import Counter as Tally
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
 
-from perfctl.orchestrator.compare import pairing
-from perfctl.orchestrator.compare.pairing import Key, Number, Observed, Row
-from perfctl.orchestrator.counts.figure import Figure, total_of
-from perfctl.orchestrator.ledger.ledger import OUTSIDE, ledger
-from perfctl.orchestrator.ledger.prepared import PreparedRun, PreparedStudy, studies
-from perfctl.orchestrator.ledger.sweep import memory_figures
-from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
-from perfctl.orchestrator.statistics import Ratio, interval, ratio
+from perfctl.orchestrator.compare.quantities import ENERGIES, Key, Observed
+from perfctl.orchestrator.statistics import Ratio, Untested, compare_samples, interval
 
-Seen = Sequence[Observed]
-
-PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")
-UNATTRIBUTED = "not attributed"
-KERNELS = "kernels of a step"
-PER_REPORT = "sums over the whole report, whose number of steps is unknown"
-
-ENERGIES = ("energy", "energy-delay product")
-
-
-def rows(a: Sequence[Mapping[Key, Observed]], b: Sequence[Mapping[Key, Observed]]) -> list[Row]:
-    """Outer join of both sides' quantities; rows of times are judged later, together."""
-    keys = dict.fromkeys(key for found in (*a, *b) for key in found)
-    sides = {key: [[run[key] for run in found if key in run] for found in (a, b)] for key in keys}
-    return [_row(key, mine, theirs, len(a), len(b)) for key, (mine, theirs) in sides.items()]
+SLOWER, FASTER, LARGER, SMALLER = "slower", "faster", "larger", "smaller"
+NEW, GONE, DIFFERS = "new", "gone", "differs"
+WITHIN, NOT_SHOWN, EQUAL, NOT_JUDGED = "within the gate", "not shown", "equal", "not judged"
+WORSE, BETTER, NEWS = (SLOWER, LARGER), (FASTER, SMALLER), (NEW, GONE, DIFFERS)
+MEANING = {
+    SLOWER: "more time: above the gate, and significant",
+    FASTER: "less time: above the gate, and significant",
+    LARGER: "more memory, above the gate",
+    SMALLER: "less memory, above the gate",
+    NEW: "in B only",
+    GONE: "in A only",
+    DIFFERS: "a different exact count",
+    WITHIN: "significant, and below the gate",
+    NOT_SHOWN: "not significant: the spread is as large as the difference",
+    EQUAL: "the same count",
+    NOT_JUDGED: "no spread, figures of different meaning, or sides that are not comparable",
+}
 
 
-def name(key: Key) -> str:
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One side of a row."""
+
+    median: float
+    interval: tuple[float, float] | None
+    """95 % interval over runs; None with one run."""
+    low: float
+    high: float
+    runs: int
+    of_runs: int
+    steps: int
+    grids: tuple[str, ...] = ()
+    launches: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One quantity on both sides."""
+
+    JSON_KEYS = (
+        "key",
+        "name",
+        "change",
+        "interval",
+        "p",
+        "adjusted",
+        "result",
+        "reason",
+        "basis",
+        "a",
+        "b",
+    )
+    JSON_NAMES: ClassVar = {"result": "verdict", "reason": "why"}
+    JSON_INLINED = ("key",)
+
+    key: Key
+    name: str
     """ "step", "conv2 forward", "conv2 forward: volta_sgemm_128x64_tn"."""
-    if key.level == "step":
-        return key.what
-    layer = key.layer or ("optimizer" if key.direction == "optimizer" else OUTSIDE)
-    row = layer if layer == key.direction else f"{layer} {key.direction}".strip()
-    return f"{row}: {key.kernel}" if key.kernel else row
+    a: Number | None
+    b: Number | None
+    basis: str | None
+    change: float | None = None
+    """Median of B over median of A, less 1."""
+    result: Annotated[str, MEANING] = NOT_JUDGED
+    reason: str = ""
+    interval: tuple[float, float] | None = None
+    """95 % interval of the change of this row; None if not judged by a spread."""
+    p: float | None = None
+    adjusted: float | None = None
+    needs_repeats: bool = False
+    """Each side is one run with too few steps to show a spread."""
+    ratio: Ratio | None = None
+    """What the interval was made from; None if not judged by a spread."""
+
+    @property
+    def weight(self) -> float:
+        """How far the medians are apart; what one side lacks counts as 0."""
+        return abs((self.b.median if self.b else 0.0) - (self.a.median if self.a else 0.0))
 
 
-def _row(key: Key, a: Seen, b: Seen, runs_a: int, runs_b: int) -> Row:
-    middle = _of_rates if key.quantity == "throughput" else statistics.median
-    first, second = _number(a, runs_a, middle), _number(b, runs_b, middle)
-    change = second.median / first.median - 1 if first and second and first.median else None
-    basis = " / ".join(dict.fromkeys(seen.basis for seen in (*a, *b))) or None
-    row = Row(
-        key, name(key), first, second, change, None, None, None, pairing.NOT_JUDGED, "", basis
-    )
-    if not a or not b:
-        return _one_sided(row, runs_b if a else runs_a)
-    sets = [{value for run in side for value in run.values} for side in (a, b)]
-    if key.quantity in ENERGIES:
-        said = "; ".join(dict.fromkeys(seen.note for seen in (*a, *b) if seen.note))
-        return replace(row, why=f"one figure a run, not judged; {said}")
-    if key.quantity == "flops":
-        return _counts(row, a, b, sets)
-    if key.quantity == "memory" and all(len(values) == 1 for values in sets):
-        return _bytes(row, a, b, sets)
-    return _spread(row, a, b)
-
-
-def _of_rates(values: Iterable[float]) -> float:
-    """That of the median time: two times have their mean for a median, and two rates would have
-    another one."""
-    return 1 / statistics.median(1 / value for value in values)
-
-
-def _number(seen: Seen, of_runs: int, middle: Callable[[Iterable[float]], float]) -> Number | None:
-    if not seen:
-        return None
-    medians = [middle(run.values) for run in seen]
-    grids = tuple(dict.fromkeys(grid for run in seen for grid in run.grids))
-    launches = [run.launches for run in seen if run.launches is not None]
-    return Number(
-        middle(medians),
-        interval(medians),
-        min(medians),
-        max(medians),
-        len(seen),
-        of_runs,
-        sum(len(run.values) for run in seen),
-        grids,
-        statistics.median(launches) if launches else None,
-    )
-
-
-def _one_sided(row: Row, other_runs: int) -> Row:
-    side, other, verdict = ("A", "B", pairing.GONE) if row.b is None else ("B", "A", pairing.NEW)
-    number = row.a or row.b
-    if row.key.level == "step" or number is None:
-        return replace(row, why=f"{other} did not record it")
-    in_runs = f"{number.runs} of {number.of_runs} runs" if number.of_runs > 1 else "the run"
-    none = f"in none of {other_runs} runs" if other_runs > 1 else "not in the run"
-    return replace(row, verdict=verdict, why=f"in {in_runs} of {side}, {none} of {other}")
-
-
-def _counts(row: Row, a: Seen, b: Seen, sets: Sequence[set[float]]) -> Row:
-    notes = [{run.note for run in side if run.note} for side in (a, b)]
-    said = "; ".join(sorted(notes[0] | notes[1]))
-    bounded = any("lower bound" in note for note in notes[0] | notes[1])
-    if sets[0] == sets[1] and len(sets[0]) == 1 and (notes[0] == notes[1] or not bounded):
-        why = f"the same count; {said}" if said else "the same count in every run"
-        return replace(row, verdict=pairing.EQUAL, why=why)
-    if bounded:
-        return replace(row, why=said)
-    if any(len(values) > 1 for values in sets):
-        return replace(row, why="the count is not the same in all repeats of one side")
-    why = f"counts are exact, so this is another computation{'; ' + said if said else ''}"
-    return replace(row, verdict=pairing.DIFFERS, why=why)
-
-
-def _bytes(row: Row, a: Seen, b: Seen, sets: Sequence[set[float]]) -> Row:
-    if sets[0] == sets[1]:
-        return replace(row, verdict=pairing.EQUAL, why="the same in every run")
-    if min(len(a), len(b)) < 2:
-        single = (
-            "one run each" if len(a) == len(b) else f"{'A' if len(a) < len(b) else 'B'} is one run"
-        )
-        return replace(
-            row,
-            why=f"{single}: whether another run needs the same is unknown; run 2 or more repeats",
-        )
-    if row.change is None:
-        return replace(row, why="A is 0, so the change is undefined")
-    return replace(
-        row, p=0.0, adjusted=0.0, why=f"the same in all {len(a)} runs of A and in all {len(b)} of B"
-    )
-
-
-def _spread(row: Row, a: Seen, b: Seen) -> Row:
-    if len({run.basis for run in (*a, *b)}) > 1:
-        return replace(row, why=f"not the same clock: {row.basis}")
-    if not all(run.trusted for run in (*a, *b)):
-        return replace(row, why=f"{row.basis}; times come from nsys or torch")
-    assert row.a is not None and row.b is not None
-    if row.a.runs < row.a.of_runs or row.b.runs < row.b.of_runs:
-        seen = " and ".join(
-            f"{one.runs} of {one.of_runs} runs of {side}"
-            for side, one in (("A", row.a), ("B", row.b))
-        )
-        return replace(row, why=f"in {seen}: not in every repeat")
-    found = ratio([run.values for run in a], [run.values for run in b])
-    if not isinstance(found, Ratio):
-        return replace(row, why=found)
-    return replace(
-        row, interval=(found.low - 1, found.high - 1), p=found.p, why=found.basis, ratio=found
-    )
-
-
-def judged(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
-    """The verdict on a row with a p-value: significant and larger than the gate."""
-    change = row.change or 0.0
-    row = replace(row, adjusted=adjusted)
-    # The medians must move in the direction of the interval.
-    same_side = row.interval is None or (change > 0) == (sum(row.interval) > 0)
-    if adjusted >= alpha or not same_side:
-        return replace(row, verdict=pairing.NOT_SHOWN)
-    if abs(change) <= gate:
-        return replace(row, verdict=pairing.WITHIN)
-    if row.key.quantity == "memory":
-        return replace(row, verdict=pairing.LARGER if change > 0 else pairing.SMALLER)
-    return replace(row, verdict=pairing.SLOWER if change > 0 else pairing.FASTER)
-
-
-def observed(run: PreparedRun) -> dict[Key, Observed]:
-    basis, sizes = "memory as the run recorded it", memory_figures(run.run).items()
-    memory = {Key("step", "memory", what): Observed((float(size),), basis) for what, size in sizes}
-    return (
-        times(run) | dict(_energy(run)) | memory | (flops(run) if run.run.report.counters else {})
-    )
-
-
-def times(run: PreparedRun) -> dict[Key, Observed]:
-    """Steps, their phases, layers by direction and kernels, and samples per second."""
-    return dict((*_steps(run), *_layers(run), *_kernels(run)))
-
-
-def flops(run: PreparedRun) -> dict[Key, Observed]:
-    """Counted FLOPs of a step, by layer and direction and in all; 1 multiply-add = 2."""
-    (study,) = studies([run.run])
-    entries = ledger(PreparedStudy(study, (run,)))
-    found = {(row.layer, row.direction): row.counted for row in entries.rows}
-    if any(key is None for _, key in run.launches):  # else there is nothing to count of no layer
-        found.update(((UNATTRIBUTED, ""), rest.counted) for rest in entries.unattributed)
-    known = {where: figure for where, figure in found.items() if figure.value is not None}
-    rows = {Key("layer", "flops", "", *where): _exact(figure) for where, figure in known.items()}
-    if known:
-        rows[Key("step", "flops", "counted FLOPs")] = _exact(total_of(found.values()))
+def compare_quantities(
+    a: Sequence[Mapping[Key, Observed]], b: Sequence[Mapping[Key, Observed]]
+) -> list[Row]:
+    """Return a row for each quantity of either side; what has a p-value is judged later, with all
+    rows of its level."""
+    rows = []
+    for key in dict.fromkeys(key for run in (*a, *b) for key in run):
+        observed_a, observed_b = ([run[key] for run in side if key in run] for side in (a, b))
+        rows.append(_compare(key, observed_a, observed_b, len(a), len(b)))
     return rows
 
 
-def _energy(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
-    """Joules of a step of all GPUs that were read, and times the step's time, where all
-    are known."""
-    found = run.usage.energy
-    joules = [item.per_step for item in found if item.per_step is not None]
-    if not joules or len(joules) < len(found):
-        return
-    error = max(item.error or 0.0 for item in found)
-    note = f"sampling error up to {100 * error:.2g} %"
-    basis = " and ".join(dict.fromkeys(item.source or "" for item in found))
-    yield Key("step", "energy", "energy"), Observed((sum(joules),), basis, note=note)
-    products = [item.delay_product or 0.0 for item in found]
-    yield (
-        Key("step", "energy-delay product", "energy-delay product"),
-        Observed((sum(products),), basis, note=note),
+def _compare(
+    key: Key,
+    a: Sequence[Observed],
+    b: Sequence[Observed],
+    runs_a: int,
+    runs_b: int,
+) -> Row:
+    """``a``, ``b``: what the runs of each side that have this quantity observed."""
+    basis = " / ".join(dict.fromkeys(run.basis for run in (*a, *b))) or None
+    first, second = _number(key, a, runs_a), _number(key, b, runs_b)
+    change = second.median / first.median - 1 if first and second and first.median else None
+    row = Row(key, key.name, first, second, basis, change)
+    if not a or not b:
+        return _one_sided(row, runs_b if a else runs_a)
+    notes = "; ".join(dict.fromkeys(run.note for run in (*a, *b) if run.note))
+    if key.quantity in ENERGIES:
+        return replace(row, reason=f"one figure a run, not judged; {notes}")
+    values_a, values_b = ({value for run in side for value in run.values} for side in (a, b))
+    if key.quantity == "flops":
+        return _compare_counts(row, a, b, values_a, values_b)
+    if key.quantity == "memory" and len(values_a) == len(values_b) == 1:
+        return _compare_bytes(row, len(a), len(b))
+    return _compare_samples(row, a, b)
+
+
+def _number(key: Key, runs: Sequence[Observed], of_runs: int) -> Number | None:
+    if not runs:
+        return None
+    median: Callable[[Iterable[float]], float] = statistics.median
+    if key.quantity == "throughput":
+        median = _median_rate
+    medians = [median(run.values) for run in runs]
+    launches = [run.launches for run in runs if run.launches is not None]
+    return Number(
+        median=median(medians),
+        interval=interval(medians),
+        low=min(medians),
+        high=max(medians),
+        runs=len(runs),
+        of_runs=of_runs,
+        steps=sum(len(run.values) for run in runs),
+        grids=tuple(dict.fromkeys(grid for run in runs for grid in run.grids)),
+        launches=statistics.median(launches) if launches else None,
     )
 
 
-def _exact(figure: Figure) -> Observed:
-    note = None
-    if figure.lower_bound:
-        note = f"a lower bound: {figure.reason or 'a part is missing'}"
-    elif figure.state != "counted":
-        note = f"{figure.state}: {figure.reason}"
-    source = (
-        "derived from kernels and shapes, per step"
-        if figure.state == "derived"
-        else "counted by ncu, per step"
-    )
-    return Observed((float(figure.value or 0),), source, note=note)
+def _median_rate(rates: Iterable[float]) -> float:
+    """Return the rate of the median time: two times have their mean for a median, and two rates
+    would have another one."""
+    return 1 / statistics.median(1 / rate for rate in rates)
 
 
-def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
-    if run.step_time is None:
-        return
-    spread, basis = run.step_time
-    yield Key("step", "time", "step"), Observed(spread.values, basis)
-    samples = run.run.samples_per_step
-    if samples and min(spread.values) > 0:
-        speeds = tuple(samples * 1e9 / value for value in spread.values)
-        yield Key("step", "throughput", "samples per second"), Observed(speeds, basis)
-    for phase in PHASES:
-        sums: Tally[int] = Tally()
-        for step in sorted(run.run.report.steps, key=attrgetter("number")):
-            if step.phase == phase and step.duration_ns is not None:
-                # a step copies twice: images to the device, labels too
-                sums[step.number] += step.duration_ns
-        if sums:
-            yield Key("step", "time", phase), Observed(tuple(map(float, sums.values())), basis)
+def _one_sided(row: Row, other_runs: int) -> Row:
+    side, other, result = ("A", "B", GONE) if row.b is None else ("B", "A", NEW)
+    number = row.a or row.b
+    if row.key.level == "step" or number is None:
+        return replace(row, reason=f"{other} did not record it")
+    in_runs = f"{number.runs} of {number.of_runs} runs" if number.of_runs > 1 else "the run"
+    in_none = f"in none of {other_runs} runs" if other_runs > 1 else "not in the run"
+    return replace(row, result=result, reason=f"in {in_runs} of {side}, {in_none} of {other}")
 
 
-def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
-    if (found := run.layer_times) is None:
-        return
-    if run.run.report.kernels:
-        yield Key("step", "time", KERNELS), Observed(found.total.values, found.basis, found.trusted)
-    for (layer, direction), spread in found.rows.items():
-        yield (
-            Key("layer", "time", "", layer, direction),
-            Observed(spread.values, found.basis, found.trusted),
+def _compare_counts(
+    row: Row,
+    a: Sequence[Observed],
+    b: Sequence[Observed],
+    values_a: set[float],
+    values_b: set[float],
+) -> Row:
+    notes_a, notes_b = ({run.note for run in side if run.note} for side in (a, b))
+    notes = "; ".join(sorted(notes_a | notes_b))
+    has_bound = any(run.is_bound for run in (*a, *b))
+    if values_a == values_b and len(values_a) == 1 and (notes_a == notes_b or not has_bound):
+        reason = f"the same count; {notes}" if notes else "the same count in every run"
+        return replace(row, result=EQUAL, reason=reason)
+    if has_bound:
+        return replace(row, reason=notes)
+    if max(len(values_a), len(values_b)) > 1:
+        return replace(row, reason="the count is not the same in all repeats of one side")
+    reason = f"counts are exact, so this is another computation{'; ' + notes if notes else ''}"
+    return replace(row, result=DIFFERS, reason=reason)
+
+
+def _compare_bytes(row: Row, runs_a: int, runs_b: int) -> Row:
+    """``row``: each side has the same figure in all of its runs."""
+    assert row.a is not None and row.b is not None
+    if row.a.median == row.b.median:
+        return replace(row, result=EQUAL, reason="the same in every run")
+    if min(runs_a, runs_b) < 2:
+        single = f"{'A' if runs_a < runs_b else 'B'} is one run"
+        if runs_a == runs_b:
+            single = "one run each"
+        reason = f"{single}: whether another run needs the same is unknown; run 2 or more repeats"
+        return replace(row, reason=reason)
+    if row.change is None:
+        return replace(row, reason="A is 0, so the change is undefined")
+    reason = f"the same in all {runs_a} runs of A and in all {runs_b} of B"
+    return replace(row, p=0.0, adjusted=0.0, reason=reason)
+
+
+def _compare_samples(row: Row, a: Sequence[Observed], b: Sequence[Observed]) -> Row:
+    assert row.a is not None and row.b is not None
+    if len({run.basis for run in (*a, *b)}) > 1:
+        return replace(row, reason=f"not the same clock: {row.basis}")
+    if not all(run.trusted for run in (*a, *b)):
+        return replace(row, reason=f"{row.basis}; times come from nsys or torch")
+    if row.a.runs < row.a.of_runs or row.b.runs < row.b.of_runs:
+        in_runs = (
+            f"{number.runs} of {number.of_runs} runs of {side}"
+            for side, number in (("A", row.a), ("B", row.b))
         )
-    if any(found.unattributed.values):
-        yield (
-            Key("layer", "time", "", UNATTRIBUTED),
-            Observed(found.unattributed.values, found.basis, found.trusted),
-        )
+        return replace(row, reason=f"in {' and '.join(in_runs)}: not in every repeat")
+    test = compare_samples([run.values for run in a], [run.values for run in b])
+    if isinstance(test, Untested):
+        return replace(row, reason=test.reason, needs_repeats=test.needs_repeats)
+    ends = (test.low - 1, test.high - 1)
+    return replace(row, interval=ends, p=test.p, reason=test.basis, ratio=test)
 
 
-def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
-    steps, profiler = run.steps or 1, run.run.profiler
-    sums: dict[Key, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
-    grids: dict[Key, Tally[str]] = defaultdict(Tally)
-    seen: dict[int | None, None] = {}
-    for kernel, where in run.launches:
-        if kernel.duration_ns is None:
-            continue
-        key = Key("kernel", "time", "", *(where or (UNATTRIBUTED, "")), kernel.name)
-        sums[key][kernel.step] += kernel.duration_ns / (1 if run.numbered else steps)
-        sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
-        grids[key]["" if sides[0] is None else "x".join(str(side or 1) for side in sides)] += 1
-        seen[kernel.step] = None
-    basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if run.steps else PER_REPORT
-    for key, found in sums.items():
-        values = tuple(found.get(step, 0.0) for step in seen)
-        shapes = [
-            grid for _, grid in sorted((-count, grid) for grid, count in grids[key].items()) if grid
-        ]
-        yield (
-            key,
-            Observed(values, basis, profiler != "ncu", tuple(shapes), grids[key].total() / steps),
-        )
+def judge_row(row: Row, adjusted: float, *, gate: float, alpha: float) -> Row:
+    """Return a row that has a p-value with its result: significant, and larger than the gate."""
+    change = row.change or 0.0
+    # The medians must move in the direction of the interval.
+    is_same_side = row.interval is None or (change > 0) == (sum(row.interval) > 0)
+    if adjusted >= alpha or not is_same_side:
+        result = NOT_SHOWN
+    elif abs(change) <= gate:
+        result = WITHIN
+    elif row.key.quantity == "memory":
+        result = LARGER if change > 0 else SMALLER
+    else:
+        result = SLOWER if change > 0 else FASTER
+    return replace(row, adjusted=adjusted, result=result)

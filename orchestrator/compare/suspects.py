@@ -1,9 +1,10 @@
-"""Which differences between the two sides may have caused a change, by what their kernels say."""
+"""Which differences between the two sides may have caused a change, by what their kernels show."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from perfctl.orchestrator.compare.causes import (
@@ -18,27 +19,22 @@ from perfctl.orchestrator.compare.causes import (
     Part,
     Why,
 )
-from perfctl.orchestrator.compare.pairing import (
-    BETTER,
-    NOT_RECORDED,
-    NOT_SHOWN,
-    WITHIN,
-    WORSE,
-    Difference,
-    Pair,
-)
+from perfctl.orchestrator.compare.compare import Pair
+from perfctl.orchestrator.compare.facts import NOT_RECORDED, Difference
+from perfctl.orchestrator.compare.rows import BETTER, NOT_SHOWN, WITHIN, WORSE
 
 LIKELY, POSSIBLE, UNLIKELY = "likely", "possible", "unlikely"
 NOT_RANKED = "not ranked"
 LEVELS = (LIKELY, POSSIBLE, UNLIKELY, NOT_RANKED)
-SLOWED = 0.02
-"""Kernels that did not change and whose time moved by more than this share moved with
-the machine."""
-BETWEEN = 0.5
-"""Kernels whose change is a smaller share of the step's than this leave the change to the time
-between them."""
-_Judged = tuple[str, str]
+UNCHANGED_KERNELS_SHARE_MAX = 0.02
+"""If the time of kernels that did not change moved by a larger share, it moved with the machine."""
+KERNELS_SHARE_OF_CHANGE_MIN = 0.5
+"""If kernels account for a smaller share of the step's change, the change is between them."""
+_Ranked = tuple[str, str]
 """(level, reason)."""
+_NOTHING: _Ranked = (UNLIKELY, "nothing in the figures points to it")
+_OTHER = (ALGORITHM, ARITHMETIC, OTHER_KERNELS)
+_LAUNCHED = (ONLY_A, ONLY_B, LAUNCHES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,149 +50,110 @@ class Suspect:
 
 
 def suspects(pair: Pair, why: Why) -> tuple[Suspect, ...]:
-    """Every difference of the pair, the likeliest first; within a level in the order of the facts.
+    """Return every difference of the pair, the likeliest first; within a level in the order of the
+    facts.
 
-    None is ranked where nothing was compared, for then there is no change that could have a cause.
+    If nothing was compared, none is ranked, because there is no change that could have a cause.
     """
     if not any(row.a and row.b for row in pair.rows):
-        return tuple(Suspect(one, NOT_RANKED, "nothing was compared") for one in pair.differences)
-    found = [Suspect(one, *_judged(one, why)) for one in pair.differences]
-    return tuple(sorted(found, key=lambda one: LEVELS.index(one.level)))
+        return tuple(
+            Suspect(difference, NOT_RANKED, "nothing was compared")
+            for difference in pair.differences
+        )
+    ranked = [Suspect(difference, *_rank(difference, why)) for difference in pair.differences]
+    return tuple(sorted(ranked, key=lambda suspect: LEVELS.index(suspect.level)))
 
 
-def _judged(one: Difference, why: Why) -> _Judged:
+def _rank(difference: Difference, why: Why) -> _Ranked:
     """What one side did not record may be the same on both, so it is never likely."""
-    level, reason = _RULES.get(one.fact, _nothing)(why)
-    missing = [label for label, value in (("A", one.a), ("B", one.b)) if value == NOT_RECORDED]
-    if level == LIKELY and missing:
-        return POSSIBLE, f"not recorded in {missing[0]}, so it may be the same"
+    level, reason = _ALWAYS.get(difference.fact, _NOTHING)
+    if (rule := _RULES.get(difference.fact)) is not None:
+        level, reason = rule(why)
+    if level == LIKELY and NOT_RECORDED in (difference.a, difference.b):
+        side = "A" if difference.a == NOT_RECORDED else "B"
+        return POSSIBLE, f"not recorded in {side}, so it may be the same"
     return level, reason
 
 
 def between_kernels(why: Why) -> bool:
-    """True where the step changed, and its kernels by less than half of that."""
+    """Return whether the step changed, and its kernels by less than half of that."""
     step, kernels = why.step, why.kernels
     if step is None or kernels is None or not (step.a and step.b and kernels.a and kernels.b):
         return False
-    if step.verdict in (NOT_SHOWN, WITHIN):
+    if step.result in (NOT_SHOWN, WITHIN):
         return False
-    whole, inside = step.b.median - step.a.median, kernels.b.median - kernels.a.median
-    return abs(whole) > SLOWED * step.a.median and inside / whole < BETWEEN
+    change, inside = step.b.median - step.a.median, kernels.b.median - kernels.a.median
+    is_change = abs(change) > UNCHANGED_KERNELS_SHARE_MAX * step.a.median
+    return is_change and inside / change < KERNELS_SHARE_OF_CHANGE_MIN
 
 
-def _named(parts: tuple[Part, ...]) -> str:
-    """ "conv2 forward", "conv2 forward and 2 others"."""
+def _name_parts(parts: tuple[Part, ...]) -> str:
+    """Return "conv2 forward" or "conv2 forward and 2 others"."""
     others = len(parts) - 1
-    return (
-        parts[0].name
-        if not others
-        else f"{parts[0].name} and {others} other{'s' if others > 1 else ''}"
-    )
+    more = f" and {others} other{'s' if others > 1 else ''}" if others else ""
+    return f"{parts[0].name}{more}"
 
 
-def _other(why: Why, wanted: Callable[[Executed], bool]) -> tuple[Part, ...]:
-    """Places whose kernels changed, where a side fits."""
-    changed = why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
-    return tuple(
-        part
-        for part in changed
-        if any(side is not None and wanted(side) for side in (part.a, part.b))
-    )
+def _parts_with(parts: tuple[Part, ...], fits: Callable[[Executed], bool]) -> tuple[Part, ...]:
+    return tuple(part for part in parts if any(map(fits, part.sides)))
 
 
-def _has(why: Why, wanted: Callable[[Executed], bool]) -> bool:
-    return any(wanted(side) for part in why.parts for side in (part.a, part.b) if side is not None)
-
-
-def _work(why: Why) -> _Judged:
-    return LIKELY, "the step does other work"
-
-
-def _machine(why: Why) -> _Judged:
-    return LIKELY, "every kernel takes another time on another device"
-
-
-def _clock(why: Why) -> _Judged:
-    return _moved(why, "the clock changes the time of every kernel")
-
-
-def _moved(why: Why, reason: str) -> _Judged:
-    """By kernels that are the same on both sides."""
+def _rank_by_unchanged_kernels(reason: str, why: Why) -> _Ranked:
     factor = why.unchanged
     if factor is None:
         return POSSIBLE, reason
-    if why.verdict not in WORSE + BETTER and abs(factor - 1) > SLOWED:
-        return POSSIBLE, f"{reason}, and no change of the step is shown"
-    if abs(factor - 1) <= SLOWED:
+    if abs(factor - 1) <= UNCHANGED_KERNELS_SHARE_MAX:
         return UNLIKELY, f"kernels that are the same took {factor:.2f} times as long"
+    if why.result not in WORSE + BETTER:
+        return POSSIBLE, f"{reason}, and no change of the step is shown"
     return LIKELY, f"{reason}: those that are the same took {factor:.2f} times as long"
 
 
-def _types(why: Why) -> _Judged:
-    parts = why.of(ARITHMETIC)
-    if parts:
-        return LIKELY, f"{_named(parts)} multiply in another type of numbers"
-    if _has(why, lambda side: bool(side.arithmetic)):
+def _rank_types(why: Why) -> _Ranked:
+    if parts := why.of(ARITHMETIC):
+        return LIKELY, f"{_name_parts(parts)} multiply in another type of numbers"
+    if _parts_with(why.parts, lambda side: bool(side.arithmetic)):
         return UNLIKELY, "the kernels multiply in the same types of numbers"
     return POSSIBLE, "other arithmetic"
 
 
-def _cudnn(why: Why) -> _Judged:
-    return _library(
-        why,
-        "convolutions run the kernels that cuDNN chooses",
-        "convolution",
-        lambda side: "cudnn" in side.libraries,
-    )
-
-
-def _cuda(why: Why) -> _Judged:
-    return _library(
-        why,
-        "GEMMs run the kernels that cuBLAS chooses, which comes with CUDA",
-        "GEMM",
-        lambda side: "cublas" in side.libraries,
-    )
-
-
-def _library(why: Why, reason: str, what: str, wanted: Callable[[Executed], bool]) -> _Judged:
+def _rank_library(library: str, operation: str, reason: str, why: Why) -> _Ranked:
     if not why.has_kernels:
         return UNLIKELY, "no kernel ran on a GPU"
-    parts = _other(why, wanted)
-    if parts:
-        return LIKELY, f"{reason}, and {_named(parts)} ran other kernels"
-    if _has(why, wanted):
-        return UNLIKELY, f"the same {what} kernels ran"
-    return UNLIKELY, f"none of its {what} kernels ran"
+    if parts := _parts_with(why.of(*_OTHER), lambda side: library in side.libraries):
+        return LIKELY, f"{reason}, and {_name_parts(parts)} ran other kernels"
+    if _parts_with(why.parts, lambda side: library in side.libraries):
+        return UNLIKELY, f"the same {operation} kernels ran"
+    return UNLIKELY, f"none of its {operation} kernels ran"
 
 
-def _torch(why: Why) -> _Judged:
+def _rank_torch(why: Why) -> _Ranked:
     if not why.has_kernels:
         return LIKELY, "torch and the CPU libraries it comes with do the arithmetic"
-    changed = why.of(ONLY_A, ONLY_B, LAUNCHES) + _other(
-        why, lambda side: not side.libraries & {"cudnn", "cublas"}
+    other = why.of(*_OTHER)
+    changed = why.of(*_LAUNCHED) + _parts_with(
+        other, lambda side: not side.libraries & {"cudnn", "cublas"}
     )
     if changed:
-        return LIKELY, f"torch chooses what is launched, and {_named(changed)} changed"
-    if why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS):
+        return LIKELY, f"torch chooses what is launched, and {_name_parts(changed)} changed"
+    if other:
         return POSSIBLE, "torch comes with its own CUDA, cuBLAS and cuDNN"
     if between_kernels(why):
         return LIKELY, "the time between kernels changed, which is torch's on the host"
     return UNLIKELY, "the same kernels were launched as often"
 
 
-def _code(why: Why) -> _Judged:
-    changed = why.of(ONLY_A, ONLY_B, LAUNCHES, GRIDS)
-    if changed:
-        return LIKELY, f"your code says what runs, and {_named(changed)} changed"
+def _rank_code(why: Why) -> _Ranked:
+    if changed := why.of(*_LAUNCHED, GRIDS):
+        return LIKELY, f"your code says what runs, and {_name_parts(changed)} changed"
     if not why.has_kernels or between_kernels(why):
         return LIKELY, "your code runs on the host"
-    if why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS):
+    if why.of(*_OTHER):
         return POSSIBLE, "your code says how each layer is computed"
     return UNLIKELY, "the same kernels were launched as often"
 
 
-def _host(why: Why) -> _Judged:
+def _rank_host(why: Why) -> _Ranked:
     if not why.has_kernels:
         return LIKELY, "the step ran on the CPU"
     if between_kernels(why):
@@ -206,49 +163,59 @@ def _host(why: Why) -> _Judged:
     return POSSIBLE, "the host launches the kernels"
 
 
-def _driver(why: Why) -> _Judged:
+def _rank_driver(why: Why) -> _Ranked:
     if not why.has_kernels:
         return UNLIKELY, "no kernel ran on a GPU"
     if between_kernels(why):
         return POSSIBLE, "the driver launches the kernels, and the time between them changed"
-    return (
-        (UNLIKELY, "the kernels changed")
-        if why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
-        else _moved(why, "the driver sets clocks")
-    )
+    if why.of(*_OTHER):
+        return UNLIKELY, "the kernels changed"
+    return _rank_by_unchanged_kernels("the driver sets clocks", why)
 
 
-def _watched(why: Why) -> _Judged:
-    return POSSIBLE, "profilers add time to a step"
+def _rank_data(why: Why) -> _Ranked:
+    if parts := why.of(GRIDS):
+        return LIKELY, f"{_name_parts(parts)} ran on tensors of another size"
+    return POSSIBLE, "other data may be other work"
 
 
-def _grids(why: Why) -> _Judged:
-    parts = why.of(GRIDS)
-    return (
-        (LIKELY, f"{_named(parts)} ran on tensors of another size")
-        if parts
-        else (POSSIBLE, "other data may be other work")
-    )
-
-
-def _nothing(why: Why) -> _Judged:
-    return UNLIKELY, "nothing in the figures points to it"
-
-
-_RULES: Mapping[str, Callable[[Why], _Judged]] = {
-    **dict.fromkeys(("workload", "variant", "mode", "batch", "world_size"), _work),
-    **dict.fromkeys(("device", "cpu_model", "cpu_capability"), _machine),
-    **dict.fromkeys(("largest clock", "SM clock while it ran"), _clock),
-    **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _types),
-    "commit": _code,
-    "torch": _torch,
-    "cuda": _cuda,
-    **dict.fromkeys(("cudnn", "cudnn_benchmark"), _cudnn),
-    "driver": _driver,
+_CLOCK = partial(_rank_by_unchanged_kernels, "the clock changes the time of every kernel")
+_CUDNN = partial(
+    _rank_library, "cudnn", "convolution", "convolutions run the kernels that cuDNN chooses"
+)
+_CUDA = partial(
+    _rank_library,
+    "cublas",
+    "GEMM",
+    "GEMMs run the kernels that cuBLAS chooses, which comes with CUDA",
+)
+_ALWAYS: Mapping[str, _Ranked] = {
     **dict.fromkeys(
-        ("threads", "threads of the host", "python", "host", "cpu", "cpu_count", "kernel"), _host
+        ("workload", "variant", "mode", "batch", "world_size"),
+        (LIKELY, "the step does other work"),
     ),
-    **dict.fromkeys(("profiler", "profiler version", "what timed the steps", "perfctl"), _watched),
-    "data": _grids,
+    **dict.fromkeys(
+        ("device", "cpu_model", "cpu_capability"),
+        (LIKELY, "every kernel takes another time on another device"),
+    ),
+    **dict.fromkeys(
+        ("profiler", "profiler version", "what timed the steps", "perfctl"),
+        (POSSIBLE, "profilers add time to a step"),
+    ),
 }
-"""Fact -> how likely it is. Other facts point nowhere."""
+"""Fact -> how likely it is, whatever the kernels show."""
+_RULES: Mapping[str, Callable[[Why], _Ranked]] = {
+    **dict.fromkeys(("largest clock", "SM clock while it ran"), _CLOCK),
+    **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _rank_types),
+    **dict.fromkeys(("cudnn", "cudnn_benchmark"), _CUDNN),
+    **dict.fromkeys(
+        ("threads", "threads of the host", "python", "host", "cpu", "cpu_count", "kernel"),
+        _rank_host,
+    ),
+    "commit": _rank_code,
+    "torch": _rank_torch,
+    "cuda": _CUDA,
+    "driver": _rank_driver,
+    "data": _rank_data,
+}
+"""Fact -> how likely it is, by the kernels. Facts in neither table point nowhere."""

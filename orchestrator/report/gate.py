@@ -7,21 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree  # writes, reads nothing  # nosec B405
 
-from perfctl.orchestrator.compare.gate.judge import Cause, causes
-from perfctl.orchestrator.compare.gate.records import (
+from perfctl.orchestrator.compare.gate_rows import (
     BETTER,
     FAILS,
     MEANING,
     MISSING,
-    NAMING,
     NEW,
     NOT_JUDGED,
     SETUP,
     TIME,
     WORSE,
+    Cause,
     Judged,
     Outcome,
     Value,
+    causes,
+    naming_rank,
 )
 from perfctl.orchestrator.report.files.documents import markdown_text
 
@@ -46,18 +47,14 @@ def headline(outcomes: Sequence[Outcome]) -> str:
     """ "12 of 412 quantities are worse or changed, 81 were not judged; ...", with the one that
     names the cause: see ``NAMING``."""
     rows = [(one, row) for one in outcomes for row in one.rows]
-    judged = sum(row.verdict not in (NEW, MISSING, NOT_JUDGED) for _, row in rows)
-    failed = sum(row.verdict in FAILS for _, row in rows)
+    judged = sum(row.result not in (NEW, MISSING, NOT_JUDGED) for _, row in rows)
+    failed = sum(row.result in FAILS for _, row in rows)
     if failed:
         outcome, cause = min(
             ((one, cause) for one in outcomes for cause in causes(one, *FAILS)),
-            key=lambda item: (
-                NAMING.index(item[1].first.quantity)
-                if item[1].first.quantity in NAMING
-                else len(NAMING)
-            ),
+            key=lambda item: naming_rank(item[1].first),
         )
-        unjudged = sum(row.verdict == NOT_JUDGED for _, row in rows)
+        unjudged = sum(row.result == NOT_JUDGED for _, row in rows)
         of, noun = (
             "" if failed == judged else f" of {judged:,}",
             "quantity" if failed == judged == 1 else "quantities",
@@ -70,7 +67,7 @@ def headline(outcomes: Sequence[Outcome]) -> str:
     problems = [f"{one.entry}: {text}" for one in outcomes for text in one.problems]
     if problems:
         return problems[0]
-    missing = [(one, row) for one, row in rows if row.verdict == MISSING]
+    missing = [(one, row) for one, row in rows if row.result == MISSING]
     if missing:
         outcome, row = missing[0]
         verb = "is" if len(missing) == 1 else "are"
@@ -78,7 +75,7 @@ def headline(outcomes: Sequence[Outcome]) -> str:
             f"{len(missing):,} of the baseline's quantities {verb} not known now; {outcome.entry}: "
             f"{line(row)}"
         )
-    better = sum(row.verdict == BETTER for _, row in rows)
+    better = sum(row.result == BETTER for _, row in rows)
     more = f", {better:,} of them lower" if better else ""
     return (
         f"{judged:,} quantities are as in the baseline{more}"
@@ -102,14 +99,14 @@ def _said(cause: Cause) -> str:
 def line(row: Judged) -> str:
     """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100 %)"."""
     where = f"{row.place.name}, {row.quantity}"
-    if row.verdict == NEW:
-        return f"{where}: {number(row.after)}, {row.said}"
-    if row.verdict == MISSING or row.after is None:
-        return f"{where}: {row.said}"
+    if row.result == NEW:
+        return f"{where}: {number(row.after)}, {row.reason}"
+    if row.result == MISSING or row.after is None:
+        return f"{where}: {row.reason}"
     if row.quantity in (TIME, SETUP) or isinstance(row.before, Mapping | str):
-        return f"{where}: {_short(row.said)}"
+        return f"{where}: {_short(row.reason)}"
     return f"{where}: {number(row.before)} became {number(row.after)}" + (
-        f" ({row.said})" if row.said else ""
+        f" ({row.reason})" if row.reason else ""
     )
 
 
@@ -149,7 +146,7 @@ def _entry_lines(outcome: Outcome) -> Iterator[str]:
         yield f"  could not be judged: {problem}"
     failed = causes(outcome, *FAILS)
     for cause in failed[:SHOWN]:
-        yield f"  {cause.first.verdict if cause.first.verdict in FAILS else WORSE}: {_said(cause)}"
+        yield f"  {cause.first.result if cause.first.result in FAILS else WORSE}: {_said(cause)}"
         if cause.others:
             yield f"    {_others(cause)}"
     if len(failed) > SHOWN:
@@ -186,7 +183,7 @@ def _by_reason(rows: Sequence[Judged]) -> Iterator[str]:
     """One line for each reason, with what it is about."""
     groups: dict[tuple[str, str], list[Judged]] = {}
     for row in rows:
-        groups.setdefault((row.said, row.place.study), []).append(row)
+        groups.setdefault((row.reason, row.place.study), []).append(row)
     for (said, _), found in groups.items():
         if len(found) == 1:
             yield f"{found[0].place.name}, {found[0].quantity}: {_short(said)}"
@@ -223,9 +220,9 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
         shown = rows if len(rows) <= room else rows[: room - 1]
         for one, cause in shown:
             row = cause.first
-            said = f"{row.said}; also at {len(cause.others)} more" if cause.others else row.said
+            said = f"{row.reason}; also at {len(cause.others)} more" if cause.others else row.reason
             where = f"{one.entry}: {row.place.name}, {row.quantity}"
-            cells = (row.verdict, where, number(row.before), number(row.after), said)
+            cells = (row.result, where, number(row.before), number(row.after), said)
             lines.append(f"| {' | '.join(markdown_text(_short(cell)) for cell in cells)} |")
         if len(shown) < len(rows):
             lines.append(f"| | and {len(rows) - len(shown)} more | | | |")
@@ -260,11 +257,11 @@ def junit(outcomes: Sequence[Outcome]) -> str:
             )
             kind = (
                 "failure"
-                if row.verdict in FAILS
-                else {MISSING: "error", NOT_JUDGED: "skipped"}.get(row.verdict)
+                if row.result in FAILS
+                else {MISSING: "error", NOT_JUDGED: "skipped"}.get(row.result)
             )
             if kind is not None:
-                ElementTree.SubElement(case, kind, message=_xml(f"{row.verdict}: {line(row)}"))
+                ElementTree.SubElement(case, kind, message=_xml(f"{row.result}: {line(row)}"))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 

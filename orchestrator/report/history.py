@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
-from perfctl.orchestrator.compare.history.changes import Change, fewest
-from perfctl.orchestrator.compare.history.lines import QUANTITIES, History, Line, Seen, Series
+from perfctl.orchestrator.compare.changes import Change, fewest
+from perfctl.orchestrator.compare.history import QUANTITIES, History, Line, Seen, Series
 from perfctl.orchestrator.compare.suspects import Suspect
 from perfctl.orchestrator.report.numbers import si, size, time
 

@@ -6,15 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.compare.speedup import (
-    Against,
-    ArmFacts,
-    Gain,
-    GainLine,
-    Speedup,
-    disagreement,
-)
+from perfctl.orchestrator.compare.speedup import Against, Gain, GainLine, Speedup, disagreement
 from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
+from perfctl.orchestrator.ledger.arm_figures import ArmFacts
 from perfctl.orchestrator.report import terminal as terminals
 from perfctl.orchestrator.report.charts import speedup
 from perfctl.orchestrator.report.charts.charts import Chart

@@ -28,15 +28,16 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.actions.compare import side
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.compare.gate.judge import SESSIONS, causes, judge, with_sessions
-from perfctl.orchestrator.compare.gate.quantities import of_model, of_runs
-from perfctl.orchestrator.compare.gate.records import (
+from perfctl.orchestrator.compare.gate import SESSIONS_MIN, judge, with_sessions
+from perfctl.orchestrator.compare.gate_quantities import of_model, of_runs
+from perfctl.orchestrator.compare.gate_rows import (
     FAILS,
     NOT_JUDGED,
     TIME,
     WORSE,
     Measured,
     Outcome,
+    causes,
 )
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter as Metric
@@ -531,20 +532,20 @@ def clean(
     first = [read() for read in again]
     outcomes = []
     for number in range(count):
-        if len(sessions) <= SESSIONS or number < 2 * len(again):
+        if len(sessions) <= SESSIONS_MIN or number < 2 * len(again):
             at = number % len(again)
             outcomes.append(judge("again", first[at], again[at](), {}))
             continue
-        drawn = dice.sample(sessions, min(len(sessions), dice.randint(SESSIONS, 8) + 1))
+        drawn = dice.sample(sessions, min(len(sessions), dice.randint(SESSIONS_MIN, 8) + 1))
         held = drawn[0]
         for one in drawn[1:-1]:
             held = with_sessions(held, one, {})
         outcomes.append(judge("session", held, drawn[-1], {}))
     for one in outcomes:
         failed = {row.quantity for row in one.of(*FAILS)}
-        timed = [row for row in one.rows if row.quantity == TIME and row.verdict != NOT_JUDGED]
+        timed = [row for row in one.rows if row.quantity == TIME and row.result != NOT_JUDGED]
         seen["counts"] += bool(failed - {TIME})
-        seen["time"] += bool([row for row in timed if row.verdict == WORSE])
+        seen["time"] += bool([row for row in timed if row.result == WORSE])
         seen["judged"] += bool(timed)
         seen["times"] += len(timed)
     return Clean(len(outcomes), seen["counts"], seen["time"], seen["judged"], seen["times"])

@@ -15,8 +15,8 @@ import yaml
 
 import perfctl
 from perfctl.orchestrator.actions.gate.gate import runs, update
-from perfctl.orchestrator.compare.gate.judge import judge
-from perfctl.orchestrator.compare.gate.records import (
+from perfctl.orchestrator.compare.gate import judge
+from perfctl.orchestrator.compare.gate_rows import (
     BETTER,
     NOT_JUDGED,
     SAME,
@@ -67,7 +67,7 @@ def test_a_run_of_today_does_the_work_of_a_recording_of_another_day(
     (found,) = perfctl.gate(path)
     exact = [row for row in found.rows if row.quantity not in (TIME, "operations")]
     assert {row.quantity for row in exact} >= {"flops", "steps"} and len(exact) > 50
-    assert [row for row in exact if row.verdict != SAME] == []
+    assert [row for row in exact if row.result != SAME] == []
 
 
 def test_a_second_update_of_the_same_recording_adds_no_session(baseline: Path) -> None:
@@ -144,8 +144,8 @@ def test_what_a_trace_that_stopped_early_lacks_is_not_called_better() -> None:
     place = Place(batch=8, direction="forward")
     whole = Measured({place: {"flops": 1000, "operations": 7}})
     part = Measured({place: {"flops": 400, "operations": 9}}, problems=("batch 8: it stopped",))
-    assert [row.verdict for row in judge("net", whole, part, {}).rows] == [NOT_JUDGED, WORSE]
-    assert [row.verdict for row in judge("net", whole, replace(part, problems=()), {}).rows] == [
+    assert [row.result for row in judge("net", whole, part, {}).rows] == [NOT_JUDGED, WORSE]
+    assert [row.result for row in judge("net", whole, replace(part, problems=()), {}).rows] == [
         BETTER,
         WORSE,
     ]

@@ -23,8 +23,7 @@ from perfctl.orchestrator.compare.causes import (
     executed,
     explain,
 )
-from perfctl.orchestrator.compare.compare import compare
-from perfctl.orchestrator.compare.pairing import Side
+from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.compare.suspects import LEVELS, suspects
 from perfctl.orchestrator.counts.kernels.names import arithmetic, of_layer
 from tests.make.two_sides import ENVIRONMENT

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import compare
-from perfctl.orchestrator.compare.pairing import (
+from perfctl.orchestrator.compare.compare import Comparison, Pair, Side, compare
+from perfctl.orchestrator.compare.rows import (
     DIFFERS,
     EQUAL,
     FASTER,
@@ -21,10 +21,7 @@ from perfctl.orchestrator.compare.pairing import (
     SLOWER,
     WITHIN,
     WORSE,
-    Comparison,
-    Pair,
     Row,
-    Side,
 )
 from perfctl.records.run import Run
 from tests.make.two_sides import TIMES
@@ -57,13 +54,13 @@ def test_a_kernel_that_became_a_fifth_slower_is_found_and_nothing_else_below_it(
         "conv2 forward: conv_b<float>",
     }
     row = the_row(found, "conv2 forward: conv_b<float>")
-    assert row.verdict == SLOWER
+    assert row.result == SLOWER
     assert row.change == pytest.approx(0.2, abs=0.03)
     assert row.interval is not None
     assert row.interval[0] < 0.2 < row.interval[1]
     assert the_row(found, "step").change == pytest.approx(0.2 * 80 / 134, abs=0.02)
     assert not found.improvements
-    assert the_row(found, "samples per second", "throughput").verdict == SLOWER
+    assert the_row(found, "samples per second", "throughput").result == SLOWER
 
 
 def test_a_faster_kernel_is_an_improvement_and_no_regression(side: Any) -> None:
@@ -71,15 +68,15 @@ def test_a_faster_kernel_is_an_improvement_and_no_regression(side: Any) -> None:
     found = compare(side("A", 5, dice), side("B", 5, dice, slower={"gemm": 0.7}))
     assert not found.regressions
     assert {"fc forward", "fc forward: gemm<float>"} <= {row.name for _, row in found.improvements}
-    assert the_row(found, "fc forward").verdict == FASTER
+    assert the_row(found, "fc forward").result == FASTER
 
 
 def test_a_change_that_is_certain_and_smaller_than_the_gate_does_not_count(side: Any) -> None:
     dice = random.Random(3)
     a, b = side("A", 5, dice, noise=0.001), side("B", 5, dice, noise=0.001, slower={"conv_b": 1.03})
     row = the_row(compare(a, b), "conv2 forward")
-    assert (row.verdict, row.change) == (WITHIN, pytest.approx(0.03, abs=0.005))
-    assert the_row(compare(a, b, gate=0.01), "conv2 forward").verdict == SLOWER
+    assert (row.result, row.change) == (WITHIN, pytest.approx(0.03, abs=0.005))
+    assert the_row(compare(a, b, gate=0.01), "conv2 forward").result == SLOWER
 
 
 def test_of_100_comparisons_of_noise_no_more_than_one_in_20_says_anything(side: Any) -> None:
@@ -99,9 +96,9 @@ def test_one_run_each_of_few_steps_is_never_judged_and_says_why(side: Any) -> No
     assert not found.regressions
     assert found.judged == 0
     row = the_row(found, "conv2 forward")
-    assert row.verdict == NOT_JUDGED
+    assert row.result == NOT_JUDGED
     assert row.change == pytest.approx(2.0, abs=0.1)
-    assert "5 repeats" in row.why
+    assert "5 repeats" in row.reason
 
 
 def test_new_and_gone_kernels_show_with_the_runs_they_are_in(side: Any) -> None:
@@ -115,12 +112,12 @@ def test_new_and_gone_kernels_show_with_the_runs_they_are_in(side: Any) -> None:
         the_row(found, "conv2 forward: conv_b<float>"),
         the_row(found, "conv2 forward: winograd<float>"),
     )
-    assert (gone.verdict, gone.b, gone.why) == (
+    assert (gone.result, gone.b, gone.reason) == (
         GONE,
         None,
         "in 3 of 3 runs of A, in none of 3 runs of B",
     )
-    assert (new.verdict, new.a, new.why) == (
+    assert (new.result, new.a, new.reason) == (
         NEW,
         None,
         "in 3 of 3 runs of B, in none of 3 runs of A",
@@ -154,9 +151,9 @@ def test_counted_flops_are_exact_and_any_difference_is_news(
     row = the_row(found, "fc1 forward", "flops")
     assert row.a is not None
     assert row.a.median == 2 * synthetic.macs("fc1", 64)
-    assert row.verdict == (EQUAL if share == 1 else DIFFERS)
-    assert row.verdict not in WORSE
-    assert the_row(found, "conv2 forward").verdict == NOT_JUDGED, "ncu's times are not judged"
+    assert row.result == (EQUAL if share == 1 else DIFFERS)
+    assert row.result not in WORSE
+    assert the_row(found, "conv2 forward").result == NOT_JUDGED, "ncu's times are not judged"
 
 
 def test_fewer_flops_by_one_in_a_billion_are_news_too(synthetic: ModuleType) -> None:
@@ -167,7 +164,7 @@ def test_fewer_flops_by_one_in_a_billion_are_news_too(synthetic: ModuleType) -> 
         Side("A", (run,)), Side("B", (replace(run, report=replace(run.report, counters=moved)),))
     )
     # of the layer and of the step
-    assert [row.verdict for _, row in found.news] == [DIFFERS, DIFFERS]
+    assert [row.result for _, row in found.news] == [DIFFERS, DIFFERS]
     row = the_row(found, "counted FLOPs", "flops")
     assert row.a is not None
     assert row.b is not None

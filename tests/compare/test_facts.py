@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import compare
-from perfctl.orchestrator.compare.pairing import FACTS, MEANING, NOT_JUDGED, Side, compared
+from perfctl.orchestrator.compare.compare import Side, compare
+from perfctl.orchestrator.compare.facts import FACTS, compare_facts
+from perfctl.orchestrator.compare.rows import MEANING, NOT_JUDGED
 from perfctl.records.report import Sample
 from perfctl.records.run import Run
 from tests.make.two_sides import ENVIRONMENT, H200
@@ -58,11 +59,11 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
     (pair,) = found.not_comparable
     assert [one.fact for one in pair.blocked] == [fact]
     assert pair.rows, "the figures are shown"
-    assert {row.verdict for row in pair.rows} == {NOT_JUDGED}
+    assert {row.result for row in pair.rows} == {NOT_JUDGED}
     assert not found.regressions and not found.improvements and not found.news
     forced = compare(a, other, force=True)
     assert not forced.not_comparable
-    assert any(row.verdict != NOT_JUDGED for row in forced.pairs[0].rows) or fact == "profiler"
+    assert any(row.result != NOT_JUDGED for row in forced.pairs[0].rows) or fact == "profiler"
     assert forced.pairs[0].blocked == pair.blocked
 
 
@@ -86,7 +87,7 @@ def test_what_is_only_said_does_not_block(side: Any, fact: str, what: dict[str, 
     b = Side("B", tuple(changed(run, what) for run in side("B", 3, dice).runs))
     (pair,) = compare(side("A", 3, dice), b).pairs
     assert [(one.fact, one.blocks) for one in pair.differences] == [(fact, False)]
-    assert any(row.verdict != NOT_JUDGED for row in pair.rows)
+    assert any(row.result != NOT_JUDGED for row in pair.rows)
 
 
 def test_a_fact_that_one_side_did_not_record_is_said_and_does_not_block(side: Any) -> None:
@@ -122,11 +123,11 @@ def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> Non
 
 def facts(a: Run, b: Run) -> dict[str, tuple[str, str]]:
     """What both sides say."""
-    return {name: (mine, theirs) for name, mine, theirs in compared([a], [b])[1]}
+    return {name: (mine, theirs) for name, mine, theirs in compare_facts([a], [b])[1]}
 
 
 def differing(a: list[Run], b: list[Run]) -> list[tuple[str, str, str, bool]]:
-    return [(one.fact, one.a, one.b, one.blocks) for one in compared(a, b)[0]]
+    return [(one.fact, one.a, one.b, one.blocks) for one in compare_facts(a, b)[0]]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_clocks_within_a_twentieth_of_the_lower_are_the_same(
     a, b = (synthetic.make_run(samples=sampled(clock)) for clock in (1000, other))
     found = [] if same else [("SM clock while it ran", "1000 MHz", f"{other} MHz", True)]
     assert differing([a], [b]) == found
-    assert len(compared([a, b], [a])[0]) == (0 if same else 1), "of all runs together"
+    assert len(compare_facts([a, b], [a])[0]) == (0 if same else 1), "of all runs together"
     assert differing([a], [synthetic.make_run()])[0][3] is False, "nothing shows that it differs"
 
 

@@ -10,21 +10,18 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import compare
-from perfctl.orchestrator.compare.pairing import (
+from perfctl.orchestrator.compare.compare import Comparison, Pair, Side, compare
+from perfctl.orchestrator.compare.facts import Difference
+from perfctl.orchestrator.compare.quantities import Key
+from perfctl.orchestrator.compare.rows import (
     EQUAL,
     FASTER,
     NEW,
     NOT_JUDGED,
     NOT_SHOWN,
     SLOWER,
-    Comparison,
-    Difference,
-    Key,
     Number,
-    Pair,
     Row,
-    Side,
 )
 from perfctl.records.report import Kernel, MemoryFigure, Step
 from perfctl.records.run import Run
@@ -65,7 +62,7 @@ def test_a_level_has_a_third_of_one_chance_in_twenty(
     found = compare(side(synthetic, "A", 0.0, 0.1, 0.2), side(synthetic, "B", 0.1 + apart(p)))
     (row,) = steps_of(found)
     assert (row.p, row.adjusted) == (pytest.approx(p, rel=1e-4), row.p)
-    assert row.verdict == verdict
+    assert row.result == verdict
     assert found.judged == 1
 
 
@@ -88,8 +85,8 @@ def test_rows_of_a_level_are_judged_together_over_all_pairs(synthetic: ModuleTyp
     first, second = steps_of(compare(*sides))
     assert (first.p, second.p) == (pytest.approx(0.01, rel=1e-4), pytest.approx(0.004, rel=1e-4))
     assert (first.adjusted, second.adjusted) == (first.p, pytest.approx(0.008, rel=1e-4))
-    assert (first.verdict, second.verdict) == (SLOWER, FASTER)
-    assert {row.verdict for row in steps_of(compare(*sides, gate=3.0))} == {"within the gate"}
+    assert (first.result, second.result) == (SLOWER, FASTER)
+    assert {row.result for row in steps_of(compare(*sides, gate=3.0))} == {"within the gate"}
 
 
 def test_samples_per_second_say_what_their_step_says_the_other_way_round(
@@ -104,12 +101,12 @@ def test_samples_per_second_say_what_their_step_says_the_other_way_round(
         (1 / (1 + step.interval[1]) - 1, 1 / (1 + step.interval[0]) - 1)
     )
     assert speed.interval[0] < speed.interval[1] < 0 < step.interval[0]
-    assert (speed.p, speed.adjusted, speed.verdict) == (step.p, step.adjusted, SLOWER)
-    assert speed.why == f"as its step; {step.why}"
+    assert (speed.p, speed.adjusted, speed.result) == (step.p, step.adjusted, SLOWER)
+    assert speed.reason == f"as its step; {step.reason}"
     assert speed.change == pytest.approx(1 / (1 + (step.change or 0)) - 1)
     (single,) = compare(side(synthetic, "A", 0.0), side(synthetic, "B", 1.0)).pairs
     step, speed = single.rows
-    assert (speed.verdict, speed.why, speed.interval) == (NOT_JUDGED, step.why, None)
+    assert (speed.result, speed.reason, speed.interval) == (NOT_JUDGED, step.reason, None)
 
 
 def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides(
@@ -139,7 +136,7 @@ def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides(
         100,
         "host clock around each step, while nsys was recording",
     )
-    assert (memory.a and memory.a.median, memory.verdict) == (512, EQUAL)
+    assert (memory.a and memory.a.median, memory.result) == (512, EQUAL)
     assert [row.b.median for row in pair.rows if row.b and row.key.level != "step"] == [40, 40]
     assert pair.notes == ()
 
@@ -178,11 +175,11 @@ def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_b
         "profilers differ in overhead and in what they record",
     )
     assert ([run.profiler for run in pair.runs_a], pair.notes) == (["torch"], ())
-    assert {row.verdict for row in pair.rows} == {NOT_JUDGED}
+    assert {row.result for row in pair.rows} == {NOT_JUDGED}
     (forced,) = compare(a, b, force=True).pairs
     step = next(row for row in forced.rows if row.key == Key("step", "time", "step"))
-    assert (step.verdict, step.change) == (NOT_JUDGED, pytest.approx(math.exp(0.5) - 1))
-    assert step.why.startswith(
+    assert (step.result, step.change) == (NOT_JUDGED, pytest.approx(math.exp(0.5) - 1))
+    assert step.reason.startswith(
         "not the same clock: host clock around each step, while torch was recording / host"
     )
 
@@ -193,19 +190,7 @@ def row(
     def number(value: float | None) -> Number | None:
         return None if value is None else Number(value, None, value, value, 1, 1, 1)
 
-    return Row(
-        Key(level, quantity, name),
-        name,
-        number(a),
-        number(b),
-        None,
-        None,
-        None,
-        None,
-        verdict,
-        "",
-        None,
-    )
+    return Row(Key(level, quantity, name), name, number(a), number(b), basis=None, result=verdict)
 
 
 def pair_of(

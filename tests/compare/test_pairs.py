@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.pairing import align, common, repeats
+from perfctl.orchestrator.compare.pairing import align, newest_repeats, shared_profilers
 from perfctl.records.run import Run
 
 
@@ -127,7 +127,7 @@ def test_repeats_are_the_whole_runs_of_the_newest_sweep_that_has_any(synthetic: 
         {"sweep_id": 1, "profiler": "nsys"},
         {"sweep_id": 3, "profiler": "ncu", "status": "partial"},
     )
-    found = repeats(made)
+    found = newest_repeats(made)
     assert {profiler: [run.id for run in kept] for profiler, kept in found.items()} == {
         "torch": [2, 3],
         "nsys": [5],
@@ -140,7 +140,7 @@ def test_common_profilers_stand_in_the_order_in_which_times_are_taken_from_them(
 ) -> None:
     names = ("ncu", "none", "torch", "dlprof", "nsys", "dcgm", "nvprof")
     every = runs(synthetic, *({"profiler": name} for name in names))
-    assert common(every, every[::-1]) == (
+    assert shared_profilers(every, every[::-1]) == (
         "nsys",
         "torch",
         "dcgm",
@@ -149,5 +149,5 @@ def test_common_profilers_stand_in_the_order_in_which_times_are_taken_from_them(
         "nvprof",
         "ncu",
     )
-    assert common(every[:3], every[2:]) == ("torch",)
-    assert common(every[:2], every[2:]) == ()
+    assert shared_profilers(every[:3], every[2:]) == ("torch",)
+    assert shared_profilers(every[:2], every[2:]) == ()

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.compare.pairing import (
+from perfctl.orchestrator.compare.quantities import Key, Observed
+from perfctl.orchestrator.compare.rows import (
     DIFFERS,
     EQUAL,
     FASTER,
@@ -20,11 +21,10 @@ from perfctl.orchestrator.compare.pairing import (
     SLOWER,
     SMALLER,
     WITHIN,
-    Key,
-    Observed,
     Row,
+    compare_quantities,
+    judge_row,
 )
-from perfctl.orchestrator.compare.rows import judged, name, rows
 
 CONV = Key("layer", "time", "", "conv2", "forward")
 STEP = Key("step", "time", "step")
@@ -35,12 +35,12 @@ PEAK = Key("step", "memory", "peak allocated")
 def seen(
     *values: float, basis: str = "the clock", note: str | None = None, trusted: bool = True
 ) -> Observed:
-    return Observed(values, basis, trusted, note=note)
+    return Observed(values, basis, trusted, note=note, is_bound="lower bound" in (note or ""))
 
 
 def row_of(key: Key, a: list[Observed | None], b: list[Observed | None]) -> Row:
     """The row of one quantity; None is a run that does not have it."""
-    (row,) = rows(
+    (row,) = compare_quantities(
         [{key: one} if one else {} for one in a], [{key: one} if one else {} for one in b]
     )
     return row
@@ -61,12 +61,14 @@ def row_of(key: Key, a: list[Observed | None], b: list[Observed | None]) -> Row:
     ],
 )
 def test_a_row_is_called_by_its_place(key: Key, said: str) -> None:
-    assert name(key) == said
+    assert key.name == said
 
 
 def test_rows_stand_in_the_order_in_which_they_are_first_seen_a_before_b() -> None:
     first, second, third = (Key("layer", "time", "", layer, "forward") for layer in ("c", "a", "b"))
-    found = rows([{second: seen(1)}, {first: seen(1)}], [{third: seen(1), second: seen(1)}])
+    found = compare_quantities(
+        [{second: seen(1)}, {first: seen(1)}], [{third: seen(1), second: seen(1)}]
+    )
     assert [row.key.layer for row in found] == ["a", "c", "b"]
 
 
@@ -115,13 +117,15 @@ def test_what_one_side_has_alone_is_new_or_gone_and_a_step_is_not_recorded(
 ) -> None:
     sides = [[seen(3.0), None][:count] if count else [None] for count in (a, b)]
     row = row_of(key, sides[0], sides[1])
-    assert (row.verdict, row.why, row.weight, row.change) == (verdict, why, 3.0, None)
+    assert (row.result, row.reason, row.weight, row.change) == (verdict, why, 3.0, None)
 
 
 def test_what_several_runs_of_the_other_side_lack_says_how_many_they_are() -> None:
     row = row_of(CONV, [None, None], [seen(3.0)])
-    assert row.why == "in the run of B, in none of 2 runs of A"
-    assert row_of(CONV, [seen(3.0)], [None, None]).why == "in the run of A, in none of 2 runs of B"
+    assert row.reason == "in the run of B, in none of 2 runs of A"
+    assert (
+        row_of(CONV, [seen(3.0)], [None, None]).reason == "in the run of A, in none of 2 runs of B"
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,7 +190,7 @@ def test_counts_are_equal_or_differ_or_nothing_is_said_of_them(
     a: list[Observed | None], b: list[Observed | None], verdict: str, why: str
 ) -> None:
     row = row_of(FLOPS, a, b)
-    assert (row.verdict, row.why, row.p) == (verdict, why, None)
+    assert (row.result, row.reason, row.p) == (verdict, why, None)
 
 
 UNKNOWN = "whether another run needs the same is unknown; run 2 or more repeats"
@@ -214,14 +218,14 @@ def test_memory_that_repeats_itself_is_exact_from_two_runs_on(
     a: list[float], b: list[float], verdict: str, p: float | None, why: str
 ) -> None:
     row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
-    assert (row.verdict, row.p, row.adjusted) == (verdict, p, p)
-    assert row.why.endswith(why)
+    assert (row.result, row.p, row.adjusted) == (verdict, p, p)
+    assert row.reason.endswith(why)
 
 
 def test_memory_with_a_spread_is_judged_like_a_time() -> None:
     for a, b in (((5.0, 5.1), (5.0, 5.0)), ((5.0, 5.0), (5.0, 5.1))):
         row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
-        assert (row.why, row.adjusted) == ("2 and 2 runs", None)
+        assert (row.reason, row.adjusted) == ("2 and 2 runs", None)
         assert (
             row.p is not None and row.interval is not None and row.interval[0] < 0 < row.interval[1]
         )
@@ -254,7 +258,7 @@ def test_a_time_that_cannot_be_judged_says_why(
     a: list[Observed | None], b: list[Observed | None], why: str
 ) -> None:
     row = row_of(CONV, a, b)
-    assert (row.verdict, row.why, row.p, row.interval) == (NOT_JUDGED, why, None, None)
+    assert (row.result, row.reason, row.p, row.interval) == (NOT_JUDGED, why, None, None)
 
 
 def test_a_time_with_a_spread_has_its_chance_and_the_interval_of_its_change() -> None:
@@ -265,7 +269,7 @@ def test_a_time_with_a_spread_has_its_chance_and_the_interval_of_its_change() ->
     reach = 0.95 * math.sqrt(2 / (1 - 0.95**2)) * math.sqrt(0.04 / 3)
     assert row.interval == pytest.approx((math.exp(0.4 - reach) - 1, math.exp(0.4 + reach) - 1))
     assert row.change == pytest.approx(math.exp(0.4) - 1)
-    assert (row.adjusted, row.verdict) == (None, NOT_JUDGED), (
+    assert (row.adjusted, row.result) == (None, NOT_JUDGED), (
         "rows of a level are judged together, later"
     )
 
@@ -296,7 +300,7 @@ def test_a_change_counts_when_it_is_no_chance_and_larger_than_the_gate(
     change: float, around: tuple[float, float] | None, adjusted: float, verdict: str
 ) -> None:
     row = replace(PLAIN, change=change, interval=around)
-    found = judged(row, adjusted, gate=0.25, alpha=0.05)
-    assert (found.verdict, found.adjusted) == (verdict, adjusted)
-    held = judged(replace(row, key=PEAK), adjusted, gate=0.25, alpha=0.05)
-    assert held.verdict == {SLOWER: LARGER, FASTER: SMALLER}.get(verdict, verdict)
+    found = judge_row(row, adjusted, gate=0.25, alpha=0.05)
+    assert (found.result, found.adjusted) == (verdict, adjusted)
+    held = judge_row(replace(row, key=PEAK), adjusted, gate=0.25, alpha=0.05)
+    assert held.result == {SLOWER: LARGER, FASTER: SMALLER}.get(verdict, verdict)

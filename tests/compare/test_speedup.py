@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import astuple
 from types import ModuleType
 from typing import Any
@@ -13,12 +14,13 @@ from perfctl.orchestrator.compare.speedup import (
     Arm,
     Gain,
     GainLine,
-    epochs,
-    gain,
+    Unsettled,
+    compare_quantity,
     if_only,
     reached,
     speedup,
 )
+from perfctl.orchestrator.ledger.arm_figures import epochs
 from perfctl.orchestrator.statistics import t_quantile
 from perfctl.records.report import Kernel, Step, Summary
 from perfctl.records.run import Run
@@ -67,6 +69,14 @@ def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval(synthetic: 
         assert line.gain is not None
         assert line.gain.value == pytest.approx(expected, rel=1e-3)
         assert line.gain.low < expected < line.gain.high
+
+
+def gain(
+    level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
+) -> Gain | Unsettled | str | None:
+    """What the line of one quantity says: its gain, that it is not settled, or the reason."""
+    line = compare_quantity(level, level, a, b)
+    return line.gain or line.unsettled or line.reason
 
 
 def test_the_interval_of_epochs_is_students_on_logarithms() -> None:
@@ -225,16 +235,16 @@ def test_what_has_no_spread_has_no_gain_but_the_reason(
 
 def test_epochs_count_one_by_one_in_one_run_each_and_by_run_in_several() -> None:
     single = gain("epoch", [[10.0, 11.0]], [[4.0, 5.0, 6.0]])
-    assert not isinstance(single, str)
+    assert isinstance(single, Gain)
     assert single.basis == "2 and 3 epochs of one run each, without the spread between runs"
     several = gain("epoch", [[10.0, 11.0], [12.0, 13.0]], [[4.0, 5.0, 6.0], [5.0, 6.0, 7.0]])
-    assert not isinstance(several, str)
+    assert isinstance(several, Gain)
     assert several.basis == "2 and 2 runs"
     assert several.value == pytest.approx(math.sqrt(10.5 * 12.5) / math.sqrt(5 * 6)), (
         "of the medians of each run"
     )
     against_several = gain("epoch", [[10.0, 11.0]], [[4.0], [4.1]])
-    assert not isinstance(against_several, str)
+    assert isinstance(against_several, Gain)
     assert against_several.basis.startswith("1 and 2 runs; A is one run")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.speedup import (
-    Arm,
+from perfctl.orchestrator.counts.hardware.peaks import Peaks
+from perfctl.orchestrator.ledger.arm_figures import (
     epochs,
     facts_of,
     launch_bound,
@@ -20,7 +20,6 @@ from perfctl.orchestrator.compare.speedup import (
     shares,
     top,
 )
-from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.records.report import Copy, Gap, Kernel, MemoryFigure, Operation, Step
 
 MS = 1_000_000
@@ -53,7 +52,7 @@ def test_the_newest_run_speaks_for_its_arm(synthetic: ModuleType) -> None:
         environment={"option:warmup": "3"},
         memory=(MemoryFigure("peak", "host_resident", 512),),
     )
-    found = facts_of(Arm("cpu", (older, newer)))
+    found = facts_of("cpu", (older, newer))
     assert (found.label, found.device, found.precision, found.runs) == (
         "cpu",
         "synthetic CPU",
@@ -72,7 +71,7 @@ def test_the_newest_run_speaks_for_its_arm(synthetic: ModuleType) -> None:
 
 
 def test_what_was_not_recorded_is_unknown_and_never_0(synthetic: ModuleType) -> None:
-    found = facts_of(Arm("cpu", (synthetic.make_run(environment={"option:warmup": "some"}),)))
+    found = facts_of("cpu", (synthetic.make_run(environment={"option:warmup": "some"}),))
     assert {
         found.total_ns,
         found.step_ns,
@@ -81,7 +80,7 @@ def test_what_was_not_recorded_is_unknown_and_never_0(synthetic: ModuleType) -> 
         found.samples_per_second,
     } == {None}
     assert (found.warmup, found.categories, found.top, found.epochs) == (None, None, (), ())
-    sized = facts_of(Arm("cpu", (synthetic.make_run(batch_size=None, steps=timed(MS)),)))
+    sized = facts_of("cpu", (synthetic.make_run(batch_size=None, steps=timed(MS)),))
     assert (sized.steps_per_second, sized.samples_per_second) == (1000, None)
 
 
@@ -93,9 +92,9 @@ def test_gaps_about_kernels_are_those_of_a_gpu_and_each_is_said_once(synthetic: 
         Gap("top1", "not_available", "no classes"),
     )
     run = synthetic.make_run(gaps=gaps)
-    assert facts_of(Arm("cpu", (run,))).gaps == (("layer ranges", "no hooks"),)
+    assert facts_of("cpu", (run,)).gaps == (("layer ranges", "no hooks"),)
     gpu = replace(run, device=synthetic.V100)
-    assert facts_of(Arm("cuda", (gpu,))).gaps == (
+    assert facts_of("cuda", (gpu,)).gaps == (
         ("layer ranges", "no hooks"),
         ("kernel", "no CUPTI"),
     )
@@ -261,9 +260,7 @@ def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out(
         kernel(5, None),
     ]
     assert launch_bound(synthetic.make_run(kernels=kernels)) == 0.5
-    mean = facts_of(
-        Arm("cuda", (synthetic.make_run(kernels=kernels[:4], device=synthetic.V100),))
-    ).idle
+    mean = facts_of("cuda", (synthetic.make_run(kernels=kernels[:4], device=synthetic.V100),)).idle
     assert mean == pytest.approx(1 - (15 / 100 + 20 / 100) / 2)
 
 

@@ -7,8 +7,14 @@ from types import ModuleType
 
 import pytest
 
-from perfctl.orchestrator.compare.pairing import Key, Observed
-from perfctl.orchestrator.compare.rows import flops, observed, rows, times
+from perfctl.orchestrator.compare.quantities import (
+    Key,
+    Observed,
+    observe,
+    observe_flops,
+    observe_times,
+)
+from perfctl.orchestrator.compare.rows import compare_quantities
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.report import Kernel, MemoryFigure, Sample, Step
 from perfctl.records.run import Run
@@ -44,7 +50,7 @@ def test_a_step_has_its_time_its_samples_per_second_and_its_phases(synthetic: Mo
         Step(0, "backward", None, None),
         Step(0, "rest", None, 8),
     )
-    found = times(PreparedRun(synthetic.make_run(steps=steps, batch_size=8)))
+    found = observe_times(PreparedRun(synthetic.make_run(steps=steps, batch_size=8)))
     assert found == {
         Key("step", "time", "step"): Observed((200, 400), HOST),
         Key("step", "throughput", "samples per second"): Observed((4e7, 2e7), HOST),  # 8 in 200 ns
@@ -61,15 +67,19 @@ def test_samples_per_second_need_a_batch_size_and_steps_that_take_time(
     batch: int | None, shortest: int, speed: bool, synthetic: ModuleType
 ) -> None:
     steps = (Step(0, "step", None, 200), Step(1, "step", None, shortest))
-    found = times(PreparedRun(synthetic.make_run(steps=steps, batch_size=batch)))
+    found = observe_times(PreparedRun(synthetic.make_run(steps=steps, batch_size=batch)))
     assert (Key("step", "throughput", "samples per second") in found) == speed
     assert found[Key("step", "time", "step")].values == (200, shortest)
 
 
 def test_without_times_of_steps_there_are_none_of_phases(synthetic: ModuleType) -> None:
-    assert times(PreparedRun(synthetic.make_run(steps=(Step(0, "forward", None, 50),)))) == {}
     assert (
-        times(PreparedRun(synthetic.make_run(profiler="ncu", steps=(Step(0, "step", None, 50),))))
+        observe_times(PreparedRun(synthetic.make_run(steps=(Step(0, "forward", None, 50),)))) == {}
+    )
+    assert (
+        observe_times(
+            PreparedRun(synthetic.make_run(profiler="ncu", steps=(Step(0, "step", None, 50),)))
+        )
         == {}
     ), "ncu stretches steps"
 
@@ -78,7 +88,7 @@ def test_memory_is_in_bytes_one_value_each(synthetic: ModuleType) -> None:
     sample = Sample(0, None, 900, None, None, None, None)
     run = synthetic.make_run(memory=(MemoryFigure("peak", "allocated", 512),), samples=[sample])
     basis = "memory as the run recorded it"
-    assert observed(PreparedRun(run)) == {
+    assert observe(PreparedRun(run)) == {
         Key("step", "memory", "peak allocated"): Observed((512.0,), basis),
         Key("step", "memory", "device in use"): Observed((900.0,), basis),
     }
@@ -93,7 +103,7 @@ def test_kernels_of_numbered_steps_add_up_within_each_step(synthetic: ModuleType
         kernel("gemm", None, 1, "fc"),
         kernel("void copy<int>", 5, 1, short_name="copy"),
     ]
-    found = times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
+    found = observe_times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
     gemm = Observed((30, 30), "kernels, nsys", True, ("8x1x1", "4x2x1"), 1.5)
     assert of_kernels(found) == {
         ("fc", "forward", "gemm"): gemm,
@@ -112,12 +122,16 @@ def test_without_numbers_the_kernels_are_spread_over_the_steps_measured(
         kernel("gemm", 30, None, "fc", grid_x=1),
     ] * 2
     steps = tuple(Step(number, "step", None, 100) for number in range(4))
-    found = times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels, steps=steps)))
+    found = observe_times(
+        PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels, steps=steps))
+    )
     assert of_kernels(found) == {
         ("fc", "forward", "gemm"): Observed((20,), "kernels, nsys", True, ("1x1x1",), 1.0)
     }
     assert not any(key.layer == "not attributed" for key in found), "all of it belongs to a layer"
-    whole = of_kernels(times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels))))
+    whole = of_kernels(
+        observe_times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
+    )
     basis = "sums over the whole report, whose number of steps is unknown"
     assert whole == {("fc", "forward", "gemm"): Observed((80,), basis, True, ("1x1x1",), 4.0)}
 
@@ -127,7 +141,7 @@ def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words(
 ) -> None:
     kernels = [kernel("gemm", 1, 0, grid_x=size) for size in (7, 30, 5, 5, 30)]
     (seen,) = of_kernels(
-        times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
+        observe_times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
     ).values()
     assert seen.grids == ("30x1x1", "5x1x1", "7x1x1")
 
@@ -144,7 +158,7 @@ def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words(
 def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
     profiler: str, basis: str, trusted: bool, synthetic: ModuleType
 ) -> None:
-    found = times(
+    found = observe_times(
         PreparedRun(synthetic.make_run(profiler=profiler, kernels=[kernel("gemm", 10, 0, "fc")]))
     )
     (seen,) = of_kernels(found).values()
@@ -157,7 +171,7 @@ def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
 def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up(
     synthetic: ModuleType,
 ) -> None:
-    found = times(PreparedRun(synthetic.cpu_run(1, 64)))
+    found = observe_times(PreparedRun(synthetic.cpu_run(1, 64)))
     assert Key("step", "time", "kernels of a step") not in found
     assert of_kernels(found) == {}
     assert found[Key("layer", "time", "", "conv2", "backward")].values == (64 * 4000,) * 3
@@ -170,7 +184,7 @@ def counting(synthetic: ModuleType) -> Run:
 
 
 def test_counted_flops_are_those_of_one_step_by_layer_and_in_all(synthetic: ModuleType) -> None:
-    found = flops(PreparedRun(counting(synthetic)))
+    found = observe_flops(PreparedRun(counting(synthetic)))
     # conv2 forward executes half of what is on paper; conv1 computes one gradient, all others two.
     expected = {(layer, "forward"): 2 * synthetic.macs(layer, 64) for layer in synthetic.LAYERS}
     expected["conv2", "forward"] //= 2
@@ -189,14 +203,14 @@ def test_counted_flops_are_those_of_one_step_by_layer_and_in_all(synthetic: Modu
 def test_what_is_no_exact_count_says_so(synthetic: ModuleType) -> None:
     run = counting(synthetic)
     without = [one for one in run.report.counters if "pipe_tensor" not in one.name]
-    lower = flops(PreparedRun(replace(run, report=replace(run.report, counters=without))))
+    lower = observe_flops(PreparedRun(replace(run, report=replace(run.report, counters=without))))
     key = Key("layer", "flops", "", "fc1", "forward")
     assert lower[key].note == "a lower bound: tensor: tensor counters were not collected"
-    assert lower[key].values == flops(PreparedRun(run))[key].values
+    assert lower[key].values == observe_flops(PreparedRun(run))[key].values
     tensor = [
         one._replace(value=3) if "pipe_tensor" in one.name else one for one in run.report.counters
     ]
-    rough = flops(PreparedRun(replace(run, report=replace(run.report, counters=tensor))))
+    rough = observe_flops(PreparedRun(replace(run, report=replace(run.report, counters=tensor))))
     assert rough[key].values == (2 * synthetic.macs("fc1", 64) + 3 * 512,)
     assert rough[key].note == "estimated: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
 
@@ -204,11 +218,13 @@ def test_what_is_no_exact_count_says_so(synthetic: ModuleType) -> None:
 def test_without_a_single_count_there_is_no_total(synthetic: ModuleType) -> None:
     run = counting(synthetic)
     silent = [one._replace(value=None) for one in run.report.counters]
-    assert flops(PreparedRun(replace(run, report=replace(run.report, counters=silent)))) == {}
-    assert not any(
-        key.quantity == "flops" for key in observed(PreparedRun(synthetic.gpu_pair(1, 64)[0]))
+    assert (
+        observe_flops(PreparedRun(replace(run, report=replace(run.report, counters=silent)))) == {}
     )
-    assert any(key.quantity == "flops" for key in observed(PreparedRun(run)))
+    assert not any(
+        key.quantity == "flops" for key in observe(PreparedRun(synthetic.gpu_pair(1, 64)[0]))
+    )
+    assert any(key.quantity == "flops" for key in observe(PreparedRun(run)))
 
 
 def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> None:
@@ -216,7 +232,7 @@ def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> N
     and not the mean of both rates."""
     key = Key("step", "throughput", "samples per second")
     runs = [{key: Observed((8e9 / took,), HOST)} for took in (200, 400)]
-    (row,) = rows(runs, runs)
+    (row,) = compare_quantities(runs, runs)
     assert row.a is not None and row.a.median == pytest.approx(8e9 / 300)
 
 
@@ -226,7 +242,7 @@ def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole(synthetic: Modul
     mine = [one for one in run.report.kernels if one.layer is not None]
     counted = {one.launch for one in mine}
     kept = [one for one in run.report.counters if one.launch in counted]
-    found = flops(
+    found = observe_flops(
         PreparedRun(replace(run, report=replace(run.report, kernels=mine, counters=kept)))
     )
     whole = found[Key("step", "flops", "counted FLOPs")]

@@ -6,7 +6,7 @@ import random
 from types import ModuleType
 from typing import Any
 
-from perfctl.orchestrator.compare.pairing import Side
+from perfctl.orchestrator.compare.compare import Side
 from perfctl.records.report import Device, Kernel, Step
 from perfctl.records.run import Run
 

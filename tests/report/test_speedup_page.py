@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import re
 
-from perfctl.orchestrator.compare.speedup import (
-    Against,
-    ArmFacts,
-    Epoch,
-    Gain,
-    GainLine,
-    IfOnly,
-    Rate,
-    Reached,
-    Speedup,
-)
+from perfctl.orchestrator.compare.speedup import Against, Gain, GainLine, IfOnly, Reached, Speedup
+from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, Rate
 from perfctl.orchestrator.report import speedup
 from perfctl.orchestrator.report.page.page import render_speedup
 from perfctl.orchestrator.report.speedup import tables

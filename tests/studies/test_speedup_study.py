@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +15,13 @@ from perfctl.orchestrator.actions.study.speedup import SpeedupRequest, parts, st
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.compare.speedup import (
     Against,
-    ArmFacts,
     Gain,
     GainLine,
-    Rate,
     Speedup,
     Unsettled,
-    gain,
+    compare_quantity,
 )
+from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Rate
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.speedup import WHICH, gain_cells, headline, notes
 
@@ -209,6 +209,14 @@ def test_a_headline_has_at_most_140_characters_whatever_the_device_is_called() -
     assert len(headline(study, long, "unet").text) <= LONGEST
     for why in ("x" * 300, "word " * 60):
         assert len(headline(study, replace(long, refused=(why,)), "unet").text) <= LONGEST
+
+
+def gain(
+    level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
+) -> Gain | Unsettled | str | None:
+    """What the line of one quantity says: its gain, that it is not settled, or the reason."""
+    line = compare_quantity(level, level, a, b)
+    return line.gain or line.unsettled or line.reason
 
 
 def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_settle_it() -> None:

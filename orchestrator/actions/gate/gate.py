@@ -20,7 +20,7 @@ from perfctl.orchestrator.actions.gate.baseline import (
     text_of,
 )
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.compare.gate.records import Measured, Outcome
+from perfctl.orchestrator.compare.gate_rows import Measured, Outcome
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text
 
@@ -108,7 +108,7 @@ def update(
     Times of an entry whose other quantities are as they were join the sessions that the baseline
     has, so that it learns how much a time varies; otherwise they begin anew.
     """
-    from perfctl.orchestrator.compare.gate.judge import with_sessions
+    from perfctl.orchestrator.compare.gate import with_sessions
 
     path = Path(baseline)
     try:
@@ -162,7 +162,7 @@ def _judged(
     messages: Messages,
     memory_limit: str | int | None,
 ) -> Outcome:
-    from perfctl.orchestrator.compare.gate.judge import judge
+    from perfctl.orchestrator.compare.gate import judge
     from perfctl.parsers import ReportError
 
     try:
@@ -190,7 +190,7 @@ def measure(
 def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
     from perfctl.orchestrator.actions.estimate import estimate_model
     from perfctl.orchestrator.actions.estimate_request import Request
-    from perfctl.orchestrator.compare.gate.quantities import of_model
+    from perfctl.orchestrator.compare.gate_quantities import of_model
 
     facts: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
@@ -216,7 +216,7 @@ def _of_runs(
     from perfctl.orchestrator.actions.compare import side
     from perfctl.orchestrator.actions.stored_runs import analysed
     from perfctl.orchestrator.actions.tables import DEFAULT
-    from perfctl.orchestrator.compare.gate.quantities import of_runs
+    from perfctl.orchestrator.compare.gate_quantities import of_runs
 
     named = str(given["runs"])
     path = folder / named

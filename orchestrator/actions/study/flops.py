@@ -21,8 +21,8 @@ from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.workloads.models.mnist_cnn import CONV2
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.comparison import Network
     from perfctl.orchestrator.ingest.context import Hear
+    from perfctl.orchestrator.ledger.network import Network
     from perfctl.orchestrator.report.studies.flops_findings import FlopsStudy
     from perfctl.orchestrator.report.studies.flops_tables import HandValue
     from perfctl.records.run import Run
@@ -398,8 +398,8 @@ def _no_layer(option: str, layer: str, network: Network, batch: int) -> UsageErr
 def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
     """The networks of one workload, that of the first run if none is named, each with the analyses
     of its runs."""
-    from perfctl.orchestrator.compare.comparison import Network
     from perfctl.orchestrator.ledger.analysis import analyse_all
+    from perfctl.orchestrator.ledger.network import Network
     from perfctl.orchestrator.ledger.prepared import studies
 
     found = [one for one in studies(runs) if not one.foreign and workload in (None, one.workload)]

@@ -14,7 +14,7 @@ from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.pairing import Comparison
+    from perfctl.orchestrator.compare.compare import Comparison
 
 
 def compare(
@@ -155,7 +155,7 @@ def _end(found: Comparison) -> None:
         change = f", {percent_change(row.change)}" if row.change is not None else ""
         count = f"{len(worse)} regressions over {found.gate * 100:g} %; largest"
         heading = count if len(worse) > 1 else f"1 regression over {found.gate * 100:g} %"
-        raise Regressed(f"{heading}: {row.name}{at}{change} ({row.verdict})")
+        raise Regressed(f"{heading}: {row.name}{at}{change} ({row.result})")
     if found.not_comparable:
         pair = found.not_comparable[0]
         what = "; ".join(one.sentence for one in pair.blocked)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from perfctl.orchestrator.compare.comparison import LayerPoint
+from perfctl.orchestrator.ledger.network import LayerPoint
 from perfctl.orchestrator.ledger.timing import Spread
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch
 from perfctl.orchestrator.report.charts.speedup import Course, epoch, plotted

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.compare.speedup import ArmFacts, Gain, Speedup
+from perfctl.orchestrator.compare.speedup import Gain, Speedup
 from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
+from perfctl.orchestrator.ledger.arm_figures import ArmFacts
 from perfctl.orchestrator.report.charts import charts as style
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
 from perfctl.orchestrator.report.charts.files import INK, PAPER, RULE, SERIES, Hit, drawable

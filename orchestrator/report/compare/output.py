@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.compare.causes import Part as Alignment
-from perfctl.orchestrator.compare.pairing import BETTER, NEWS, WORSE, Comparison, Pair, Row
+from perfctl.orchestrator.compare.compare import Comparison, Pair
+from perfctl.orchestrator.compare.rows import BETTER, NEWS, WORSE, Row
 from perfctl.orchestrator.compare.suspects import Suspect
 from perfctl.orchestrator.report.compare.page import (
     SENTENCES,
@@ -183,7 +184,7 @@ def _markdown_rows(chosen: list[tuple[Pair, Row]]) -> list[str]:
             *values,
             change,
             around(row.interval) or DASH,
-            row.verdict,
+            row.result,
         )
         lines.append("| " + " | ".join(map(_escaped, cells)) + " |")
     if len(chosen) > MARKDOWN_ROWS:

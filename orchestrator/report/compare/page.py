@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.compare import pairing
 from perfctl.orchestrator.compare.causes import KINDS, SAME, TIMED, Executed, Part
-from perfctl.orchestrator.compare.pairing import (
+from perfctl.orchestrator.compare.compare import Comparison, Pair
+from perfctl.orchestrator.compare.quantities import PER_REPORT
+from perfctl.orchestrator.compare.rows import (
     BETTER,
+    MEANING,
     NEWS,
+    NOT_JUDGED,
     WORSE,
-    Comparison,
     Number,
-    Pair,
     Row,
 )
-from perfctl.orchestrator.compare.rows import PER_REPORT
 from perfctl.orchestrator.compare.suspects import NOT_RANKED
 from perfctl.orchestrator.report.compare.words import (
     ENERGY_UNITS,
@@ -154,7 +154,7 @@ class CompareView:
 def compare_view(found: Comparison, *, made_at: str) -> CompareView:
     """The record of templates/compare.html."""
     said = findings(found)
-    used = dict.fromkeys(row.verdict for pair in found.pairs for row in pair.rows)
+    used = dict.fromkeys(row.result for pair in found.pairs for row in pair.rows)
     pairs = [explained(pair) for pair in found.pairs]
     return CompareView(
         f"{found.b.label} against {found.a.label}",
@@ -169,9 +169,7 @@ def compare_view(found: Comparison, *, made_at: str) -> CompareView:
         tuple(tables(found)),
         tuple(_differences(pairs)),
         tuple(_facts(found.pairs)),
-        tuple(
-            (verdict, meaning) for verdict, meaning in pairing.MEANING.items() if verdict in used
-        ),
+        tuple((verdict, meaning) for verdict, meaning in MEANING.items() if verdict in used),
     )
 
 
@@ -357,9 +355,9 @@ def _table(
     key: str, title: str, caption: str, chosen: Sequence[Counts], gate: float, several: bool
 ) -> CompareTable:
     if key in ("kernels", "layers"):
-        order = [*STYLES.values(), (), (pairing.NOT_JUDGED,)]  # the rest is third
+        order = [*STYLES.values(), (), (NOT_JUDGED,)]  # the rest is third
         rank = {verdict: place for place, verdicts in enumerate(order) for verdict in verdicts}
-        chosen = sorted(chosen, key=lambda item: (rank.get(item[1].verdict, 3), -item[1].weight))
+        chosen = sorted(chosen, key=lambda item: (rank.get(item[1].result, 3), -item[1].weight))
     shown = chosen[:ROWS_SHOWN]
     ends = [
         abs(end)
@@ -382,7 +380,7 @@ def _table(
         Column("95 % interval", note="of this row alone"),
         Column("verdict", style="text"),
     ]
-    reasons = {row.why if row.verdict == pairing.NOT_JUDGED else None for _, row in chosen}
+    reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen}
     common = reasons.pop() if len(reasons) == 1 else None
     first = 1 + several + sized
     made = [_line(pair, row, reach, several, sized, said=common is None) for pair, row in shown]
@@ -397,7 +395,7 @@ def _table(
 
 
 def _line(pair: Pair, row: Row, reach: float, several: bool, sized: bool, *, said: bool) -> Line:
-    meaning = pairing.MEANING[row.verdict]
+    meaning = MEANING[row.result]
     if row.p is not None and row.adjusted is not None:
         meaning += f"; p = {row.p:.2g} alone, {row.adjusted:.2g} among all rows of its level"
     cells = [text_cell(pair.heading)] if several else []
@@ -406,14 +404,14 @@ def _line(pair: Pair, row: Row, reach: float, several: bool, sized: bool, *, sai
         Cell(name_of(row), _title_of(row), value=row.name),
         _value(row, row.a, "A"),
         _value(row, row.b, "B"),
-        nothing(row.why)
+        nothing(row.reason)
         if row.change is None
         else Cell(percent_change(row.change), value=round(row.change, 6)),
-        text_cell(around(row.interval)) if row.interval else nothing(row.why),
-        Cell(row.verdict, meaning, value=row.verdict),
-        *([text_cell(row.why)] if said else []),
+        text_cell(around(row.interval)) if row.interval else nothing(row.reason),
+        Cell(row.result, meaning, value=row.result),
+        *([text_cell(row.reason)] if said else []),
     ]
-    style = next((style for style, verdicts in STYLES.items() if row.verdict in verdicts), "")
+    style = next((style for style, verdicts in STYLES.items() if row.result in verdicts), "")
     return Line(tuple(cells), _bar(row, reach, style), style)
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.compare import pairing
 from perfctl.orchestrator.compare.causes import (
     ALGORITHM,
     ARITHMETIC,
@@ -22,8 +21,24 @@ from perfctl.orchestrator.compare.causes import (
     Why,
     explain,
 )
-from perfctl.orchestrator.compare.pairing import NOT_RECORDED, Comparison, Pair, Row
-from perfctl.orchestrator.compare.rows import KERNELS, UNATTRIBUTED
+from perfctl.orchestrator.compare.compare import Comparison, Pair
+from perfctl.orchestrator.compare.facts import NOT_RECORDED
+from perfctl.orchestrator.compare.quantities import KERNELS, UNATTRIBUTED
+from perfctl.orchestrator.compare.rows import (
+    BETTER,
+    DIFFERS,
+    EQUAL,
+    FASTER,
+    GONE,
+    MEANING,
+    NEW,
+    NOT_JUDGED,
+    NOT_SHOWN,
+    SLOWER,
+    WITHIN,
+    WORSE,
+    Row,
+)
 from perfctl.orchestrator.compare.suspects import (
     LIKELY,
     NOT_RANKED,
@@ -52,7 +67,7 @@ _WORDS = {
 Counts = tuple[Pair, Row]
 """A row that counts, and its pair."""
 
-_CHANGED = (pairing.SLOWER, pairing.FASTER)
+_CHANGED = (SLOWER, FASTER)
 
 ADD_UP = 0.25
 """Changes of layers that miss the step's by a larger share of it are not called parts of it."""
@@ -129,14 +144,14 @@ def findings(found: Comparison) -> Said:
             None,
         )
         rest.append(Finding(f"{text[:-1]}; {moved}." if moved else text, evidence))
-    judged = (*pairing.WORSE, *pairing.BETTER)
+    judged = (*WORSE, *BETTER)
     free = [
         (one, part)
         for one, part in aligned
         if part.layer and (found.forced or not one.pair.blocked)
     ]
     rest += _realigned(
-        [item for item in free if item[1].row is None or item[1].row.verdict not in judged], several
+        [item for item in free if item[1].row is None or item[1].row.result not in judged], several
     )
     blocked = dict.fromkeys(one.sentence for pair in found.pairs for one in pair.blocked)
     banner = (
@@ -153,7 +168,7 @@ def _heads(found: Comparison, several: bool) -> Iterator[Finding]:
         yield _untimed(found, several)
     chosen = max(
         measured,
-        key=lambda one: (one[1].verdict in _CHANGED, abs(one[1].change or 0.0)),
+        key=lambda one: (one[1].result in _CHANGED, abs(one[1].change or 0.0)),
         default=None,
     )
     if chosen is not None:
@@ -248,8 +263,8 @@ def _untimed(found: Comparison, several: bool) -> Finding:
             else "No step was timed on both sides.",
             "differences",
         )
-    other = sum(row.verdict == pairing.DIFFERS for row in rows)
-    equal = sum(row.verdict == pairing.EQUAL for row in rows)
+    other = sum(row.result == DIFFERS for row in rows)
+    equal = sum(row.result == EQUAL for row in rows)
     said = (
         f"differ in {other} of {len(rows)}" if other else f"are the same in {equal} of {len(rows)}"
     )
@@ -266,17 +281,17 @@ def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
     have, took = ("is", "took") if row.key.what == "step" else ("are", "took")
     at, both = _places_of([pair], several), f"{time(row.a.median)} in A, {time(row.b.median)} in B"
     gate = f"{found.gate * 100:g} %"
-    if row.verdict in _CHANGED:
+    if row.result in _CHANGED:
         return (
-            f"{what} {have} {_much(row)} {row.verdict}{at}: {both} (95 % interval "
+            f"{what} {have} {_much(row)} {row.result}{at}: {both} (95 % interval "
             f"{around(row.interval)})."
         )
-    if row.verdict == pairing.WITHIN:
+    if row.result == WITHIN:
         return (
             f"{what} changed by {percent_change(row.change or 0.0)}{at}, within the gate of "
             f"{gate}: {both}."
         )
-    if row.verdict == pairing.NOT_SHOWN and row.interval is not None:
+    if row.result == NOT_SHOWN and row.interval is not None:
         if max(-row.interval[0], row.interval[1]) <= found.gate:
             return (
                 f"{what} did not change by more than {gate}{at}: {around(row.interval)} ({both})."
@@ -291,7 +306,7 @@ def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
             f"Too noisy to judge{at}: {what.lower()} changed by {around(row.interval)}; {advice}."
         )
     if row.change is None:
-        return f"{what} {took} {both}{at}; {row.why}."
+        return f"{what} {took} {both}{at}; {row.reason}."
     moved = _longer(row.change)
     if not found.forced and pair.blocked:
         first, *rest = pair.blocked
@@ -306,12 +321,12 @@ def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
             f"Not comparable ({facts}): {what.lower()} {took} {moved}, {both}. "
             f"{_sentence(reasons)} --force judges all the same."
         )
-    if row.why.startswith("one run each"):
+    if row.needs_repeats:
         return (
             f"{what} {took} {moved}{at} ({both}), too little to judge: {REPEATS} repeats a side "
             "would do."
         )
-    return f"{what} {took} {moved}{at} ({both}), not judged. {_sentence(row.why)}"
+    return f"{what} {took} {moved}{at} ({both}), not judged. {_sentence(row.reason)}"
 
 
 def _named(words: Sequence[str], most: int = 3) -> str:
@@ -330,7 +345,7 @@ def _longer(change: float) -> str:
 
 def _briefly(pair: Pair, row: Row, several: bool) -> str:
     place = _places_of([pair], several).strip() or "elsewhere"
-    return f"{place} {percent_change(row.change or 0.0)} ({row.verdict})"
+    return f"{place} {percent_change(row.change or 0.0)} ({row.result})"
 
 
 def _sentence(words: str) -> str:
@@ -369,7 +384,7 @@ def because(found: Why) -> str | None:
     same = found.of(SAME)
     if found.has_kernels and len(same) == len(found.parts):
         text = f"Both sides run the same kernels as often on the same grids{_launches(found)}"
-        if found.verdict in _CHANGED and (factor := found.unchanged) is not None:
+        if found.result in _CHANGED and (factor := found.unchanged) is not None:
             return f"{text}; they took {factor:.2f} times as long"
         return text
     changed = [cause for cause in found.causes if cause.kind not in (SAME,)]
@@ -378,7 +393,7 @@ def because(found: Why) -> str | None:
     if (
         lead.kind in (SAME, TIMED)
         and not algorithms
-        and (not found.whole or found.verdict in (pairing.NOT_SHOWN, pairing.WITHIN))
+        and (not found.whole or found.result in (NOT_SHOWN, WITHIN))
     ):
         return None  # what moved most of what did not move
     weight = abs(lead.change)
@@ -532,12 +547,12 @@ def _groups(counted: list[Counts]) -> list[list[Counts]]:
     """Rows of one thing and one verdict over all batch sizes; without kernels whose layer has the
     same verdict."""
     said = {
-        (id(pair), row.key[3:5], row.verdict) for pair, row in counted if row.key.level == "layer"
+        (id(pair), row.key[3:5], row.result) for pair, row in counted if row.key.level == "layer"
     }
     groups: dict[tuple[object, ...], list[Counts]] = {}
     for pair, row in counted:
-        if row.key.level != "kernel" or (id(pair), row.key[3:5], row.verdict) not in said:
-            groups.setdefault((pair.heading, row.key, row.verdict), []).append((pair, row))
+        if row.key.level != "kernel" or (id(pair), row.key[3:5], row.result) not in said:
+            groups.setdefault((pair.heading, row.key, row.result), []).append((pair, row))
     return list(groups.values())
 
 
@@ -550,14 +565,14 @@ def sentence(group: list[Counts], several: bool = False) -> str:
     pair, row = group[0]
     places = _places_of([pair for pair, _ in group], several)
     at = _places_of([pair]) if len(group) > 1 else ""
-    if row.verdict in (pairing.NEW, pairing.GONE):
-        number = row.b if row.verdict == pairing.NEW else row.a
+    if row.result in (NEW, GONE):
+        number = row.b if row.result == NEW else row.a
         assert number is not None
         size = f", {amount_of(row, number.median)} a step{at}" if row.key.quantity == "time" else ""
-        return f"{row.name} is {row.verdict}{places}: {pairing.MEANING[row.verdict]}{size}."
+        return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{size}."
     assert row.a is not None and row.b is not None
     both = f"{amount_of(row, row.a.median)} in A, {amount_of(row, row.b.median)} in B"
-    if row.verdict == pairing.DIFFERS:
+    if row.result == DIFFERS:
         of = "a whole step" if row.key.level == "step" else row.name
         return f"Counted FLOPs of {of} differ{places}: {both}{at}."
     spread = f"95 % interval {around(row.interval)}" if row.interval else "the same in every repeat"
@@ -566,7 +581,7 @@ def sentence(group: list[Counts], several: bool = False) -> str:
         row.key.what, f"{row.name} is"
     )
     return (
-        f"{name} {_much(row)} {row.verdict}{_places_of([pair], several)} ({spread}; {both}){rest}."
+        f"{name} {_much(row)} {row.result}{_places_of([pair], several)} ({spread}; {both}){rest}."
     )
 
 
@@ -594,7 +609,7 @@ def _warnings(found: Comparison) -> list[str]:
     ]
     said += dict.fromkeys(f"{note}." for pair in found.pairs for note in pair.notes)
     free = [row for pair in found.pairs if found.forced or not pair.blocked for row in pair.rows]
-    reasons = Counter(row.why for row in free if row.verdict == pairing.NOT_JUDGED)
+    reasons = Counter(row.reason for row in free if row.result == NOT_JUDGED)
     if reasons:
         ((reason, most),) = reasons.most_common(1)
         which = "" if most == reasons.total() else ", most of them because"
@@ -610,7 +625,7 @@ def _hidden(found: Comparison) -> list[str]:
         for pair in found.pairs
         for row in pair.rows
         if row.key.quantity == "time"
-        and row.verdict == pairing.NOT_SHOWN
+        and row.result == NOT_SHOWN
         and row.interval is not None
         and max(-row.interval[0], row.interval[1]) > found.gate
     ]

@@ -18,8 +18,8 @@ from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.history.lines import History
-    from perfctl.orchestrator.compare.pairing import Comparison
+    from perfctl.orchestrator.compare.compare import Comparison
+    from perfctl.orchestrator.compare.history import History
     from perfctl.orchestrator.compare.speedup import Speedup
     from perfctl.orchestrator.report.studies.records import StudyPage
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.compare.comparison import LayerPoint, Network
 from perfctl.orchestrator.estimate.sheets.slips import explain
+from perfctl.orchestrator.ledger.network import LayerPoint, Network
 from perfctl.orchestrator.ledger.prepared import device_label, heading
 from perfctl.orchestrator.ledger.timing import host_times
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, permutations
 
-from perfctl.orchestrator.compare.comparison import Network
 from perfctl.orchestrator.estimate.sheets.slips import in_its_unit
 from perfctl.orchestrator.ledger.causes.rule import Cause
+from perfctl.orchestrator.ledger.network import Network
 from perfctl.orchestrator.report.numbers import ratio, si, size, time
 from perfctl.orchestrator.report.page.records import LONGEST, Finding, shortened
 from perfctl.orchestrator.report.studies import flops_tables as tables

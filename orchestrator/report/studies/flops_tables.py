@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from perfctl.orchestrator.compare.comparison import NO_BACKWARD, Clocks, LayerPoint, Network
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.estimate.sheets.layers import Line
 from perfctl.orchestrator.estimate.sheets.slips import Finding as HandFinding
+from perfctl.orchestrator.ledger.network import NO_BACKWARD, Clocks, LayerPoint, Network
 from perfctl.orchestrator.ledger.timing import Spread
 from perfctl.orchestrator.report.charts.comparison import host_run
 from perfctl.orchestrator.report.numbers import full, ratio, size, time

@@ -33,7 +33,7 @@ from perfctl.orchestrator.report.studies.inference_tables import (
     why,
 )
 from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
-from perfctl.orchestrator.statistics import FEWEST_STEPS, Ratio, ratio
+from perfctl.orchestrator.statistics import FEWEST_STEPS, Ratio, Untested, compare_samples
 from perfctl.records.run import Run
 
 MOST = 20
@@ -242,7 +242,7 @@ def _headline(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
             "throughput",
         )
         return
-    if isinstance(judged, str) and fewest < FEWEST_STEPS:
+    if isinstance(judged, Untested) and fewest < FEWEST_STEPS:
         text = (
             f"{first.model} was the fastest ({mine}; {second.model} {other}), but {fewest} timed "
             "batches are too few to be sure."
@@ -255,9 +255,9 @@ def _headline(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
     yield text, "throughput"
 
 
-def _compared(first: Latency, second: Latency) -> Ratio | str:
+def _compared(first: Latency, second: Latency) -> Ratio | Untested:
     """The time of an image of both, by the steps."""
-    return ratio(*([[step / one.batch for step in one.steps]] for one in (first, second)))
+    return compare_samples(*([[step / one.batch for step in one.steps]] for one in (first, second)))
 
 
 def best_of(timed: Sequence[InferencePoint]) -> Latency:

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.compare.speedup import Reached, Speedup, epochs
+from perfctl.orchestrator.compare.speedup import Reached, Speedup
+from perfctl.orchestrator.ledger.arm_figures import epochs
 from perfctl.orchestrator.report import speedup as parts
 from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.numbers import percent, ratio, short, time

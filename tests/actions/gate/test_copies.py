@@ -8,7 +8,7 @@ import pytest
 
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.gate.gate import gate, model, update
-from perfctl.orchestrator.compare.gate.records import WORSE
+from perfctl.orchestrator.compare.gate_rows import WORSE
 
 pytest.importorskip("torch")
 BATCH, WIDTH = 4, 8

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.compare.gate.records import (
-    NOT_JUDGED,
-    SAME,
-    WORSE,
-    Judged,
-    Outcome,
-    Place,
-)
+from perfctl.orchestrator.compare.gate_rows import NOT_JUDGED, SAME, WORSE, Judged, Outcome, Place
 from perfctl.orchestrator.report.gate import headline
 
 

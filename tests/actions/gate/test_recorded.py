@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from perfctl.orchestrator.compare.gate.judge import judge, with_sessions
-from perfctl.orchestrator.compare.gate.quantities import of_runs
-from perfctl.orchestrator.compare.gate.records import (
+from perfctl.orchestrator.compare.gate import judge, with_sessions
+from perfctl.orchestrator.compare.gate_quantities import of_runs
+from perfctl.orchestrator.compare.gate_rows import (
     BETTER,
     CHANGED,
     MISSING,
@@ -67,7 +67,7 @@ def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better() -> No
     before = of_runs([run])
     after = of_runs([grid(run, "fc2", grid_x=2 * MLP[2] // TILE[0])])
     verdicts = {
-        row.quantity: row.verdict
+        row.quantity: row.result
         for row in judge("mlp", before, after, {}).rows
         if row.place.layer == "fc2"
     }
@@ -91,7 +91,7 @@ def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessi
         held = with_sessions(held, on_cpu(STEP_NS + more, **{CPU_WAIT: 0.01, CPU_OTHERS: 0.02}), {})
     busy = on_cpu(8 * STEP_NS, **{CPU_WAIT: 0.87, CPU_OTHERS: 0.86})
     (row,) = (row for row in judge("net", held, busy, {}).rows if row.quantity == TIME)
-    assert row.verdict == NOT_JUDGED and "threads waited for a core in 87 %" in row.said
+    assert row.result == NOT_JUDGED and "threads waited for a core in 87 %" in row.reason
     assert not judge("net", held, busy, {}).undecided
     kept = with_sessions(held, busy, {}).places
     assert [values[TIME] for values in kept.values() if TIME in values] == [
@@ -107,7 +107,7 @@ def test_processors_of_one_name_are_not_one_machine() -> None:
     for more in range(1, 6):
         held = with_sessions(held, on_cpu(STEP_NS + more, first), {})
     assert [
-        row.verdict
+        row.result
         for row in judge("net", held, on_cpu(2 * STEP_NS, first), {}).rows
         if row.quantity == TIME
     ] == [WORSE]
@@ -116,11 +116,11 @@ def test_processors_of_one_name_are_not_one_machine() -> None:
         for row in judge("net", held, on_cpu(2 * STEP_NS, second), {}).rows
         if row.quantity == TIME
     )
-    assert row.verdict == NOT_JUDGED and f"cpu_model: {first} before, {second} now" in row.said
+    assert row.result == NOT_JUDGED and f"cpu_model: {first} before, {second} now" in row.reason
     (row,) = (
         row for row in judge("net", held, on_cpu(2 * STEP_NS), {}).rows if row.quantity == TIME
     )
-    assert row.verdict == NOT_JUDGED and f"cpu_model: {first} before, not recorded now" in row.said
+    assert row.result == NOT_JUDGED and f"cpu_model: {first} before, not recorded now" in row.reason
     moved = with_sessions(held, on_cpu(2 * STEP_NS, second), {}).places
     assert [values[TIME] for values in moved.values() if TIME in values] == [(2.0 * STEP_NS,)], (
         "sessions begin anew"
@@ -132,9 +132,9 @@ def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged() -
     for more in range(1, 6):
         held = with_sessions(held, on_cpu(STEP_NS + more), {})
     crowded = on_cpu(8 * STEP_NS, **{CPU_WAIT: 0.5, CPU_OTHERS: 0.01})
-    assert [
-        row.verdict for row in judge("net", held, crowded, {}).rows if row.quantity == TIME
-    ] == [WORSE]
+    assert [row.result for row in judge("net", held, crowded, {}).rows if row.quantity == TIME] == [
+        WORSE
+    ]
     run = gpu_step(False)
     said = (Summary(CPU_WAIT, 0.9, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
     found = of_runs([replace(run, report=replace(run.report, summaries=said))])

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from perfctl import parsers
-from perfctl.orchestrator.compare.speedup import top
 from perfctl.orchestrator.counts.kernels import categories
+from perfctl.orchestrator.ledger.arm_figures import top
 from tests.sample import sample
 
 TRACES = (

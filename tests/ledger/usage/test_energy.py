@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import compare
-from perfctl.orchestrator.compare.pairing import Side
-from perfctl.orchestrator.compare.rows import observed, rows
+from perfctl.orchestrator.compare.compare import Side, compare
+from perfctl.orchestrator.compare.quantities import observe
+from perfctl.orchestrator.compare.rows import compare_quantities
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.usage.energy import (
     COUNTER,
@@ -208,16 +208,16 @@ def test_of_several_gpus_only_the_runs_own_counts() -> None:
 
 def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_them() -> None:
     sides = [
-        observed(PreparedRun(watched(lambda _, watts=watts: watts))) for watts in (200.0, 150.0)
+        observe(PreparedRun(watched(lambda _, watts=watts: watts))) for watts in (200.0, 150.0)
     ]
-    found = {row.key.quantity: row for row in rows([sides[0]], [sides[1]])}
+    found = {row.key.quantity: row for row in compare_quantities([sides[0]], [sides[1]])}
     joules, product = found["energy"], found["energy-delay product"]
     assert joules.a is not None and joules.b is not None and product.b is not None
     assert (joules.a.median, joules.b.median) == pytest.approx((200 * 0.05, 150 * 0.05))
     assert product.b.median == pytest.approx(150 * 0.05 * 0.05) and joules.change == pytest.approx(
         -0.25
     )
-    assert joules.verdict == "not judged" and "sampling error" in joules.why
+    assert joules.result == "not judged" and "sampling error" in joules.reason
 
 
 def test_compare_has_a_row_of_joules_and_one_of_their_product_with_time() -> None:

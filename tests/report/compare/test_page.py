@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import compare
-from perfctl.orchestrator.compare.pairing import MEANING, Comparison, Side
+from perfctl.orchestrator.compare.compare import Comparison, Side, compare
+from perfctl.orchestrator.compare.rows import MEANING
 from perfctl.orchestrator.report.compare import output as compare_text
 from perfctl.orchestrator.report.compare.words import around, findings, percent_change
 from perfctl.orchestrator.report.page import page
@@ -90,7 +90,7 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
         assert flat(sentence) in text
         assert flat(sentence) in flat(compare_text.markdown(found).replace("\\", ""))
         assert flat(sentence) in flat(printed(compare_text.terminal(found)))
-    for verdict in {row.verdict for pair in found.pairs for row in pair.rows}:
+    for verdict in {row.result for pair in found.pairs for row in pair.rows}:
         assert MEANING[verdict] in text
     news = findings(slower()).news
     assert sum("conv2 forward" in sentence for sentence in news) == 1

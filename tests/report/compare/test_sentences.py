@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import compare
-from perfctl.orchestrator.compare.pairing import Comparison, Side
+from perfctl.orchestrator.compare.compare import Comparison, Side, compare
 from perfctl.orchestrator.report.compare.words import findings, of_the_change
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.records.report import Step

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import compare
-from perfctl.orchestrator.compare.pairing import Side
+from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.report.page.page import render, render_comparison
 from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.report import Copy, Kernel, Range

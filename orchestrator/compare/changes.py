@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.statistics import Ratio, ratio
+from perfctl.orchestrator.statistics import Ratio, compare_samples
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,34 +115,33 @@ def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0
     weight = series * max(len(edges) - 2, 1)
     chances: dict[tuple[int, int, int], float] = {}
     while len(edges) > 2:
-        tested = {}
-        for place in zip(edges, edges[1:], edges[2:], strict=False):
-            if place not in chances:
-                chances[place] = min(
-                    weight * _chance(logs[place[0] : place[2]], threshold / weight), 1.0
-                )
-            tested[place] = chances[place]
-        worst = max(tested, key=lambda place: (tested[place], -abs(_shift(logs, place))))
-        if tested[worst] < threshold:
+        splits = list(zip(edges, edges[1:], edges[2:], strict=False))
+        for split in splits:
+            if split not in chances:
+                chance = _chance(logs[split[0] : split[2]], threshold / weight)
+                chances[split] = min(weight * chance, 1.0)
+        worst = max(splits, key=lambda split: (chances[split], -abs(_shift(logs, split))))
+        if chances[worst] < threshold:
             break
         edges.remove(worst[1])
-    found = []
+    changes = []
     for left, at, right in zip(edges, edges[1:], edges[2:], strict=False):
-        both = ratio([[one] for one in values[left:at]], [[one] for one in values[at:right]])
+        before, after = values[left:at], values[at:right]
+        test = compare_samples([[value] for value in before], [[value] for value in after])
         change = math.expm1(_shift(logs, (left, at, right)))
         if abs(change) <= gate:
             continue
-        interval = (both.low - 1, both.high - 1) if isinstance(both, Ratio) else (change, change)
+        interval = (test.low - 1, test.high - 1) if isinstance(test, Ratio) else (change, change)
         earliest, latest = _range(logs[left:right], at - left)
         p = chances[left, at, right]
-        found.append(
+        changes.append(
             Change(at, change, interval, p, left + earliest, left + latest, at - left, right - at)
         )
-    return found
+    return changes
 
 
-def _shift(logs: Array, place: tuple[int, int, int]) -> float:
-    left, at, right = place
+def _shift(logs: Array, split: tuple[int, int, int]) -> float:
+    left, at, right = split
     return float(logs[at:right].mean() - logs[left:at].mean())
 
 

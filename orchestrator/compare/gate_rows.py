@@ -1,9 +1,10 @@
-"""Records of the gate: quantities by place, what each means, and the verdict on each. FLOPs: 1
-multiply-add = 2."""
+"""What a gate compares: quantities by place, what each means, the verdict on each, and which rows
+one change moved together. FLOPs: 1 multiply-add = 2."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, NamedTuple
 
@@ -136,13 +137,14 @@ class Judged:
     """One quantity against the baseline."""
 
     JSON_KEYS = ("*", "unit")
+    JSON_NAMES: ClassVar = {"result": "verdict", "reason": "said"}
 
     place: Place
     quantity: str
     before: Value | None
     after: Value | None
-    verdict: Annotated[str, MEANING]
-    said: str
+    result: Annotated[str, MEANING] = NOT_JUDGED
+    reason: str = ""
     """Why, or what changed: "+9,437,184 FLOP, +100 %"."""
     change: float | None = None
     """After over before, less 1; None where that is not defined."""
@@ -180,12 +182,12 @@ class Outcome:
     """What is not held, and why."""
 
     def of(self, *verdicts: str) -> tuple[Judged, ...]:
-        return tuple(row for row in self.rows if row.verdict in verdicts)
+        return tuple(row for row in self.rows if row.result in verdicts)
 
     @property
     def not_the_same(self) -> tuple[Judged, ...]:
         """All rows but those that are equal."""
-        return tuple(row for row in self.rows if row.verdict != SAME)
+        return tuple(row for row in self.rows if row.result != SAME)
 
     @property
     def same(self) -> int:
@@ -200,5 +202,66 @@ class Outcome:
     def undecided(self) -> bool:
         """Something of the baseline could not be judged at all, or nothing of it could."""
         return bool(self.problems or self.of(MISSING)) or all(
-            row.verdict in (NEW, NOT_JUDGED) for row in self.rows
+            row.result in (NEW, NOT_JUDGED) for row in self.rows
         )
+
+
+class Cause(NamedTuple):
+    """Rows of one quantity in one study, of all its places and batch sizes."""
+
+    first: Judged
+    """The row that says most: of the layer where the quantity moved most, else of the whole."""
+    whole: Judged | None
+    """Of the step that ``first`` is a part of; None where ``first`` is the whole, or the whole is
+    not among the rows."""
+    others: tuple[Judged, ...]
+    """Rows of the other places, those that moved most first."""
+
+
+def causes(outcome: Outcome, *verdicts: str) -> list[Cause]:
+    """Return the rows of these verdicts, those first whose quantity names a cause rather than a
+    consequence (``NAMING``)."""
+    groups: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    for row in outcome.of(*verdicts):
+        groups[row.place.study, row.quantity].append(row)
+    new = outcome.of(NEW)
+    found = [
+        _group_cause(rows, [row for row in new if (row.place.study, row.quantity) == key])
+        for key, rows in groups.items()
+    ]
+    return sorted(
+        found, key=lambda cause: (naming_rank(cause.first), -abs(cause.first.change or 0))
+    )
+
+
+def naming_rank(row: Judged) -> int:
+    """Return the position of the row's quantity among those that name a cause."""
+    return NAMING.index(row.quantity) if row.quantity in NAMING else len(NAMING)
+
+
+def _group_cause(rows: Sequence[Judged], new: Sequence[Judged]) -> Cause:
+    """``new``: rows of places that the baseline does not have; one of them may be what made a sum
+    larger."""
+    ordered = sorted((*rows, *new), key=lambda row: -_distance(row.before, row.after))
+    first = min(
+        (row for row in ordered if row.place.batch == rows[0].place.batch),
+        key=lambda row: 0 if row.place.layer else 1 if row.place.direction else 2,
+    )
+    direction = first.place._replace(layer="")
+    totals = {row.place: row for row in rows if row is not first and not row.place.layer}
+    total = totals.get(direction) or totals.get(direction._replace(direction=""))
+    others = tuple(row for row in ordered if row is not first and row in rows)
+    return Cause(first, total, others)
+
+
+def _distance(before: Value | None, after: Value | None) -> float:
+    """Return how far a value moved, in its own unit: of kernels the launches that came and went, of
+    sessions the newest; a text has no distance."""
+    if isinstance(before, Mapping) or isinstance(after, Mapping):
+        old, new = (side if isinstance(side, Mapping) else {} for side in (before, after))
+        return sum(abs(new.get(name, 0) - old.get(name, 0)) for name in {*old, *new})
+    numbers = [
+        side[-1] if isinstance(side, tuple) else side if isinstance(side, int | float) else 0
+        for side in (before, after)
+    ]
+    return abs(numbers[1] - numbers[0])

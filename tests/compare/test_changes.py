@@ -7,12 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from perfctl.orchestrator.compare.history.changes import (
-    Change,
-    exact_changes,
-    fewest,
-    noisy_changes,
-)
+from perfctl.orchestrator.compare.changes import Change, exact_changes, fewest, noisy_changes
 
 
 def series(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfctl.orchestrator.compare.history.lines import Line, Seen, What, lines
+from perfctl.orchestrator.compare.history import Line, Seen, What, build_lines
 
 FLOPS, STEP = What("flops"), What("step")
 
@@ -31,13 +31,13 @@ def runs_of(line: Line) -> list[list[int]]:
 
 
 def test_points_are_in_the_order_of_time_whatever_the_order_of_the_store() -> None:
-    (line,) = lines([seen(3), seen(1), seen(2)])
+    (line,) = build_lines([seen(3), seen(1), seen(2)])
     assert runs_of(line) == [[1], [2], [3]]
 
 
 def test_moments_of_two_time_zones_are_compared_as_moments() -> None:
     early, late = "2026-11-01T09:30:00+09:00", "2026-11-01T02:00:00+00:00"  # 00:30 and 02:00 in UTC
-    (line,) = lines([seen(1, started_at=late), seen(2, started_at=early)])
+    (line,) = build_lines([seen(1, started_at=late), seen(2, started_at=early)])
     assert runs_of(line) == [[2], [1]]
 
 
@@ -47,7 +47,9 @@ def test_repeats_of_a_sweep_are_one_point_also_over_a_full_hour_and_midnight() -
         "2026-11-02T00:03:00+00:00",
         "2026-11-03T00:03:00+00:00",
     )
-    (line,) = lines([seen(at, sweep=1, started_at=moment) for at, moment in enumerate(moments, 1)])
+    (line,) = build_lines(
+        [seen(at, sweep=1, started_at=moment) for at, moment in enumerate(moments, 1)]
+    )
     assert runs_of(line) == [[1, 2], [3]]
 
 
@@ -56,7 +58,7 @@ def test_the_value_of_a_point_is_the_median_of_its_repeats() -> None:
         seen(at, sweep=1, started_at="2026-11-01T08:00:00+00:00", values={STEP: ns})
         for at, ns in enumerate((5.0, 9.0, 6.0), 1)
     ]
-    (line,) = lines(repeats)
+    (line,) = build_lines(repeats)
     assert line.series[0].values == (6.0,)
 
 
@@ -65,30 +67,32 @@ def test_by_commit_all_runs_of_a_clean_commit_are_one_point_in_the_order_of_comm
         return seen(run, commit=commit, commit_time=moment)
 
     old, new = ("aaa", "2026-01-01T00:00:00+00:00"), ("bbb", "2026-02-01T00:00:00+00:00")
-    (line,) = lines([of(1, *new), of(2, *old), of(3, *new)], by_commit=True)
+    (line,) = build_lines([of(1, *new), of(2, *old), of(3, *new)], by_commit=True)
     assert runs_of(line) == [[2], [1, 3]]
     changed = [of(1, "aaa + changes", old[1]), of(2, "aaa + changes", old[1])]
-    (line,) = lines(changed, by_commit=True)
+    (line,) = build_lines(changed, by_commit=True)
     assert runs_of(line) == [[1], [2]]
 
 
 def test_another_device_or_batch_size_makes_a_line_of_its_own() -> None:
     other = {"workload": "mnist_cnn", "device": "H100"}
-    found = lines([seen(1), seen(2, facts=other), seen(3, batch=32), seen(4)])
+    found = build_lines([seen(1), seen(2, facts=other), seen(3, batch=32), seen(4)])
     assert [runs_of(line) for line in found] == [[[1], [4]], [[2]], [[3]]]
     assert found[1].apart == "device: H100, not A100"
     assert found[2].apart is None
 
 
 def test_a_counted_change_is_told_with_its_first_point() -> None:
-    found = lines([seen(at, values={FLOPS: 100.0 if at < 3 else 150.0}) for at in range(1, 5)])
+    found = build_lines(
+        [seen(at, values={FLOPS: 100.0 if at < 3 else 150.0}) for at in range(1, 5)]
+    )
     (change,) = found[0].series[0].changes
     assert found[0].series[0].exact
     assert (change.after, change.change, change.p) == (2, 0.5, None)
 
 
 def test_a_quantity_that_some_points_lack_keeps_its_places() -> None:
-    (line,) = lines(
+    (line,) = build_lines(
         [seen(1), seen(2, values={STEP: 1e6}), seen(3, values={STEP: 1e6, FLOPS: 200.0})]
     )
     flops = next(one for one in line.series if one.what == FLOPS)

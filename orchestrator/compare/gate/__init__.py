@@ -1,1 +1,0 @@
-"""Quantities of a model and of runs against a baseline."""

@@ -1,0 +1,298 @@
+"""What a gate holds of a model on paper, and of recorded runs: counts of a step, and how long each
+session took.
+
+FLOPs: 1 multiply-add = 2.
+Counts are held only where all repeats agree. Where nothing says how many steps a report has, they
+are of the whole report.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+
+from perfctl.orchestrator.compare.facts import FACTS, busy_with_others
+from perfctl.orchestrator.compare.gate_rows import SETUP, TIME, Measured, Place, Value
+from perfctl.orchestrator.compare.pairing import newest_repeats
+from perfctl.orchestrator.compare.quantities import (
+    KERNEL_TIME,
+    STEP_TIME,
+    UNATTRIBUTED,
+    observe_times,
+)
+from perfctl.orchestrator.counts.counters.amd import is_amd
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, fused_only
+from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.ledger.ledger import algorithm
+from perfctl.orchestrator.ledger.prepared import (
+    DerivedRun,
+    PreparedRun,
+    Study,
+    heading,
+    parted,
+    studies,
+    with_whole_backward,
+)
+from perfctl.orchestrator.ledger.sweep import memory_figures
+from perfctl.orchestrator.ledger.timing import preference
+from perfctl.records.paper import LayerCall, OpShape
+from perfctl.records.report import Kernel
+from perfctl.records.run import Run
+
+_PASSES = ("forward", "backward")
+"""Directions whose copies are held: an optimizer copies each gradient once, to begin its
+state with."""
+Counts = Iterator[tuple[Place, str, Value]]
+Numbers = Iterator[tuple[Place, str, int]]
+_NO_MODULE = "(model)"
+"""Layer of what no module called."""
+_NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed", "warmup")
+"""Of a run, not of a study; or drawn anew each time."""
+
+
+def of_model(estimates: Mapping[int, Estimate]) -> Measured:
+    """Batch size -> one step on paper: the whole, then each layer by direction in the
+    network's order."""
+    places: dict[Place, dict[str, Value]] = {}
+    unknown: dict[str, str] = {}
+    for batch, estimate in estimates.items():
+        places |= _sum(_model_counts(Place(batch=batch), estimate))
+        for direction, totals in (("forward", estimate.forward), ("backward", estimate.backward)):
+            if totals.unknown:
+                names = ", ".join(dict.fromkeys(name for name, _ in totals.unknown))
+                reason = f"no formula for {names}: only what is known is held"
+                unknown[f"batch {batch}, FLOPs of {direction}"] = reason
+    return Measured(places, unknown)
+
+
+def _model_counts(at: Place, estimate: Estimate) -> Numbers:
+    trace, casts = estimate.memory_trace, estimate.casts
+    yield at, "parameters", estimate.parameters
+    if estimate.memory is not None:
+        yield at, "memory_peak", estimate.memory.rounded_peak
+    for op in estimate.ops:
+        yield at._replace(direction=op.direction), "operations", op.calls
+        if trace is not None and op.direction in _PASSES:
+            yield at._replace(direction=op.direction), "copied_bytes", 0
+    yield at, "cast_bytes", casts.read_bytes + casts.write_bytes
+    for made in trace.allocations if trace is not None else ():
+        if made.op == "aten.clone" and made.direction in _PASSES:
+            for layer in ("", made.layer or _NO_MODULE):
+                place = at._replace(layer=layer, direction=made.direction)
+                yield place, "copied_bytes", made.bytes
+    for place, quantity, value in _formulas(at, estimate.calls, _NO_MODULE):
+        if value or not place.layer:
+            yield place, quantity, value
+
+
+def _formulas(at: Place, calls: Iterable[LayerCall], no_layer: str) -> Numbers:
+    """Yield what the formulas give for each call, of its direction and of its layer."""
+    for call in calls:
+        if fused_only(call):
+            continue
+        direction = "backward" if call.direction in BACKWARD else call.direction
+        of_direction = at._replace(direction=direction)
+        moved = None
+        if call.read_bytes is not None and call.write_bytes is not None:
+            moved = call.read_bytes + call.write_bytes
+        for quantity, value in (
+            ("flops", call.flops),
+            ("elementwise_flops", call.elementwise_flops),
+            ("bytes", moved),
+        ):
+            if value is not None:
+                yield of_direction, quantity, value
+                yield of_direction._replace(layer=call.layer or no_layer), quantity, value
+
+
+def _sum(numbers: Iterable[tuple[Place, str, int]]) -> dict[Place, dict[str, Value]]:
+    sums: dict[Place, dict[str, int]] = {}
+    for place, quantity, value in numbers:
+        of_place = sums.setdefault(place, {})
+        of_place[quantity] = of_place.get(quantity, 0) + value
+    return {place: dict(of_place) for place, of_place in sums.items()}
+
+
+def of_runs(runs: Sequence[Run]) -> Measured:
+    """The newest sweep of each study and batch size: its repeats show which counts are exact; its
+    median time is one session."""
+    places: dict[Place, dict[str, Value]] = {}
+    unknown: dict[str, str] = {}
+    environment: dict[str, dict[str, str]] = {}
+    for name, study in _name_studies(studies(runs)):
+        environment[name] = _environment(study)
+        for batch in study.batches or (None,):
+            at = Place(name, batch)
+            of_batch = [run for run in study.runs if run.batch_size == batch]
+            repeats = newest_repeats(of_batch)
+            complete = [run for runs in repeats.values() for run in runs]
+            if of_batch and not complete:
+                reason = of_batch[-1].reason or "no reason was recorded"
+                unknown[at.name] = f"the run is {of_batch[-1].status}: {reason}"
+            ops = next((run.report.ops for run in complete if run.report.ops), ())
+            if any(run.report.counters for run in complete):
+                ops = ()
+            for profiler in sorted(repeats, key=preference):
+                _add_repeats(at, repeats[profiler], ops, places, unknown)
+    return Measured(places, unknown, environment)
+
+
+def _name_studies(found: Sequence[Study]) -> Iterator[tuple[str, Study]]:
+    """Yield each study with its heading; with its device, folder or number where several have one
+    heading."""
+    headings = Counter(heading(study) for study in found)
+    taken: Counter[str] = Counter()
+    for study in found:
+        name = heading(study)
+        if headings[name] > 1 and study.workload is not None:
+            name = f"{name}, {study.device or 'no device'}"
+        elif headings[name] > 1 and study.runs[0].artifact:
+            name = "/".join(PurePath(study.runs[0].artifact).parts[-2:])
+        taken[name] += 1
+        yield (f"{name} ({taken[name]})" if taken[name] > 1 else name), study
+
+
+def _environment(study: Study) -> dict[str, str]:
+    complete = [run for run in study.runs if run.status == "ok"]
+    facts = {
+        fact.name: ", ".join(fact.values(complete)) for fact in FACTS if fact.name not in _NOT_FACTS
+    }
+    if study.foreign:
+        facts["workload"] = ""
+    facts["profilers"] = ", ".join(sorted({run.profiler for run in complete}))
+    return {name: text for name, text in facts.items() if text}
+
+
+def _add_repeats(
+    at: Place,
+    runs: Sequence[Run],
+    ops: Sequence[OpShape],
+    places: dict[Place, dict[str, Value]],
+    unknown: dict[str, str],
+) -> None:
+    """Add the quantities of one profiler's repeats that no profiler before it gave."""
+    prepared = with_whole_backward(
+        [parted(PreparedRun(run, run.precision if run.workload else None)) for run in runs]
+    )
+    counts_of_runs = [
+        {(place, quantity): value for place, quantity, value in _counts(at, run, ops, unknown)}
+        for run in prepared
+    ]
+    for place, quantity in dict.fromkeys(key for counts in counts_of_runs for key in counts):
+        if quantity in places.get(place, {}):
+            continue
+        values = [counts.get((place, quantity)) for counts in counts_of_runs]
+        if values[0] is None or any(value != values[0] for value in values):
+            unknown[f"{place.name}: {quantity}"] = "not the same in all repeats, so it is not exact"
+            continue
+        places.setdefault(place, {})[quantity] = values[0]
+    times = [time for run in prepared if (time := _step_time(run)) is not None]
+    if TIME in places.get(at, {}) or not times or len(times) < len(prepared):
+        return
+    if (busy := busy_with_others(runs)) is not None:
+        unknown[f"{at.name}: {TIME}"] = busy
+    else:
+        places.setdefault(at, {})[TIME] = (float(f"{statistics.median(times):.5g}"),)
+
+
+def _step_time(run: PreparedRun) -> float | None:
+    """Return the median of a step in ns; of its kernels where no clock was around the steps."""
+    observed = observe_times(run)
+    times = [observed[key] for key in (STEP_TIME, KERNEL_TIME) if key in observed]
+    medians = (
+        statistics.median(time.values) for time in times if time.trusted and any(time.values)
+    )
+    return next(medians, None) if run.steps != 0 else None
+
+
+def _place(at: Place, key: tuple[str, str] | None) -> Place:
+    layer, direction = key or ("", "")
+    return at._replace(
+        layer=layer or ("" if direction == "optimizer" else UNATTRIBUTED), direction=direction
+    )
+
+
+def _counts(
+    at: Place, item: PreparedRun, ops: Sequence[OpShape], unknown: dict[str, str]
+) -> Counts:
+    run = item.run
+    formulas = _formulas(at, run.layer_calls, UNATTRIBUTED)
+    numbers = [number for number in formulas if number[-1] != 0]
+    for op in run.report.ops:
+        numbers.append((at._replace(direction=op.direction), "operations", op.calls))
+    for place, sums in _sum(numbers).items():
+        yield from ((place, quantity, value) for quantity, value in sums.items())
+    if item.steps:
+        yield at, "steps", item.steps
+    elif run.report.kernels:
+        yield at, SETUP, "counts are of the whole report: nothing says how many steps it has"
+    yield from _kernels(at, item)
+    if run.report.counters:
+        yield from _executed(at, item, "counted", unknown)
+    elif ops and run.report.kernels and not is_amd(run):  # the rules are of NVIDIA's kernels
+        made = DerivedRun(run, item.precision, item.recorded, tuple(ops))
+        if any(count.ffma or count.tensor for count in made.derived.values()):
+            yield from _executed(at, made, "derived", unknown)
+    if (allocated := memory_figures(run).get("peak allocated")) is not None:
+        yield at, "allocated", allocated
+
+
+def _kernels(at: Place, item: PreparedRun) -> Counts:
+    by_place: dict[Place, list[Kernel]] = defaultdict(list)
+    for kernel, key in item.launches:
+        by_place[_place(at, key)].append(kernel)
+    steps = item.steps or 1
+    if by_place:
+        yield at, "launches", _count(len({kernel.launch for kernel, _ in item.launches}), steps)
+    for place, kernels in by_place.items():
+        names = Counter(kernel.name for kernel in kernels)
+        yield place, "launches", _count(len(kernels), steps)
+        yield place, "kernels", {name: _count(names[name], steps) for name in sorted(names)}
+        threads = [_threads(kernel) for kernel in kernels]
+        if None not in threads:
+            yield place, "threads", _count(sum(one or 0 for one in threads), steps)
+        if ways := sorted({said for name in names if (said := algorithm(name)) is not None}):
+            yield place, "algorithm", "; ".join(ways)
+
+
+def _threads(kernel: Kernel) -> int | None:
+    """Of all blocks of a launch; None where the report has no grid or no block."""
+    sides = (
+        kernel.grid_x,
+        kernel.grid_y,
+        kernel.grid_z,
+        kernel.block_x,
+        kernel.block_y,
+        kernel.block_z,
+    )
+    return None if None in sides else math.prod(side or 0 for side in sides)
+
+
+def _count(whole: float, steps: int) -> float:
+    """Of a step; a whole number where it is one."""
+    return whole // steps if whole % steps == 0 else whole / steps
+
+
+def _executed(at: Place, run: PreparedRun, how: str, unknown: dict[str, str]) -> Counts:
+    """``how``: "counted" or "derived"; only sums that lack nothing."""
+    works = [(at, run.whole_work)]
+    works += [(_place(at, key), work) for key, work in run.work_by_key.items()]
+    for place, work in works:
+        if work is None:
+            continue
+        for quantity, figure in ((f"{how}_flops", work.total), ("dram_bytes", work.dram)):
+            is_exact = figure.state == how and not figure.lower_bound
+            what = f"{place.name}: {quantity}"
+            if figure.value is not None and is_exact:
+                yield place, quantity, figure.value
+            elif figure.value is not None:
+                state = "a lower bound" if figure.lower_bound else figure.state
+                reason = figure.reason or "some launches have no such figure"
+                unknown[what] = f"{state}: {reason}"
+            elif how == "counted":
+                unknown[what] = figure.reason or figure.state
+            elif quantity != "dram_bytes":  # nothing derives bytes of DRAM
+                unknown[what] = "no rule for a kernel of these, or its grid is not of this work"

@@ -1,0 +1,250 @@
+"""Lines of a history: runs of one study, batch size, profiler, device and clocks, in order of time
+or commits."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from perfctl.orchestrator.compare.changes import Change, exact_changes, noisy_changes
+from perfctl.orchestrator.compare.facts import FACTS, commit_of
+from perfctl.orchestrator.compare.quantities import STEP_TIME, observe_flops, observe_times
+from perfctl.orchestrator.ledger.prepared import PreparedRun, heading, parted, studies
+from perfctl.orchestrator.ledger.sweep import memory_figures
+from perfctl.records.run import Run
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.compare.suspects import Suspect
+
+QUANTITIES = {
+    "step": "ns",
+    "throughput": "samples/s",
+    "flops": "FLOP",
+    "launches": "launches a step",
+    "memory": "B",
+    "layer": "ns",
+}
+"""Quantity -> its unit. FLOPs are counted: 1 multiply-add = 2."""
+REPEATS_APART_MAX_S = 6 * 3600.0
+"""Repeats of a sweep that started this long apart at most are one point; a sweep that is taken up
+again later makes another."""
+EXACT = ("flops", "launches", "memory")
+"""Quantities whose every change counts where all repeats of a point agree."""
+
+
+class What(NamedTuple):
+    """What a series is of."""
+
+    quantity: str
+    layer: str = ""
+    direction: str = ""
+
+    @property
+    def name(self) -> str:
+        """ "step", "conv1 forward"."""
+        return (
+            f"{self.layer} {self.direction}".strip() if self.quantity == "layer" else self.quantity
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a history keeps of one run."""
+
+    JSON_KEYS = ("started_at", "commit", "commit_time")
+
+    run: int
+    store: int
+    sweep: int
+    name: str
+    batch: int | None
+    profiler: str
+    started_at: str | None
+    commit: str | None
+    commit_time: str | None
+    facts: dict[str, str]
+    """Of every fact that ``compare`` knows."""
+    values: dict[What, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One quantity of a line; ``points`` are the places of its values among the line's points."""
+
+    JSON_KEYS = ("what", "exact", "points", "values")
+    JSON_INLINED = ("what",)
+
+    what: What
+    points: tuple[int, ...]
+    values: tuple[float, ...]
+    """Median of the repeats of each point."""
+    exact: bool
+    changes: tuple[Change, ...]
+
+
+@dataclass(slots=True)
+class Line:
+    """Points that may be compared with each other, oldest first; each is a list of repeats."""
+
+    JSON_KEYS = ("name", "batch", "profiler", "apart")
+    JSON_NAMES: ClassVar = {"name": "heading"}
+
+    name: str
+    batch: int | None
+    profiler: str
+    facts: dict[str, str]
+    points: list[list[Seen]] = field(default_factory=list)
+    apart: str | None = None
+    """Why it is not part of an earlier line of the same workload and batch size; None for
+    the first."""
+    series: tuple[Series, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """All lines, and what else differs at each point where something changed."""
+
+    stores: tuple[str, ...]
+    gate: float
+    lines: tuple[Line, ...]
+    suspects: dict[tuple[int, int], tuple[Suspect, ...]]
+    """(line, first point after the change) -> what differs between it and the point before, the
+    likeliest first."""
+
+
+def read_run(run: Run, store: int) -> Seen:
+    """Return a run, reduced to its quantities."""
+    item = parted(PreparedRun(run))
+    values: dict[What, float] = {}
+    for key, observed in observe_times(item).items():
+        what = None
+        if key.level == "layer":
+            what = What("layer", key.layer, key.direction)
+        elif key == STEP_TIME or key.quantity == "throughput":
+            what = What("step" if key == STEP_TIME else "throughput")
+        if what is not None and observed.trusted:
+            values[what] = statistics.median(observed.values)
+    counts = observe_flops(item) if run.report.counters else {}
+    for key, observed in counts.items():
+        if key.level == "step" and not observed.is_bound:
+            values[What("flops")] = observed.values[0]
+    if run.report.kernels and item.steps:
+        values[What("launches")] = len({kernel.launch for kernel, _ in item.launches}) / item.steps
+    if (allocated := memory_figures(run).get("peak allocated")) is not None:
+        values[What("memory")] = allocated
+    (study,) = studies([run])
+    return Seen(
+        run=run.id,
+        store=store,
+        sweep=run.sweep_id,
+        name=heading(study),
+        batch=run.batch_size,
+        profiler=run.profiler,
+        started_at=run.started_at,
+        commit=commit_of(run),
+        commit_time=run.report.environment.get("commit_time"),
+        facts={fact.name: text for fact in FACTS if (text := fact.read(run)) is not None},
+        values=values,
+    )
+
+
+def build_lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 0.05) -> list[Line]:
+    """Return every line, with the changes of its series that are larger than ``gate`` (0.05 is
+    5 %)."""
+    lines: list[Line] = []
+    for run in sorted(runs, key=lambda run: (_time_of(run, by_commit), run.store, run.run)):
+        line = _find_line(lines, run)
+        line.facts = run.facts | line.facts
+        for point in line.points:
+            if _is_repeat(point[0], run, by_commit):
+                point.append(run)
+                break
+        else:
+            line.points.append([run])
+    for line in lines:
+        line.series = tuple(_series(line, gate))
+    return lines
+
+
+def _find_line(lines: list[Line], run: Seen) -> Line:
+    """Return the line that the run may be compared with; a new one if there is none."""
+    why_apart = None
+    for line in lines:
+        if (line.facts.get("workload"), line.batch, line.profiler) == (
+            run.facts.get("workload"),
+            run.batch,
+            run.profiler,
+        ):
+            why_apart = "; ".join(_differences(line, run))
+            if not why_apart:
+                return line
+    line = Line(run.name, run.batch, run.profiler, dict(run.facts), apart=why_apart)
+    lines.append(line)
+    return line
+
+
+def _time_of(run: Seen, by_commit: bool) -> float:
+    """Return seconds since 1970: of the commit where it is asked for and known, else of the run; 0
+    where neither is known. An ISO 8601 text without an offset is UTC."""
+    text = (run.commit_time if by_commit else None) or run.started_at
+    try:
+        time = datetime.fromisoformat(text or "")
+    except ValueError:
+        return 0.0
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _is_repeat(a: Seen, b: Seen, by_commit: bool) -> bool:
+    """Return whether both are of one point: of one clean commit where commits are asked for; else
+    of one sweep and commit, within some hours."""
+    if by_commit and a.commit and "+" not in a.commit:
+        return a.commit == b.commit
+    if (a.store, a.sweep, a.commit) != (b.store, b.sweep, b.commit):
+        return False
+    return abs(_time_of(a, False) - _time_of(b, False)) <= REPEATS_APART_MAX_S
+
+
+def _differences(line: Line, run: Seen) -> list[str]:
+    """Return the facts that make a run not comparable with a line; one that a side did not record
+    does not."""
+    return [
+        f"{fact.name}: {run.facts[fact.name]}, not {line.facts[fact.name]}"
+        for fact in FACTS
+        if fact.blocks
+        and fact.name in line.facts
+        and fact.name in run.facts
+        and not fact.is_same((line.facts[fact.name],), (run.facts[fact.name],))
+    ]
+
+
+def _series(line: Line, gate: float) -> Iterator[Series]:
+    series = dict.fromkeys(what for point in line.points for run in point for what in run.values)
+    layers = sum(what.quantity == "layer" for what in series)
+    for what in sorted(series, key=lambda what: list(QUANTITIES).index(what.quantity)):
+        repeats = {
+            index: values
+            for index, point in enumerate(line.points)
+            if (values := [run.values[what] for run in point if what in run.values])
+        }
+        medians = [statistics.median(values) for values in repeats.values()]
+        changes = exact_changes(medians)
+        is_exact = _is_exact(what, list(repeats.values()), changes)
+        if what.quantity == "throughput":  # the step's, the other way round
+            changes = []
+        elif not is_exact:
+            count = layers if what.quantity == "layer" else 1
+            changes = noisy_changes(medians, series=count, gate=gate)
+        yield Series(what, tuple(repeats), tuple(medians), is_exact, tuple(changes))
+
+
+def _is_exact(what: What, repeats: Sequence[Sequence[float]], changes: Sequence[Change]) -> bool:
+    """Return whether every change counts: all repeats agree, and what is not counted by definition
+    also keeps each of its levels for two points or has repeats. ``changes``: of an exact count."""
+    if what.quantity not in EXACT or any(len(set(values)) > 1 for values in repeats):
+        return False
+    if what.quantity == "flops" or all(len(values) > 1 for values in repeats):
+        return True
+    return all(min(change.before_points, change.after_points) >= 2 for change in changes)

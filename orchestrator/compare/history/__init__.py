@@ -1,1 +1,0 @@
-"""A quantity over time or commits, and where it changed."""

@@ -1,0 +1,186 @@
+"""What one run shows of each quantity: times, throughput, memory, FLOPs and energy by step, layer
+and kernel. FLOPs: 1 multiply-add = 2."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+from perfctl.orchestrator.counts.figure import Figure, total_of
+from perfctl.orchestrator.ledger.ledger import OUTSIDE, ledger
+from perfctl.orchestrator.ledger.prepared import PreparedRun, PreparedStudy, studies
+from perfctl.orchestrator.ledger.sweep import memory_figures
+from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
+
+LEVELS = ("step", "layer", "kernel")
+"""Complete steps and memory; layers by direction; kernels by their full name inside them."""
+PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")
+UNATTRIBUTED = "not attributed"
+KERNELS = "kernels of a step"
+PER_REPORT = "sums over the whole report, whose number of steps is unknown"
+ENERGIES = ("energy", "energy-delay product")
+QUANTITIES = ("time", "throughput", "memory", *ENERGIES, "flops")
+
+
+class Key(NamedTuple):
+    """What a row is about; the same on both sides."""
+
+    level: str
+    quantity: str
+    """time, throughput, memory, flops, energy or energy-delay product."""
+    what: str
+    """Of a step: "step", "forward", "peak allocated"; else ""."""
+    layer: str = ""
+    direction: str = ""
+    kernel: str = ""
+    """Whole name: short names are for people."""
+
+    @property
+    def name(self) -> str:
+        """ "step", "conv2 forward", "conv2 forward: volta_sgemm_128x64_tn"."""
+        if self.level == "step":
+            return self.what
+        layer = self.layer or ("optimizer" if self.direction == "optimizer" else OUTSIDE)
+        row = layer if layer == self.direction else f"{layer} {self.direction}".strip()
+        return f"{row}: {self.kernel}" if self.kernel else row
+
+
+STEP_TIME, KERNEL_TIME = Key("step", "time", "step"), Key("step", "time", KERNELS)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One quantity in one run."""
+
+    values: tuple[float, ...]
+    """One for each step, or one for the run. ns, bytes, FLOP (1 multiply-add = 2) or samples
+    per second."""
+    basis: str
+    """Its source; rows of different sources are not judged."""
+    trusted: bool = True
+    grids: tuple[str, ...] = ()
+    launches: float | None = None
+    note: str | None = None
+    """Why the figure is less than exact; None when it is exact."""
+    is_bound: bool = False
+    """A lower bound, which no count is compared with."""
+
+
+def observe(run: PreparedRun) -> dict[Key, Observed]:
+    """Return every quantity of a run."""
+    memory = {
+        Key("step", "memory", name): Observed((float(size),), "memory as the run recorded it")
+        for name, size in memory_figures(run.run).items()
+    }
+    counts = observe_flops(run) if run.run.report.counters else {}
+    return observe_times(run) | _energy(run) | memory | counts
+
+
+def observe_times(run: PreparedRun) -> dict[Key, Observed]:
+    """Return the times of steps, phases, layers and kernels, and samples per second."""
+    return dict((*_steps(run), *_layers(run), *_kernels(run)))
+
+
+def observe_flops(run: PreparedRun) -> dict[Key, Observed]:
+    """Return the counted FLOPs of a step, by layer and direction and in all."""
+    (study,) = studies([run.run])
+    entries = ledger(PreparedStudy(study, (run,)))
+    figures = {(row.layer, row.direction): row.counted for row in entries.rows}
+    if any(key is None for _, key in run.launches):  # else there is nothing to count of no layer
+        figures.update(((UNATTRIBUTED, ""), rest.counted) for rest in entries.unattributed)
+    observed = {
+        Key("layer", "flops", "", *row_key): _exact(figure)
+        for row_key, figure in figures.items()
+        if figure.value is not None
+    }
+    if observed:
+        observed[Key("step", "flops", "counted FLOPs")] = _exact(total_of(figures.values()))
+    return observed
+
+
+def _exact(figure: Figure) -> Observed:
+    note, basis = None, "counted by ncu, per step"
+    if figure.lower_bound:
+        note = f"a lower bound: {figure.reason or 'a part is missing'}"
+    elif figure.state != "counted":
+        note = f"{figure.state}: {figure.reason}"
+    if figure.state == "derived":
+        basis = "derived from kernels and shapes, per step"
+    return Observed(
+        (float(figure.value or 0),), basis, note=note, is_bound=bool(figure.lower_bound)
+    )
+
+
+def _energy(run: PreparedRun) -> dict[Key, Observed]:
+    """Return the energy of a step of all GPUs, and times the step's time, if all are known."""
+    energies = run.usage.energy
+    joules = [energy.per_step for energy in energies if energy.per_step is not None]
+    if not joules or len(joules) < len(energies):
+        return {}
+    note = f"sampling error up to {100 * max(energy.error or 0.0 for energy in energies):.2g} %"
+    basis = " and ".join(dict.fromkeys(energy.source or "" for energy in energies))
+    products = [energy.delay_product or 0.0 for energy in energies]
+    return {
+        Key("step", quantity, quantity): Observed((sum(values),), basis, note=note)
+        for quantity, values in zip(ENERGIES, (joules, products), strict=True)
+    }
+
+
+def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+    if run.step_time is None:
+        return
+    spread, basis = run.step_time
+    yield STEP_TIME, Observed(spread.values, basis)
+    samples = run.run.samples_per_step
+    if samples and min(spread.values) > 0:
+        rates = tuple(samples * 1e9 / value for value in spread.values)
+        yield Key("step", "throughput", "samples per second"), Observed(rates, basis)
+    for phase in PHASES:
+        sums: Counter[int] = Counter()
+        for step in sorted(run.run.report.steps, key=attrgetter("number")):
+            if step.phase == phase and step.duration_ns is not None:
+                # a step copies twice: images to the device, labels too
+                sums[step.number] += step.duration_ns
+        if sums:
+            yield Key("step", "time", phase), Observed(tuple(map(float, sums.values())), basis)
+
+
+def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+    times = run.layer_times
+    if times is None:
+        return
+    spreads = {
+        Key("layer", "time", "", layer, direction): spread
+        for (layer, direction), spread in times.rows.items()
+    }
+    if run.run.report.kernels:
+        spreads = {KERNEL_TIME: times.total, **spreads}
+    if any(times.unattributed.values):
+        spreads[Key("layer", "time", "", UNATTRIBUTED)] = times.unattributed
+    for key, spread in spreads.items():
+        yield key, Observed(spread.values, times.basis, times.trusted)
+
+
+def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
+    steps, profiler = run.steps or 1, run.run.profiler
+    sums: dict[Key, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
+    grids: dict[Key, Counter[str]] = defaultdict(Counter)
+    timed_steps: dict[int | None, None] = {}
+    for kernel, row_key in run.launches:
+        if kernel.duration_ns is None:
+            continue
+        key = Key("kernel", "time", "", *(row_key or (UNATTRIBUTED, "")), kernel.name)
+        sums[key][kernel.step] += kernel.duration_ns / (1 if run.numbered else steps)
+        sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
+        grids[key]["" if sides[0] is None else "x".join(str(side or 1) for side in sides)] += 1
+        timed_steps[kernel.step] = None
+    basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if run.steps else PER_REPORT
+    for key, times in sums.items():
+        values = tuple(times.get(step, 0.0) for step in timed_steps)
+        counts = sorted(grids[key].items(), key=lambda item: (-item[1], item[0]))
+        shapes = tuple(grid for grid, _ in counts if grid)
+        launches = grids[key].total() / steps
+        yield key, Observed(values, basis, profiler != "ncu", shapes, launches)
