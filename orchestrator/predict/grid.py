@@ -39,7 +39,14 @@ from perfctl.orchestrator.predict.operations import (
     Operation,
     StepSpec,
 )
-from perfctl.orchestrator.predict.predict import PRECISIONS, Basis, amounts_of
+from perfctl.orchestrator.predict.predict import (
+    PRECISIONS,
+    Evidence,
+    OwnFit,
+    PublishedFit,
+    choose_source,
+    part_amounts,
+)
 from perfctl.orchestrator.predict.published import UNIT, Published
 from perfctl.orchestrator.predict.step_parts import (
     PARTS,
@@ -132,9 +139,9 @@ def amounts(works: Sequence[Operation], parameters: int, largest: int) -> Amount
 
 def _optimizer(case: StepSpec) -> Iterable[Amount]:
     sums: dict[str, float] = defaultdict(float)
-    for group, part, amount in amounts_of(case, UNIT):
-        if group == "optimizer":
-            sums[part] += amount
+    for row in part_amounts(case, UNIT):
+        if row.group == "optimizer":
+            sums[row.part] += row.amount
     return (
         Amount("optimizer", PLACES[part], ((1, amount),)) for part, amount in sums.items() if amount
     )
@@ -257,9 +264,11 @@ class Split:
 class Cell:
     """One device, precision and optimizer. The numbers are places in the lists of :class:`Grid`."""
 
-    basis: Basis | None
-    """None: nothing can be predicted, for ``reason``."""
+    way: str
+    """Name of the source; "" if nothing can be predicted, for ``reason``."""
     reason: str = ""
+    why_not: tuple[str, ...] = ()
+    """Why each better source was not possible."""
     curve: int | None = None
     """Index of a curve. None: by the tables of amounts and costs."""
     backward: int | None = None
@@ -407,22 +416,23 @@ class _Maker:
     ) -> None:
         case = self.network.case(PROBE, precision, optimizer)
         try:
-            basis = predict.basis_of(case, machine, measured, fits, published)
+            source, why_not = choose_source(case, machine, Evidence(measured, fits, published))
         except ValueError as error:
-            self.grid.cells.append(Cell(None, str(error)))
+            self.grid.cells.append(Cell("", str(error)))
             return
-        if basis.published is not None:
-            source, coverage, outside = predict.published_words(basis.published, case, machine)
-            self.grid.cells.append(Cell(basis, source=source, coverage=coverage, outside=outside))
-            return
-        found = predict.time_from(basis, case, machine)
-        cell = Cell(basis, source=found.source, coverage=found.coverage)
-        filled = (
-            self._fitted(cell, basis.fit, case, machine)
-            if basis.fit
-            else self._roofline(cell, case, machine)
+        grounds = source.grounds(case, machine)
+        cell = Cell(
+            source.way,
+            why_not=why_not,
+            source=grounds.source,
+            coverage=grounds.coverage,
+            outside=grounds.outside,
         )
-        self.grid.cells.append(filled)
+        if isinstance(source, OwnFit):
+            cell = self._fitted(cell, source.fit, case, machine)
+        elif not isinstance(source, PublishedFit):
+            cell = self._roofline(cell, case, machine)
+        self.grid.cells.append(cell)
 
     def _place(self, into: list[Made], key: Hashable, make: Callable[[], Made]) -> int:
         if (id(into), key) not in self.known:
@@ -470,7 +480,6 @@ class _Maker:
             if known
             else None,
             split=self._place(self.grid.splits, fit.name, lambda: fitted_split(fit, case, machine)),
-            outside=predict.beyond_fit(fit, case),
             beyond=self.beyond[key],
         )
 
@@ -513,24 +522,21 @@ def roofline_split(
 
 
 def fitted_split(fit: StepFitted, case: StepSpec, machine: Machine) -> Split:
+    costs = predict.costs_of(fit)
     rows: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
     for place, batch in enumerate(OCTETS):
-        for group, part, seconds in predict.fitted_amounts(
-            fit, replace(case, batch=batch), machine
-        ):
-            if group != "optimizer":
-                rows[group, predict.limit_of(part)][place] += seconds
-    optimizers: dict[str, Rows] = {
-        name: defaultdict(lambda: [0.0] * len(OCTETS)) for name in OPTIMIZERS
-    }
-    for name, into in optimizers.items():
-        for group, part, seconds in predict.fitted_amounts(
-            fit, replace(case, batch=1, optimizer=name), machine
-        ):
-            if group == "optimizer":
-                key = group, predict.limit_of(part)
-                into[key] = [value + seconds for value in into[key]]
-    return Split(OCTETS, _parts(rows), {name: _parts(into) for name, into in optimizers.items()})
+        for row in part_amounts(replace(case, batch=batch), machine, costs):
+            if row.group != "optimizer":
+                rows[row.group, predict.limit_of(row.part)][place] += row.amount
+    optimizers: dict[str, tuple[Part, ...]] = {}
+    for name in OPTIMIZERS:
+        updates: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
+        for row in part_amounts(replace(case, batch=1, optimizer=name), machine, costs):
+            if row.group == "optimizer":
+                key = row.group, predict.limit_of(row.part)
+                updates[key] = [value + row.amount for value in updates[key]]
+        optimizers[name] = _parts(updates)
+    return Split(OCTETS, _parts(rows), optimizers)
 
 
 def _parts(amounts: Rows) -> tuple[Part, ...]:
