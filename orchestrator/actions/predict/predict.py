@@ -41,7 +41,13 @@ from perfctl.orchestrator.estimate.memory.of_plan import inference_lines, lines_
 from perfctl.orchestrator.estimate.memory.trace import capability
 from perfctl.orchestrator.predict import answer as answers
 from perfctl.orchestrator.predict import cost, published
-from perfctl.orchestrator.predict.answer import Answer, AnswerPoint, Question, Subject
+from perfctl.orchestrator.predict.answer import (
+    Answer,
+    AnswerPoint,
+    Question,
+    Setting,
+    Subject,
+)
 from perfctl.orchestrator.predict.operations import (
     Operation,
     operations_of,
@@ -49,7 +55,7 @@ from perfctl.orchestrator.predict.operations import (
 )
 from perfctl.orchestrator.predict.predict import StepTime
 from perfctl.orchestrator.predict.predict import predict as predict_step
-from perfctl.orchestrator.predict.prices import Price, PriceTable, for_board, unsure_for
+from perfctl.orchestrator.predict.prices import Price, unsure_for
 from perfctl.orchestrator.predict.step_parts import peak_of
 from perfctl.workloads.models.find import workload_of
 from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
@@ -149,80 +155,74 @@ def predict(
 
 
 def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Known]:
-    """The answer, and what the store knows. Raises UsageError before anything slow begins."""
-    question.check()
-    # before its peaks are measured
-    if (question.device or "").lower() == "cpu" and question.precision == "tf32":
-        raise UsageError("a CPU has no TF32: products would run in fp32", "Use `precision` fp32")
-    every = load(question.prices)
-    prices = every if question.undated else every.sure
-    device = find_device(
-        question.device, question.device_spec, question.store, question.threads, messages
-    )
-    _check_on(device, question)
+    """Return the answer, and what the store knows. Raises UsageError before anything slow
+    begins."""
+    setting = resolve(question, messages)
+    device = setting.device
+    is_link_needed = question.gpus > 1 and question.efficiency is None
+    if is_link_needed and device.machine.kind == "gpu" and _link(device.board, question)[0] is None:
+        raise UsageError(
+            f"`gpus` {question.gpus}: the bandwidth between the GPUs is not known", _NO_LINK
+        )
     known = known_of(question.store, [device], messages)
-    training, inputs, seq = not question.infer, question.inputs, question.seq
     subject = find_subject(
         question.model,
-        training=training,
+        training=not question.infer,
         optimizer=question.optimizer,
-        inputs=inputs,
-        seq=seq,
+        inputs=question.inputs,
+        seq=question.seq,
         precision=question.precision,
         on_gpu=device.machine.kind == "gpu",
         messages=messages,
     )
-    points = tuple(
-        _point(question, subject, device, known, prices, batch) for batch in question.batches
+    points = tuple(_point(question, subject, setting, known, batch) for batch in question.batches)
+    notes = (
+        device.note,
+        *subject.notes,
+        *known.notes,
+        *_notes(question, points),
+        *_price_notes(setting, points[0]),
     )
-    notes = tuple(
-        filter(
-            None,
-            (
-                device.note,
-                *subject.notes,
-                *known.notes,
-                *_notes(question, points),
-                *_price_notes(every, prices, device, points[0]),
-            ),
-        )
+    return (
+        Answer(question, subject, device, points, setting.prices, tuple(filter(None, notes))),
+        known,
     )
-    return Answer(question, subject, device, points, prices, notes), known
 
 
-def _check_on(device: Device, question: Question) -> None:
-    """What would fail after the model is traced. Raises UsageError."""
-    if device.machine.kind != "gpu":
-        return
-    try:
-        peak_of(device.machine, question.precision)
-    except ValueError as error:
-        raise UsageError(str(error), _NO_PEAK) from error
-    if (
-        question.gpus > 1
-        and question.efficiency is None
-        and _link(device.board, question)[0] is None
-    ):
-        raise UsageError(
-            f"`gpus` {question.gpus}: the bandwidth between the GPUs is not known", _NO_LINK
-        )
+def resolve(question: Question, messages: Messages = SILENT) -> Setting:
+    """Return the device and the prices of a question about training or generation.
+
+    Raises UsageError for a question that makes no sense, and where the device has no fast path for
+    the precision.
+    """
+    question.check()
+    prices = load(question.prices)
+    device = find_device(
+        question.device, question.device_spec, question.store, question.threads, messages
+    )
+    if device.machine.kind == "gpu":
+        try:
+            peak_of(device.machine, question.precision)
+        except ValueError as error:
+            raise UsageError(str(error), _NO_PEAK) from error
+    return Setting(device, prices, prices if question.undated else prices.sure)
 
 
 def _point(
     question: Question,
     subject: Subject,
-    device: Device,
+    setting: Setting,
     known: Known,
-    prices: PriceTable,
     batch: int,
 ) -> AnswerPoint:
+    device = setting.device
     step = step_on(device.machine, question, subject, known, batch)
     try:
         found = cost.training(
             cost.Span(step.seconds, step.low, step.high),
             job_on(device.board, question, subject, batch),
             backward=_backward(step),
-            prices=for_board(prices.prices, device.board) if device.board is not None else (),
+            prices=setting.offers,
             power=power_of(known, device, subject.model, question.power),
             tariff=question.tariff,
             room=_room(subject, device.machine, batch, _capability(device.board)),
@@ -306,22 +306,21 @@ def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
         )
 
 
-def _price_notes(
-    every: PriceTable, prices: PriceTable, device: Device, point: AnswerPoint
-) -> Iterator[str]:
-    if point.training.billed is None or device.board is None:
+def _price_notes(setting: Setting, point: AnswerPoint) -> Iterator[str]:
+    board = setting.device.board
+    if point.training.billed is None or board is None:
         return
-    unused = tuple(left_out(every, prices, device.board, bool(point.training.rentals)))
+    unused = tuple(left_out(setting, bool(point.training.rentals)))
     yield from unused
-    unsure = unsure_for(prices.prices, device.board)
+    unsure = unsure_for(setting.prices.prices, board)
     if unsure:
-        listed = f"'perfctl prices --gpu \"{device.board.name}\"' lists them"
+        listed = f"'perfctl prices --gpu \"{board.name}\"' lists them"
         yield (
             f"offers that may have this GPU but do not state its form are not used ({len(unsure)} "
             f"of them; {listed})"
         )
     if not point.training.rentals and not unused:
-        yield f"no cost: no offer of {prices.where} states that it has a {device.board.name}"
+        yield f"no cost: no offer of {setting.prices.where} states that it has a {board.name}"
 
 
 def find_device(
