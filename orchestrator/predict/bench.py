@@ -113,16 +113,16 @@ def relation(family: str, quantity: str, size: str, found: Iterable[Observation]
         reason = ONE_VALUE
     if reason:
         return Relation(family, quantity, size, len(mine), networks, None, None, None, reason)
-    found = associate(xs, ys)
+    association = associate(xs, ys)
     return Relation(
         family,
         quantity,
         size,
         len(mine),
         networks,
-        _with_interval(found.spearman, len(mine), ranked=True),
-        _with_interval(found.pearson, len(mine), ranked=False),
-        found.slope_log,
+        _with_interval(association.spearman, len(mine), ranked=True),
+        _with_interval(association.pearson, len(mine), ranked=False),
+        association.slope_log,
         None,
     )
 

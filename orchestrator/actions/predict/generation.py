@@ -13,14 +13,9 @@ from perfctl.orchestrator.actions.predict.predict import resolve
 from perfctl.orchestrator.actions.predict.prices import left_out
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.generation import Generation
-from perfctl.orchestrator.estimate.memory.by_batch import reserve_on
 from perfctl.orchestrator.predict import generation as times
-from perfctl.orchestrator.predict.answer import Question, Setting
-from perfctl.orchestrator.predict.generation import (
-    GenerationAnswer,
-    GenerationPoint,
-    MemoryNeeded,
-)
+from perfctl.orchestrator.predict.answer import Question
+from perfctl.orchestrator.predict.generation import GenerationAnswer
 
 
 def predict_generation(
@@ -93,6 +88,13 @@ def answer(question: Question, messages: Messages = SILENT) -> GenerationAnswer:
             raise PerfctlError(
                 f"{question.model}, batch {batch}, cannot be traced: {generation.problem}", remedy
             )
+        _check_weights(question, generation)
+    points = tuple(
+        times.predict_point(
+            generation, question.engine, question.precision, device.machine, setting.offers
+        )
+        for generation in traced.values()
+    )
     first = traced[question.batches[0]]
     unused = left_out(setting, bool(setting.offers))
     return GenerationAnswer(
@@ -100,11 +102,11 @@ def answer(question: Question, messages: Messages = SILENT) -> GenerationAnswer:
         device,
         question.engine,
         question.precision,
-        times.cache_words(first),
+        " and ".join(first.cache.dtypes) if first.cache is not None else "none",
         first.prompt,
         question.generate,
         first.parameters,
-        tuple(_point(question, generation, setting) for generation in traced.values()),
+        points,
         setting.prices,
         tuple(filter(None, (device.note, *_notes(question, first), *unused))),
     )
@@ -123,36 +125,16 @@ def _request(question: Question) -> Request:
     )
 
 
-def _point(question: Question, found: Generation, setting: Setting) -> GenerationPoint:
-    engine, precision, machine = question.engine, question.precision, setting.device.machine
-    if precision in ("fp32", "tf32") and found.prefill.modules:
-        held = sum(one.parameter_bytes for one in found.prefill.modules)
-        if held < 4 * sum(one.parameters for one in found.prefill.modules):
-            raise UsageError(
-                f"{question.model} has weights of less than 32 bits", "Use `precision` bf16 or fp16"
-            )
-    steps = times.steps_of(found, engine, precision, machine)
-    whole = times.whole_of(steps, question.generate)
-    rate = times.rate_of(whole, found.batch * question.generate)
-    memory = MemoryNeeded(
-        times.weights_of(found, precision),
-        times.cache_bytes(found),
-        reserve_on(machine.kind),
-        machine.memory_bytes,
-    )
-    first, last = (steps[1], steps[2]) if len(steps) > 2 else (None, None)
-    cost = times.token_cost(setting.offers, rate) if memory.fits is not False else None
-    return GenerationPoint(
-        found.batch,
-        steps[0],
-        first,
-        last,
-        whole,
-        rate,
-        memory,
-        *times.grounds(found, engine, precision, machine),
-        cost,
-    )
+def _check_weights(question: Question, generation: Generation) -> None:
+    """Raise UsageError where weights of less than 32 bits are to compute in fp32."""
+    modules = generation.prefill.modules
+    weights = sum(module.parameters for module in modules)
+    if question.precision in ("fp32", "tf32") and (
+        sum(module.parameter_bytes for module in modules) < 4 * weights
+    ):
+        raise UsageError(
+            f"{question.model} has weights of less than 32 bits", "Use `precision` bf16 or fp16"
+        )
 
 
 def _notes(question: Question, found: Generation) -> Iterator[str]:
