@@ -50,9 +50,6 @@ from perfctl.orchestrator.predict.predict import (
 from perfctl.orchestrator.predict.published import UNIT, Published
 from perfctl.orchestrator.predict.step_parts import (
     PARTS,
-    Floor,
-    Rates,
-    floor_seconds,
     optimizer_seconds,
 )
 
@@ -69,10 +66,8 @@ Points = tuple[tuple[int, float], ...]
 LARGEST = 65_536
 TOLERANCE = 0.004
 """Largest error of a line, as a share of the prediction."""
-ENDS = (1, 4096)
-"""Batch sizes of a roofline split, whose parts are straight lines in batch."""
 OCTETS = (1, 8, 64, 512, 4096)
-"""Batch sizes of a fitted split, whose parts may begin at some size."""
+"""Batch sizes of a split, whose parts may begin at some size."""
 PROBE = 65_521
 """A batch size that nobody measured, so that a sentence about it holds for all."""
 Rows = dict[tuple[str, str], list[float]]
@@ -452,11 +447,7 @@ class _Maker:
                 )
 
         curve = self._place(self.grid.curves, (rates, fp32, host, update), lambda: curve_of(at))
-        split = self._place(
-            self.grid.splits,
-            rates,
-            lambda: roofline_split(self.floors, rates, case.parameters, machine),
-        )
+        split = self._place(self.grid.splits, rates, lambda: split_of(None, case, machine))
         return replace(cell, curve=curve, split=split)
 
     def _fitted(self, cell: Cell, fit: StepFitted, case: StepSpec, machine: Machine) -> Cell:
@@ -479,7 +470,7 @@ class _Maker:
             backward=self._place(curves, ("backward", key), lambda: curve_of(backward))
             if known
             else None,
-            split=self._place(self.grid.splits, fit.name, lambda: fitted_split(fit, case, machine)),
+            split=self._place(self.grid.splits, fit.name, lambda: split_of(fit, case, machine)),
             beyond=self.beyond[key],
         )
 
@@ -501,27 +492,8 @@ class _Maker:
                 open_pairs += ((middle, b), (a, middle))
 
 
-def roofline_split(
-    found: Sequence[Floor], rates: Rates, parameters: int, machine: Machine
-) -> Split:
-    rows: Rows = defaultdict(lambda: [0.0] * len(ENDS))
-    for floor in found:
-        for place, batch in enumerate(ENDS):
-            for limit, seconds in zip(
-                ("arithmetic", "bytes"), floor_seconds(floor, batch, rates), strict=True
-            ):
-                rows[floor.group, limit][place] += seconds
-    update = {
-        name: (optimizer_seconds(parameters, name, machine),) * len(ENDS) for name in OPTIMIZERS
-    }
-    return Split(
-        ENDS,
-        _parts(rows),
-        {name: (Part("optimizer", "bytes", each),) for name, each in update.items()},
-    )
-
-
-def fitted_split(fit: StepFitted, case: StepSpec, machine: Machine) -> Split:
+def split_of(fit: StepFitted | None, case: StepSpec, machine: Machine) -> Split:
+    """Return the shares of a step by the costs of a fit, or by the peaks alone."""
     costs = predict.costs_of(fit)
     rows: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
     for place, batch in enumerate(OCTETS):
