@@ -165,16 +165,7 @@ def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Kno
             f"`gpus` {question.gpus}: the bandwidth between the GPUs is not known", _NO_LINK
         )
     known = known_of(question.store, [device], messages)
-    subject = find_subject(
-        question.model,
-        training=not question.infer,
-        optimizer=question.optimizer,
-        inputs=question.inputs,
-        seq=question.seq,
-        precision=question.precision,
-        on_gpu=device.machine.kind == "gpu",
-        messages=messages,
-    )
+    subject = find_subject(question, device.machine.kind == "gpu", messages)
     points = tuple(_point(question, subject, setting, known, batch) for batch in question.batches)
     notes = (
         device.note,
@@ -362,60 +353,51 @@ def find_device(
         raise UsageError(str(error), error.remedy) from error
 
 
-def find_subject(
-    model: str,
-    *,
-    training: bool = True,
-    optimizer: str | None = None,
-    inputs: tuple[str, ...] = (),
-    seq: int | None = None,
-    precision: str = "fp32",
-    on_gpu: bool = False,
-    messages: Messages = SILENT,
-) -> Subject:
-    """The model's operations, parameters and memory at any batch size; the memory alone depends on
-    the precision.
+def find_subject(question: Question, on_gpu: bool = False, messages: Messages = SILENT) -> Subject:
+    """Return the model's operations, parameters and memory at any batch size; the memory alone
+    depends on the precision.
 
     Every model is traced without data at two batch sizes. Only a network of a family needs no
     trace: its plan has everything but the order of its allocations, which ``on_gpu`` asks for, and
     without torch goes without.
     Raises UsageError, or PerfctlError when the model's own code fails.
     """
-    if optimizer is not None and optimizer not in answers.OPTIMIZERS:
+    if question.optimizer is not None and question.optimizer not in answers.OPTIMIZERS:
         raise UsageError(
-            f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(answers.OPTIMIZERS)}"
+            f"`optimizer`: '{question.optimizer}' is not known",
+            f"Use {', '.join(answers.OPTIMIZERS)}",
         )
-    if family_of(model) is not None and not inputs and seq is None:
-        return _planned(model, training, optimizer, precision, on_gpu, messages)
-    return _traced(model, training, optimizer, inputs, seq, precision, messages)
+    if family_of(question.model) is None or question.inputs or question.seq is not None:
+        return _traced(question, messages)
+    return _planned(question, on_gpu, messages)
 
 
-def _planned(
-    spec: str, training: bool, asked: str | None, precision: str, on_gpu: bool, messages: Messages
-) -> Subject:
+def _planned(question: Question, on_gpu: bool, messages: Messages) -> Subject:
     try:
-        planned = plan(spec)
-        if asked in IN_SPEC:  # as if the specification said so: its runs are then found
-            planned = plan(canonical(planned.family, {**planned.settings, "optimizer": asked}))
+        planned = plan(question.model)
+        if question.optimizer in IN_SPEC:
+            # as if the specification said so: its runs are then found
+            settings = {**planned.settings, "optimizer": question.optimizer}
+            planned = plan(canonical(planned.family, settings))
     except SpecError as error:
         raise UsageError(
             f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family"
         ) from error
-    optimizer = (asked or planned.optimizer) if training else ""
+    optimizer = "" if question.infer else question.optimizer or planned.optimizer
+    precision = question.precision
     lines = (
-        lines_of_plan(planned, optimizer, precision)
-        if training
-        else inference_lines(planned, precision)
+        inference_lines(planned, precision)
+        if question.infer
+        else lines_of_plan(planned, optimizer, precision)
     )
-    works = operations_of_plan(planned)
     memory, notes = (
         _storages(planned.spec, optimizer, precision, messages) if on_gpu else (None, ())
     )
     return Subject(
         planned.spec,
         planned.family,
-        works,
-        training,
+        operations_of_plan(planned),
+        not question.infer,
         planned.parameters,
         optimizer,
         lines,
@@ -446,31 +428,30 @@ def _storages(
         )
 
 
-def _traced(
-    model: str,
-    training: bool,
-    asked: str | None,
-    inputs: tuple[str, ...],
-    seq: int | None,
-    precision: str,
-    messages: Messages,
-) -> Subject:
+def _traced(question: Question, messages: Messages) -> Subject:
     need_torch()
-    optimizer = asked or (None if workload_of(model) is not None else answers.DEFAULT_OPTIMIZER)
-    mode = "train" if training else "infer"
+    model, training = question.model, not question.infer
+    optimizer = question.optimizer
+    if optimizer is None and workload_of(model) is None:
+        optimizer = answers.DEFAULT_OPTIMIZER
+    request = Request(
+        model,
+        question.inputs,
+        "train" if training else "infer",
+        optimizer if training else None,
+        memory=True,
+        seq=question.seq,
+    )
     with without_driver_warning():
-        asked_for = Request(
-            model, inputs, mode, optimizer if training else None, memory=True, seq=seq
-        )
-        session = open_session(asked_for)
-        pair = _pair(session, precision, messages)
+        session = open_session(request)
+        pair = _pair(session, question.precision, messages)
         first = session.at(TRACED_AT[0])
-    for found in (first, *pair):
-        if found.problem is not None:
+    for estimate in (first, *pair):
+        if estimate.problem is not None:
             remedy = (
                 f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape"
             )
-            raise PerfctlError(f"{model} cannot be traced without data: {found.problem}", remedy)
+            raise PerfctlError(f"{model} cannot be traced without data: {estimate.problem}", remedy)
     if optimizer is None:
         name, settings = session.facts.optimizer or ("SGD", {})
         optimizer = "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
@@ -481,20 +462,18 @@ def _traced(
     except LinesError as error:
         notes.append(f"memory unknown at batch sizes that were not traced: {error}")
     name = session.facts.name
-    said = optimizer if training else ""
-    lines = memory.lines if memory is not None else None
-    tokens = tokens_in(session.facts.inputs)
-    known = (
+    return Subject(
         name,
         name.partition(":")[0],
         works,
         training,
         first.parameters,
-        said,
-        lines,
+        optimizer if training else "",
+        memory.lines if memory is not None else None,
         tuple(notes),
+        memory,
+        tokens_in(session.facts.inputs),
     )
-    return Subject(*known, memory=memory, tokens=tokens)
 
 
 def tokens_in(inputs: Sequence[InputShape]) -> int | None:
