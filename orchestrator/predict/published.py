@@ -130,6 +130,11 @@ class Regime(NamedTuple):
         unit = ("T" if self.tensor else "V") if kind == "A" else "4" if self.wide else "2"
         return f"{'t' if self.training else 'i'}{unit}{'l' if self.channels_last else ''}"
 
+    @property
+    def mode(self) -> str:
+        """Direction and unit of products, whatever the layout: "iV"."""
+        return self.key("A").removesuffix("l")
+
 
 class Neighbour(NamedTuple):
     """The measured step that is most like the asked one."""
@@ -493,17 +498,12 @@ def is_measured(fit: Published, case: StepSpec, machine: Machine) -> bool:
     """Was this device measured in this direction, on these units? For a CPU: was such a step?"""
     if fit.kind == "cpu":
         return not any(_unlike(fit, case, machine))
-    return regime_of(case, machine).key("A").removesuffix("l") in fit.measured.get(
-        product_of(machine.name), ()
-    )
+    return regime_of(case, machine).mode in fit.measured.get(product_of(machine.name), ())
 
 
 def is_measured_compiled(fit: Published, case: StepSpec, machine: Machine) -> bool:
     """Was inference under torch.compile measured on this device, on these units?"""
-    return (
-        f"{product_of(machine.name)}/{regime_of(case, machine).key('A').removesuffix('l')}"
-        in fit.compiled_on
-    )
+    return f"{product_of(machine.name)}/{regime_of(case, machine).mode}" in fit.compiled_on
 
 
 def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
@@ -514,9 +514,9 @@ def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
     if case.compiled:
         least = fit.compiled["known" if is_measured_compiled(fit, case, machine) else "new"]
         return max(least, width_of(fit, replace(case, compiled=False), machine))
-    key, known = regime_of(case, machine).key("A"), is_measured(fit, case, machine)
+    regime, known = regime_of(case, machine), is_measured(fit, case, machine)
     what = "known" if known else "new"
-    half = fit.spread.get(f"{what} {key}", fit.spread[f"{what} {key.removesuffix('l')}"])
+    half = fit.spread.get(f"{what} {regime.key('A')}", fit.spread[f"{what} {regime.mode}"])
     return exp(half if known else half * WIDER ** len(tuple(unseen(fit, machine))))
 
 
@@ -585,7 +585,7 @@ def nearest(fit: Published, case: StepSpec, machine: Machine) -> Neighbour | Non
     macs = sum(work.calls * work.macs for work in case.works)
     held = sum(work.calls * (work.inputs + work.outputs) for work in case.works)
     direction, best, found = "t" if case.training else "i", float("inf"), None
-    own = regime_of(case, machine).key("A").removesuffix("l")
+    own = regime_of(case, machine).mode
     devices: dict[str, float] = {}
     for name, its_macs, its_held, where in fit.networks:
         if not its_macs or not its_held or not macs or not held:
