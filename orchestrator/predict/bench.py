@@ -114,23 +114,23 @@ def relation(family: str, quantity: str, size: str, found: Iterable[Observation]
     if reason:
         return Relation(family, quantity, size, len(mine), networks, None, None, None, reason)
     association = associate(xs, ys)
+    ranked, linear = (
+        None
+        if value is None
+        else Coefficient(value, fisher_interval(value, len(xs), ranked=is_ranked))
+        for value, is_ranked in ((association.spearman, True), (association.pearson, False))
+    )
     return Relation(
         family,
         quantity,
         size,
         len(mine),
         networks,
-        _with_interval(association.spearman, len(mine), ranked=True),
-        _with_interval(association.pearson, len(mine), ranked=False),
+        ranked,
+        linear,
         association.slope_log,
         None,
     )
-
-
-def _with_interval(value: float | None, points: int, *, ranked: bool) -> Coefficient | None:
-    if value is None:
-        return None
-    return Coefficient(value, fisher_interval(value, points, ranked=ranked))
 
 
 def points_of(runs: Iterable[Run]) -> list[BenchPoint]:
@@ -169,6 +169,9 @@ def point_of(run: Run) -> BenchPoint | None:
     ]
     sizes = {one.moment: one.bytes for one in memory if one.moment in ("before", "peak")}
     forward, backward = layer_times(run.report.layer_times)
+    low, median, high = (
+        statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+    )
     return BenchPoint(
         model=model,
         batch=run.batch_size,
@@ -176,7 +179,7 @@ def point_of(run: Run) -> BenchPoint | None:
         precision=run.precision,
         machine=BenchMachine(run.device.name, run.device.kind, cores, facts.get("torch")),
         steps=len(times),
-        step_ns=_spread(times),
+        step_ns=(round(median), round(low), round(high)),
         fastest_ns=min(times),
         phase_ns=_phases(run),
         memory_bytes=sizes,
@@ -224,13 +227,6 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
         peak_bytes=point.memory_bytes.get("peak"),
         layer_seconds=by_layer,
     )
-
-
-def _spread(times: list[int]) -> tuple[int, int, int]:
-    low, median, high = (
-        statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
-    )
-    return round(median), round(low), round(high)
 
 
 def _phases(run: Run) -> dict[str, int]:
