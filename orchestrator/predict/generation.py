@@ -166,11 +166,6 @@ def from_json(found: Mapping[str, Any]) -> Engine:
     return Engine(found["costs"], found["spread"], rows, tuple(found["sources"]), devices)
 
 
-@lru_cache(maxsize=8)
-def _measured(devices: tuple[str, ...]) -> tuple[Machine, ...]:
-    return tuple(one for one in table_machines() if product_of(one.name) in devices)
-
-
 def item_bytes(precision: str) -> int:
     """Of a weight of the layers."""
     return 1 if precision == "fp8" else 2
@@ -207,20 +202,16 @@ def _engine_peaks(machine: Machine, precision: str) -> tuple[float, float]:
     )
 
 
-def is_measured(engine: Engine, machine: Machine) -> bool:
-    return product_of(machine.name) in engine.devices
-
-
 def width_of(engine: Engine, machine: Machine, prefill: bool) -> float:
     """The factor from the prediction to either end of its 90 % interval."""
-    known = is_measured(engine, machine)
+    known = product_of(machine.name) in engine.devices
     half = engine.spread[f"{'known' if known else 'new'} {'prefill' if prefill else 'decode'}"]
     return exp(half * WIDER ** (0 if known else len(tuple(unseen(engine, machine)))))
 
 
 def unseen(engine: Engine, machine: Machine) -> Iterator[str]:
     """Sentences: in what this device is unlike all that were measured."""
-    measured = _measured(engine.devices)
+    measured = [one for one in table_machines() if product_of(one.name) in engine.devices]
     if machine.process_nm not in {one.process_nm for one in measured}:
         said = (
             f"its process ({machine.process_nm} nm)"
@@ -242,7 +233,7 @@ def outside_engines(
 ) -> tuple[str, ...]:
     """What was not measured, in words."""
     outside: tuple[str, ...] = ()
-    if not is_measured(engine, machine):
+    if product_of(machine.name) not in engine.devices:
         outside = (f"the fit has no figures of {machine.name}", *unseen(engine, machine))
     elements, (least, most) = work.weight_bytes / item_bytes(precision), LAYER_WEIGHTS
     if not least <= elements <= most:
@@ -503,7 +494,7 @@ def case_of(found: Generation, trace: Estimate, precision: str) -> StepSpec:
 def _eager(
     found: Generation, phase: Phase, trace: Estimate, precision: str, machine: Machine
 ) -> StepSeconds:
-    fit, case = published.load(), case_of(found, trace, precision)
+    fit, case = published.load("gpu"), case_of(found, trace, precision)
     peak, _, rate = published.peaks_of(machine, precision)
     moved, flops = phase.total("bytes") / rate, phase.totals.flops / peak
     around, bare = published.around(fit, case, machine), max(moved, flops)
@@ -514,7 +505,7 @@ def _eager(
     one = around._replace(
         host=host, gpu_width=around.gpu_width**wider, host_width=around.host_width**wider
     ).of(gpu)
-    rates = published.rates(fit, case, machine)
+    rates = published.on_machine(fit, case, machine).rates
     fixed = sum(
         rates[place] * amount
         for place, amount in published.amounts(case)
@@ -560,7 +551,7 @@ class Grounds(NamedTuple):
 
 
 def _eager_grounds(generation: Generation, precision: str, machine: Machine) -> Grounds:
-    fit, case = published.load(), case_of(generation, generation.prefill, precision)
+    fit, case = published.load("gpu"), case_of(generation, generation.prefill, precision)
     outside = published.outside(fit, case, machine)
     if generation.decode:
         outside = (*outside, NO_DECODE)

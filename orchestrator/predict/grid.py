@@ -152,7 +152,13 @@ def _step(case: StepSpec, size: int, largest: int) -> tuple[Amount, ...]:
         batches = sorted(
             {1, largest, *(one for one in step_parts.bends(work, size) if 1 < one < largest)}
         )
-        found = [_table_parts(work, replace(case, batch=batch)) for batch in batches]
+        found: list[dict[str, float]] = []
+        for batch in batches:
+            sums: dict[str, float] = defaultdict(float)
+            for part, amount in step_parts.parts_of_work(work, replace(case, batch=batch), UNIT):
+                if not part.endswith(" optimizer"):
+                    sums[part] += amount
+            found.append(sums)
         for part, first in found[0].items():
             key, slope = (group, part), 0.0
             starts[key] += first
@@ -166,14 +172,6 @@ def _step(case: StepSpec, size: int, largest: int) -> tuple[Amount, ...]:
     return tuple(
         Amount(group, PLACES[part], points) for group, part, points in made if points[-1][1]
     )
-
-
-def _table_parts(work: Operation, case: StepSpec) -> dict[str, float]:
-    sums: dict[str, float] = defaultdict(float)
-    for part, amount in step_parts.parts_of_work(work, case, UNIT):
-        if not part.endswith(" optimizer"):
-            sums[part] += amount
-    return sums
 
 
 def _points(start: float, turns: Mapping[int, float], largest: int) -> Points:
@@ -195,7 +193,7 @@ def costs(fit: Published, machines: Iterable[Machine], precisions: Iterable[str]
         for machine in machines:
             try:
                 own, others = (
-                    published.rates(fit, case, machine),
+                    published.on_machine(fit, case, machine).rates,
                     published.weaker(fit, case, machine),
                 )
             except ValueError:
@@ -415,7 +413,7 @@ class _Maker:
         except ValueError as error:
             self.grid.cells.append(Cell("", str(error)))
             return
-        grounds = source.grounds(case, machine)
+        grounds = source.grounds
         cell = Cell(
             source.way,
             why_not=why_not,

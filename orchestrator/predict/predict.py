@@ -243,22 +243,24 @@ class Source(Protocol):
 
     way: ClassVar[str]
 
+    @property
+    def grounds(self) -> Grounds:
+        """What the times rest on."""
+        ...
+
+    @property
+    def fit(self) -> StepFitted | OnMachine | None:
+        """The fit whose costs of the parts divide the step among layers; None for peaks."""
+        ...
+
     @classmethod
     def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
         """Return the source for this step, or the reason why there is none; "" for a reason that
         needs no words."""
         ...
 
-    def grounds(self, case: StepSpec, machine: Machine) -> Grounds:
-        """Return what the times rest on, in words."""
-        ...
-
     def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
         """Return the step's time without shares."""
-        ...
-
-    def fit_on(self, case: StepSpec, machine: Machine) -> StepFitted | OnMachine | None:
-        """Return the fit whose costs of the parts divide the step among layers; None for peaks."""
         ...
 
 
@@ -269,6 +271,7 @@ class MeasuredStep:
     way: ClassVar = "measured"
     record: Measured
     fit: StepFitted | None
+    grounds: Grounds
 
     @classmethod
     def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
@@ -286,9 +289,12 @@ class MeasuredStep:
         alike = [record for record in runs if _mode_of(record.case) == _mode_of(case)]
         same = [record for record in alike if record.case.batch == case.batch]
         if same:
-            fit = OwnFit.find(case, machine, evidence)
-            record = min(same, key=lambda record: (record.high - record.low) / record.seconds)
-            return cls(record, fit.fit if isinstance(fit, OwnFit) else None)
+            own = OwnFit.find(case, machine, evidence)
+            return cls(
+                min(same, key=lambda record: (record.high - record.low) / record.seconds),
+                own.fit if isinstance(own, OwnFit) else None,
+                Grounds(f"median of the steps measured on {machine.name}"),
+            )
         if not runs:
             return f"measured: no run of {case.model} on {machine.name}"
         ran = f"measured: {case.model} ran on {machine.name}"
@@ -296,10 +302,6 @@ class MeasuredStep:
             return f"{ran}, but not {_mode_of(case)}"
         batches = ", ".join(map(str, sorted({record.case.batch for record in alike})))
         return f"{ran} at batch {batches}, not at {case.batch}"
-
-    def grounds(self, case: StepSpec, machine: Machine) -> Grounds:
-        """Return that the step was measured here."""
-        return Grounds(f"median of the steps measured on {machine.name}")
 
     def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
         """Return the measured time with the spread of the steps."""
@@ -312,14 +314,10 @@ class MeasuredStep:
             min(record.low, record.seconds),
             max(record.high, record.seconds),
             self.way,
-            self.grounds(case, machine).source,
+            self.grounds.source,
             step_parts.roofline(case, machine),
             phases=phases,
         )
-
-    def fit_on(self, case: StepSpec, machine: Machine) -> StepFitted | None:
-        """Return the fit to own runs, if there is one."""
-        return self.fit
 
 
 def _mode_of(case: StepSpec) -> str:
@@ -336,6 +334,8 @@ class OwnFit:
 
     way: ClassVar = "fitted"
     fit: StepFitted
+    grounds: Grounds
+    """Which family or optimizer the fit has not seen at any batch size."""
 
     @classmethod
     def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
@@ -345,25 +345,21 @@ class OwnFit:
         own = [fit for fit in evidence.fits if fit.machine.name == machine.name]
         mode = (case.precision, case.training)
         fits = [fit for fit in own if (fit.precision, fit.training) == mode]
-        if fits:
-            return cls(max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows)))
-        others = "other precisions or directions only" if own else "none"
-        what = f"{'training' if case.training else 'inference'} in {case.precision}"
-        return f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
-
-    def grounds(self, case: StepSpec, machine: Machine) -> Grounds:
-        """Return the fit, and which family or optimizer it has not seen at any batch size."""
-        fit, outside = self.fit, []
+        if not fits:
+            others = "other precisions or directions only" if own else "none"
+            what = f"{'training' if case.training else 'inference'} in {case.precision}"
+            return f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
+        fit, outside = max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows)), []
         if case.family not in fit.families:
             family = case.family or "network of this family"
             outside.append(f"no {family} was measured ({', '.join(fit.families)})")
         if case.training and case.optimizer not in fit.optimizers:
             outside.append(f"{case.optimizer} was not measured ({', '.join(fit.optimizers)})")
-        return Grounds(fit.name, fit.fitted.coverage, tuple(outside))
+        return cls(fit, Grounds(fit.name, fit.fitted.coverage, tuple(outside)))
 
     def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
         """Return the fit's time with its interval."""
-        time, grounds = predict_step(self.fit, case), self.grounds(case, machine)
+        time, grounds = predict_step(self.fit, case), self.grounds
         return StepTime(
             case,
             machine,
@@ -379,10 +375,6 @@ class OwnFit:
             drivers=drivers(self.fit, case),
         )
 
-    def fit_on(self, case: StepSpec, machine: Machine) -> StepFitted:
-        """Return the fit."""
-        return self.fit
-
 
 def beyond_range(features: Sequence[str]) -> tuple[str, ...]:
     """Return a sentence for each feature that is outside the range of a fit."""
@@ -394,7 +386,9 @@ class PublishedFit:
     """The fit to published steps, which ships with perfctl."""
 
     way: ClassVar = "published"
-    fit: Published
+    published: Published
+    fit: OnMachine
+    grounds: Grounds
 
     @classmethod
     def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
@@ -402,20 +396,23 @@ class PublishedFit:
         fit = evidence.published
         if fit is None or not shipped.covers(fit, case, machine):
             return ""
-        return "" if case.compiled and case.training else cls(fit)
-
-    def grounds(self, case: StepSpec, machine: Machine) -> Grounds:
-        """Return the published steps, and what was not measured."""
-        known = shipped.is_measured(self.fit, case, machine)
-        coverage = shipped.COVERED if known else None
-        return Grounds(shipped.words(self.fit), coverage, shipped.outside(self.fit, case, machine))
+        if case.compiled and case.training:
+            return ""
+        known = shipped.is_measured(fit, case, machine)
+        grounds = Grounds(
+            shipped.words(fit),
+            shipped.COVERED if known else None,
+            shipped.outside(fit, case, machine),
+        )
+        return cls(fit, shipped.on_machine(fit, case, machine), grounds)
 
     def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
         """Return the fit's time. Under torch.compile the roofline is that of the products: the rest
         is merged, so its bytes are no bound."""
+        fit, grounds = self.published, self.grounds
         works = tuple(work for work in case.works if work.kind in HEAVY or not case.compiled)
         computed = shipped.as_computed(machine, case.precision)
-        time, grounds = shipped.predict(self.fit, case, machine), self.grounds(case, machine)
+        time = shipped.predict(fit, case, machine)
         return StepTime(
             case,
             machine,
@@ -427,15 +424,11 @@ class PublishedFit:
             step_parts.roofline(replace(case, works=works), computed),
             grounds.coverage,
             outside=grounds.outside,
-            phases=shipped.phases_of(self.fit_on(case, machine), case, time.seconds),
-            nearest=shipped.nearest_words(self.fit, case, machine),
-            host=shipped.host_seconds(self.fit, case),
-            gpu=shipped.gpu_seconds(self.fit, case, machine),
+            phases=shipped.phases_of(self.fit, case, time.seconds),
+            nearest=shipped.nearest_words(fit, case, machine),
+            host=shipped.host_seconds(fit, case),
+            gpu=shipped.gpu_seconds(fit, case, machine),
         )
-
-    def fit_on(self, case: StepSpec, machine: Machine) -> OnMachine:
-        """Return the fit's costs on this machine."""
-        return shipped.on_machine(self.fit, case, machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,6 +436,8 @@ class Roofline:
     """The peaks of the machine alone, and how far whole networks are from them."""
 
     way: ClassVar = "roofline"
+    grounds: Grounds
+    fit: None = None
 
     @classmethod
     def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
@@ -454,14 +449,12 @@ class Roofline:
                 f"no times of {mode} on {machine.name} under torch.compile were published that "
                 "perfctl may learn from"
             )
-        return cls()
-
-    def grounds(self, case: StepSpec, machine: Machine) -> Grounds:
-        """Return the range of measured times over the roofline."""
         low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
-        return Grounds(
-            f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to "
-            f"{high:g} times the roofline"
+        return cls(
+            Grounds(
+                f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to "
+                f"{high:g} times the roofline"
+            )
         )
 
     def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
@@ -472,14 +465,11 @@ class Roofline:
             machine,
             *around_roofline(floor, case.precision, host),
             self.way,
-            self.grounds(case, machine).source,
+            self.grounds.source,
             floor,
             host=host,
             gpu=around_roofline(floor, case.precision, 0.0)[0],
         )
-
-    def fit_on(self, case: StepSpec, machine: Machine) -> None:
-        """Return None: parts are shared by peaks."""
 
 
 def started(case: StepSpec, machine: Machine) -> float:
@@ -535,5 +525,5 @@ def predict(
     source, why_not = choose_source(case, machine, Evidence(measured, fits, published))
     time = source.predict_time(case, machine)
     phases = time.phases if source.way == MeasuredStep.way else None
-    layers = shares(source.fit_on(case, machine), case, machine, time.seconds, phases)
+    layers = shares(source.fit, case, machine, time.seconds, phases)
     return replace(time, why_not=why_not, shares=layers)

@@ -40,7 +40,7 @@ from perfctl.orchestrator.predict.step_parts import parts as parts_on
 
 FORMAT = "perfctl published 1"
 FILE = Path(__file__).with_name("published.json")
-CPU_FILE = FILE.with_name("published_cpu.json")
+FILES = {"gpu": FILE, "cpu": FILE.with_name("published_cpu.json")}
 PHASES = ("forward", "backward", "optimizer")
 UNIT = Machine(
     "unit",
@@ -179,20 +179,11 @@ class Published:
     """gpu, or cpu: of the machines that the fit is for."""
 
 
-@lru_cache(maxsize=1)
-def load() -> Published:
-    """Of GPUs. Raises ValueError for another format."""
-    return from_json(json.loads(FILE.read_text(encoding="utf-8")))
-
-
-@lru_cache(maxsize=1)
-def load_cpu() -> Published:
-    """Raises ValueError for another format."""
-    return from_json(json.loads(CPU_FILE.read_text(encoding="utf-8")))
-
-
-def load_for(machine: Machine) -> Published:
-    return load() if machine.kind == "gpu" else load_cpu()
+@lru_cache(maxsize=len(FILES))
+def load(kind: str) -> Published:
+    """Return the fit for machines of this kind, gpu or cpu. Raises ValueError for another
+    format."""
+    return from_json(json.loads(FILES[kind].read_text(encoding="utf-8")))
 
 
 def covers(fit: Published, case: StepSpec, machine: Machine) -> bool:
@@ -409,11 +400,6 @@ def _below(
     return tuple(found)
 
 
-def rates(fit: Published, case: StepSpec, machine: Machine) -> tuple[float, ...]:
-    """Seconds for one unit of each part. Raises ValueError without a peak for the precision."""
-    return on_machine(fit, case, machine).rates
-
-
 def weaker(fit: Published, case: StepSpec, machine: Machine) -> tuple[tuple[float, ...], ...]:
     """Rates that the machine is not slower by: those of weaker machines and, for TF32, those
     of fp32.
@@ -423,19 +409,17 @@ def weaker(fit: Published, case: StepSpec, machine: Machine) -> tuple[tuple[floa
     lower = (
         _below(peaks_of(machine, case.precision), case.precision) if machine.kind == "gpu" else ()
     )
-    found = tuple(rates(fit, case, other) for other in lower)
+    found = tuple(on_machine(fit, case, other).rates for other in lower)
     if case.precision != "tf32":
         return found
     plain = replace(case, precision="fp32")
-    return (*found, rates(fit, plain, machine), *weaker(fit, plain, machine))
+    return (*found, on_machine(fit, plain, machine).rates, *weaker(fit, plain, machine))
 
 
 def gpu_seconds(fit: Published, case: StepSpec, machine: Machine) -> float:
     """Of the GPU alone. Raises ValueError without a peak for the precision."""
-    many, rows = (
-        amounts(case),
-        dict.fromkeys((rates(fit, case, machine), *weaker(fit, case, machine))),
-    )
+    many, own = amounts(case), on_machine(fit, case, machine).rates
+    rows = dict.fromkeys((own, *weaker(fit, case, machine)))
     return min(sum(row[place] * amount for place, amount in many) for row in rows)
 
 

@@ -249,7 +249,7 @@ def step_on(
     """One step on a machine. Raises UsageError when it has no peak for the precision."""
     try:
         case = subject.case(batch, question.precision, question.channels_last, question.compiled)
-        return predict_step(case, machine, known.measured, known.fits, published.load_for(machine))
+        return predict_step(case, machine, known.measured, known.fits, published.load(machine.kind))
     except ValueError as error:
         raise UsageError(str(error), _NO_PEAK) from error
 
