@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import prod
 from typing import ClassVar, NamedTuple
 
@@ -386,30 +386,26 @@ def _add(
     _add(half + 1, last, at, degree, total)
 
 
-def _through(places: Sequence[int], values: Sequence[int], place: int) -> Fraction:
-    """The polynomial through these points at ``place`` (Lagrange)."""
-    found = Fraction(0)
+def _through(places: Sequence[int], values: Sequence[int | Fraction], place: int) -> Fraction:
+    """Return the polynomial through these points at ``place`` (Lagrange)."""
+    total = Fraction(0)
     for at, value in zip(places, values, strict=True):
         factors = (Fraction(place - other, at - other) for other in places if other != at)
-        found += value * prod(factors, start=Fraction(1))
-    return found
+        total += value * prod(factors, start=Fraction(1))
+    return total
 
 
 def _sum(places: Sequence[int], values: Sequence[int], first: int, last: int) -> int:
-    """The sum of the polynomial over all whole numbers from first to last: of a line, count x the
-    mean of its ends."""
+    """Return the sum of the polynomial through these points over all whole numbers from first to
+    last: the running sums follow a polynomial of one degree more."""
     if len(set(values)) == 1:
         return values[0] * (last - first + 1)
-    # Newton's forward differences: the sum of binomial(i, k) for i below n is binomial(n, k + 1).
-    row = [_through(places, values, first + step) for step in range(len(places))]
-    found, count, choose = Fraction(0), last - first + 1, Fraction(last - first + 1)
-    for order in range(len(places)):
-        found += row[0] * choose
-        row = [after - before for before, after in pairwise(row)]
-        choose = choose * (count - order - 1) / (order + 2)
-    if found.denominator != 1:
-        raise ArithmeticError(f"a sum of whole numbers came out as {found}")
-    return int(found)
+    starts = range(first, first + len(places))
+    sums = [*accumulate((_through(places, values, place) for place in starts), initial=Fraction(0))]
+    total = _through(range(first - 1, starts.stop), sums, last)
+    if total.denominator != 1:
+        raise ArithmeticError(f"a sum of whole numbers came out as {total}")
+    return int(total)
 
 
 def cache_of(
@@ -441,14 +437,14 @@ def cache_of(
         CachePart(
             count,
             tuple((one.name, one.shape) for one in group),
-            _item(group[0].dtype),
+            ITEM_BYTES[group[0].dtype],
             group[0].grows,
             group[0].keeps,
         )
         for group, count in counts.items()
     )
     dtypes = tuple(dict.fromkeys(one.dtype for group in counts for one in group))
-    size = sum(prod(tensor.shape) * _item(dtype or tensor.dtype) for tensor in end)
+    size = sum(prod(tensor.shape) * ITEM_BYTES[dtype or tensor.dtype] for tensor in end)
     return Cache(dtypes, parts, tokens, batch, size, latent and Latent(*latent))
 
 
@@ -468,10 +464,6 @@ class _Tensor(NamedTuple):
     grows: bool
     keeps: int | None
     dtype: str
-
-
-def _item(dtype: str) -> int:
-    return ITEM_BYTES[dtype]
 
 
 def growing_axis(tensor: CacheTensor) -> int | None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.memory.by_batch import MemoryLine, StepMemory
+from perfctl.orchestrator.predict import generation
 from perfctl.orchestrator.predict.cost import Training
 from perfctl.orchestrator.predict.operations import Operation, StepSpec
 from perfctl.orchestrator.predict.predict import PRECISIONS, StepTime
-from perfctl.orchestrator.predict.prices import PriceTable
+from perfctl.orchestrator.predict.prices import Price, PriceTable, for_board
 
 LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}
 OPTIMIZERS = ("sgd", "momentum", "adam", *LIKE)
@@ -57,12 +59,11 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The options of ``perfctl predict``; tariff: price of a kWh; power: W of one GPU; threads of a
-    CPU, by default torch's."""
+    """The options of ``perfctl predict``, of a training and, with ``prompt``, of generation."""
 
     model: str
     batches: tuple[int, ...]
-    """Samples per step and GPU; one prediction each."""
+    """Samples per step and GPU, or sequences that are generated at once; one prediction each."""
     device: str | None = None
     device_spec: str | None = None
     samples: int | None = None
@@ -73,12 +74,15 @@ class Question:
     infer: bool = False
     store: Path = field(default=Path("perfctl.db"))
     tariff: float | None = None
+    """Price of a kWh."""
     power: float | None = None
+    """W of one GPU."""
     link_gbs: float | None = None
     overlap: float = 0.0
     efficiency: float | None = None
     inputs: tuple[str, ...] = ()
     threads: int | None = None
+    """Of a CPU; None for as many as torch uses."""
     seq: int | None = None
     prices: Path | None = None
     """A price table in place of the one in use."""
@@ -86,33 +90,65 @@ class Question:
     undated: bool = False
     """Use prices, too, whose date nobody knows, and promotional ones."""
     compiled: bool = False
+    prompt: int | None = None
+    """Tokens that go in at once; None: the model does not generate text."""
+    generate: int = 1
+    engine: str = "eager"
+    kv_cache: str | None = None
 
     def check(self) -> None:
-        """Raises UsageError for values that make no sense, with the field in backquotes."""
+        """Raise UsageError for values that make no sense, with the field in backquotes."""
         if not self.batches or any(batch < 1 for batch in self.batches):
             raise UsageError("`batch` must be at least 1", "For example `batch` 64")
+        if self.prompt is not None:
+            self._check_generation(self.prompt)
+            return
         if self.precision not in PRECISIONS:
             raise UsageError(
                 f"`precision` must be one of {', '.join(PRECISIONS)}, got '{self.precision}'"
             )
-        whole = {
+        self._check_ranges()
+        if self.infer and self.optimizer is not None:
+            raise UsageError(
+                "`optimizer` with `infer`: inference has no optimizer", "Omit one of them"
+            )
+        on_cpu = (self.device or "").lower() == "cpu"
+        if on_cpu and self.precision == "tf32":
+            raise UsageError(
+                "a CPU has no TF32: products would run in fp32", "Use `precision` fp32"
+            )
+        if self.compiled and not self.infer:
+            why = (
+                "`compiled` in training: no times under torch.compile were published that perfctl "
+                "may learn from"
+            )
+            raise UsageError(why, "Predict inference with `infer`, or leave it out for eager mode")
+        if self.compiled and on_cpu and self.precision != "fp32":
+            why = f"`compiled` with `device` cpu in {self.precision}: perfctl has no fit of it"
+            raise UsageError(why, "Use `precision` fp32, or leave it out for eager mode")
+        if self.infer and self.gpus > 1:
+            why = "`gpus` with `infer`: GPUs do not exchange gradients"
+            raise UsageError(why, "Divide the dataset by them instead")
+        if self.epochs is not None and self.samples is None:
+            remedy = "Samples of an epoch, for example `dataset_size` 1281167"
+            raise UsageError("`epochs` without `dataset_size`", remedy)
+
+    def _check_ranges(self) -> None:
+        counts = {
             "dataset_size": self.samples,
             "epochs": self.epochs,
             "gpus": self.gpus,
             "threads": self.threads,
+            "seq": self.seq,
         }
-        whole["seq"] = self.seq
-        for name, value in whole.items():
-            if value is not None and value < 1:
-                raise UsageError(f"`{name}` must be at least 1, got {value}")
-        for name, given in (
-            ("tariff", self.tariff),
-            ("power", self.power),
-            ("interconnect", self.link_gbs),
-        ):
-            if given is not None and not 0 < given < float("inf"):
+        for name, count in counts.items():
+            if count is not None and count < 1:
+                raise UsageError(f"`{name}` must be at least 1, got {count}")
+        amounts = {"tariff": self.tariff, "power": self.power, "interconnect": self.link_gbs}
+        for name, amount in amounts.items():
+            if amount is not None and not 0 < amount < inf:
                 raise UsageError(
-                    f"`{name}` must be a number above 0, got {given}", "Omit it if it is not known"
+                    f"`{name}` must be a number above 0, got {amount}", "Omit it if it is not known"
                 )
         if not 0 <= self.overlap <= 1:
             raise UsageError(
@@ -123,25 +159,54 @@ class Question:
                 f"`efficiency` must be above 0 and at most 1, got {self.efficiency}",
                 "For example 0.9",
             )
-        if self.infer and self.optimizer is not None:
+
+    def _check_generation(self, prompt: int) -> None:
+        for name, tokens in (("prompt", prompt), ("generate", self.generate)):
+            if tokens < 1:
+                raise UsageError(
+                    f"`{name}` must be at least 1, got {tokens}", f"For example `{name}` 128"
+                )
+        if self.engine not in generation.ENGINES:
             raise UsageError(
-                "`optimizer` with `infer`: inference has no optimizer", "Omit one of them"
+                f"`engine`: '{self.engine}' is not known", f"Use {' or '.join(generation.ENGINES)}"
             )
-        if self.compiled and not self.infer:
-            why = (
-                "`compiled` in training: no times under torch.compile were published that perfctl "
-                "may learn from"
+        precisions = generation.PRECISIONS[self.engine]
+        if self.precision not in precisions:
+            raise UsageError(
+                f"`precision`: '{self.precision}' is not predicted for {self.engine}",
+                f"Use {', '.join(precisions)}",
             )
-            raise UsageError(why, "Predict inference with `infer`, or leave it out for eager mode")
-        if self.compiled and (self.device or "").lower() == "cpu" and self.precision != "fp32":
-            why = f"`compiled` with `device` cpu in {self.precision}: perfctl has no fit of it"
-            raise UsageError(why, "Use `precision` fp32, or leave it out for eager mode")
-        if self.infer and self.gpus > 1:
-            why = "`gpus` with `infer`: GPUs do not exchange gradients"
-            raise UsageError(why, "Divide the dataset by them instead")
-        if self.epochs is not None and self.samples is None:
-            remedy = "Samples of an epoch, for example `dataset_size` 1281167"
-            raise UsageError("`epochs` without `dataset_size`", remedy)
+        caches = generation.CACHES[self.engine]
+        if self.kv_cache is not None and self.kv_cache not in caches:
+            if not caches:
+                text = "PyTorch in eager mode keeps the cache in the type of the weights"
+                raise UsageError(
+                    f"`kv_cache` {self.kv_cache}: {text}", "Omit it, or use `engine` tensorrt-llm"
+                )
+            raise UsageError(
+                f"`kv_cache`: '{self.kv_cache}' is not predicted", f"Use {', '.join(caches)}"
+            )
+        if (self.device or "").lower() == "cpu":
+            raise UsageError(
+                "`prompt` with `device` cpu: generation is predicted on GPUs only",
+                "Name a GPU, for instance `device` A100",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The device and the prices of a question, looked up once."""
+
+    device: Device
+    all_prices: PriceTable
+    prices: PriceTable
+    """Those that the question may use."""
+
+    @property
+    def offers(self) -> tuple[Price, ...]:
+        """The usable prices of instances that have this device."""
+        board = self.device.board
+        return for_board(self.prices.prices, board) if board is not None else ()
 
 
 @dataclass(frozen=True, slots=True)

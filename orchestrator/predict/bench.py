@@ -8,7 +8,7 @@ import math
 import statistics
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -95,7 +95,11 @@ def relations(found: Sequence[Observation]) -> list[Relation]:
 
 
 def relation(family: str, quantity: str, size: str, found: Iterable[Observation]) -> Relation:
-    mine = list(_known(found, family, quantity, size))
+    mine = [
+        one
+        for one in found
+        if family in (ALL, one.family) and size in one.sizes and quantity in one.values
+    ]
     xs, ys = [one.sizes[size] for one in mine], [one.values[quantity] for one in mine]
     networks = len({one.model for one in mine})
     reason = None
@@ -109,38 +113,23 @@ def relation(family: str, quantity: str, size: str, found: Iterable[Observation]
         reason = ONE_VALUE
     if reason:
         return Relation(family, quantity, size, len(mine), networks, None, None, None, reason)
-    by_rank, by_value = (
-        _coefficient(ranks(xs), ranks(ys), ranked=True),
-        _coefficient(xs, ys, ranked=False),
+    association = associate(xs, ys)
+    ranked, linear = (
+        None
+        if value is None
+        else Coefficient(value, fisher_interval(value, len(xs), ranked=is_ranked))
+        for value, is_ranked in ((association.spearman, True), (association.pearson, False))
     )
-    logs = ([math.log(value) for value in side] for side in (xs, ys)) if min(*xs, *ys) > 0 else None
     return Relation(
         family,
         quantity,
         size,
         len(mine),
         networks,
-        by_rank,
-        by_value,
-        slope(*logs) if logs else None,
+        ranked,
+        linear,
+        association.slope_log,
         None,
-    )
-
-
-def _known(
-    found: Iterable[Observation], family: str, quantity: str, size: str
-) -> Iterator[Observation]:
-    for one in found:
-        if family in (ALL, one.family) and size in one.sizes and quantity in one.values:
-            yield one
-
-
-def _coefficient(xs: Sequence[float], ys: Sequence[float], *, ranked: bool) -> Coefficient | None:
-    value = pearson(xs, ys)
-    return (
-        None
-        if value is None
-        else Coefficient(value, fisher_interval(value, len(xs), ranked=ranked))
     )
 
 
@@ -180,6 +169,9 @@ def point_of(run: Run) -> BenchPoint | None:
     ]
     sizes = {one.moment: one.bytes for one in memory if one.moment in ("before", "peak")}
     forward, backward = layer_times(run.report.layer_times)
+    low, median, high = (
+        statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
+    )
     return BenchPoint(
         model=model,
         batch=run.batch_size,
@@ -187,7 +179,7 @@ def point_of(run: Run) -> BenchPoint | None:
         precision=run.precision,
         machine=BenchMachine(run.device.name, run.device.kind, cores, facts.get("torch")),
         steps=len(times),
-        step_ns=_spread(times),
+        step_ns=(round(median), round(low), round(high)),
         fastest_ns=min(times),
         phase_ns=_phases(run),
         memory_bytes=sizes,
@@ -235,13 +227,6 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
         peak_bytes=point.memory_bytes.get("peak"),
         layer_seconds=by_layer,
     )
-
-
-def _spread(times: list[int]) -> tuple[int, int, int]:
-    low, median, high = (
-        statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
-    )
-    return round(median), round(low), round(high)
 
 
 def _phases(run: Run) -> dict[str, int]:
@@ -296,15 +281,26 @@ def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Corr
         for point in points
         if feature in figures(point)
     ]
-    logs = [(math.log(x), math.log(y)) for x, y in pairs if x > 0 and y > 0]
-    (xs, ys), (log_xs, log_ys) = (
-        [[each[side] for each in found] for side in (0, 1)] for found in (pairs, logs)
-    )
+    xs, ys = [x for x, _ in pairs], [y for _, y in pairs]
+    return Correlation(family, feature, len(pairs), *associate(xs, ys))
+
+
+class Association(NamedTuple):
+    """How closely two figures go together, as in :class:`Correlation`."""
+
+    pearson: float | None
+    pearson_log: float | None
+    spearman: float | None
+    slope_log: float | None
+
+
+def associate(xs: Sequence[float], ys: Sequence[float]) -> Association:
+    """Return the coefficients of these points; those of the logarithms are of the points where both
+    figures are above 0."""
+    logs = [(math.log(x), math.log(y)) for x, y in zip(xs, ys, strict=True) if x > 0 and y > 0]
+    log_xs, log_ys = [x for x, _ in logs], [y for _, y in logs]
     by_rank = pearson(ranks(xs), ranks(ys))
-    logs_of = pearson(log_xs, log_ys)
-    return Correlation(
-        family, feature, len(pairs), pearson(xs, ys), logs_of, by_rank, slope(log_xs, log_ys)
-    )
+    return Association(pearson(xs, ys), pearson(log_xs, log_ys), by_rank, slope(log_xs, log_ys))
 
 
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:

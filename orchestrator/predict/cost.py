@@ -157,13 +157,6 @@ def over_link(
     )
 
 
-def at_efficiency(step: Span, parameters: int, gpus: int, efficiency: float) -> Parallel:
-    moved = ring_bytes(parameters, gpus)
-    return Parallel(
-        gpus, step.times(1 / efficiency), efficiency, moved, None, None, None, "as said", 0.0
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One offer at one batch size: how long the training takes and what it costs."""
@@ -339,7 +332,7 @@ def training(
     ``power``: (W of one GPU, source). Intervals grow with the steps: prediction errors do not
     average out over an epoch. Raises ValueError for several GPUs without link and efficiency.
     """
-    parallel = _parallel(alone, job, backward)
+    parallel = parallel_step(alone, job, backward)
     step = parallel.step if parallel is not None else alone
     steps = steps_of(job.samples, job.batch, job.gpus) if job.samples is not None else None
     epoch = step.times(steps) if steps is not None else None
@@ -354,11 +347,15 @@ def training(
     return Training(job, step, alone, parallel, steps, epoch, whole, offers, used, room)
 
 
-def _parallel(alone: Span, job: Job, backward: float | None) -> Parallel | None:
+def parallel_step(alone: Span, job: Job, backward: float | None = None) -> Parallel | None:
+    """Return the step on several GPUs, by the stated efficiency or over the link; None on one.
+    Raises ValueError without either."""
     if job.gpus == 1:
         return None
     if job.efficiency is not None:
-        return at_efficiency(alone, job.parameters, job.gpus, job.efficiency)
+        moved = ring_bytes(job.parameters, job.gpus)
+        step = alone.times(1 / job.efficiency)
+        return Parallel(job.gpus, step, job.efficiency, moved, None, None, None, "as said", 0.0)
     if job.link_gbs is None:
         raise ValueError("the bandwidth between the GPUs is not known")
     return over_link(alone, job.parameters, job.gpus, job.link_gbs, job.link, job.overlap, backward)

@@ -33,6 +33,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine
 from perfctl.orchestrator.estimate.generation import Generation, LayerWork, Phase
+from perfctl.orchestrator.estimate.memory.by_batch import reserve_on
 from perfctl.orchestrator.estimate.memory.estimate import Estimate
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.cost import Span
@@ -74,6 +75,16 @@ CACHES = {"eager": (), "tensorrt-llm": ("fp16", "bf16", "fp8", "int8")}
 """Types of the KV cache that an engine can be asked for; eager keeps it in the type of
 the weights."""
 MILLION = 1e6
+LAYER_WEIGHTS = (4e9, 10e9)
+"""Least and most weights of the layers of the models that were measured (GPT-J 6B, Llama 2 7B,
+Llama 3.1 8B), with
+some room."""
+SIZES = {"gpt-j-6b": 6.05e9, "Llama-2-7b-hf": 6.74e9, "Llama-3.1-8B": 8.03e9}
+"""Parameters of the models that were measured."""
+NO_DECODE = (
+    "no decode in eager mode was published under a licence to learn from: its parts cost what they "
+    "do in a forward pass"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +105,16 @@ class StepWork:
     """Of the KV cache, read and written."""
     layers: int
     """Layers with a product."""
+
+    @property
+    def moved_bytes(self) -> float:
+        """Bytes of weights and cache."""
+        return self.weight_bytes + self.head_bytes + self.cache_bytes
+
+    def overhead_seconds(self, costs: Mapping[str, float]) -> float:
+        """Return the time that launches and sequences take whatever their size."""
+        launch = costs["launch prefill" if self.prefill else "launch decode"]
+        return launch * self.layers + costs["sequence"] * self.sequences
 
 
 class Published(NamedTuple):
@@ -145,11 +166,6 @@ def from_json(found: Mapping[str, Any]) -> Engine:
     return Engine(found["costs"], found["spread"], rows, tuple(found["sources"]), devices)
 
 
-@lru_cache(maxsize=8)
-def _measured(devices: tuple[str, ...]) -> tuple[Machine, ...]:
-    return tuple(one for one in table_machines() if product_of(one.name) in devices)
-
-
 def item_bytes(precision: str) -> int:
     """Of a weight of the layers."""
     return 1 if precision == "fp8" else 2
@@ -158,50 +174,44 @@ def item_bytes(precision: str) -> int:
 def engine_seconds(
     costs: Mapping[str, float], work: StepWork, precision: str, machine: Machine
 ) -> float:
-    """Of one step. Raises ValueError when the machine has no peak for the precision."""
-    peak, wide = (
-        peak_of(machine, precision),
-        peak_of(machine, "fp16" if precision == "fp8" else precision),
-    )
-    moved, rate = machine.bytes_per_second, costs["products"]
+    """Return the time of one step. Raises ValueError when the machine has no peak for the
+    precision."""
+    peak, wide_peak = _engine_peaks(machine, precision)
+    bandwidth, rate = machine.bytes_per_second, costs["products"]
     layers = rate * (costs["fp8"] if precision == "fp8" else 1.0)
     return (
-        max(layers * work.products / peak, costs["weights"] * work.weight_bytes / moved)
-        + max(rate * work.head / wide, costs["weights"] * work.head_bytes / moved)
-        + costs["attention"] * work.attention / wide
-        + costs["cache"] * work.cache_bytes / moved
-        + costs[f"launch {'prefill' if work.prefill else 'decode'}"] * work.layers
-        + costs["sequence"] * work.sequences
+        max(layers * work.products / peak, costs["weights"] * work.weight_bytes / bandwidth)
+        + max(rate * work.head / wide_peak, costs["weights"] * work.head_bytes / bandwidth)
+        + costs["attention"] * work.attention / wide_peak
+        + costs["cache"] * work.cache_bytes / bandwidth
+        + work.overhead_seconds(costs)
     )
 
 
 def engine_floor(work: StepWork, precision: str, machine: Machine) -> float:
-    """Least seconds of a step: the larger of all FLOPs at their peaks and all bytes at
-    the bandwidth."""
-    peak, wide = (
-        peak_of(machine, precision),
-        peak_of(machine, "fp16" if precision == "fp8" else precision),
-    )
-    flops = work.products / peak + (work.head + work.attention) / wide
-    return max(
-        flops, (work.weight_bytes + work.head_bytes + work.cache_bytes) / machine.bytes_per_second
-    )
+    """Return the least time of a step: all FLOPs at their peaks, or all bytes at the bandwidth."""
+    peak, wide_peak = _engine_peaks(machine, precision)
+    arithmetic = work.products / peak + (work.head + work.attention) / wide_peak
+    return max(arithmetic, work.moved_bytes / machine.bytes_per_second)
 
 
-def is_measured(engine: Engine, machine: Machine) -> bool:
-    return product_of(machine.name) in engine.devices
+def _engine_peaks(machine: Machine, precision: str) -> tuple[float, float]:
+    """Return FLOP/s of the layers' products, and of everything that fp8 leaves in 16 bits."""
+    return peak_of(machine, precision), peak_of(
+        machine, "fp16" if precision == "fp8" else precision
+    )
 
 
 def width_of(engine: Engine, machine: Machine, prefill: bool) -> float:
     """The factor from the prediction to either end of its 90 % interval."""
-    known = is_measured(engine, machine)
+    known = product_of(machine.name) in engine.devices
     half = engine.spread[f"{'known' if known else 'new'} {'prefill' if prefill else 'decode'}"]
     return exp(half * WIDER ** (0 if known else len(tuple(unseen(engine, machine)))))
 
 
 def unseen(engine: Engine, machine: Machine) -> Iterator[str]:
     """Sentences: in what this device is unlike all that were measured."""
-    measured = _measured(engine.devices)
+    measured = [one for one in table_machines() if product_of(one.name) in engine.devices]
     if machine.process_nm not in {one.process_nm for one in measured}:
         said = (
             f"its process ({machine.process_nm} nm)"
@@ -222,78 +232,41 @@ def outside_engines(
     engine: Engine, machine: Machine, work: StepWork, precision: str
 ) -> tuple[str, ...]:
     """What was not measured, in words."""
-    said = []
-    if not is_measured(engine, machine):
-        said = [f"the fit has no figures of {machine.name}", *unseen(engine, machine)]
-    elements = work.weight_bytes / item_bytes(precision)
-    if not LEAST <= elements <= MOST:
-        said.append(
-            f"{elements / 1e9:.3g} billion weights in the layers; models of {LEAST / 1e9:g} to "
-            f"{MOST / 1e9:g} billion were measured"
-        )
-    return tuple(said)
-
-
-LEAST, MOST = 4e9, 10e9
-"""Weights of the layers of the models that were measured (GPT-J 6B, Llama 2 7B, Llama 3.1 8B), with
-some room."""
+    outside: tuple[str, ...] = ()
+    if product_of(machine.name) not in engine.devices:
+        outside = (f"the fit has no figures of {machine.name}", *unseen(engine, machine))
+    elements, (least, most) = work.weight_bytes / item_bytes(precision), LAYER_WEIGHTS
+    if not least <= elements <= most:
+        models = f"models of {least / 1e9:g} to {most / 1e9:g} billion were measured"
+        outside += (f"{elements / 1e9:.3g} billion weights in the layers; {models}",)
+    return outside
 
 
 def nearest_engine(
-    engine: Engine,
-    machine: Machine,
-    precision: str,
-    batch: int,
-    prompt: int,
-    generate: int,
-    weights: float,
+    engine: Engine, machine: Machine, precision: str, generation: Generation
 ) -> Published | None:
-    """The published run that is most like this one; ``weights``: elements of all parameters."""
+    """Return the published run that is most like this one."""
 
-    def apart(row: Published) -> float:
+    def distance(row: Published) -> float:
         other = next((one for one in table_machines() if one.name == row.device), None)
         far = 1.0
         if other is not None:
             far = abs(log(other.bytes_per_second / machine.bytes_per_second))
         sizes = (
-            (row.prompt, prompt),
-            (row.generate, generate),
-            (row.batch or batch, batch),
-            (SIZES.get(row.model, 7e9), weights),
+            (row.prompt, generation.prompt),
+            (row.generate, generation.generate + 1),
+            (row.batch or generation.batch, generation.batch),
+            (SIZES.get(row.model, 7e9), generation.parameters),
         )
         return (
             2 * far
             + 0.5 * (product_of(row.device) != product_of(machine.name))
             + 0.5 * (row.precision != precision)
             + (0.0 if row.batch else 1.0)
-            + sum(abs(log(max(mine, 1) / max(its, 1))) for mine, its in sizes)
+            + sum(abs(log(max(own, 1) / max(published, 1))) for own, published in sizes)
         )
 
-    return min(engine.rows, key=apart, default=None)
-
-
-SIZES = {"gpt-j-6b": 6.05e9, "Llama-2-7b-hf": 6.74e9, "Llama-3.1-8B": 8.03e9}
-"""Parameters of the models that were measured."""
-
-
-def describe_nearest_engine(row: Published | None) -> str:
-    """ "H100 SXM5, Llama-3.1-8B in fp8, prompt 500, 2,000 generated, batch 64: 16,501 tokens/s"; ""
-    without one."""
-    if row is None:
-        return ""
-    batch = f"batch {row.batch:,}" if row.batch else "as many at once as fit"
-    return (
-        f"{row.device}, {row.model} in {row.precision}, prompt {row.prompt:,}, {row.generate:,} "
-        f"generated, {batch}: {row.said}"
-    )
-
-
-def describe_engine(engine: Engine) -> str:
-    """The source of a prediction."""
-    return (
-        f"{len(engine.rows)} published figures of TensorRT-LLM on {len(engine.devices)} devices "
-        "(docs/prediction.md)"
-    )
+    return min(engine.rows, key=distance, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,18 +474,15 @@ def weights_of(found: Generation, precision: str) -> float:
 
 def _served(work: StepWork, context: int, precision: str, machine: Machine) -> StepSeconds:
     fit = load_engines()
-    value, width = (
-        engine_seconds(fit.costs, work, precision, machine),
-        width_of(fit, machine, work.prefill),
-    )
-    bare = engine_floor(work, precision, machine)
-    moved = (work.weight_bytes + work.head_bytes + work.cache_bytes) / machine.bytes_per_second
-    host = (
-        fit.costs[f"launch {'prefill' if work.prefill else 'decode'}"] * work.layers
-        + fit.costs["sequence"] * work.sequences
-    )
-    limit = "host" if host > value / 2 else "bandwidth" if moved >= bare else "arithmetic"
-    return StepSeconds(Span(value, max(value / width, bare), value * width), bare, limit, context)
+    seconds = engine_seconds(fit.costs, work, precision, machine)
+    width, floor = width_of(fit, machine, work.prefill), engine_floor(work, precision, machine)
+    limit = "arithmetic"
+    if work.overhead_seconds(fit.costs) > seconds / 2:
+        limit = "host"
+    elif work.moved_bytes / machine.bytes_per_second >= floor:
+        limit = "bandwidth"
+    time = Span(seconds, max(seconds / width, floor), seconds * width)
+    return StepSeconds(time, floor, limit, context)
 
 
 def case_of(found: Generation, trace: Estimate, precision: str) -> StepSpec:
@@ -524,7 +494,7 @@ def case_of(found: Generation, trace: Estimate, precision: str) -> StepSpec:
 def _eager(
     found: Generation, phase: Phase, trace: Estimate, precision: str, machine: Machine
 ) -> StepSeconds:
-    fit, case = published.load(), case_of(found, trace, precision)
+    fit, case = published.load("gpu"), case_of(found, trace, precision)
     peak, _, rate = published.peaks_of(machine, precision)
     moved, flops = phase.total("bytes") / rate, phase.totals.flops / peak
     around, bare = published.around(fit, case, machine), max(moved, flops)
@@ -535,7 +505,7 @@ def _eager(
     one = around._replace(
         host=host, gpu_width=around.gpu_width**wider, host_width=around.host_width**wider
     ).of(gpu)
-    rates = published.rates(fit, case, machine)
+    rates = published.on_machine(fit, case, machine).rates
     fixed = sum(
         rates[place] * amount
         for place, amount in published.amounts(case)
@@ -547,71 +517,96 @@ def _eager(
 
 
 def whole_of(steps: Sequence[StepSeconds], generate: int) -> Span:
-    """Prefill and all steps of decode, which lie on a line between the first and the last."""
+    """Return the time of prefill and all steps of decode, which lie on a line between the first and
+    the last."""
     if len(steps) < 3:
         return steps[0].time
-    first, last, count = steps[1].time, steps[2].time, (generate - 1) / 2
+    prefill, first, last = (step.time for step in steps)
+    pairs = (generate - 1) / 2
     return Span(
-        *(
-            getattr(steps[0].time, part) + count * (getattr(first, part) + getattr(last, part))
-            for part in ("value", "low", "high")
-        )
+        prefill.value + pairs * (first.value + last.value),
+        prefill.low + pairs * (first.low + last.low),
+        prefill.high + pairs * (first.high + last.high),
     )
-
-
-def rate_of(whole: Span, tokens: int) -> Span:
-    return Span(tokens / whole.value, tokens / whole.high, tokens / whole.low)
 
 
 def token_cost(prices: Sequence[Price], rate: Span) -> TokenCost | None:
-    """At the lowest price an hour of one GPU; an instance of several is taken to have them all
-    at work."""
+    """Return the cost at the lowest price an hour of one GPU; an instance of several is taken to
+    have them all at work."""
     known = [(price.on_demand / price.count, price) for price in prices if price.on_demand]
     if not known:
         return None
-    hour, price = min(known, key=lambda one: one[0])
-    return TokenCost(
-        price, Span(*(hour / 3600 * MILLION / each for each in (rate.value, rate.high, rate.low)))
+    hour, price = min(known, key=lambda pair: pair[0])
+    dollars = hour / 3600 * MILLION
+    return TokenCost(price, Span(dollars / rate.value, dollars / rate.high, dollars / rate.low))
+
+
+class Grounds(NamedTuple):
+    """What a prediction rests on, in words."""
+
+    source: str
+    nearest: str
+    outside: tuple[str, ...]
+    coverage: float | None
+
+
+def _eager_grounds(generation: Generation, precision: str, machine: Machine) -> Grounds:
+    fit, case = published.load("gpu"), case_of(generation, generation.prefill, precision)
+    outside = published.outside(fit, case, machine)
+    if generation.decode:
+        outside = (*outside, NO_DECODE)
+    coverage = published.COVERED if not outside else None
+    nearest = published.nearest_words(fit, case, machine)
+    return Grounds(published.words(fit), nearest, outside, coverage)
+
+
+def _served_grounds(generation: Generation, precision: str, machine: Machine) -> Grounds:
+    engine = load_engines()
+    outside = outside_engines(
+        engine, machine, work_of(generation, generation.phase("prefill"), precision), precision
     )
-
-
-def grounds(
-    found: Generation, engine: str, precision: str, machine: Machine
-) -> tuple[str, str, tuple[str, ...], float | None]:
-    """(source, nearest, what was not measured, coverage), in words."""
-    if engine == "eager":
-        fit, case = published.load(), case_of(found, found.prefill, precision)
-        said = (*published.outside(fit, case, machine), *([NO_DECODE] if found.decode else []))
-        return (
-            published.words(fit),
-            published.nearest_words(fit, case, machine),
-            said,
-            published.COVERED if not said else None,
+    if generation.active_parameters is not None:
+        outside = (*outside, "no mixture of experts was measured")
+    nearest, row = "", nearest_engine(engine, machine, precision, generation)
+    if row is not None:
+        batch = f"batch {row.batch:,}" if row.batch else "as many at once as fit"
+        nearest = (
+            f"{row.device}, {row.model} in {row.precision}, prompt {row.prompt:,}, "
+            f"{row.generate:,} generated, {batch}: {row.said}"
         )
-    served, work = load_engines(), work_of(found, found.phase("prefill"), precision)
-    row = nearest_engine(
-        served, machine, precision, found.batch, found.prompt, found.generate + 1, found.parameters
+    source = (
+        f"{len(engine.rows)} published figures of TensorRT-LLM on {len(engine.devices)} devices "
+        "(docs/prediction.md)"
     )
-    said = outside_engines(served, machine, work, precision)
-    if found.active_parameters is not None:
-        said = (*said, "no mixture of experts was measured")
-    return (
-        describe_engine(served),
-        describe_nearest_engine(row),
-        said,
-        ENGINES_COVER if not said else None,
+    return Grounds(source, nearest, outside, ENGINES_COVER if not outside else None)
+
+
+def predict_point(
+    generation: Generation, engine: str, precision: str, machine: Machine, offers: Sequence[Price]
+) -> GenerationPoint:
+    """Return the times, memory and cost of one batch size.
+
+    Raises ValueError when the machine has no peak for the precision.
+    """
+    steps, generated = steps_of(generation, engine, precision, machine), generation.generate + 1
+    whole, tokens = whole_of(steps, generated), generation.batch * generated
+    rate = Span(tokens / whole.value, tokens / whole.high, tokens / whole.low)
+    memory = MemoryNeeded(
+        weights_of(generation, precision),
+        float(generation.cache.bytes) if generation.cache is not None else 0.0,
+        reserve_on(machine.kind),
+        machine.memory_bytes,
     )
-
-
-NO_DECODE = (
-    "no decode in eager mode was published under a licence to learn from: its parts cost what they "
-    "do in a forward pass"
-)
-
-
-def cache_bytes(found: Generation) -> float:
-    return float(found.cache.bytes) if found.cache is not None else 0.0
-
-
-def cache_words(found: Generation) -> str:
-    return " and ".join(found.cache.dtypes) if found.cache is not None else "none"
+    first, last = (steps[1], steps[2]) if len(steps) > 2 else (None, None)
+    grounds = _eager_grounds if engine == "eager" else _served_grounds
+    return GenerationPoint(
+        generation.batch,
+        steps[0],
+        first,
+        last,
+        whole,
+        rate,
+        memory,
+        *grounds(generation, precision, machine),
+        token_cost(offers, rate) if memory.fits is not False else None,
+    )

@@ -39,13 +39,17 @@ from perfctl.orchestrator.predict.operations import (
     Operation,
     StepSpec,
 )
-from perfctl.orchestrator.predict.predict import PRECISIONS, Basis, amounts_of
+from perfctl.orchestrator.predict.predict import (
+    PRECISIONS,
+    Evidence,
+    OwnFit,
+    PublishedFit,
+    choose_source,
+    part_amounts,
+)
 from perfctl.orchestrator.predict.published import UNIT, Published
 from perfctl.orchestrator.predict.step_parts import (
     PARTS,
-    Floor,
-    Rates,
-    floor_seconds,
     optimizer_seconds,
 )
 
@@ -62,10 +66,8 @@ Points = tuple[tuple[int, float], ...]
 LARGEST = 65_536
 TOLERANCE = 0.004
 """Largest error of a line, as a share of the prediction."""
-ENDS = (1, 4096)
-"""Batch sizes of a roofline split, whose parts are straight lines in batch."""
 OCTETS = (1, 8, 64, 512, 4096)
-"""Batch sizes of a fitted split, whose parts may begin at some size."""
+"""Batch sizes of a split, whose parts may begin at some size."""
 PROBE = 65_521
 """A batch size that nobody measured, so that a sentence about it holds for all."""
 Rows = dict[tuple[str, str], list[float]]
@@ -132,9 +134,9 @@ def amounts(works: Sequence[Operation], parameters: int, largest: int) -> Amount
 
 def _optimizer(case: StepSpec) -> Iterable[Amount]:
     sums: dict[str, float] = defaultdict(float)
-    for group, part, amount in amounts_of(case, UNIT):
-        if group == "optimizer":
-            sums[part] += amount
+    for row in part_amounts(case, UNIT):
+        if row.group == "optimizer":
+            sums[row.part] += row.amount
     return (
         Amount("optimizer", PLACES[part], ((1, amount),)) for part, amount in sums.items() if amount
     )
@@ -150,7 +152,13 @@ def _step(case: StepSpec, size: int, largest: int) -> tuple[Amount, ...]:
         batches = sorted(
             {1, largest, *(one for one in step_parts.bends(work, size) if 1 < one < largest)}
         )
-        found = [_table_parts(work, replace(case, batch=batch)) for batch in batches]
+        found: list[dict[str, float]] = []
+        for batch in batches:
+            sums: dict[str, float] = defaultdict(float)
+            for part, amount in step_parts.parts_of_work(work, replace(case, batch=batch), UNIT):
+                if not part.endswith(" optimizer"):
+                    sums[part] += amount
+            found.append(sums)
         for part, first in found[0].items():
             key, slope = (group, part), 0.0
             starts[key] += first
@@ -164,14 +172,6 @@ def _step(case: StepSpec, size: int, largest: int) -> tuple[Amount, ...]:
     return tuple(
         Amount(group, PLACES[part], points) for group, part, points in made if points[-1][1]
     )
-
-
-def _table_parts(work: Operation, case: StepSpec) -> dict[str, float]:
-    sums: dict[str, float] = defaultdict(float)
-    for part, amount in step_parts.parts_of_work(work, case, UNIT):
-        if not part.endswith(" optimizer"):
-            sums[part] += amount
-    return sums
 
 
 def _points(start: float, turns: Mapping[int, float], largest: int) -> Points:
@@ -193,7 +193,7 @@ def costs(fit: Published, machines: Iterable[Machine], precisions: Iterable[str]
         for machine in machines:
             try:
                 own, others = (
-                    published.rates(fit, case, machine),
+                    published.on_machine(fit, case, machine).rates,
                     published.weaker(fit, case, machine),
                 )
             except ValueError:
@@ -257,9 +257,11 @@ class Split:
 class Cell:
     """One device, precision and optimizer. The numbers are places in the lists of :class:`Grid`."""
 
-    basis: Basis | None
-    """None: nothing can be predicted, for ``reason``."""
+    way: str
+    """Name of the source; "" if nothing can be predicted, for ``reason``."""
     reason: str = ""
+    why_not: tuple[str, ...] = ()
+    """Why each better source was not possible."""
     curve: int | None = None
     """Index of a curve. None: by the tables of amounts and costs."""
     backward: int | None = None
@@ -407,22 +409,23 @@ class _Maker:
     ) -> None:
         case = self.network.case(PROBE, precision, optimizer)
         try:
-            basis = predict.basis_of(case, machine, measured, fits, published)
+            source, why_not = choose_source(case, machine, Evidence(measured, fits, published))
         except ValueError as error:
-            self.grid.cells.append(Cell(None, str(error)))
+            self.grid.cells.append(Cell("", str(error)))
             return
-        if basis.published is not None:
-            source, coverage, outside = predict.published_words(basis.published, case, machine)
-            self.grid.cells.append(Cell(basis, source=source, coverage=coverage, outside=outside))
-            return
-        found = predict.time_from(basis, case, machine)
-        cell = Cell(basis, source=found.source, coverage=found.coverage)
-        filled = (
-            self._fitted(cell, basis.fit, case, machine)
-            if basis.fit
-            else self._roofline(cell, case, machine)
+        grounds = source.grounds
+        cell = Cell(
+            source.way,
+            why_not=why_not,
+            source=grounds.source,
+            coverage=grounds.coverage,
+            outside=grounds.outside,
         )
-        self.grid.cells.append(filled)
+        if isinstance(source, OwnFit):
+            cell = self._fitted(cell, source.fit, case, machine)
+        elif not isinstance(source, PublishedFit):
+            cell = self._roofline(cell, case, machine)
+        self.grid.cells.append(cell)
 
     def _place(self, into: list[Made], key: Hashable, make: Callable[[], Made]) -> int:
         if (id(into), key) not in self.known:
@@ -442,11 +445,7 @@ class _Maker:
                 )
 
         curve = self._place(self.grid.curves, (rates, fp32, host, update), lambda: curve_of(at))
-        split = self._place(
-            self.grid.splits,
-            rates,
-            lambda: roofline_split(self.floors, rates, case.parameters, machine),
-        )
+        split = self._place(self.grid.splits, rates, lambda: split_of(None, case, machine))
         return replace(cell, curve=curve, split=split)
 
     def _fitted(self, cell: Cell, fit: StepFitted, case: StepSpec, machine: Machine) -> Cell:
@@ -469,8 +468,7 @@ class _Maker:
             backward=self._place(curves, ("backward", key), lambda: curve_of(backward))
             if known
             else None,
-            split=self._place(self.grid.splits, fit.name, lambda: fitted_split(fit, case, machine)),
-            outside=predict.beyond_fit(fit, case),
+            split=self._place(self.grid.splits, fit.name, lambda: split_of(fit, case, machine)),
             beyond=self.beyond[key],
         )
 
@@ -492,45 +490,23 @@ class _Maker:
                 open_pairs += ((middle, b), (a, middle))
 
 
-def roofline_split(
-    found: Sequence[Floor], rates: Rates, parameters: int, machine: Machine
-) -> Split:
-    rows: Rows = defaultdict(lambda: [0.0] * len(ENDS))
-    for floor in found:
-        for place, batch in enumerate(ENDS):
-            for limit, seconds in zip(
-                ("arithmetic", "bytes"), floor_seconds(floor, batch, rates), strict=True
-            ):
-                rows[floor.group, limit][place] += seconds
-    update = {
-        name: (optimizer_seconds(parameters, name, machine),) * len(ENDS) for name in OPTIMIZERS
-    }
-    return Split(
-        ENDS,
-        _parts(rows),
-        {name: (Part("optimizer", "bytes", each),) for name, each in update.items()},
-    )
-
-
-def fitted_split(fit: StepFitted, case: StepSpec, machine: Machine) -> Split:
+def split_of(fit: StepFitted | None, case: StepSpec, machine: Machine) -> Split:
+    """Return the shares of a step by the costs of a fit, or by the peaks alone."""
+    costs = predict.costs_of(fit)
     rows: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
     for place, batch in enumerate(OCTETS):
-        for group, part, seconds in predict.fitted_amounts(
-            fit, replace(case, batch=batch), machine
-        ):
-            if group != "optimizer":
-                rows[group, predict.limit_of(part)][place] += seconds
-    optimizers: dict[str, Rows] = {
-        name: defaultdict(lambda: [0.0] * len(OCTETS)) for name in OPTIMIZERS
-    }
-    for name, into in optimizers.items():
-        for group, part, seconds in predict.fitted_amounts(
-            fit, replace(case, batch=1, optimizer=name), machine
-        ):
-            if group == "optimizer":
-                key = group, predict.limit_of(part)
-                into[key] = [value + seconds for value in into[key]]
-    return Split(OCTETS, _parts(rows), {name: _parts(into) for name, into in optimizers.items()})
+        for row in part_amounts(replace(case, batch=batch), machine, costs):
+            if row.group != "optimizer":
+                rows[row.group, predict.limit_of(row.part)][place] += row.amount
+    optimizers: dict[str, tuple[Part, ...]] = {}
+    for name in OPTIMIZERS:
+        updates: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
+        for row in part_amounts(replace(case, batch=1, optimizer=name), machine, costs):
+            if row.group == "optimizer":
+                key = row.group, predict.limit_of(row.part)
+                updates[key] = [value + row.amount for value in updates[key]]
+        optimizers[name] = _parts(updates)
+    return Split(OCTETS, _parts(rows), optimizers)
 
 
 def _parts(amounts: Rows) -> tuple[Part, ...]:

@@ -240,10 +240,15 @@ def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
 def _work(op: OpShape, batch: int, first: bool) -> Operation:
     figures = (*_maker(op)(op, batch), 1, 1, 1)[:11]
     kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = figures
-    if kind not in HEAVY and _is_counter(op):
-        inputs, outputs, weights = 0.0, 0.0, 0.0
-    elif kind not in HEAVY and batch > 1 and _has_no_batch(op):
-        inputs, outputs, weights = 0.0, 0.0, inputs + outputs
+    if kind not in HEAVY:
+        shapes = [shape for shape in (*op.inputs, *op.outputs) if shape is not None]
+        whole = bool(op.dtypes) and all(name.startswith(("int", "uint")) for name in op.dtypes)
+        # the first output with sizes: statistics of a normalisation after it have no batch anyway
+        result = next((shape for shape in op.outputs if shape), None)
+        if whole and not any(shapes):  # a counter, such as ``num_batches_tracked += 1``
+            inputs, outputs, weights = 0.0, 0.0, 0.0
+        elif batch > 1 and result is not None and result[0] == 1:
+            inputs, outputs, weights = 0.0, 0.0, inputs + outputs
     return Operation(
         op.layer,
         kind,
@@ -260,19 +265,6 @@ def _work(op: OpShape, batch: int, first: bool) -> Operation:
         stride,
         first,
     )
-
-
-def _has_no_batch(op: OpShape) -> bool:
-    """Its result, the first output with sizes, is one: statistics of a normalisation that follow it
-    have no batch anyway."""
-    return next((shape[0] == 1 for shape in op.outputs if shape), False)
-
-
-def _is_counter(op: OpShape) -> bool:
-    """Whole numbers without sizes, such as ``num_batches_tracked += 1``."""
-    shapes = [shape for shape in (*op.inputs, *op.outputs) if shape is not None]
-    whole = bool(op.dtypes) and all(kind.startswith(("int", "uint")) for kind in op.dtypes)
-    return whole and not any(shapes)
 
 
 def _maker(op: OpShape) -> Callable[[OpShape, int], Figures]:
@@ -396,16 +388,13 @@ def _elementwise(op: OpShape, batch: int) -> Figures:
         )
     elif op.op in ("aten.embedding", "aten._embedding_bag"):
         inputs = outputs  # the rows looked up, not the table
-    kernel, stride = _window(op) if kind == "pool" else (1.0, 1.0)
+    kernel = stride = 1.0
+    if kind == "pool":
+        area = input_elements(op) / max(output_elements(op), 1)
+        kernel, stride = max(area, 1.0), float(max(round(area**0.5), 1))
+        if window := integers(op, "kernel_size"):
+            kernel, stride = float(prod(window)), float((integers(op, "stride") or (1,))[0])
     return kind, 0, inputs, outputs, weights, 0, 0, 0, 1, kernel, stride
-
-
-def _window(op: OpShape) -> tuple[float, float]:
-    kernel = integers(op, "kernel_size")
-    if kernel:
-        return float(prod(kernel)), float((integers(op, "stride") or (1,))[0])
-    area = input_elements(op) / max(output_elements(op), 1)
-    return max(area, 1.0), float(max(round(area**0.5), 1))
 
 
 def operations_of_plan(plan: Plan) -> tuple[Operation, ...]:

@@ -1,12 +1,15 @@
-"""How long a step takes: measured, fitted to own runs, from published measurements, or from the
-roofline alone."""
+"""How long a step takes, by the best of four sources: a step measured on this device, a fit to own
+runs on it, the fit to published steps that ships with perfctl, or the roofline alone.
+
+:func:`predict` asks the :data:`SOURCES` in this order; the first that knows the step answers.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict import published as shipped
@@ -23,10 +26,6 @@ from perfctl.orchestrator.predict.published import OnMachine, Published
 from perfctl.orchestrator.predict.step_parts import PARTS
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-WAYS = ("measured", "fitted", "published", "roofline")
-"""The best first: a measured step on this device; a fit of own runs on it; the fit to what others
-published, which ships with perfctl; peaks alone."""
-
 ROOFLINE = {"fp32": (1.1, 1.5, 2.2), "other": (1.5, 2.2, 3.7)}
 """Measured time over the roofline's: low, middle, high; see docs of ``perfctl predict``.
 
@@ -83,7 +82,7 @@ class StepTime:
     low: float
     high: float
     way: str
-    """One of :data:`WAYS`, the best possible."""
+    """Name of the source, the best possible: one of :data:`WAYS`."""
     source: str
     """In words: which measured steps, fit or peaks."""
     floor: float
@@ -129,7 +128,42 @@ class StepTime:
 OPTIMIZER, STEP = "(optimizer)", "(step)"
 
 
-def _costs(fit: StepFitted | OnMachine | None) -> dict[str, float]:
+class PartAmount(NamedTuple):
+    """How much one operation, the optimizer or the step has of one part."""
+
+    layer: str
+    kind: str
+    group: str
+    """``step_parts.group_of`` of the operation, "optimizer" or "overhead"."""
+    part: str
+    amount: float
+    """Seconds at the machine's peaks, times the part's cost."""
+
+
+def part_amounts(
+    case: StepSpec, machine: Machine, costs: Mapping[str, float] | None = None
+) -> Iterator[PartAmount]:
+    """Yield the parts of each operation, of the optimizer and of the step.
+
+    ``costs``: of each part; None for 1.
+    """
+    costs = costs or dict.fromkeys(PARTS, 1.0)
+    for work in case.works:
+        for part, seconds in step_parts.parts_of_work(work, case, machine):
+            names = (work.layer, work.kind, step_parts.group_of(work))
+            if _phase_of(part) == "optimizer":
+                names = (OPTIMIZER, "optimizer", "optimizer")
+            yield PartAmount(*names, part, costs[part] * seconds)
+    totals = dict(zip(PARTS, step_parts.parts(case, machine), strict=True))
+    for part in ("bytes optimizer", "adam optimizer", "overflow optimizer"):
+        yield PartAmount(OPTIMIZER, "optimizer", "optimizer", part, costs[part] * totals[part])
+    part = "step forward"
+    yield PartAmount(STEP, "overhead", "overhead", part, costs[part] * totals[part])
+
+
+def costs_of(fit: StepFitted | OnMachine | None) -> dict[str, float]:
+    """Return the cost of each part: by the fit, otherwise 1 for arithmetic and bytes and 0 for
+    everything that adds to them."""
     if fit is None:
         return {name: 0.0 if name.startswith(step_parts.BESIDE) else 1.0 for name in PARTS}
     # Each part belongs to one phase; the others' costs of it are 0.
@@ -139,24 +173,6 @@ def _costs(fit: StepFitted | OnMachine | None) -> dict[str, float]:
     return dict(zip(PARTS, costs, strict=True))
 
 
-def fitted_amounts(
-    fit: StepFitted | OnMachine, case: StepSpec, machine: Machine
-) -> Iterator[tuple[str, str, float]]:
-    """(group of work, part, seconds before they are scaled to the step) of every operation, the
-    optimizer and the step.
-
-    The groups are those of ``step_parts.group_of``, and "optimizer" and "overhead".
-    """
-    for (_, kind), group, part, seconds in _amounts(_costs(fit), case, machine):
-        yield group or kind, part, seconds
-
-
-def amounts_of(case: StepSpec, machine: Machine) -> Iterator[tuple[str, str, float]]:
-    """As :func:`fitted_amounts`, with a cost of 1 for every part."""
-    for (_, kind), group, part, amount in _amounts(dict.fromkeys(PARTS, 1.0), case, machine):
-        yield group or kind, part, amount
-
-
 def shares(
     fit: StepFitted | OnMachine | None,
     case: StepSpec,
@@ -164,15 +180,14 @@ def shares(
     seconds: float,
     phases: Mapping[str, float] | None = None,
 ) -> tuple[Share, ...]:
-    """By the fit's costs of each part, else by arithmetic and bytes at the machine's peaks, scaled
-    to ``seconds``.
+    """Return the layers' shares by :func:`costs_of`, scaled to ``seconds``.
 
     ``phases``: measured seconds of each phase; None: predicted.
     """
-    amounts = list(_amounts(_costs(fit), case, machine))
+    amounts = list(part_amounts(case, machine, costs_of(fit)))
     by_phase: dict[str, float] = defaultdict(float)
-    for _, _, part, amount in amounts:
-        by_phase[_phase_of(part)] += amount
+    for row in amounts:
+        by_phase[_phase_of(row.part)] += row.amount
     total = sum(by_phase.values())
     if total <= 0:
         return ()
@@ -182,33 +197,16 @@ def shares(
         factors |= {
             name: seconds * known[name] / sum(known.values()) / by_phase[name] for name in known
         }
-    rows: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for key, _, part, amount in amounts:
-        rows[key][limit_of(part)] += amount * factors[_phase_of(part)]
-    wholes = {key: sum(row.values()) for key, row in rows.items()}
-    found = (
-        Share(*key, whole, whole / seconds, max(row := rows[key], key=row.__getitem__))
-        for key, whole in sorted(wholes.items(), key=lambda item: -item[1])
-        if whole > 0
+    by_limit: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for row in amounts:
+        limits = by_limit[row.layer, row.kind]
+        limits[limit_of(row.part)] += row.amount * factors[_phase_of(row.part)]
+    totals = {key: sum(limits.values()) for key, limits in by_limit.items()}
+    return tuple(
+        Share(*key, own, own / seconds, max(by_limit[key], key=by_limit[key].__getitem__))
+        for key, own in sorted(totals.items(), key=lambda item: -item[1])
+        if own > 0
     )
-    return tuple(found)
-
-
-def _amounts(
-    costs: Mapping[str, float], case: StepSpec, machine: Machine
-) -> Iterator[tuple[tuple[str, str], str, str, float]]:
-    """((layer, kind), group or "", part, how much of it) of each operation, the optimizer and
-    the step."""
-    optimizer = (OPTIMIZER, "optimizer")
-    for work in case.works:
-        for name, part in step_parts.parts_of_work(work, case, machine):
-            ends = _phase_of(name) == "optimizer"
-            key = optimizer if ends else (work.layer, work.kind)
-            yield key, "" if ends else step_parts.group_of(work), name, costs[name] * part
-    whole = dict(zip(PARTS, step_parts.parts(case, machine), strict=True))
-    for name in ("bytes optimizer", "adam optimizer", "overflow optimizer"):
-        yield optimizer, "", name, costs[name] * whole[name]
-    yield (STEP, "overhead"), "", "step forward", costs["step forward"] * whole["step forward"]
 
 
 def _phase_of(part: str) -> str:
@@ -216,135 +214,113 @@ def _phase_of(part: str) -> str:
 
 
 def limit_of(part: str) -> str:
-    """arithmetic, bytes or operations, from the name of a part."""
+    """Return arithmetic, bytes or operations, from the name of a part."""
     kind = step_parts.class_of(part)
     return "operations" if kind == "step" else kind
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
-    """What a step's time is predicted from, and why each better way was not possible."""
+class Evidence:
+    """Everything that a prediction may rest on, besides the peaks of the machine."""
 
-    way: str
-    record: Measured | None
-    fit: StepFitted | None
-    why_not: tuple[str, ...]
+    measured: Sequence[Measured] = ()
+    fits: Sequence[StepFitted] = ()
     published: Published | None = None
-    """The fit that ships, where it is the way."""
+    """The fit that ships, if it may be used."""
 
 
-def predict(
-    case: StepSpec,
-    machine: Machine,
-    measured: Sequence[Measured] = (),
-    fits: Sequence[StepFitted] = (),
-    published: Published | None = None,
-) -> StepTime:
-    """The step's time on ``machine``, by the best possible way. ``published``: the fit that ships,
-    if it may be used.
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What a source's times rest on: the same at every batch size."""
 
-    Raises ValueError for a case without operations, a batch below 1, or a machine without a peak
-    for the precision.
-    """
-    basis = basis_of(case, machine, measured, fits, published)
-    found, own = time_from(basis, case, machine), basis.record is not None
-    costs = (
-        shipped.on_machine(basis.published, case, machine)
-        if basis.published is not None
-        else basis.fit
-    )
-    by_layer = shares(costs, case, machine, found.seconds, found.phases if own else None)
-    near = (
-        shipped.nearest_words(basis.published, case, machine) if basis.published is not None else ""
-    )
-    return replace(
-        found,
-        nearest=near,
-        shares=by_layer,
-        drivers=() if own or basis.fit is None else drivers(basis.fit, case),
-    )
+    source: str
+    coverage: float | None = None
+    outside: tuple[str, ...] = ()
 
 
-def basis_of(
-    case: StepSpec,
-    machine: Machine,
-    measured: Sequence[Measured] = (),
-    fits: Sequence[StepFitted] = (),
-    published: Published | None = None,
-) -> Basis:
-    """The best basis for this step. Raises ValueError as :func:`predict` does."""
-    if not case.works:
-        raise ValueError(f"{case.model}: no operation is known, so nothing can be predicted")
-    if case.batch < 1:
-        raise ValueError(f"{case.model}: batch size must be at least 1, got {case.batch}")
-    step_parts.peak_of(machine, case.precision)
-    shipped_fit = (
-        published if published is not None and shipped.covers(published, case, machine) else None
-    )
-    if case.compiled:
-        return _compiled(case, machine, shipped_fit)
-    mine, missing = _own(case, machine, measured)
-    own = [fit for fit in fits if fit.machine.name == machine.name]
-    fit = _best(
-        case,
-        [fit for fit in own if (fit.precision, fit.training) == (case.precision, case.training)],
-    )
-    if mine is not None:
-        return Basis("measured", mine, fit, ())
-    if fit is not None:
-        return Basis("fitted", None, fit, (missing,))
-    others = "other precisions or directions only" if own else "none"
-    what = f"{'training' if case.training else 'inference'} in {case.precision}"
-    reason = f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
-    way = "published" if shipped_fit is not None else "roofline"
-    return Basis(way, None, None, (missing, reason), shipped_fit)
+class Source(Protocol):
+    """What is known of one step in one of :data:`WAYS`."""
+
+    way: ClassVar[str]
+
+    @property
+    def grounds(self) -> Grounds:
+        """What the times rest on."""
+        ...
+
+    @property
+    def fit(self) -> StepFitted | OnMachine | None:
+        """The fit whose costs of the parts divide the step among layers; None for peaks."""
+        ...
+
+    @classmethod
+    def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+        """Return the source for this step, or the reason why there is none; "" for a reason that
+        needs no words."""
+        ...
+
+    def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
+        """Return the step's time without shares."""
+        ...
 
 
-def _compiled(case: StepSpec, machine: Machine, published: Published | None) -> Basis:
-    """Runs and fits to them are eager ones. Raises ValueError for what nobody published."""
-    if case.training or published is None:
-        what = (
-            f"{'training' if case.training else f'inference in {case.precision}'} on {machine.name}"
-        )
-        raise ValueError(
-            f"no times of {what} under torch.compile were published that perfctl may learn from"
-        )
-    mine = (
-        "measured and fitted: runs of the store are of eager mode, or perfctl does not know that "
-        "they are not"
-    )
-    return Basis("published", None, None, (mine,), published)
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """The same step, measured on this machine."""
 
+    way: ClassVar = "measured"
+    record: Measured
+    fit: StepFitted | None
+    grounds: Grounds
 
-def _best(case: StepSpec, fits: Sequence[StepFitted]) -> StepFitted | None:
-    """A fit of the same family first, then the one of most rows."""
-    return max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows), default=None)
-
-
-def _own(
-    case: StepSpec, machine: Machine, measured: Sequence[Measured]
-) -> tuple[Measured | None, str]:
-    model = [
-        record
-        for record in measured
-        if (record.machine, record.case.model) == (machine.name, case.model)
-    ]
-    alike = [record for record in model if _kind(record.case) == _kind(case)]
-    same = [record for record in alike if record.case.batch == case.batch]
-    if same:
-        return min(same, key=lambda record: (record.high - record.low) / record.seconds), ""
-    if alike:
+    @classmethod
+    def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+        """Return the measured step with the smallest spread."""
+        if case.compiled:
+            return (
+                "measured and fitted: runs of the store are of eager mode, or perfctl does not "
+                "know that they are not"
+            )
+        runs = [
+            record
+            for record in evidence.measured
+            if (record.machine, record.case.model) == (machine.name, case.model)
+        ]
+        alike = [record for record in runs if _mode_of(record.case) == _mode_of(case)]
+        same = [record for record in alike if record.case.batch == case.batch]
+        if same:
+            own = OwnFit.find(case, machine, evidence)
+            return cls(
+                min(same, key=lambda record: (record.high - record.low) / record.seconds),
+                own.fit if isinstance(own, OwnFit) else None,
+                Grounds(f"median of the steps measured on {machine.name}"),
+            )
+        if not runs:
+            return f"measured: no run of {case.model} on {machine.name}"
+        ran = f"measured: {case.model} ran on {machine.name}"
+        if not alike:
+            return f"{ran}, but not {_mode_of(case)}"
         batches = ", ".join(map(str, sorted({record.case.batch for record in alike})))
-        return (
-            None,
-            f"measured: {case.model} ran on {machine.name} at batch {batches}, not at {case.batch}",
+        return f"{ran} at batch {batches}, not at {case.batch}"
+
+    def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
+        """Return the measured time with the spread of the steps."""
+        record = self.record
+        phases = {name: value for name in PHASES if (value := getattr(record, name)) is not None}
+        return StepTime(
+            case,
+            machine,
+            record.seconds,
+            min(record.low, record.seconds),
+            max(record.high, record.seconds),
+            self.way,
+            self.grounds.source,
+            step_parts.roofline(case, machine),
+            phases=phases,
         )
-    if model:
-        return None, f"measured: {case.model} ran on {machine.name}, but not {_kind(case)}"
-    return None, f"measured: no run of {case.model} on {machine.name}"
 
 
-def _kind(case: StepSpec) -> str:
+def _mode_of(case: StepSpec) -> str:
     return (
         f"training in {case.precision} with {case.optimizer}"
         if case.training
@@ -352,114 +328,148 @@ def _kind(case: StepSpec) -> str:
     )
 
 
-def time_from(basis: Basis, case: StepSpec, machine: Machine) -> StepTime:
-    """The step's time without shares and drivers."""
-    floor, record, fit = step_parts.roofline(case, machine), basis.record, basis.fit
-    if record is not None:
-        seconds, source = record.seconds, f"median of the steps measured on {machine.name}"
-        known = {name: value for name in PHASES if (value := getattr(record, name)) is not None}
-        least, most = min(record.low, seconds), max(record.high, seconds)
-        return StepTime(
-            case, machine, seconds, least, most, "measured", source, floor, phases=known
-        )
-    if fit is not None:
-        found = predict_step(fit, case)
+@dataclass(frozen=True, slots=True)
+class OwnFit:
+    """A fit to own runs on this machine."""
+
+    way: ClassVar = "fitted"
+    fit: StepFitted
+    grounds: Grounds
+    """Which family or optimizer the fit has not seen at any batch size."""
+
+    @classmethod
+    def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+        """Return the fit of the same family, otherwise that of most rows."""
+        if case.compiled:
+            return ""
+        own = [fit for fit in evidence.fits if fit.machine.name == machine.name]
+        mode = (case.precision, case.training)
+        fits = [fit for fit in own if (fit.precision, fit.training) == mode]
+        if not fits:
+            others = "other precisions or directions only" if own else "none"
+            what = f"{'training' if case.training else 'inference'} in {case.precision}"
+            return f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
+        fit, outside = max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows)), []
+        if case.family not in fit.families:
+            family = case.family or "network of this family"
+            outside.append(f"no {family} was measured ({', '.join(fit.families)})")
+        if case.training and case.optimizer not in fit.optimizers:
+            outside.append(f"{case.optimizer} was not measured ({', '.join(fit.optimizers)})")
+        return cls(fit, Grounds(fit.name, fit.fitted.coverage, tuple(outside)))
+
+    def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
+        """Return the fit's time with its interval."""
+        time, grounds = predict_step(self.fit, case), self.grounds
         return StepTime(
             case,
             machine,
-            found.seconds,
-            found.low,
-            found.high,
-            basis.way,
-            fit.name,
-            floor,
-            fit.fitted.coverage,
-            basis.why_not,
-            (*beyond_range(found.outside), *beyond_fit(fit, case)),
-            phases_of(fit, case, found.seconds),
+            time.seconds,
+            time.low,
+            time.high,
+            self.way,
+            grounds.source,
+            step_parts.roofline(case, machine),
+            grounds.coverage,
+            outside=(*beyond_range(time.outside), *grounds.outside),
+            phases=phases_of(self.fit, case, time.seconds),
+            drivers=drivers(self.fit, case),
         )
-    if basis.published is not None:
-        return _from_published(basis, basis.published, case, machine)
-    low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
-    source = (
-        f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to {high:g} "
-        "times the roofline"
-    )
-    host = started(case, machine)
-    times, middle = (
-        around_roofline(floor, case.precision, host),
-        around_roofline(floor, case.precision, 0.0)[0],
-    )
-    return StepTime(
-        case,
-        machine,
-        *times,
-        "roofline",
-        source,
-        floor,
-        why_not=basis.why_not,
-        host=host,
-        gpu=middle,
-    )
-
-
-def _from_published(basis: Basis, fit: Published, case: StepSpec, machine: Machine) -> StepTime:
-    """Under torch.compile the roofline is that of the products: the rest is merged, so its bytes
-    are no bound."""
-    bounded = (
-        replace(case, works=tuple(work for work in case.works if work.kind in HEAVY))
-        if case.compiled
-        else case
-    )
-    floor = step_parts.roofline(bounded, shipped.as_computed(machine, case.precision))
-    found, costs = shipped.predict(fit, case, machine), shipped.on_machine(fit, case, machine)
-    source, coverage, outside = published_words(fit, case, machine)
-    host, gpu = shipped.host_seconds(fit, case), shipped.gpu_seconds(fit, case, machine)
-    return StepTime(
-        case,
-        machine,
-        found.seconds,
-        found.low,
-        found.high,
-        basis.way,
-        source,
-        floor,
-        coverage,
-        basis.why_not,
-        outside,
-        shipped.phases_of(costs, case, found.seconds),
-        host=host,
-        gpu=gpu,
-    )
-
-
-def published_words(
-    fit: Published, case: StepSpec, machine: Machine
-) -> tuple[str, float | None, tuple[str, ...]]:
-    """(source, coverage, what was not measured) of a step by the fit that ships: the same at every
-    batch size."""
-    known = shipped.is_measured(fit, case, machine)
-    return (
-        shipped.words(fit),
-        shipped.COVERED if known else None,
-        shipped.outside(fit, case, machine),
-    )
 
 
 def beyond_range(features: Sequence[str]) -> tuple[str, ...]:
+    """Return a sentence for each feature that is outside the range of a fit."""
     return tuple(f"{name} is outside the measured range" for name in features)
 
 
-def beyond_fit(fit: StepFitted, case: StepSpec) -> tuple[str, ...]:
-    """Sentences about what the fit has not seen at any batch size: family, optimizer."""
-    said = []
-    if case.family not in fit.families:
-        said.append(
-            f"no {case.family or 'network of this family'} was measured ({', '.join(fit.families)})"
+@dataclass(frozen=True, slots=True)
+class PublishedFit:
+    """The fit to published steps, which ships with perfctl."""
+
+    way: ClassVar = "published"
+    published: Published
+    fit: OnMachine
+    grounds: Grounds
+
+    @classmethod
+    def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+        """Return the fit if it covers such steps."""
+        fit = evidence.published
+        if fit is None or not shipped.covers(fit, case, machine):
+            return ""
+        if case.compiled and case.training:
+            return ""
+        known = shipped.is_measured(fit, case, machine)
+        grounds = Grounds(
+            shipped.words(fit),
+            shipped.COVERED if known else None,
+            shipped.outside(fit, case, machine),
         )
-    if case.training and case.optimizer not in fit.optimizers:
-        said.append(f"{case.optimizer} was not measured ({', '.join(fit.optimizers)})")
-    return tuple(said)
+        return cls(fit, shipped.on_machine(fit, case, machine), grounds)
+
+    def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
+        """Return the fit's time. Under torch.compile the roofline is that of the products: the rest
+        is merged, so its bytes are no bound."""
+        fit, grounds = self.published, self.grounds
+        works = tuple(work for work in case.works if work.kind in HEAVY or not case.compiled)
+        computed = shipped.as_computed(machine, case.precision)
+        time = shipped.predict(fit, case, machine)
+        return StepTime(
+            case,
+            machine,
+            time.seconds,
+            time.low,
+            time.high,
+            self.way,
+            grounds.source,
+            step_parts.roofline(replace(case, works=works), computed),
+            grounds.coverage,
+            outside=grounds.outside,
+            phases=shipped.phases_of(self.fit, case, time.seconds),
+            nearest=shipped.nearest_words(fit, case, machine),
+            host=shipped.host_seconds(fit, case),
+            gpu=shipped.gpu_seconds(fit, case, machine),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The peaks of the machine alone, and how far whole networks are from them."""
+
+    way: ClassVar = "roofline"
+    grounds: Grounds
+    fit: None = None
+
+    @classmethod
+    def find(cls, case: StepSpec, machine: Machine, evidence: Evidence) -> Self | str:
+        """Return the roofline, which every step has in eager mode. Raises ValueError under
+        torch.compile."""
+        if case.compiled:
+            mode = "training" if case.training else f"inference in {case.precision}"
+            raise ValueError(
+                f"no times of {mode} on {machine.name} under torch.compile were published that "
+                "perfctl may learn from"
+            )
+        low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
+        return cls(
+            Grounds(
+                f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to "
+                f"{high:g} times the roofline"
+            )
+        )
+
+    def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
+        """Return the roofline's time, or that of the host where it takes longer."""
+        floor, host = step_parts.roofline(case, machine), started(case, machine)
+        return StepTime(
+            case,
+            machine,
+            *around_roofline(floor, case.precision, host),
+            self.way,
+            self.grounds.source,
+            floor,
+            host=host,
+            gpu=around_roofline(floor, case.precision, 0.0)[0],
+        )
 
 
 def started(case: StepSpec, machine: Machine) -> float:
@@ -473,3 +483,47 @@ def around_roofline(floor: float, precision: str, host: float) -> tuple[float, f
     be longer."""
     low, middle, high = ROOFLINE.get(precision, ROOFLINE["other"])
     return max(middle * floor, host), low * floor, max(high * floor, 3 * host)
+
+
+SOURCES: tuple[type[Source], ...] = (MeasuredStep, OwnFit, PublishedFit, Roofline)
+"""The best first."""
+WAYS = tuple(source.way for source in SOURCES)
+
+
+def choose_source(
+    case: StepSpec, machine: Machine, evidence: Evidence
+) -> tuple[Source, tuple[str, ...]]:
+    """Return the best source for this step, and why each better one was not possible. Raises
+    ValueError as :func:`predict` does."""
+    if not case.works:
+        raise ValueError(f"{case.model}: no operation is known, so nothing can be predicted")
+    if case.batch < 1:
+        raise ValueError(f"{case.model}: batch size must be at least 1, got {case.batch}")
+    step_parts.peak_of(machine, case.precision)
+    reasons: list[str] = []
+    for source_type in SOURCES:
+        source = source_type.find(case, machine, evidence)
+        if not isinstance(source, str):
+            return source, tuple(filter(None, reasons))
+        reasons.append(source)
+    raise AssertionError("the roofline is always a source")
+
+
+def predict(
+    case: StepSpec,
+    machine: Machine,
+    measured: Sequence[Measured] = (),
+    fits: Sequence[StepFitted] = (),
+    published: Published | None = None,
+) -> StepTime:
+    """Return the step's time on ``machine`` by the best source. ``published``: the fit that ships,
+    if it may be used.
+
+    Raises ValueError for a case without operations, a batch below 1, or a machine without a peak
+    for the precision.
+    """
+    source, why_not = choose_source(case, machine, Evidence(measured, fits, published))
+    time = source.predict_time(case, machine)
+    phases = time.phases if source.way == MeasuredStep.way else None
+    layers = shares(source.fit, case, machine, time.seconds, phases)
+    return replace(time, why_not=why_not, shares=layers)

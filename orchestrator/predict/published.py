@@ -40,7 +40,7 @@ from perfctl.orchestrator.predict.step_parts import parts as parts_on
 
 FORMAT = "perfctl published 1"
 FILE = Path(__file__).with_name("published.json")
-CPU_FILE = FILE.with_name("published_cpu.json")
+FILES = {"gpu": FILE, "cpu": FILE.with_name("published_cpu.json")}
 PHASES = ("forward", "backward", "optimizer")
 UNIT = Machine(
     "unit",
@@ -130,6 +130,11 @@ class Regime(NamedTuple):
         unit = ("T" if self.tensor else "V") if kind == "A" else "4" if self.wide else "2"
         return f"{'t' if self.training else 'i'}{unit}{'l' if self.channels_last else ''}"
 
+    @property
+    def mode(self) -> str:
+        """Direction and unit of products, whatever the layout: "iV"."""
+        return self.key("A").removesuffix("l")
+
 
 class Neighbour(NamedTuple):
     """The measured step that is most like the asked one."""
@@ -174,20 +179,11 @@ class Published:
     """gpu, or cpu: of the machines that the fit is for."""
 
 
-@lru_cache(maxsize=1)
-def load() -> Published:
-    """Of GPUs. Raises ValueError for another format."""
-    return from_json(json.loads(FILE.read_text(encoding="utf-8")))
-
-
-@lru_cache(maxsize=1)
-def load_cpu() -> Published:
-    """Raises ValueError for another format."""
-    return from_json(json.loads(CPU_FILE.read_text(encoding="utf-8")))
-
-
-def load_for(machine: Machine) -> Published:
-    return load() if machine.kind == "gpu" else load_cpu()
+@lru_cache(maxsize=len(FILES))
+def load(kind: str) -> Published:
+    """Return the fit for machines of this kind, gpu or cpu. Raises ValueError for another
+    format."""
+    return from_json(json.loads(FILES[kind].read_text(encoding="utf-8")))
 
 
 def covers(fit: Published, case: StepSpec, machine: Machine) -> bool:
@@ -404,11 +400,6 @@ def _below(
     return tuple(found)
 
 
-def rates(fit: Published, case: StepSpec, machine: Machine) -> tuple[float, ...]:
-    """Seconds for one unit of each part. Raises ValueError without a peak for the precision."""
-    return on_machine(fit, case, machine).rates
-
-
 def weaker(fit: Published, case: StepSpec, machine: Machine) -> tuple[tuple[float, ...], ...]:
     """Rates that the machine is not slower by: those of weaker machines and, for TF32, those
     of fp32.
@@ -418,19 +409,17 @@ def weaker(fit: Published, case: StepSpec, machine: Machine) -> tuple[tuple[floa
     lower = (
         _below(peaks_of(machine, case.precision), case.precision) if machine.kind == "gpu" else ()
     )
-    found = tuple(rates(fit, case, other) for other in lower)
+    found = tuple(on_machine(fit, case, other).rates for other in lower)
     if case.precision != "tf32":
         return found
     plain = replace(case, precision="fp32")
-    return (*found, rates(fit, plain, machine), *weaker(fit, plain, machine))
+    return (*found, on_machine(fit, plain, machine).rates, *weaker(fit, plain, machine))
 
 
 def gpu_seconds(fit: Published, case: StepSpec, machine: Machine) -> float:
     """Of the GPU alone. Raises ValueError without a peak for the precision."""
-    many, rows = (
-        amounts(case),
-        dict.fromkeys((rates(fit, case, machine), *weaker(fit, case, machine))),
-    )
+    many, own = amounts(case), on_machine(fit, case, machine).rates
+    rows = dict.fromkeys((own, *weaker(fit, case, machine)))
     return min(sum(row[place] * amount for place, amount in many) for row in rows)
 
 
@@ -493,17 +482,12 @@ def is_measured(fit: Published, case: StepSpec, machine: Machine) -> bool:
     """Was this device measured in this direction, on these units? For a CPU: was such a step?"""
     if fit.kind == "cpu":
         return not any(_unlike(fit, case, machine))
-    return regime_of(case, machine).key("A").removesuffix("l") in fit.measured.get(
-        product_of(machine.name), ()
-    )
+    return regime_of(case, machine).mode in fit.measured.get(product_of(machine.name), ())
 
 
 def is_measured_compiled(fit: Published, case: StepSpec, machine: Machine) -> bool:
     """Was inference under torch.compile measured on this device, on these units?"""
-    return (
-        f"{product_of(machine.name)}/{regime_of(case, machine).key('A').removesuffix('l')}"
-        in fit.compiled_on
-    )
+    return f"{product_of(machine.name)}/{regime_of(case, machine).mode}" in fit.compiled_on
 
 
 def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
@@ -514,9 +498,9 @@ def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
     if case.compiled:
         least = fit.compiled["known" if is_measured_compiled(fit, case, machine) else "new"]
         return max(least, width_of(fit, replace(case, compiled=False), machine))
-    key, known = regime_of(case, machine).key("A"), is_measured(fit, case, machine)
+    regime, known = regime_of(case, machine), is_measured(fit, case, machine)
     what = "known" if known else "new"
-    half = fit.spread.get(f"{what} {key}", fit.spread[f"{what} {key.removesuffix('l')}"])
+    half = fit.spread.get(f"{what} {regime.key('A')}", fit.spread[f"{what} {regime.mode}"])
     return exp(half if known else half * WIDER ** len(tuple(unseen(fit, machine))))
 
 
@@ -585,7 +569,7 @@ def nearest(fit: Published, case: StepSpec, machine: Machine) -> Neighbour | Non
     macs = sum(work.calls * work.macs for work in case.works)
     held = sum(work.calls * (work.inputs + work.outputs) for work in case.works)
     direction, best, found = "t" if case.training else "i", float("inf"), None
-    own = regime_of(case, machine).key("A").removesuffix("l")
+    own = regime_of(case, machine).mode
     devices: dict[str, float] = {}
     for name, its_macs, its_held, where in fit.networks:
         if not its_macs or not its_held or not macs or not held:

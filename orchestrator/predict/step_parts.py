@@ -375,15 +375,15 @@ def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
     return tuple(found)
 
 
-def floor_seconds(floor: Floor, batch: int, rates: Rates) -> tuple[float, float]:
-    """(arithmetic at its peak, bytes at the bandwidth) of one operation."""
-    peak = rates.depthwise if floor.group == "depthwise" else rates.products
-    return batch * floor.flops / peak, (batch * floor.elements + floor.weights) / rates.elements
-
-
 def operations_floor(found: Iterable[Floor], batch: int, rates: Rates) -> float:
-    """Seconds of all operations: each one's larger of arithmetic and bytes, added up."""
-    return sum(max(floor_seconds(floor, batch, rates)) for floor in found)
+    """Return the time of all operations: each one's larger of arithmetic at its peak and bytes at
+    the bandwidth, added up."""
+    total = 0.0
+    for floor in found:
+        peak = rates.depthwise if floor.group == "depthwise" else rates.products
+        moved = (batch * floor.elements + floor.weights) / rates.elements
+        total += max(batch * floor.flops / peak, moved)
+    return total
 
 
 def roofline(case: StepSpec, machine: Machine) -> float:

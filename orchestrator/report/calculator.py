@@ -662,13 +662,13 @@ def _said(cell: Cell, model: str, machine: str) -> dict[str, Any]:
             f" {model} ", " {model} "
         )
 
-    if cell.basis is None:
+    if not cell.way:
         return {"reason": general(cell.reason)}
     return {
-        "way": cell.basis.way,
+        "way": cell.way,
         "source": general(cell.source),
         "coverage": cell.coverage,
-        "why_not": [general(text) for text in cell.basis.why_not],
+        "why_not": [general(text) for text in cell.why_not],
         "outside": [general(text) for text in cell.outside],
     }
 

@@ -136,7 +136,13 @@ def page() -> tuple[str, str]:
     )
     models = (*map(planned_model, (*PARAMETERS, *forms)), *traced)
     known = Known(
-        models, tuple(places), (fit,), tuple(records), prices.prices, published.load(), prices.where
+        models,
+        tuple(places),
+        (fit,),
+        tuple(records),
+        prices.prices,
+        published.load("gpu"),
+        prices.where,
     )
     return render_calculator(
         page_view(known, date="2026-11-22", version=__version__)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.predict.predict import find_subject
+from perfctl.orchestrator.predict.answer import Question
 from perfctl.orchestrator.predict.step_parts import roofline
 from tests.cli import plain_runs as runs
 from tests.cli.predict_calls import NET, ask
@@ -63,7 +64,7 @@ def bench(slower: float = 1.0) -> list[Any]:
             "vgg:depth=6,stages=3,image=32,hidden=64",
             "resnet:depth=8,stages=2,image=32",
         ):
-            subject = find_subject(f"{family},width={width}", optimizer="sgd")
+            subject = find_subject(Question(f"{family},width={width}", (1,), optimizer="sgd"))
             for batch in (16, 32, 64, 128):
                 length = 2000 * slower * roofline(subject.case(batch, "fp32"), machine)
                 rows.append(runs.Row(subject.model, batch, (length, length * 1.01, length * 0.99)))

@@ -7,11 +7,12 @@ import pytest
 from perfctl.orchestrator.counts.hardware.machines import meant
 from perfctl.orchestrator.predict.cost import (
     Choice,
+    Job,
     Span,
-    at_efficiency,
     energy,
     frontier,
     over_link,
+    parallel_step,
     rental,
     rentals,
     ring_bytes,
@@ -129,7 +130,9 @@ def test_a_link_of_one_gb_a_second_moves_10_to_the_9_bytes_in_a_second() -> None
 
 
 def test_what_was_said_is_told_from_what_was_worked_out() -> None:
-    found = at_efficiency(Span(0.1, 0.1, 0.1), 1_000_000, 2, 0.5)
+    job = Job(1, gpus=2, parameters=1_000_000, efficiency=0.5)
+    found = parallel_step(Span(0.1, 0.1, 0.1), job)
+    assert found is not None
     assert (found.gpus, found.efficiency, found.moved_bytes, found.link, found.overlap) == (
         2,
         0.5,

@@ -17,7 +17,7 @@ from perfctl.orchestrator.report.predict import host_limit
 from perfctl.workloads.models.plan import plan
 from tests.sample import sample
 
-FIT = published.load()
+FIT = published.load("gpu")
 BATCHES = (1, 7, 64, 513)
 SPECS = ("mlp", "resnet:depth=50,image=224,classes=1000", "vgg:image=64", "inception")
 
@@ -206,7 +206,7 @@ def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_t
             assert "CUDA graphs or torch.compile" in said
 
 
-CPU_FIT = published.load_cpu()
+CPU_FIT = published.load("cpu")
 OTHER_CPU = Machine("Desk CPU", "cpu", {"fp32": 4e11, "bf16": 4e11}, 4e10, 64e9, sms=16)
 RESNET_ON_CPU = case(SPECS[1], batch=1, training=False)
 """timm measured 14.865 ms of it on the Core i9-10940X under torch.compile."""
@@ -251,7 +251,7 @@ def test_the_fit_of_cpus_says_nothing_of_training_of_other_precisions_and_of_gpu
     assert predict(RESNET_ON_CPU, named("T4").machine, (), (), CPU_FIT).way == "roofline"
     assert predict(RESNET_ON_CPU, OTHER_CPU, (), (), FIT).way == "roofline"
     assert not set(CPU_FIT.measured) & set(FIT.measured)
-    assert all(published.load_for(machine) is FIT for machine in table_machines())
+    assert all(published.load(machine.kind) is FIT for machine in table_machines())
 
 
 @pytest.mark.parametrize("spec", sample(SPECS, 3))

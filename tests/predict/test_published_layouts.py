@@ -12,7 +12,7 @@ from perfctl.orchestrator.predict.operations import Operation, StepSpec, operati
 from perfctl.orchestrator.predict.predict import predict
 from perfctl.workloads.models.plan import plan
 
-FIT = published.load()
+FIT = published.load("gpu")
 RTX_3090 = named("RTX 3090").machine
 BATCHES = (1, 7, 64, 513)
 
@@ -153,4 +153,4 @@ def test_compiled_training_and_compiled_work_on_a_cpu_in_half_precision_are_refu
     with pytest.raises(ValueError, match="training on T4 under torch"):
         predict(training, named("T4").machine, (), (), FIT)
     with pytest.raises(ValueError, match="inference in bf16 on Desk CPU under torch"):
-        predict(family("mlp", precision="bf16", compiled=True), cpu, (), (), published.load_cpu())
+        predict(family("mlp", precision="bf16", compiled=True), cpu, (), (), published.load("cpu"))

@@ -32,7 +32,7 @@ from perfctl.orchestrator.predict.step_parts import OVERFLOW, PARTS
 from perfctl.workloads.models.plan import plan
 
 MACHINES = tuple(machines.of_board(board) for board in BOARDS)
-FIT = published.load()
+FIT = published.load("gpu")
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec: s
         machine, rest = boards[place // 12], place % 12
         batch = round(2 ** rng.uniform(0, 16))
         case = one.case(batch, PRECISIONS[rest // 3], OPTIMIZERS[rest % 3])
-        if cell.basis is None:
+        if not cell.way:
             with pytest.raises(ValueError, match=r"has no (TF32|fast)"):
                 predict(case, machine)
             continue
@@ -101,7 +101,7 @@ def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec: s
         assert cell.curve is not None
         found, expected = between(grid.curves[cell.curve], batch), predict(case, machine)
         assert found[1:] == pytest.approx((expected.seconds, expected.low, expected.high), rel=0.01)
-        assert (cell.source, cell.basis.why_not) == (expected.source, expected.why_not)
+        assert (cell.source, cell.why_not) == (expected.source, expected.why_not)
         assert (cell.coverage, cell.outside) == (expected.coverage, expected.outside)
     assert compared > 30
 
@@ -109,7 +109,7 @@ def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec: s
 def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
     one, machine = network("resnet"), machines.of_board(BOARDS[0])
     cell = grid_of(one, [machine]).cells[1]
-    assert cell.basis is not None
+    assert cell.way
     assert cell.split is not None
     split = grid_of(one, [machine]).splits[cell.split]
     for place, batch in enumerate(split.batches):
@@ -138,11 +138,8 @@ def test_what_was_measured_at_other_batches_is_said_without_one() -> None:
     case = one.case(32, "fp32", "sgd")
     measured = [Measured(case, CPU.name, 0.01, 0.009, 0.011)]
     cell = grid_of(one, [CPU], measured).cells[0]
-    assert cell.basis is not None and cell.basis.way == "roofline"
-    assert (
-        cell.basis.why_not[0]
-        == f"measured: mlp ran on Desk CPU at batch 32, not at {step_grid.PROBE}"
-    )
+    assert cell.way == "roofline"
+    assert cell.why_not[0] == f"measured: mlp ran on Desk CPU at batch 32, not at {step_grid.PROBE}"
 
 
 def test_the_roofline_adds_up_what_the_parts_say() -> None:

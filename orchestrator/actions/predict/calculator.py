@@ -132,7 +132,7 @@ def gather(
         fits=learned.fits,
         measured=tuple(one for one in learned.measured if one.case.training),
         prices=stated,
-        published=published.load(),
+        published=published.load("gpu"),
         prices_from=prices.where,
         notes=learned.notes,
         left_out=(*left_out, *failed),
@@ -306,5 +306,5 @@ class FamilyAnswers:
             [device.machine for device in devices],
             measured,
             learned.fits,
-            published.load(),
+            published.load("gpu"),
         )

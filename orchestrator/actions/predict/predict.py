@@ -41,7 +41,13 @@ from perfctl.orchestrator.estimate.memory.of_plan import inference_lines, lines_
 from perfctl.orchestrator.estimate.memory.trace import capability
 from perfctl.orchestrator.predict import answer as answers
 from perfctl.orchestrator.predict import cost, published
-from perfctl.orchestrator.predict.answer import Answer, AnswerPoint, Question, Subject
+from perfctl.orchestrator.predict.answer import (
+    Answer,
+    AnswerPoint,
+    Question,
+    Setting,
+    Subject,
+)
 from perfctl.orchestrator.predict.operations import (
     Operation,
     operations_of,
@@ -49,7 +55,7 @@ from perfctl.orchestrator.predict.operations import (
 )
 from perfctl.orchestrator.predict.predict import StepTime
 from perfctl.orchestrator.predict.predict import predict as predict_step
-from perfctl.orchestrator.predict.prices import Price, PriceTable, for_board, unsure_for
+from perfctl.orchestrator.predict.prices import Price, unsure_for
 from perfctl.orchestrator.predict.step_parts import peak_of
 from perfctl.workloads.models.find import workload_of
 from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
@@ -149,80 +155,65 @@ def predict(
 
 
 def answer(question: Question, messages: Messages = SILENT) -> tuple[Answer, Known]:
-    """The answer, and what the store knows. Raises UsageError before anything slow begins."""
-    question.check()
-    # before its peaks are measured
-    if (question.device or "").lower() == "cpu" and question.precision == "tf32":
-        raise UsageError("a CPU has no TF32: products would run in fp32", "Use `precision` fp32")
-    every = load(question.prices)
-    prices = every if question.undated else every.sure
-    device = find_device(
-        question.device, question.device_spec, question.store, question.threads, messages
-    )
-    _check_on(device, question)
-    known = known_of(question.store, [device], messages)
-    training, inputs, seq = not question.infer, question.inputs, question.seq
-    subject = find_subject(
-        question.model,
-        training=training,
-        optimizer=question.optimizer,
-        inputs=inputs,
-        seq=seq,
-        precision=question.precision,
-        on_gpu=device.machine.kind == "gpu",
-        messages=messages,
-    )
-    points = tuple(
-        _point(question, subject, device, known, prices, batch) for batch in question.batches
-    )
-    notes = tuple(
-        filter(
-            None,
-            (
-                device.note,
-                *subject.notes,
-                *known.notes,
-                *_notes(question, points),
-                *_price_notes(every, prices, device, points[0]),
-            ),
-        )
-    )
-    return Answer(question, subject, device, points, prices, notes), known
-
-
-def _check_on(device: Device, question: Question) -> None:
-    """What would fail after the model is traced. Raises UsageError."""
-    if device.machine.kind != "gpu":
-        return
-    try:
-        peak_of(device.machine, question.precision)
-    except ValueError as error:
-        raise UsageError(str(error), _NO_PEAK) from error
-    if (
-        question.gpus > 1
-        and question.efficiency is None
-        and _link(device.board, question)[0] is None
-    ):
+    """Return the answer, and what the store knows. Raises UsageError before anything slow
+    begins."""
+    setting = resolve(question, messages)
+    device = setting.device
+    is_link_needed = question.gpus > 1 and question.efficiency is None
+    if is_link_needed and device.machine.kind == "gpu" and _link(device.board, question)[0] is None:
         raise UsageError(
             f"`gpus` {question.gpus}: the bandwidth between the GPUs is not known", _NO_LINK
         )
+    known = known_of(question.store, [device], messages)
+    subject = find_subject(question, device.machine.kind == "gpu", messages)
+    points = tuple(_point(question, subject, setting, known, batch) for batch in question.batches)
+    notes = (
+        device.note,
+        *subject.notes,
+        *known.notes,
+        *_notes(question, points),
+        *_price_notes(setting, points[0]),
+    )
+    return (
+        Answer(question, subject, device, points, setting.prices, tuple(filter(None, notes))),
+        known,
+    )
+
+
+def resolve(question: Question, messages: Messages = SILENT) -> Setting:
+    """Return the device and the prices of a question about training or generation.
+
+    Raises UsageError for a question that makes no sense, and where the device has no fast path for
+    the precision.
+    """
+    question.check()
+    prices = load(question.prices)
+    device = find_device(
+        question.device, question.device_spec, question.store, question.threads, messages
+    )
+    if device.machine.kind == "gpu":
+        try:
+            peak_of(device.machine, question.precision)
+        except ValueError as error:
+            raise UsageError(str(error), _NO_PEAK) from error
+    return Setting(device, prices, prices if question.undated else prices.sure)
 
 
 def _point(
     question: Question,
     subject: Subject,
-    device: Device,
+    setting: Setting,
     known: Known,
-    prices: PriceTable,
     batch: int,
 ) -> AnswerPoint:
+    device = setting.device
     step = step_on(device.machine, question, subject, known, batch)
     try:
         found = cost.training(
             cost.Span(step.seconds, step.low, step.high),
             job_on(device.board, question, subject, batch),
             backward=_backward(step),
-            prices=for_board(prices.prices, device.board) if device.board is not None else (),
+            prices=setting.offers,
             power=power_of(known, device, subject.model, question.power),
             tariff=question.tariff,
             room=_room(subject, device.machine, batch, _capability(device.board)),
@@ -258,7 +249,7 @@ def step_on(
     """One step on a machine. Raises UsageError when it has no peak for the precision."""
     try:
         case = subject.case(batch, question.precision, question.channels_last, question.compiled)
-        return predict_step(case, machine, known.measured, known.fits, published.load_for(machine))
+        return predict_step(case, machine, known.measured, known.fits, published.load(machine.kind))
     except ValueError as error:
         raise UsageError(str(error), _NO_PEAK) from error
 
@@ -306,22 +297,21 @@ def _notes(question: Question, points: Sequence[AnswerPoint]) -> Iterator[str]:
         )
 
 
-def _price_notes(
-    every: PriceTable, prices: PriceTable, device: Device, point: AnswerPoint
-) -> Iterator[str]:
-    if point.training.billed is None or device.board is None:
+def _price_notes(setting: Setting, point: AnswerPoint) -> Iterator[str]:
+    board = setting.device.board
+    if point.training.billed is None or board is None:
         return
-    unused = tuple(left_out(every, prices, device.board, bool(point.training.rentals)))
+    unused = tuple(left_out(setting, bool(point.training.rentals)))
     yield from unused
-    unsure = unsure_for(prices.prices, device.board)
+    unsure = unsure_for(setting.prices.prices, board)
     if unsure:
-        listed = f"'perfctl prices --gpu \"{device.board.name}\"' lists them"
+        listed = f"'perfctl prices --gpu \"{board.name}\"' lists them"
         yield (
             f"offers that may have this GPU but do not state its form are not used ({len(unsure)} "
             f"of them; {listed})"
         )
     if not point.training.rentals and not unused:
-        yield f"no cost: no offer of {prices.where} states that it has a {device.board.name}"
+        yield f"no cost: no offer of {setting.prices.where} states that it has a {board.name}"
 
 
 def find_device(
@@ -363,60 +353,51 @@ def find_device(
         raise UsageError(str(error), error.remedy) from error
 
 
-def find_subject(
-    model: str,
-    *,
-    training: bool = True,
-    optimizer: str | None = None,
-    inputs: tuple[str, ...] = (),
-    seq: int | None = None,
-    precision: str = "fp32",
-    on_gpu: bool = False,
-    messages: Messages = SILENT,
-) -> Subject:
-    """The model's operations, parameters and memory at any batch size; the memory alone depends on
-    the precision.
+def find_subject(question: Question, on_gpu: bool = False, messages: Messages = SILENT) -> Subject:
+    """Return the model's operations, parameters and memory at any batch size; the memory alone
+    depends on the precision.
 
     Every model is traced without data at two batch sizes. Only a network of a family needs no
     trace: its plan has everything but the order of its allocations, which ``on_gpu`` asks for, and
     without torch goes without.
     Raises UsageError, or PerfctlError when the model's own code fails.
     """
-    if optimizer is not None and optimizer not in answers.OPTIMIZERS:
+    if question.optimizer is not None and question.optimizer not in answers.OPTIMIZERS:
         raise UsageError(
-            f"`optimizer`: '{optimizer}' is not known", f"Use {', '.join(answers.OPTIMIZERS)}"
+            f"`optimizer`: '{question.optimizer}' is not known",
+            f"Use {', '.join(answers.OPTIMIZERS)}",
         )
-    if family_of(model) is not None and not inputs and seq is None:
-        return _planned(model, training, optimizer, precision, on_gpu, messages)
-    return _traced(model, training, optimizer, inputs, seq, precision, messages)
+    if family_of(question.model) is None or question.inputs or question.seq is not None:
+        return _traced(question, messages)
+    return _planned(question, on_gpu, messages)
 
 
-def _planned(
-    spec: str, training: bool, asked: str | None, precision: str, on_gpu: bool, messages: Messages
-) -> Subject:
+def _planned(question: Question, on_gpu: bool, messages: Messages) -> Subject:
     try:
-        planned = plan(spec)
-        if asked in IN_SPEC:  # as if the specification said so: its runs are then found
-            planned = plan(canonical(planned.family, {**planned.settings, "optimizer": asked}))
+        planned = plan(question.model)
+        if question.optimizer in IN_SPEC:
+            # as if the specification said so: its runs are then found
+            settings = {**planned.settings, "optimizer": question.optimizer}
+            planned = plan(canonical(planned.family, settings))
     except SpecError as error:
         raise UsageError(
             f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family"
         ) from error
-    optimizer = (asked or planned.optimizer) if training else ""
+    optimizer = "" if question.infer else question.optimizer or planned.optimizer
+    precision = question.precision
     lines = (
-        lines_of_plan(planned, optimizer, precision)
-        if training
-        else inference_lines(planned, precision)
+        inference_lines(planned, precision)
+        if question.infer
+        else lines_of_plan(planned, optimizer, precision)
     )
-    works = operations_of_plan(planned)
     memory, notes = (
         _storages(planned.spec, optimizer, precision, messages) if on_gpu else (None, ())
     )
     return Subject(
         planned.spec,
         planned.family,
-        works,
-        training,
+        operations_of_plan(planned),
+        not question.infer,
         planned.parameters,
         optimizer,
         lines,
@@ -447,31 +428,30 @@ def _storages(
         )
 
 
-def _traced(
-    model: str,
-    training: bool,
-    asked: str | None,
-    inputs: tuple[str, ...],
-    seq: int | None,
-    precision: str,
-    messages: Messages,
-) -> Subject:
+def _traced(question: Question, messages: Messages) -> Subject:
     need_torch()
-    optimizer = asked or (None if workload_of(model) is not None else answers.DEFAULT_OPTIMIZER)
-    mode = "train" if training else "infer"
+    model, training = question.model, not question.infer
+    optimizer = question.optimizer
+    if optimizer is None and workload_of(model) is None:
+        optimizer = answers.DEFAULT_OPTIMIZER
+    request = Request(
+        model,
+        question.inputs,
+        "train" if training else "infer",
+        optimizer if training else None,
+        memory=True,
+        seq=question.seq,
+    )
     with without_driver_warning():
-        asked_for = Request(
-            model, inputs, mode, optimizer if training else None, memory=True, seq=seq
-        )
-        session = open_session(asked_for)
-        pair = _pair(session, precision, messages)
+        session = open_session(request)
+        pair = _pair(session, question.precision, messages)
         first = session.at(TRACED_AT[0])
-    for found in (first, *pair):
-        if found.problem is not None:
+    for estimate in (first, *pair):
+        if estimate.problem is not None:
             remedy = (
                 f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape"
             )
-            raise PerfctlError(f"{model} cannot be traced without data: {found.problem}", remedy)
+            raise PerfctlError(f"{model} cannot be traced without data: {estimate.problem}", remedy)
     if optimizer is None:
         name, settings = session.facts.optimizer or ("SGD", {})
         optimizer = "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
@@ -482,20 +462,18 @@ def _traced(
     except LinesError as error:
         notes.append(f"memory unknown at batch sizes that were not traced: {error}")
     name = session.facts.name
-    said = optimizer if training else ""
-    lines = memory.lines if memory is not None else None
-    tokens = tokens_in(session.facts.inputs)
-    known = (
+    return Subject(
         name,
         name.partition(":")[0],
         works,
         training,
         first.parameters,
-        said,
-        lines,
+        optimizer if training else "",
+        memory.lines if memory is not None else None,
         tuple(notes),
+        memory,
+        tokens_in(session.facts.inputs),
     )
-    return Subject(*known, memory=memory, tokens=tokens)
 
 
 def tokens_in(inputs: Sequence[InputShape]) -> int | None:

@@ -9,9 +9,10 @@ from datetime import UTC, date, datetime
 from importlib import resources
 from pathlib import Path
 
-from perfctl.orchestrator.counts.hardware.machines import Board, meant, nearest
+from perfctl.orchestrator.counts.hardware.machines import meant, nearest
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import user_folder, write_text
+from perfctl.orchestrator.predict.answer import Setting
 from perfctl.orchestrator.predict.prices import (
     Price,
     PriceTable,
@@ -56,15 +57,12 @@ def prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
     )
 
 
-def left_out(
-    every: PriceTable, used: PriceTable, board: Board | None, has_offer: bool
-) -> Iterator[str]:
+def left_out(setting: Setting, has_offer: bool) -> Iterator[str]:
     """A sentence where offers of this board are not used for want of a date."""
-    count = (
-        len(for_board(every.prices, board)) - len(for_board(used.prices, board))
-        if board is not None
-        else 0
-    )
+    board = setting.device.board
+    if board is None:
+        return
+    count = len(for_board(setting.all_prices.prices, board)) - len(setting.offers)
     if count:
         none = "" if has_offer else "no cost: "
         yield (

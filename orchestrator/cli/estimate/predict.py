@@ -233,10 +233,11 @@ def predict(
 
 def _generation(as_json: bool, **given: Any) -> None:
     """A language model that writes."""
-    from perfctl.orchestrator.actions.predict.generation import GenerationQuestion, answer
+    from perfctl.orchestrator.actions.predict.generation import answer
+    from perfctl.orchestrator.predict.answer import Question
     from perfctl.orchestrator.report import predict_generation as view
 
-    found = answer(GenerationQuestion(**given), console)
+    found = answer(Question(**given), console)
     if as_json:
         console.as_json(view.predict_generation_output(found), "predict-generation")
         return

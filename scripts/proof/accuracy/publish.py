@@ -37,8 +37,8 @@ from perfctl.orchestrator.predict.efficiency import folds
 from perfctl.orchestrator.predict.operations import element_bytes
 from perfctl.orchestrator.predict.published import (
     COMPILED,
-    CPU_FILE,
     FILE,
+    FILES,
     FORMAT,
     TRAINING_STARTS,
     Published,
@@ -631,8 +631,8 @@ def main() -> int:
     FILE.write_text(written(fit), encoding="utf-8")
     of_cpu = cpu_rows(given.shared, given.traces)
     cpu = cpu_fitted(of_cpu, cpu_held_out(of_cpu))
-    CPU_FILE.write_text(written(cpu), encoding="utf-8")
-    for file, one in ((FILE, fit), (CPU_FILE, cpu)):
+    FILES["cpu"].write_text(written(cpu), encoding="utf-8")
+    for file, one in ((FILE, fit), (FILES["cpu"], cpu)):
         size = f"{len(one.measured)} devices, {file.stat().st_size:,} bytes"
         print(f"Wrote {file}: {one.rows:,} steps, {len(one.networks):,} networks, {size}")
     print(json.dumps({"host": fit.host, "spread": fit.spread, "compiled": fit.compiled}, indent=1))

@@ -163,7 +163,7 @@ def known(devices: dict[str, Device]) -> Known:
         for one in devices.values()
     ]
     measured = [one for found in records.values() for one in found[:20]]
-    return Known(models, places, fits, measured, (), published.load())
+    return Known(models, places, fits, measured, (), published.load("gpu"))
 
 
 @pytest.fixture(scope="module")

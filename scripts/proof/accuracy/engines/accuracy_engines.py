@@ -298,7 +298,7 @@ def trained(traces: Path | None) -> None:
                     facts["parameters"],
                 )
                 one, seconds = (
-                    published.predict(published.load(), case, machine),
+                    published.predict(published.load("gpu"), case, machine),
                     1024 * batch / float(row["value"]),
                 )
                 ratios.append(one.seconds / seconds)
