@@ -102,7 +102,9 @@ def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: boo
     names = [f"product {number}" for number in range(1, len(heavy) + 1)]
     if multihead:
         names, batch = _multihead_names(heavy), _multihead_batch(heavy)
-    steps, macs_of, items = [], [], []
+    steps: list[Line] = []
+    items: list[Item] = []
+    macs_of: list[int] = []
     for name, op in zip(names, heavy, strict=True):
         part = PRODUCTS[op.op](op)[0]
         macs_of.append(part.macs * op.calls)
@@ -194,7 +196,8 @@ def recurrent(op: OpShape) -> WorkedLayer:
         shape_line("output", shape_of(op.outputs, 0)),
     )
     output = tensors_of(op).outputs[0]
-    steps, items = [], []
+    steps: list[Line] = []
+    items: list[Item] = []
     for layer in range(net.layers):
         steps += _layer_lines(net, layer, rows)
         sizes = {
