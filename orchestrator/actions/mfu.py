@@ -31,7 +31,7 @@ from perfctl.orchestrator.estimate.mfu import (
 )
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.estimate.memory.estimate import Estimate
+    from perfctl.orchestrator.estimate.step import Estimate
     from perfctl.records.decoder import DecoderFacts
 
 PATHS = {**PATH_OF, "fp8": "tensor fp8"}

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine
 from perfctl.orchestrator.estimate.generation import Generation, LayerWork, Phase
-from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.cost import Span
 from perfctl.orchestrator.predict.operations import StepSpec, operations_of

@@ -16,7 +16,7 @@ from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.generation import Generation
-from perfctl.orchestrator.estimate.memory.by_batch import reserve_on
+from perfctl.orchestrator.estimate.memory import reserve_on
 from perfctl.orchestrator.predict import generation as times
 from perfctl.orchestrator.predict.generation import (
     GenerationAnswer,
