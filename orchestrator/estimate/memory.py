@@ -491,7 +491,7 @@ class StepMemory:
         self._growth = _growth(one.allocations, other.allocations, batches)
         self._first_growth = _growth(one.first, other.first, batches)
         self._fits = cache(self._fit)
-        self._reserved = cache(self._reserved_at)
+        self._reserved = cache(lambda batch, gpu: reserved(self.at(batch), gpu))
 
     def at(self, batch: int) -> MemoryTrace:
         """Return the trace at a batch size."""
@@ -523,9 +523,6 @@ class StepMemory:
         """Return the largest batch whose step runs in ``limit`` bytes of which ``reserve`` stay
         free."""
         return self._fits(limit, reserve, _with_same_workspaces(gpu))
-
-    def _reserved_at(self, batch: int, gpu: Gpu) -> int:
-        return reserved(self.at(batch), gpu)
 
     def _fit(self, limit: float, reserve: int, gpu: Gpu) -> Fit:
         room = limit - reserve

@@ -304,14 +304,15 @@ def _product(op: OpShape, first: int, elementwise: int) -> tuple[Part, ...]:
     if "nnz" in op.attributes:
         return _sparse_product(op, first)
     left, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
+    factors: Shape = left
     if len(left) == 1:
-        letters, factors = "K", left
+        letters = "K"
     elif len(right) == 1:
-        letters, factors = "M x K", left
+        letters = "M x K"
     elif len(left) == 2:
         letters, factors = "M x K x N", (*left, right[-1])
     else:
-        letters, factors = "B x M x K x N", (prod(left[:-2]), *left[-2:], right[-1])
+        letters, factors = "B x M x K x N", (prod(left[:-2]), left[-2], left[-1], right[-1])
     return product_part(op, letters, factors, elementwise)
 
 

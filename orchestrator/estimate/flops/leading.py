@@ -62,7 +62,7 @@ def grouped_product(op: OpShape) -> tuple[Part, ...]:
     if len(left) == len(right) == 3:
         return product_part(op, "G x M x K x N", (*left, right[-1]))
     letters = "M x K x N, the rows of all groups together"
-    (part,) = product_part(op, letters, (*left[-2:], right[-1]))
+    (part,) = product_part(op, letters, (left[-2], left[-1], right[-1]))
     if len(right) == 3 and left[0] < right[0]:
         size = tensors_of(op).read(1)
         part = replace(part, read_bytes=part.read_bytes - size + size // right[0] * left[0])

@@ -114,7 +114,11 @@ def sheet_for(
         width = next((item.item for item in work.space if item.what == "output map"), 0)
         facts = replace(facts, step=step if step > seen == facts.macs else 0, item=width)
     heavy = [op for op in forward if op.op in PRODUCTS] or forward[:1]
-    main = max(heavy, key=_macs_of_product, default=None)
+    main = max(
+        heavy,
+        key=lambda op: PRODUCTS[op.op](op)[0].macs if op.op in PRODUCTS else 0,
+        default=None,
+    )
     again = f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
     kept = _parameters_in_fp32(ops, precision)
     sections = (
@@ -132,10 +136,6 @@ def sheet_for(
     )
     shown = tuple(section for section in sections if section.lines)
     return Sheet(layer, kind, shown, facts, figures)
-
-
-def _macs_of_product(op: OpShape) -> int:
-    return PRODUCTS[op.op](op)[0].macs if op.op in PRODUCTS else 0
 
 
 def work_layer(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLayer:
