@@ -17,9 +17,15 @@ from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.estimate.flops.engine import estimate as work_out
 from perfctl.orchestrator.estimate.flops.engine import on_paper, types_of_products
-from perfctl.orchestrator.estimate.memory.by_batch import Fit, LinesError, StepMemory, largest_batch
-from perfctl.orchestrator.estimate.memory.estimate import Estimate, part_of
-from perfctl.orchestrator.estimate.memory.trace import RESERVE, memory_of
+from perfctl.orchestrator.estimate.memory import (
+    RESERVE,
+    Fit,
+    LinesError,
+    StepMemory,
+    largest_batch,
+    memory_of,
+)
+from perfctl.orchestrator.estimate.step import Estimate, part_of
 from perfctl.orchestrator.predict.answer import DEFAULT_OPTIMIZER
 from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, MemoryTrace, OnGpu, Traced
 from perfctl.records.precision import PRECISIONS

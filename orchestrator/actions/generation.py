@@ -16,7 +16,6 @@ from perfctl.orchestrator.actions.estimate import (
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.estimate.flops.experts import assumption
 from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
 from perfctl.orchestrator.estimate.generation import (
     Amounts,
@@ -30,7 +29,7 @@ from perfctl.orchestrator.estimate.generation import (
     layers_of,
     written_by,
 )
-from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.step import Estimate, experts_assumption
 from perfctl.records.paper import StepTrace
 from perfctl.records.precision import PRECISIONS
 
@@ -347,7 +346,7 @@ def _notes(
             "does; kernels that absorb this product into others do less"
         )
     if one.experts:
-        notes.append(assumption(one.experts))
+        notes.append(experts_assumption(one.experts))
         notes.append(
             "experts read in a step: as many different ones as its tokens x top_k can reach"
         )

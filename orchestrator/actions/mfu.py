@@ -19,12 +19,19 @@ from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
-from perfctl.orchestrator.estimate.mfu.audit import RECOMPUTE, Audit, Peak, audit
-from perfctl.orchestrator.estimate.mfu.conventions import KEYS
-from perfctl.orchestrator.estimate.mfu.decoder import AttentionLayer, Decoder, by_hand
+from perfctl.orchestrator.estimate.mfu import (
+    KEYS,
+    RECOMPUTE,
+    AttentionLayer,
+    Audit,
+    Decoder,
+    Peak,
+    audit,
+    by_hand,
+)
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.estimate.memory.estimate import Estimate
+    from perfctl.orchestrator.estimate.step import Estimate
     from perfctl.records.decoder import DecoderFacts
 
 PATHS = {**PATH_OF, "fp8": "tensor fp8"}

@@ -25,7 +25,7 @@ from perfctl.orchestrator.compare.quantities import (
 )
 from perfctl.orchestrator.counts.counters.amd import is_amd
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, fused_only
-from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.ledger.ledger import algorithm
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,

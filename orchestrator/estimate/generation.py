@@ -18,7 +18,7 @@ from typing import ClassVar, NamedTuple
 
 from perfctl.orchestrator.estimate.flops.engine import Totals
 from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
-from perfctl.orchestrator.estimate.memory.estimate import Estimate, part_of
+from perfctl.orchestrator.estimate.step import Estimate, part_of
 from perfctl.records.paper import CacheTensor, LayerCall, ModuleSeen, Traffic
 
 Amounts = Mapping[tuple[str, str], int]

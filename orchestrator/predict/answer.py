@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.memory.by_batch import MemoryLine, StepMemory
+from perfctl.orchestrator.estimate.memory import MemoryLine, StepMemory
 from perfctl.orchestrator.predict import generation
 from perfctl.orchestrator.predict.cost import Training
 from perfctl.orchestrator.predict.operations import Operation, StepSpec

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar
 
-from perfctl.orchestrator.estimate.memory.by_batch import (
+from perfctl.orchestrator.estimate.memory import (
     Gpu,
     MemoryLine,
     StepMemory,
@@ -247,7 +247,7 @@ class Room:
     """Largest batch that fits beside ``reserve``. None: not known, no limit, or every
     batch fits."""
     reserve: int = 0
-    """Left free for the CUDA context and cuDNN's workspaces (:data:`RESERVE` of memory.trace)."""
+    """Left free for the CUDA context and cuDNN's workspaces: :data:`RESERVE` of estimate.memory."""
 
     @property
     def whole(self) -> int:

@@ -33,8 +33,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine
 from perfctl.orchestrator.estimate.generation import Generation, LayerWork, Phase
-from perfctl.orchestrator.estimate.memory.by_batch import reserve_on
-from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.memory import reserve_on
+from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.cost import Span
 from perfctl.orchestrator.predict.operations import StepSpec, operations_of

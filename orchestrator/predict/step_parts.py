@@ -15,7 +15,7 @@ from functools import lru_cache, reduce
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
-from perfctl.orchestrator.estimate.memory.by_batch import STATE
+from perfctl.orchestrator.estimate.memory import STATE
 from perfctl.orchestrator.predict.operations import (
     HEAVY,
     Operation,

@@ -22,13 +22,13 @@ from typing import Any
 
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, Machine, class_of
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
-from perfctl.orchestrator.estimate.memory.by_batch import (
+from perfctl.orchestrator.estimate.memory import (
+    RESERVE,
     MemoryLine,
     largest_fitting,
     reserve_on,
     upper,
 )
-from perfctl.orchestrator.estimate.memory.trace import RESERVE
 from perfctl.orchestrator.predict.cost import CLOSE
 from perfctl.orchestrator.predict.fit import StepFitted
 from perfctl.orchestrator.predict.grid import (

@@ -9,15 +9,13 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.estimate.flops.engine import Totals, fused_only, types_of_products
-from perfctl.orchestrator.estimate.flops.experts import assumption
-from perfctl.orchestrator.estimate.memory.by_batch import Fit
-from perfctl.orchestrator.estimate.memory.estimate import Estimate
-from perfctl.orchestrator.estimate.memory.trace import CONTEXT, Memory
+from perfctl.orchestrator.estimate.memory import CONTEXT, Fit, Memory
 from perfctl.orchestrator.estimate.sheets.layers import Line
 from perfctl.orchestrator.estimate.sheets.network import NetworkSheet
 from perfctl.orchestrator.estimate.sheets.sheet import Section, Sheet
 from perfctl.orchestrator.estimate.sheets.slips import Finding
 from perfctl.orchestrator.estimate.sheets.slips import explain as explain_check
+from perfctl.orchestrator.estimate.step import Estimate, experts_assumption
 from perfctl.orchestrator.report.files.documents import latex_page, latex_table
 from perfctl.records.paper import CAPABILITY, LayerCall
 
@@ -414,7 +412,7 @@ def as_text(found: Mapping[int, Estimate], every_row: bool, notes: Sequence[str]
         parts.append(
             "\n".join(columns(("batch", "forward FLOP", "backward FLOP", "peak B"), rows, left=0))
         )
-    more = (assumption(first.experts),) if first.experts else ()
+    more = (experts_assumption(first.experts),) if first.experts else ()
     parts.append("\n".join((*notes, *more)))
     return "\n\n".join(filter(None, parts))
 

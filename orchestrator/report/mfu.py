@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.estimate.mfu.audit import Audit, Match, Reported, Row
+from perfctl.orchestrator.estimate.mfu import Audit, Match, Reported, Row
 from perfctl.orchestrator.report.numbers import DASH
 
 SHOWN = 0.0005

@@ -38,7 +38,7 @@ ON_TOP = {
     "gpu": "reserved for the CUDA context and cuDNN, docs/formulas.md",
     "cpu": "Python, libraries and the allocator's rounding come on top",
 }
-"""What stands beside the tensors: on a GPU :data:`RESERVE` of memory.trace."""
+"""What stands beside the tensors: on a GPU :data:`RESERVE` of estimate.memory."""
 
 WAYS = {
     "measured": "measured here on this device",

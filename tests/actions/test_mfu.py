@@ -11,7 +11,7 @@ import pytest
 import perfctl
 from perfctl.orchestrator.actions.mfu import Dimensions, peak_of, trace_decoder
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.mfu.decoder import AttentionLayer
+from perfctl.orchestrator.estimate.mfu import AttentionLayer
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 

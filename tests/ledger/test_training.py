@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import meant
-from perfctl.orchestrator.estimate.memory.by_batch import MemoryLine
+from perfctl.orchestrator.estimate.memory import MemoryLine
 from perfctl.orchestrator.predict.cost import Job, Span, room_of, training
 from perfctl.orchestrator.predict.prices import Price
 

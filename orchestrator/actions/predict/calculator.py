@@ -40,7 +40,7 @@ from perfctl.orchestrator.actions.predict.traced_models import (
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, Device, class_of
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.estimate.memory import of_plan
+from perfctl.orchestrator.estimate.plan_memory import lines_of_plan
 from perfctl.orchestrator.files import check_free, replacing, user_folder
 from perfctl.orchestrator.launch.machine.doctor import host_facts
 from perfctl.orchestrator.predict import published
@@ -150,7 +150,7 @@ def planned_model(spec: str) -> Model:
         planned.spec, planned.family, operations_of_plan(planned), planned.parameters, names
     )
     lines = {
-        precision: {name: of_plan.lines_of_plan(planned, name, precision) for name in OPTIMIZERS}
+        precision: {name: lines_of_plan(planned, name, precision) for name in OPTIMIZERS}
         for precision in TRACED_IN
     }
     return Model(network, lines, amounts(network.works, network.parameters, LARGEST))

@@ -35,10 +35,9 @@ from perfctl.orchestrator.counts.hardware.machines import (
     of_board,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.estimate.memory.by_batch import Gpu, LinesError, StepMemory, reserve_on
-from perfctl.orchestrator.estimate.memory.estimate import Estimate
-from perfctl.orchestrator.estimate.memory.of_plan import inference_lines, lines_of_plan
-from perfctl.orchestrator.estimate.memory.trace import capability
+from perfctl.orchestrator.estimate.memory import Gpu, LinesError, StepMemory, capability, reserve_on
+from perfctl.orchestrator.estimate.plan_memory import inference_lines, lines_of_plan
+from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.predict import answer as answers
 from perfctl.orchestrator.predict import cost, published
 from perfctl.orchestrator.predict.answer import (

@@ -41,9 +41,8 @@ from perfctl.orchestrator.actions.estimate import (
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.messages import Progress
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.estimate.memory import by_batch
-from perfctl.orchestrator.estimate.memory.by_batch import MemoryLine
-from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.memory import STATE, LinesError, MemoryLine, lines_by_part, upper
+from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.predict.grid import LARGEST, Amounts, Network, amounts
 from perfctl.orchestrator.predict.operations import OPTIMIZERS, Operation, operations_of
@@ -227,7 +226,7 @@ def traced(model: str) -> Model | str:
             for name in _precisions(first)
         }
         lines = {name: _by_optimizer(pair) for name, pair in pairs.items()}
-    except by_batch.LinesError as error:
+    except LinesError as error:
         notes.append(f"memory is not known at other batch sizes than traced: {error}")
     network = Network(model, model.partition(":")[0], merged(works), first.parameters)
     return Model(network, lines, amounts(network.works, network.parameters, LARGEST), tuple(notes))
@@ -237,8 +236,8 @@ def _by_optimizer(pair: tuple[Estimate, Estimate]) -> dict[str, tuple[MemoryLine
     """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
     one, other = (found.memory_trace for found in pair)
     if one is None or other is None:
-        raise by_batch.LinesError("the trace has none")
-    parts = by_batch.lines_by_part(one, other, TRACED_AT)
+        raise LinesError("the trace has none")
+    parts = lines_by_part(one, other, TRACED_AT)
     return {name: _with_state(parts, name, pair[0].parameters) for name in OPTIMIZERS}
 
 
@@ -254,9 +253,9 @@ def _with_state(
     """Of a step traced with Adam, as it is with another optimizer: only Adam's own step needs
     memory beside its state."""
     before, step = parts
-    change = FLOAT * parameters * (by_batch.STATE[optimizer] - by_batch.STATE["adam"])
+    change = FLOAT * parameters * (STATE[optimizer] - STATE["adam"])
     lines = (*before, *step) if optimizer == "adam" else before
-    return by_batch.upper(MemoryLine(line.fixed + change, line.per_sample) for line in lines)
+    return upper(MemoryLine(line.fixed + change, line.per_sample) for line in lines)
 
 
 class KeptModels:

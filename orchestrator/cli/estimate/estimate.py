@@ -262,7 +262,7 @@ def _sheets_text(
 
 
 def _capability(gpu: str | None) -> tuple[int, int] | None:
-    from perfctl.orchestrator.estimate.memory.trace import CAPABILITIES, capability
+    from perfctl.orchestrator.estimate.memory import CAPABILITIES, capability
 
     found = capability(gpu) if gpu is not None else None
     if gpu is not None and found is None:

@@ -334,7 +334,8 @@ def _text(parts: _Parts) -> str:
 
 def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
     layer, kind, direction = key
-    count = sum(op.calls for op in ops)
+    count, name, missed = sum(op.calls for op in ops), ops[0].op, ops[0].attributes.get("missed")
+    why = f"{name} was not read: {missed}" if missed else f"no formula for {name}"
     return LayerCall(
         layer=layer,
         kind=kind,
@@ -345,16 +346,11 @@ def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
         read_bytes=sum(tensors_of(op).read() * op.calls for op in ops),
         write_bytes=sum(tensors_of(op).write() * op.calls for op in ops),
         output_elements=sum(prod(shape_of(op.outputs, 0)) * op.calls for op in ops if op.outputs),
-        formula=_why(ops[0]) + f" ({count:,} {'call' if count == 1 else 'calls'})",
+        formula=f"{why} ({count:,} {'call' if count == 1 else 'calls'})",
         elementwise_flops=None,
         calls=count,
         position=min(op.position for op in ops),
     )
-
-
-def _why(op: OpShape) -> str:
-    missed = op.attributes.get("missed")
-    return f"{op.op} was not read: {missed}" if missed else f"no formula for {op.op}"
 
 
 @dataclass(frozen=True, slots=True)

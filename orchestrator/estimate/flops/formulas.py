@@ -186,9 +186,28 @@ def times(*factors: int) -> str:
     return " x ".join(f"{factor:,}" for factor in factors)
 
 
-def worked(letters: str, factors: tuple[int, ...], macs: int) -> str:
-    """One line: letters = numbers = result in MAC and FLOP."""
+def worked(letters: str, factors: tuple[int, ...]) -> str:
+    """Return one line: letters = numbers = result in MAC and FLOP."""
+    macs = prod(factors)
     return f"{letters} = {times(*factors)} = {macs:,} MAC = {2 * macs:,} FLOP"
+
+
+def product_part(
+    op: OpShape,
+    letters: str,
+    factors: tuple[int, ...],
+    elementwise: int = 0,
+    direction: str = "",
+) -> tuple[Part, ...]:
+    """Return the part of an operation whose multiply-adds are the product of these factors."""
+    text, macs = worked(letters, factors), prod(factors)
+    return part_of(op, text, macs=macs, elementwise=elementwise, direction=direction)
+
+
+def elementwise_part(op: OpShape, factor: int, values: int, what: str) -> tuple[Part, ...]:
+    """Return the part of an operation that takes ``factor`` FLOPs for each value."""
+    work = factor * values
+    return part_of(op, f"{factor} x {values:,} {what}, elementwise", elementwise=work)
 
 
 def flag(op: OpShape, name: str) -> bool:
@@ -280,31 +299,27 @@ def left_factor(op: OpShape) -> Shape:
     return shape_of(op.inputs, 1 if op.op in ADDED else 0)
 
 
-def _product(op: OpShape, first: int, second: int, elementwise: int = 0) -> tuple[Part, ...]:
-    left, right = shape_of(op.inputs, first), shape_of(op.inputs, second)
-    letters, factors = _factors(left, right)
-    macs = prod(factors)
-    return part_of(op, worked(letters, factors, macs), macs=macs, elementwise=elementwise)
-
-
-def _factors(left: Shape, right: Shape) -> tuple[str, tuple[int, ...]]:
+def _product(op: OpShape, first: int, elementwise: int) -> tuple[Part, ...]:
+    """Return the part of a product whose factors are the arguments ``first`` and the next."""
+    if "nnz" in op.attributes:
+        return _sparse_product(op, first)
+    left, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
+    factors: Shape = left
     if len(left) == 1:
-        return "K", left
-    if len(right) == 1:
-        return "M x K", left
-    if len(left) == 2:
-        return "M x K x N", (left[0], left[1], right[-1])
-    return "B x M x K x N", (prod(left[:-2]), left[-2], left[-1], right[-1])
+        letters = "K"
+    elif len(right) == 1:
+        letters = "M x K"
+    elif len(left) == 2:
+        letters, factors = "M x K x N", (*left, right[-1])
+    else:
+        letters, factors = "B x M x K x N", (prod(left[:-2]), left[-2], left[-1], right[-1])
+    return product_part(op, letters, factors, elementwise)
 
 
 def matrix_product(op: OpShape) -> tuple[Part, ...]:
     """mm, bmm, mv, dot: both factors are the first two arguments; of a sparse one, the values that
     it stores."""
-    return (
-        _sparse_product(op, 0)
-        if "nnz" in op.attributes
-        else _product(op, 0, 1, _bias_additions(op))
-    )
+    return _product(op, 0, _bias_additions(op))
 
 
 def _bias_additions(op: OpShape) -> int:
@@ -314,33 +329,22 @@ def _bias_additions(op: OpShape) -> int:
 
 def added_product(op: OpShape) -> tuple[Part, ...]:
     """addmm, baddbmm, addmv: bias + left @ right; the additions stand under elementwise FLOPs."""
-    return (
-        _sparse_product(op, 1)
-        if "nnz" in op.attributes
-        else _product(op, 1, 2, output_elements(op))
-    )
+    return _product(op, 1, output_elements(op))
 
 
 def _sparse_product(op: OpShape, first: int) -> tuple[Part, ...]:
     stored = op.attributes["nnz"]
-    left, right = (
-        (stored[place] for place in (first, first + 1))
-        if isinstance(stored, (list, tuple))
-        else (None, None)
-    )
+    left, right = stored[first : first + 2] if isinstance(stored, (list, tuple)) else (None, None)
     if left is not None and right is not None:
         pairs = integer(op, "pairs")
-        return part_of(
-            op, f"pairs of stored values that meet = {pairs:,} MAC = {2 * pairs:,} FLOP", macs=pairs
-        )
-    shape = shape_of(op.inputs, first + 1 if left is not None else first)
-    factors = (
-        int(left if left is not None else right or 0),
-        1 if len(shape) == 1 else shape[-1 if left is not None else -2],
-    )
-    return part_of(
-        op, worked("stored values x columns", factors, prod(factors)), macs=prod(factors)
-    )
+        text = f"pairs of stored values that meet = {pairs:,} MAC = {2 * pairs:,} FLOP"
+        return part_of(op, text, macs=pairs)
+    if left is not None:
+        shape, columns_at = shape_of(op.inputs, first + 1), -1
+    else:
+        left, shape, columns_at = right or 0, shape_of(op.inputs, first), -2
+    factors = (int(left), 1 if len(shape) == 1 else shape[columns_at])
+    return product_part(op, "stored values x columns", factors)
 
 
 def as_real_work(op: OpShape, part: Part) -> Part:
@@ -377,29 +381,31 @@ def integer_products(op: OpShape) -> int:
     name = op.op.rpartition(".")[2]
     if not _multiplies_integers(op) or "missed" in op.attributes:
         return 0
-    formula = {
-        "linear_dynamic": quantized_linear,
-        "linear": quantized_linear if op.op[0] == "q" else linear,
-    }.get(name)
-    formula = formula or (
-        added_product if op.op in ADDED else matrix_product if name in _INTEGER_PRODUCTS else None
-    )
-    return sum(part.macs for part in formula(op)) if formula else 0
+    if name == "linear_dynamic" or (name == "linear" and op.op.startswith("quantized.")):
+        formula = quantized_linear
+    elif name == "linear":
+        formula = linear
+    elif op.op in ADDED:
+        formula = added_product
+    elif name in _INTEGER_PRODUCTS:
+        formula = matrix_product
+    else:
+        return 0
+    return sum(part.macs for part in formula(op))
 
 
 def quantized_linear(op: OpShape) -> tuple[Part, ...]:
     """Quantized linear, whose weights are packed: rows x in x out, of integers."""
     data = shape_of(op.inputs, 0)
     factors = (prod(data[:-1]), data[-1], shape_of(op.outputs, 0)[-1])
-    return part_of(op, worked("rows x in x out", factors, prod(factors)), macs=prod(factors))
+    return product_part(op, "rows x in x out", factors)
 
 
 def linear(op: OpShape) -> tuple[Part, ...]:
     """linear(input, weight, bias) on devices that do not decompose it: rows x numel(weight)."""
     data, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
     factors = (prod(data[:-1]), weight[-1], prod(weight[:-1]))
-    macs, text = prod(factors), worked("rows x in x out", factors, prod(factors))
-    return part_of(op, text, macs=macs, elementwise=_bias_additions(op), direction="forward")
+    return product_part(op, "rows x in x out", factors, _bias_additions(op), "forward")
 
 
 def _attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
@@ -418,7 +424,7 @@ def attention(op: OpShape) -> tuple[Part, ...]:
     heads, rows, columns, wide, deep = _attention_sizes(op, 0)
     scores = heads * rows * columns
     macs = scores * (wide + deep)
-    text = worked("B*h x Sq x Sk x (E + V)", (heads, rows, columns, wide + deep), macs) + _note(op)
+    text = worked("B*h x Sq x Sk x (E + V)", (heads, rows, columns, wide + deep)) + _note(op)
     tensors = tensors_of(op)
     return (
         Part(
@@ -440,9 +446,8 @@ def _attention_backward(
         for name, need in zip(("dP", "dQ", "dK", "dV"), (of_scores, *needs), strict=True)
         if need
     )
-    text = worked(f"{names}: B*h x Sq x Sk x depths", (heads, rows, columns, depth), macs) + _note(
-        op
-    )
+    letters = f"{names}: B*h x Sq x Sk x depths"
+    text = worked(letters, (heads, rows, columns, depth)) + _note(op)
     kept = tensors_of(op).read(first, first + 1, first + 2)
     parts = [Part("grad_input", macs, kept, kept, heads * rows * wide, text, 5 * scores)]
     if fused:
@@ -589,10 +594,7 @@ def per_output(factor: int) -> Formula:
     """``factor`` FLOPs for each output value."""
 
     def formula(op: OpShape) -> tuple[Part, ...]:
-        values = output_elements(op)
-        return part_of(
-            op, f"{factor} x {values:,} output values, elementwise", elementwise=factor * values
-        )
+        return elementwise_part(op, factor, output_elements(op), "output values")
 
     return formula
 
@@ -601,10 +603,7 @@ def per_input(factor: int) -> Formula:
     """``factor`` FLOPs for each value of the largest input."""
 
     def formula(op: OpShape) -> tuple[Part, ...]:
-        values = input_elements(op)
-        return part_of(
-            op, f"{factor} x {values:,} input values, elementwise", elementwise=factor * values
-        )
+        return elementwise_part(op, factor, input_elements(op), "input values")
 
     return formula
 
@@ -617,9 +616,7 @@ def moved(op: OpShape) -> tuple[Part, ...]:
 def each_tensor(op: OpShape) -> tuple[Part, ...]:
     """_foreach_ operations on lists: one FLOP for each value of the first list."""
     values = sum(prod(shape) for shape in (op.outputs or op.inputs) if shape is not None)
-    return part_of(
-        op, f"1 x {values:,} values of a list of tensors, elementwise", elementwise=values
-    )
+    return elementwise_part(op, 1, values, "values of a list of tensors")
 
 
 def pooling(op: OpShape) -> tuple[Part, ...]:
@@ -652,23 +649,11 @@ def norm_backward(op: OpShape) -> tuple[Part, ...]:
     """
     values = input_elements(op)
     tensors = tensors_of(op)
-    kept = [
-        place
-        for place in range(len(op.inputs))
-        if op.attributes.get("train") is not False or place not in (5, 6)
-    ]
-    text = f"11 x {values:,} values, elementwise"
-    return (
-        Part(
-            "backward",
-            0,
-            tensors.read(*kept),
-            tensors.write(),
-            output_elements(op),
-            text,
-            11 * values,
-        ),
-    )
+    in_eval = op.attributes.get("train") is False
+    indices = [index for index in range(len(op.inputs)) if not (in_eval and index in (5, 6))]
+    read = tensors.read(*indices)
+    text, written = f"11 x {values:,} values, elementwise", tensors.write()
+    return (Part("backward", 0, read, written, output_elements(op), text, 11 * values),)
 
 
 def interpolation_backward(taps: int) -> Formula:
@@ -676,12 +661,7 @@ def interpolation_backward(taps: int) -> Formula:
     ``taps`` neighbours."""
 
     def formula(op: OpShape) -> tuple[Part, ...]:
-        values = prod(shape_of(op.inputs, 0))
-        return part_of(
-            op,
-            f"{2 * taps} x {values:,} gradient values, elementwise",
-            elementwise=2 * taps * values,
-        )
+        return elementwise_part(op, 2 * taps, prod(shape_of(op.inputs, 0)), "gradient values")
 
     return formula
 

@@ -21,6 +21,7 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     integers,
     output_elements,
     part_of,
+    product_part,
     shape_of,
     tensors_of,
     times,
@@ -34,11 +35,11 @@ def pairwise_distance(op: OpShape) -> tuple[Part, ...]:
     elementwise FLOPs."""
     first = 1 if op.op.endswith("_backward") else 0
     left, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
-    work, power = prod(left) * right[-2], op.attributes.get("p", 2.0)
-    if power != 2.0:
+    work = prod(left) * right[-2]
+    if op.attributes.get("p", 2.0) != 2.0:
         return part_of(op, f"3 for each pair and coordinate: {3 * work:,}", elementwise=3 * work)
     factors = (prod(left[:-2]), left[-2], right[-2], left[-1])
-    return part_of(op, worked("B x P x R x M", factors, work), macs=work, elementwise=work)
+    return product_part(op, "B x P x R x M", factors, work)
 
 
 def distance_by_product(op: OpShape) -> tuple[Part, ...]:
@@ -47,13 +48,7 @@ def distance_by_product(op: OpShape) -> tuple[Part, ...]:
     left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
     factors = (prod(left[:-2]), left[-2], right[-2], left[-1] + 2)
     norms = 2 * (prod(left) + prod(right))
-    work = norms + 2 * output_elements(op)
-    return part_of(
-        op,
-        worked("B x P x R x (M + 2)", factors, prod(factors)),
-        macs=prod(factors),
-        elementwise=work,
-    )
+    return product_part(op, "B x P x R x (M + 2)", factors, norms + 2 * output_elements(op))
 
 
 def grouped_product(op: OpShape) -> tuple[Part, ...]:
@@ -65,14 +60,9 @@ def grouped_product(op: OpShape) -> tuple[Part, ...]:
     """
     left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
     if len(left) == len(right) == 3:
-        return part_of(
-            op,
-            worked("G x M x K x N", (*left, right[-1]), macs := prod(left) * right[-1]),
-            macs=macs,
-        )
-    factors = (left[-2], left[-1], right[-1])
+        return product_part(op, "G x M x K x N", (*left, right[-1]))
     letters = "M x K x N, the rows of all groups together"
-    part = part_of(op, worked(letters, factors, prod(factors)), macs=prod(factors))[0]
+    (part,) = product_part(op, letters, (left[-2], left[-1], right[-1]))
     if len(right) == 3 and left[0] < right[0]:
         size = tensors_of(op).read(1)
         part = replace(part, read_bytes=part.read_bytes - size + size // right[0] * left[0])
@@ -116,19 +106,16 @@ def deformed_convolution(op: OpShape) -> tuple[Part, ...]:
     """Deformable convolution: the multiply-adds of a convolution, and 8 elementwise FLOPs for each
     sampled value."""
     (part,) = convolution(op)
-    return part_of(
-        op, part.text, macs=part.macs, elementwise=_sampled(op, shape_of(op.outputs, 0), 0)
-    )
+    sampled = _sampled(op, shape_of(op.outputs, 0), 0)
+    return part_of(op, part.text, macs=part.macs, elementwise=sampled)
 
 
 def deformed_convolution_backward(op: OpShape) -> tuple[Part, ...]:
     """Both gradients as forward; sampling backward costs 8 FLOPs a value for the input and 8 for
     the offsets."""
     result, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 2)
-    macs = result[0] * prod(result[2:]) * prod(weight)
-    text = worked(
-        "as forward: N x P x Q x K x C/g x R x S", (result[0], *result[2:], *weight), macs
-    )
+    factors = (result[0], *result[2:], *weight)
+    macs, text = prod(factors), worked("as forward: N x P x Q x K x C/g x R x S", factors)
     sampled, tensors = _sampled(op, result, 1), tensors_of(op)
     values = prod(shape_of(op.inputs, 1))
     return (
@@ -147,29 +134,12 @@ def linear_backward(op: OpShape) -> tuple[Part, ...]:
     grad, weight = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
     factors = (prod(grad[:-1]), weight[-1], weight[0])
     macs, tensors = prod(factors), tensors_of(op)
-    text = worked("as forward: rows x in x out", factors, macs)
-    parts = [
-        Part(
-            "grad_weight",
-            macs,
-            tensors.read(0, 1),
-            tensors.write(1),
-            prod(weight),
-            text,
-            prod(grad),
-        )
-    ]
+    text = worked("as forward: rows x in x out", factors)
+    read, written = tensors.read(0, 1), tensors.write(1)
+    parts = [Part("grad_weight", macs, read, written, prod(weight), text, prod(grad))]
     if op.outputs and op.outputs[0] is not None:
-        parts.append(
-            Part(
-                "grad_input",
-                macs,
-                tensors.read(1, 2),
-                tensors.write(0),
-                prod(shape_of(op.outputs, 0)),
-                text,
-            )
-        )
+        read, written = tensors.read(1, 2), tensors.write(0)
+        parts.append(Part("grad_input", macs, read, written, output_elements(op), text))
     return tuple(parts)
 
 
@@ -178,7 +148,7 @@ def product_backward(op: OpShape) -> tuple[Part, ...]:
     left, right = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
     wanted = sum(shape is not None for shape in op.outputs)
     factors = (wanted, prod(left[:-1]), left[-1], right[-1])
-    return part_of(op, worked("gradients x M x K x N", factors, prod(factors)), macs=prod(factors))
+    return product_part(op, "gradients x M x K x N", factors)
 
 
 def ctc(op: OpShape) -> tuple[Part, ...]:
@@ -276,13 +246,10 @@ def svd(op: OpShape) -> tuple[Part, ...]:
 def eigen(op: OpShape) -> tuple[Part, ...]:
     """Eigenvalues: symmetric 4 n^3 / 3, with vectors 9 n^3; general 10 n^3, with vectors 25 n^3."""
     many, _, size = _matrix(op)
-    symmetric = "eigh" in op.op
     vectors = op.attributes.get("compute_v") is not False and not op.op.endswith("vals")
-    name, factor = (
-        (("9 n^3", 9.0) if vectors else ("4 n^3 / 3", 4 / 3))
-        if symmetric
-        else (("25 n^3", 25.0) if vectors else ("10 n^3", 10.0))
-    )
+    general = ("25 n^3", 25.0) if vectors else ("10 n^3", 10.0)
+    of_symmetric = ("9 n^3", 9.0) if vectors else ("4 n^3 / 3", 4 / 3)
+    name, factor = of_symmetric if "eigh" in op.op else general
     return _leading(op, name, factor * size**3, many)
 
 

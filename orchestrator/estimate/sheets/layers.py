@@ -1,4 +1,4 @@
-"""Records of a worked sheet; sheets of convolutions, products, attention, and layers without
+"""Records of a worked sheet; sheets of convolutions, linear layers, and layers without
 multiply-adds."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from itertools import repeat
 from math import prod
 from operator import floordiv, mul
 
-from perfctl.orchestrator.estimate.flops.engine import PRODUCTS, formula_for
+from perfctl.orchestrator.estimate.flops.engine import formula_for
 from perfctl.orchestrator.estimate.flops.formulas import (
     ADDED,
     BIAS_AT,
@@ -29,8 +29,6 @@ from perfctl.orchestrator.estimate.flops.formulas import (
 from perfctl.records.paper import OpShape
 
 SIDES = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}
-
-SDPA = "perfctl.scaled_dot_product_attention"
 
 NORMS = {
     "aten.native_batch_norm": "batch",
@@ -72,11 +70,11 @@ class Way:
     names: tuple[tuple[str, int], ...] = ()
     """(name, size) of factors, or products of neighbours, that may be off by one."""
     shape: Shape = ()
-    """Sizes whose product is ``outputs``; empty where they are not told apart."""
+    """Sizes whose product is ``outputs``; empty if they are not told apart."""
 
     @property
     def macs(self) -> int:
-        """Of one sample."""
+        """Multiply-adds of one sample."""
         return sum(prod(term) for term in self.terms)
 
 
@@ -92,9 +90,9 @@ class Facts:
     ways: tuple[Way, ...]
     """The right one first."""
     step: int = 0
-    """Multiply-adds of forward and backward together; 0 where only forward was seen."""
+    """Multiply-adds of forward and backward together; 0 if only forward was seen."""
     item: int = 0
-    """Bytes of one output value; 0 where the sheet has no output."""
+    """Bytes of one output value; 0 if the sheet has no output."""
 
     @property
     def macs(self) -> int:
@@ -121,60 +119,73 @@ class WorkedLayer:
     facts: Facts | None = None
 
 
-def out_size(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
-    """(W - K + 2P)/S + 1 with K the dilated kernel; 0 where the kernel does not fit."""
-    return max(0, (size - (dilation * (kernel - 1) + 1) + 2 * padding) // stride + 1)
+def shape_line(what: str, sizes: Sequence[int], letters: str = "", numbers: str = "") -> Line:
+    """Return the line of a tensor: (64, 24, 24) is "64 x 24 x 24", a single value is "1"."""
+    return Line(what, letters, numbers, times(*sizes) or "1")
 
 
-def by(sizes: Sequence[int]) -> str:
-    """(64, 24, 24) -> "64 x 24 x 24"; one value for no sizes."""
-    return times(*sizes) if sizes else "1"
+def product_line(what: str, formula: str, factors: Sequence[int], unit: str = "") -> Line:
+    """Return the line of a product: its factors, and what they make in ``unit``."""
+    return Line(what, formula, times(*factors), f"{prod(factors):,} {unit}".rstrip())
 
 
-def macs(value: int) -> str:
-    return f"{value:,} MAC"
+def flop_line(macs: int) -> Line:
+    """Return the line that turns multiply-adds into FLOPs."""
+    return product_line("in FLOP", "2 x MAC", (2, macs), "FLOP")
 
 
-def in_flop(value: int) -> Line:
-    """The line that turns multiply-adds into FLOPs."""
-    return Line("in FLOP", "2 x MAC", times(2, value), f"{2 * value:,} FLOP")
+def bias_lines(bias: bool, values: int) -> tuple[Line, ...]:
+    """Return the line of the bias additions, if the layer has a bias."""
+    line = product_line("bias, not included", "1 addition a value", (values,), "FLOP")
+    return (line,) if bias else ()
 
 
-def items_of(*named: tuple[str, tuple[Shape, int] | None]) -> tuple[Item, ...]:
-    """(name, (sizes, bytes of a value)) of the tensors that are not None."""
-    return tuple(Item(what, *tensor) for what, tensor in named if tensor is not None)
+def items_of(op: OpShape, *named: tuple[str, str, int]) -> tuple[Item, ...]:
+    """Return the tensors of an operation, of (name, "in" or "out", index): those that it has and
+    that are not empty."""
+    tensors = tensors_of(op)
+    sides = {"in": tensors.inputs, "out": tensors.outputs}
+    items = []
+    for what, side, index in named:
+        tensor = sides[side][index] if index < len(sides[side]) else None
+        if tensor is not None and 0 not in tensor[0]:
+            items.append(Item(what, *tensor))
+    return tuple(items)
 
 
-def each_side(op: OpShape, name: str, rank: int, default: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """A setting of a window in each of ``rank`` dimensions."""
-    values = integers(op, name) or default
+def each_side(op: OpShape, name: str, rank: int, default: int = 0) -> tuple[int, ...]:
+    """Return a setting of a window in each of ``rank`` dimensions."""
+    values = integers(op, name) or (default,)
     return values * rank if len(values) == 1 else values
 
 
-def window_line(what: str, sizes: Sequence[int], result: int, up: bool = False) -> Line:
-    """The output size of a window. ``sizes``: input, kernel, stride, padding, dilation;
-    ``up``: ceil_mode."""
-    size, kernel, stride, padding, dilation = sizes
-    exact = (size - (dilation * (kernel - 1) + 1) + 2 * padding) % stride == 0
-    formula = "(W - K + 2P)/S + 1" + ("" if exact else ", rounded up" if up else ", rounded down")
-    return Line(
-        what,
-        formula,
-        f"({size} - {dilated(kernel, dilation)} + 2x{padding})/{stride} + 1",
-        f"{result:,}",
-    )
+def window_lines(
+    names: Sequence[str], sides: Sequence[Sequence[int]], transposed: bool = False, up: bool = False
+) -> list[Line]:
+    """Return a line for the output size of a window in each dimension.
 
-
-def dilated(kernel: int, dilation: int) -> str:
-    return f"({dilation}x({kernel} - 1) + 1)" if dilation > 1 else str(kernel)
-
-
-def bias_line(values: int) -> Line:
-    return Line("bias, not included", "1 addition a value", f"{values:,}", f"{values:,} FLOP")
+    ``sides``: input, kernel, stride, padding, dilation, output; ``up``: ceil_mode.
+    """
+    lines = []
+    for name, (size, kernel, stride, padding, dilation, result) in zip(names, sides, strict=True):
+        span = dilation * (kernel - 1) + 1
+        width = f"({dilation}x({kernel} - 1) + 1)" if dilation > 1 else f"{kernel}"
+        if transposed:
+            extra = result - ((size - 1) * stride - 2 * padding + span)
+            formula = "(W - 1)S + K - 2P" + (" + output padding" if extra else "")
+            more = f" + {extra}" if extra else ""
+            numbers = f"({size} - 1)x{stride} + {width} - 2x{padding}{more}"
+        else:
+            exact = (size - span + 2 * padding) % stride == 0
+            rounded = "" if exact else ", rounded up" if up else ", rounded down"
+            formula = f"(W - K + 2P)/S + 1{rounded}"
+            numbers = f"({size} - {width} + 2x{padding})/{stride} + 1"
+        lines.append(Line(name, formula, numbers, f"{result:,}"))
+    return lines
 
 
 def space_lines(items: Sequence[Item]) -> tuple[Line, ...]:
-    """Values and bytes of each, and of all."""
+    """Return values and bytes of each tensor, and of all."""
     lines, values, size = [], 0, 0
     for item in items:
         count = prod(item.sizes)
@@ -183,145 +194,112 @@ def space_lines(items: Sequence[Item]) -> tuple[Line, ...]:
         text = f"{product}{count:,} values x {item.item} B"
         lines.append(Line(item.what, "values x bytes", text, f"{count * item.item:,} B"))
     if len(lines) > 1:
-        lines.append(
-            Line("total", "sum", f"{values:,} values", f"{size:,} B = {size / 1024:,.1f} KiB")
-        )
+        total = f"{size:,} B = {size / 1024:,.1f} KiB"
+        lines.append(Line("total", "sum", f"{values:,} values", total))
     return tuple(lines)
 
 
 def conv(op: OpShape) -> WorkedLayer:
-    """aten.convolution, transposed or not."""
+    """Return the sheet of aten.convolution, transposed or not.
+
+    A transposed convolution spreads every input value over a kernel, so the input's positions
+    count instead of the output's.
+    """
     weight = shape_of(op.inputs, 1)
     data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
-    transposed = flag(op, "transposed")
-    bias, groups, rank = flag(op, "bias"), integer(op, "groups", 1), len(weight) - 2
+    transposed, bias = flag(op, "transposed"), flag(op, "bias")
+    groups, rank = integer(op, "groups", 1), len(weight) - 2
     settings = [each_side(op, name, rank) for name in ("stride", "padding", "dilation")]
-    shapes = [Line("input", "N x C x ...", "", by(data))]
-    if groups > 1:
-        letters = "K/g" if transposed else "C/g, depthwise" if weight[1] == 1 else "C/g"
-        channels = f"{weight[1] * groups:,}/{groups:,}"
-        shapes.append(Line("channels of a group", letters, channels, f"{weight[1]:,}"))
-    derive = _enlarged if transposed else window_line
-    names = [
-        f"output {letter} ({side})"
-        for side, letter in zip(SIDES[rank], OUT_LETTERS[rank], strict=True)
-    ]
-    for name, *sizes, given in zip(names, data[2:], weight[2:], *settings, result[2:], strict=True):
-        shapes.append(derive(name, sizes, given))
-    shapes.append(Line("output", "N x K x ...", "", by(result)))
-    # A transposed convolution spreads every input value over a kernel, so the input's
-    # positions count.
-    steps = _steps(weight, data if transposed else result, transposed)
-    count = data[0] * prod((data if transposed else result)[2:]) * prod(weight)
-    steps += [in_flop(count), *([bias_line(prod(result))] if bias else [])]
-    ways = (
-        transposed_ways(data, weight, result, groups)
-        if transposed
-        else conv_ways(weight, result[2:], data[2:], settings, groups)
-    )
-    tensors = tensors_of(op)
-    biases = tensors.inputs[2] if bias else None
-    space = items_of(
-        ("weights", tensors.inputs[1]), ("biases", biases), ("output map", tensors.outputs[0])
-    )
-    facts = Facts(data[0], prod(weight), result[1] if bias else 0, bias, ways)
-    return WorkedLayer(tuple(shapes), tuple(steps), space, facts)
-
-
-def _enlarged(what: str, sizes: Sequence[int], result: int) -> Line:
-    size, kernel, stride, padding, dilation = sizes
-    extra = result - ((size - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1)
-    more = f" + {extra}" if extra else ""
-    formula = "(W - 1)S + K - 2P" + (" + output padding" if extra else "")
-    numbers = f"({size} - 1)x{stride} + {dilated(kernel, dilation)} - 2x{padding}{more}"
-    return Line(what, formula, numbers, f"{result:,}")
-
-
-def _steps(weight: Shape, values: Shape, transposed: bool) -> list[Line]:
-    inner, sample, rank = prod(weight[1:]), prod(values[1:]), len(weight) - 2
-    side, inner_letters, channels, letters = ("output", "C/g", "K", OUT_LETTERS)
+    side, inner, channels, letters = "output", "C/g", "K", OUT_LETTERS[rank]
     if transposed:
-        side, inner_letters, channels, letters = ("input", "K/g", "C", IN_LETTERS)
-    kernel, places = " x ".join(KERNEL_LETTERS[rank]), " x ".join(letters[rank])
-    return [
-        Line(
-            f"for one {side} value", f"{inner_letters} x {kernel}", times(*weight[1:]), macs(inner)
-        ),
-        Line(
-            f"{side} values, one sample",
-            f"{channels} x {places}",
-            times(*values[1:]),
-            f"{sample:,}",
-        ),
-        Line("one sample", "values x MAC", times(sample, inner), macs(sample * inner)),
-        Line(
-            f"{side} values, whole batch",
-            f"N x {channels} x {places}",
-            times(*values),
-            f"{prod(values):,}",
-        ),
-        Line("whole batch", "values x MAC", times(prod(values), inner), macs(prod(values) * inner)),
-    ]
+        side, inner, channels, letters = "input", "K/g", "C", IN_LETTERS[rank]
+    shapes = [shape_line("input", data, "N x C x ...")]
+    if groups > 1:
+        depthwise = ", depthwise" if weight[1] == 1 and not transposed else ""
+        numbers = f"{weight[1] * groups:,}/{groups:,}"
+        shapes.append(Line("channels of a group", f"{inner}{depthwise}", numbers, f"{weight[1]:,}"))
+    names = [f"output {OUT_LETTERS[rank][at]} ({name})" for at, name in enumerate(SIDES[rank])]
+    sides = list(zip(data[2:], weight[2:], *settings, result[2:], strict=True))
+    shapes += [*window_lines(names, sides, transposed), shape_line("output", result, "N x K x ...")]
+    values = data if transposed else result
+    one, sample, batch = prod(weight[1:]), prod(values[1:]), prod(values)
+    kernel, positions = " x ".join(KERNEL_LETTERS[rank]), " x ".join((channels, *letters))
+    steps = (
+        product_line(f"for one {side} value", f"{inner} x {kernel}", weight[1:], "MAC"),
+        product_line(f"{side} values, one sample", positions, values[1:]),
+        product_line("one sample", "values x MAC", (sample, one), "MAC"),
+        product_line(f"{side} values, whole batch", f"N x {positions}", values),
+        product_line("whole batch", "values x MAC", (batch, one), "MAC"),
+        flop_line(batch * one),
+        *bias_lines(bias, prod(result)),
+    )
+    if transposed:
+        ways = transposed_ways(data, weight, result, groups)
+    else:
+        ways = conv_ways(weight, result[2:], data[2:], settings, groups)
+    named = [("weights", "in", 1), *([("biases", "in", 2)] if bias else [])]
+    space = items_of(op, *named, ("output map", "out", 0))
+    facts = Facts(data[0], prod(weight), result[1] if bias else 0, bias, ways)
+    return WorkedLayer(tuple(shapes), steps, space, facts)
 
 
 def conv_ways(
     weight: Shape, positions: Shape, given: Shape, settings: list[tuple[int, ...]], groups: int = 1
 ) -> tuple[Way, ...]:
-    """The right one; the input after or before a pooling; groups or stride left out; the input's
-    size for the output's.
+    """Return the right way; the input after or before a pooling; groups or stride left out; the
+    input's size for the output's.
 
     ``weight`` K, C/g, R, S ...; ``positions`` P, Q ...; ``given`` H, W ...; ``settings`` stride,
     padding, dilation.
     """
-    ways = [_way((), weight, positions)]
-    pools = [
-        [scaled(size, pool) for size in given] for pool in (2, 3, 4) for scaled in (floordiv, mul)
-    ]
-    for sizes in pools:
-        found = tuple(map(out_size, sizes, weight[2:], *settings))
-        if all(found):
-            ways.append(_way((f"input {_map(sizes)} instead of {_map(given)}",), weight, found))
-    if groups > 1:
-        whole = (weight[0], weight[1] * groups, *weight[2:])
-        ways.append(_way((f"the division by {groups} groups left out",), whole, positions))
-    if any(stride > 1 for stride in settings[0]):
-        dense = tuple(map(out_size, given, weight[2:], repeat(1), *settings[1:]))
-        ways.append(
-            _way(
-                (f"stride left out ({_map(dense)} positions, not {_map(positions)})",),
-                weight,
-                dense,
-            )
+
+    def positions_of(sizes: Sequence[int], dense: bool = False) -> Shape:
+        stride = repeat(1) if dense else settings[0]
+        return tuple(map(out_size, sizes, weight[2:], stride, *settings[1:]))
+
+    def add(slip: str, weight: Shape, positions: Shape) -> None:
+        kernel, place_count = _map(weight[2:]), prod(positions)
+        names = (
+            (f"{weight[0]} output channels", weight[0]),
+            (_map(positions), place_count),
+            (f"the {kernel} kernel", prod(weight[2:])),
+            (f"{weight[1]} input channels", weight[1]),
+            (f"one side of {positions[0]}", positions[0]),
+            (f"one output value's {_map(weight[1:])}", prod(weight[1:])),
         )
+        outputs, shape = weight[0] * place_count, (weight[0], *positions)
+        terms = ((weight[0], *weight[1:], *positions),)
+        ways.append(Way((slip,) if slip else (), terms, outputs, names, shape))
+
+    ways: list[Way] = []
+    add("", weight, positions)
+    for pool in (2, 3, 4):
+        for scale in (floordiv, mul):
+            sizes = [scale(size, pool) for size in given]
+            if all(other := positions_of(sizes)):
+                add(f"input {_map(sizes)} instead of {_map(given)}", weight, other)
+    if groups > 1:
+        dense_weight = (weight[0], weight[1] * groups, *weight[2:])
+        add(f"the division by {groups} groups left out", dense_weight, positions)
+    if any(stride > 1 for stride in settings[0]):
+        dense = positions_of(given, dense=True)
+        add(f"stride left out ({_map(dense)} positions, not {_map(positions)})", weight, dense)
     if positions != given:
-        ways.append(_way((f"output {_map(given)} instead of {_map(positions)}",), weight, given))
+        add(f"output {_map(given)} instead of {_map(positions)}", weight, given)
     return tuple(ways)
 
 
+def out_size(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
+    """Return (W - K + 2P)/S + 1 with K the dilated kernel; 0 if the kernel does not fit."""
+    return max(0, (size - (dilation * (kernel - 1) + 1) + 2 * padding) // stride + 1)
+
+
 def _map(sizes: Sequence[int]) -> str:
-    return "x".join(str(size) for size in sizes)
-
-
-def _way(slips: tuple[str, ...], weight: Shape, positions: Shape) -> Way:
-    names = (
-        (f"{weight[0]} output channels", weight[0]),
-        (_map(positions), prod(positions)),
-        (f"the {_map(weight[2:])} kernel", prod(weight[2:])),
-        (f"{weight[1]} input channels", weight[1]),
-        (f"one side of {positions[0]}", positions[0]),
-        (f"one output value's {_map(weight[1:])}", prod(weight[1:])),
-    )
-    return Way(
-        slips,
-        ((weight[0], *weight[1:], *positions),),
-        weight[0] * prod(positions),
-        names,
-        (weight[0], *positions),
-    )
+    return "x".join(map(str, sizes))
 
 
 def transposed_ways(data: Shape, weight: Shape, result: Shape, groups: int) -> tuple[Way, ...]:
-    """The right one; the output's positions instead of the input's; groups left out."""
+    """Return the right way; the output's positions instead of the input's; groups left out."""
     outputs = prod(result[1:])
     names = (
         (f"{weight[0]} input channels", weight[0]),
@@ -335,384 +313,169 @@ def transposed_ways(data: Shape, weight: Shape, result: Shape, groups: int) -> t
         Way((slip,), ((*weight, *result[2:]),), outputs, names),
     ]
     if groups > 1:
-        whole = (weight[0], weight[1] * groups, *weight[2:], *data[2:])
-        ways.append(Way((f"the division by {groups} groups left out",), (whole,), outputs))
+        dense = (weight[0], weight[1] * groups, *weight[2:], *data[2:])
+        ways.append(Way((f"the division by {groups} groups left out",), (dense,), outputs))
     return tuple(ways)
 
 
 def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
-    """aten.addmm(bias, rows, weight), aten.mm(rows, weight) or aten.linear(data, weight, bias).
+    """Return the sheet of aten.addmm(bias, rows, weight), aten.mm(rows, weight) or
+    aten.linear(data, weight, bias).
 
     The dispatcher sees the leading dimensions flattened to rows; ``module_output`` has them.
     """
-    first = 1 if op.op in ADDED else 0
-    tensors = tensors_of(op)
+    first, bias_at = (1, 0) if op.op in ADDED else (0, BIAS_AT.get(op.op, -1))
     data, weight = left_factor(op), shape_of(op.inputs, first + 1)
     ins, outs = (weight[-1], weight[0]) if op.op == "aten.linear" else (weight[0], weight[1])
-    rows = prod(data[:-1])
-    of_module = module_output[:-1] if module_output is not None else ()
-    leading = of_module if of_module and prod(of_module) == rows else data[:-1] or (1,)
-    given = 0 if op.op in ADDED else BIAS_AT.get(op.op, -1)
-    bias = given >= 0 and given < len(op.inputs) and op.inputs[given] is not None
-    shapes = [
-        Line("input", "... x in", "", by((*leading, ins))),
-        Line("rows", "product of the leading sizes", by(leading), f"{rows:,}"),
-        Line("output", "... x out", "", by((*leading, outs))),
-    ]
-    count = rows * ins * outs
-    steps = [
-        Line("for one output value", "in", f"{ins:,}", macs(ins)),
-        Line("one row", "in x out", times(ins, outs), macs(ins * outs)),
-        Line("output values", "rows x out", times(rows, outs), f"{rows * outs:,}"),
-        Line("whole batch", "rows x in x out", times(rows, ins, outs), macs(count)),
-        in_flop(count),
-        *([bias_line(rows * outs)] if bias else []),
-    ]
-    biases = tensors.inputs[given] if bias else None
-    items = items_of(
-        ("weights", tensors.inputs[first + 1]),
-        ("biases", biases),
-        ("output map", tensors.outputs[0]),
+    rows, leading = prod(data[:-1]), data[:-1] or (1,)
+    if module_output is not None and module_output[:-1] and prod(module_output[:-1]) == rows:
+        leading = module_output[:-1]
+    bias = 0 <= bias_at < len(op.inputs) and op.inputs[bias_at] is not None
+    shapes = (
+        shape_line("input", (*leading, ins), "... x in"),
+        product_line("rows", "product of the leading sizes", leading),
+        shape_line("output", (*leading, outs), "... x out"),
     )
-    facts = Facts(
-        leading[0], ins * outs, outs if bias else 0, bias, linear_ways(leading[1:], ins, outs)
+    steps = (
+        product_line("for one output value", "in", (ins,), "MAC"),
+        product_line("one row", "in x out", (ins, outs), "MAC"),
+        product_line("output values", "rows x out", (rows, outs)),
+        product_line("whole batch", "rows x in x out", (rows, ins, outs), "MAC"),
+        flop_line(rows * ins * outs),
+        *bias_lines(bias, rows * outs),
     )
-    return WorkedLayer(tuple(shapes), tuple(steps), items, facts)
+    named = [("weights", "in", first + 1), *([("biases", "in", bias_at)] if bias else [])]
+    ways = linear_ways(leading[1:], ins, outs)
+    facts = Facts(leading[0], ins * outs, outs if bias else 0, bias, ways)
+    return WorkedLayer(shapes, steps, items_of(op, *named, ("output map", "out", 0)), facts)
 
 
 def linear_ways(inner: Shape, ins: int, outs: int) -> tuple[Way, ...]:
-    """The right one; one size used twice; the leading sizes ``inner`` (without the batch) left out;
-    sizes added."""
+    """Return the right way; one size used twice; the leading sizes ``inner`` (without the batch)
+    left out; sizes added."""
     names = ((f"{ins} inputs", ins), (f"{outs} outputs", outs))
     values = prod(inner) * outs
     ways = [Way((), ((*inner, ins, outs),), values, names)]
     if prod(inner) > 1:
-        ways.append(
-            Way((f"the {by(inner)} rows of each sample left out",), ((ins, outs),), outs, names)
-        )
+        slip = f"the {times(*inner)} rows of each sample left out"
+        ways.append(Way((slip,), ((ins, outs),), outs, names))
     if ins != outs:
-        for size, said in ((ins, "inputs"), (outs, "outputs")):
-            slip = f"{said} used twice ({size} x {size} instead of {ins} x {outs})"
+        for size, name in ((ins, "inputs"), (outs, "outputs")):
+            slip = f"{name} used twice ({size} x {size} instead of {ins} x {outs})"
             ways.append(Way((slip,), ((*inner, size, size),), values))
     slip = f"sizes added instead of multiplied ({ins} + {outs})"
-    ways.append(Way((slip,), ((*inner, ins + outs),), values))
-    return tuple(ways)
-
-
-def attention(op: OpShape) -> WorkedLayer:
-    """One call of scaled_dot_product_attention."""
-    query, key, value = (shape_of(op.inputs, place) for place in range(3))
-    batch, heads = (query[0], prod(query[1:-2])) if len(query) > 2 else (1, 1)
-    rows, columns, wide, deep = query[-2], key[-2], query[-1], value[-1]
-    shapes = [
-        Line("query", "B x h x Sq x E", "", by(query)),
-        Line("key", "B x h x Sk x E", "", by(key)),
-        Line("value", "B x h x Sk x V", "", by(value)),
-        Line(
-            "scores",
-            "B x h x Sq x Sk",
-            times(batch, heads, rows, columns),
-            f"{batch * heads * rows * columns:,}",
-        ),
-        Line("output", "B x h x Sq x V", "", by(shape_of(op.outputs, 0))),
-    ]
-    scores = batch * heads * rows * columns
-    steps = [
-        Line("one score", "E", f"{wide:,}", macs(wide)),
-        Line(
-            "scores Q K^T",
-            "B x h x Sq x Sk x E",
-            times(batch, heads, rows, columns, wide),
-            macs(scores * wide),
-        ),
-        Line(
-            "weights x values",
-            "B x h x Sq x Sk x V",
-            times(batch, heads, rows, columns, deep),
-            macs(scores * deep),
-        ),
-        Line(
-            "whole batch",
-            "sum",
-            f"{scores * wide:,} + {scores * deep:,}",
-            macs(scores * (wide + deep)),
-        ),
-        in_flop(scores * (wide + deep)),
-        Line(
-            "softmax and scaling, not included",
-            "6 for each score",
-            times(6, scores),
-            f"{6 * scores:,} FLOP",
-        ),
-    ]
-    causal = flag(op, "is_causal")
-    if causal:
-        said = "the whole square is counted; a kernel that skips masked blocks does less"
-        steps.append(Line("causal mask", said, "", ""))
-    tensors = tensors_of(op)
-    named = zip(("query", "key", "value"), tensors.inputs, strict=False)
-    items = list(items_of(*named, ("output map", tensors.outputs[0])))
-    items.insert(
-        3, Item("scores, if a kernel keeps them", (batch, heads, rows, columns), items[0].item)
-    )
-    facts = Facts(batch, 0, 0, False, _ways(heads, rows, columns, wide, deep, causal))
-    return WorkedLayer(tuple(shapes), tuple(steps), tuple(items), facts)
-
-
-def _ways(
-    heads: int, rows: int, columns: int, wide: int, deep: int, causal: bool
-) -> tuple[Way, ...]:
-    values = heads * rows * deep
-    first, second = (heads, rows, columns, wide), (heads, rows, columns, deep)
-    one = ((heads, rows, wide), (heads, rows, deep))
-    ways = [
-        Way((), (first, second), values),
-        Way(("the product of weights and values left out",), (first,), values),
-        Way((f"one sequence of {rows} instead of {rows} x {columns}",), one, values),
-    ]
-    if heads > 1:
-        ways.append(Way((f"the {heads} heads left out",), (first[1:], second[1:]), values))
-        whole = ((heads, rows, columns, heads * wide), (heads, rows, columns, heads * deep))
-        ways.append(Way(("the whole width used for each head",), whole, values))
-    whole_square = heads * rows * columns * (wide + deep)
-    if causal and whole_square % 2 == 0:
-        ways.append(Way(("halved for the causal mask",), ((whole_square // 2,),), values))
-        triangle = heads * (wide + deep), rows * (rows + 1) // 2
-        ways.append(Way(("only the causal triangle counted",), (triangle,), values))
-    return tuple(ways)
-
-
-def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: bool) -> WorkedLayer:
-    """A layer of several products (nn.MultiheadAttention: projections and attention), one
-    line each."""
-    heavy = [op for op in ops if op.op in PRODUCTS]
-    names = _names(heavy, multihead)
-    counts = [PRODUCTS[op.op](op)[0] for op in heavy]
-    macs_of = [part.macs * op.calls for op, part in zip(heavy, counts, strict=True)]
-    steps = []
-    for name, op, part, count in zip(names, heavy, counts, macs_of, strict=True):
-        letters, _, rest = part.text.partition(" = ")
-        again = f"{op.calls} times " if op.calls > 1 else ""
-        steps.append(Line(name, letters, again + rest.partition(" = ")[0], macs(count)))
-    batch = _batch(heavy) if multihead else batch
-    whole = sum(macs_of)
-    steps += [
-        Line("whole batch", "sum", " + ".join(f"{count:,}" for count in macs_of), macs(whole)),
-        in_flop(whole),
-    ]
-    shapes = (
-        Line("first operand", "", "", by(left_factor(ops[0]))),
-        Line("last result", "", "", by(shape_of(ops[-1].outputs, 0))),
-    )
-    tensors = [tensors_of(op).outputs[0] for op in heavy]
-    items = items_of(
-        *((f"result of {name}", tensor) for name, tensor in zip(names, tensors, strict=True))
-    )
-    if parameters:
-        items = (Item("parameters", (parameters,), items[0].item if items else 4), *items)
-    return WorkedLayer(shapes, tuple(steps), items, _facts(batch, parameters, names, macs_of))
-
-
-def _batch(heavy: Sequence[OpShape]) -> int:
-    core = next((op for op in heavy if op.op == SDPA or "bmm" in op.op), None)
-    rows = prod(left_factor(heavy[0])[:-1])
-    if core is None or rows == 0:
-        return 1
-    if core.op == SDPA:
-        return shape_of(core.inputs, 0)[0]
-    positions = left_factor(core)[-2]
-    return rows // positions if rows % positions == 0 else 1
-
-
-def _names(heavy: Sequence[OpShape], multihead: bool) -> list[str]:
-    if not multihead:
-        return [f"product {place}" for place in range(1, len(heavy) + 1)]
-    core = [place for place, op in enumerate(heavy) if op.op == SDPA or "bmm" in op.op]
-    first, last = (core[0], core[-1]) if core else (len(heavy), -1)
-    names = []
-    for place, op in enumerate(heavy):
-        if place in core:
-            name = (
-                "attention"
-                if op.op == SDPA
-                else "scores Q K^T"
-                if place == first
-                else "weights x values"
-            )
-        else:
-            name = (
-                "projection out"
-                if place > last
-                else "projection in"
-                if first == 1
-                else f"projection in {place + 1}"
-            )
-        names.append(name)
-    return names
-
-
-def _facts(
-    batch: int, parameters: int, names: Sequence[str], counts: Sequence[int]
-) -> Facts | None:
-    if not counts or any(count % batch for count in counts):
-        return None
-    terms = [(count // batch,) for count in counts]
-    ways = [Way((), tuple(terms), 0)]
-    if len(terms) > 1:
-        for place, name in enumerate(names):
-            ways.append(Way((f"{name} left out",), (*terms[:place], *terms[place + 1 :]), 0))
-            ways.append(Way((f"{name} alone",), (terms[place],), 0))
-    inner, outer = (
-        tuple(
-            term
-            for name, term in zip(names, terms, strict=True)
-            if name.startswith("projection") is projection
-        )
-        for projection in (False, True)
-    )
-    if inner and outer:
-        ways.append(Way(("the projections left out",), inner, 0))
-        ways.append(Way(("attention itself left out, projections alone",), outer, 0))
-    return Facts(batch, parameters, 0, False, tuple(ways))
-
-
-def _items(op: OpShape, *named: tuple[str, str, int]) -> tuple[Item, ...]:
-    """(name, "in" or "out", place) of the tensors that are there."""
-    tensors = tensors_of(op)
-    groups = {"in": tensors.inputs, "out": tensors.outputs}
-    found = [
-        (what, groups[side][place]) for what, side, place in named if place < len(groups[side])
-    ]
-    return items_of(
-        *((what, tensor) for what, tensor in found if tensor is not None and 0 not in tensor[0])
-    )
+    return (*ways, Way((slip,), ((*inner, ins + outs),), values))
 
 
 def embedding(op: OpShape) -> WorkedLayer:
-    """aten.embedding(table, indices): a lookup."""
+    """Return the sheet of aten.embedding(table, indices): a lookup."""
     table, indices, result = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
+    text, width = times(*indices) or "1", table[-1]
+    rows = prod(indices)
     shapes = (
-        Line("indices", "", "", by(indices)),
-        Line("table", "entries x E", "", by(table)),
-        Line("output", "indices x E", f"{by(indices)} x {table[-1]:,}", by(result)),
+        shape_line("indices", indices),
+        shape_line("table", table, "entries x E"),
+        shape_line("output", result, "indices x E", f"{text} x {width:,}"),
     )
-    read = prod(indices)
     steps = (
-        Line("rows looked up", "product of the indices' sizes", by(indices), f"{read:,}"),
-        Line("values copied", "rows x E", times(read, table[-1]), f"{read * table[-1]:,}"),
+        Line("rows looked up", "product of the indices' sizes", text, f"{rows:,}"),
+        product_line("values copied", "rows x E", (rows, width)),
         Line("operations", "a lookup multiplies nothing", "", "0 MAC"),
     )
-    return WorkedLayer(shapes, steps, _items(op, ("table", "in", 0), ("output map", "out", 0)))
+    return WorkedLayer(shapes, steps, items_of(op, ("table", "in", 0), ("output map", "out", 0)))
 
 
 def norm(op: OpShape) -> WorkedLayer:
-    """Batch, instance, layer and group norm: which values share a mean, and the work on
-    each value."""
-    data = shape_of(op.inputs, 0)
-    kind = NORMS[op.op]
-    formula, factors, means = _shared(op, kind, data)
-    training = kind != "batch" or flag(op, "training") or op.op == "aten._batch_norm_with_update"
+    """Return the sheet of batch, instance, layer and group norm: which values share a mean, and
+    the work on each value."""
+    data, kind = shape_of(op.inputs, 0), NORMS[op.op]
+    values = prod(data)
+    if kind == "layer":
+        formula, shared = "normalised sizes", integers(op, "normalized_shape") or data[-1:]
+        means = values // prod(shared)
+    elif kind == "group":
+        groups = integer(op, "group", 1)
+        formula, shared = "C/g x positions", (data[1] // groups, *data[2:])
+        means = data[0] * groups
+    else:
+        formula, shared = "N x positions of a channel", (data[0], *data[2:])
+        means = data[1]
     shapes = (
-        Line("input", "", "", by(data)),
-        Line("values that share a mean", formula, times(*factors), f"{prod(factors):,}"),
+        shape_line("input", data),
+        product_line("values that share a mean", formula, shared),
         Line(
             "means and variances",
             "values / those that share",
-            f"{prod(data):,}/{prod(factors):,}",
+            f"{values:,}/{prod(shared):,}",
             f"{means:,}",
         ),
-        Line("output", "as the input", "", by(shape_of(op.outputs, 0))),
+        shape_line("output", shape_of(op.outputs, 0), "as the input"),
     )
-    first = (
-        {"mean": 1, "variance": 3, "normalise": 2}
-        if training
-        else {"normalise with the running statistics": 2}
-    )
-    parts, values = {**first, "scale and shift": 2}, prod(data)
-    lines = [
-        Line(what, f"{each} for each value", times(each, values), f"{each * values:,} FLOP")
-        for what, each in parts.items()
-    ]
-    whole = sum(parts.values()) * values
-    lines.append(Line("total, elementwise", "no multiply-adds", "", f"{whole:,} FLOP"))
-    at = 2 if kind == "layer" else 1
-    named = [("weights", "in", at), ("biases", "in", at + 1)]
+    weights_at = 2 if kind == "layer" else 1
+    named = [("weights", "in", weights_at), ("biases", "in", weights_at + 1)]
     if kind == "batch":
         named += [("running mean", "in", 3), ("running variance", "in", 4)]
-    kept = (
-        [("mean, kept for backward", "out", 1), ("1/deviation, kept for backward", "out", 2)]
-        if training
-        else []
+    named.append(("output map", "out", 0))
+    work = {"normalise with the running statistics": 2}
+    if kind != "batch" or flag(op, "training") or op.op == "aten._batch_norm_with_update":
+        work = {"mean": 1, "variance": 3, "normalise": 2}
+        named += [
+            ("mean, kept for backward", "out", 1),
+            ("1/deviation, kept for backward", "out", 2),
+        ]
+    work["scale and shift"] = 2
+    total = f"{sum(work.values()) * values:,} FLOP"
+    steps = (
+        *(
+            product_line(what, f"{flops} for each value", (flops, values), "FLOP")
+            for what, flops in work.items()
+        ),
+        Line("total, elementwise", "no multiply-adds", "", total),
     )
-    return WorkedLayer(shapes, tuple(lines), _items(op, *named, ("output map", "out", 0), *kept))
-
-
-def _shared(op: OpShape, kind: str, data: Shape) -> tuple[str, Shape, int]:
-    if kind == "layer":
-        own = integers(op, "normalized_shape") or data[-1:]
-        return "normalised sizes", own, prod(data) // prod(own)
-    if kind == "group":
-        groups = integer(op, "group", 1)
-        own = (data[1] // groups, *data[2:])
-        return "C/g x positions", own, data[0] * groups
-    return "N x positions of a channel", (data[0], *data[2:]), data[1]
+    return WorkedLayer(shapes, steps, items_of(op, *named))
 
 
 def pooling(op: OpShape) -> WorkedLayer:
-    """Max and average pooling: a window for each output value."""
+    """Return the sheet of max and average pooling: a window for each output value."""
     rank = 3 if "3d" in op.op else 2
     data, result = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
-    kernel = each_side(op, "kernel_size", rank, (1,))
+    kernel = each_side(op, "kernel_size", rank, 1)
     strides = [
-        stride or size
-        for stride, size in zip(each_side(op, "stride", rank, (0,)), kernel, strict=True)
+        stride or size for stride, size in zip(each_side(op, "stride", rank), kernel, strict=True)
     ]
-    settings = (
-        kernel,
-        strides,
-        each_side(op, "padding", rank, (0,)),
-        each_side(op, "dilation", rank, (1,)),
+    padding, dilation = each_side(op, "padding", rank), each_side(op, "dilation", rank, 1)
+    sides = list(zip(data[-rank:], kernel, strides, padding, dilation, result[-rank:], strict=True))
+    names = [f"output {side}" for side in SIDES[rank]]
+    shapes = (
+        shape_line("input", data),
+        *window_lines(names, sides, up=flag(op, "ceil_mode")),
+        shape_line("output", result),
     )
-    shapes = [Line("input", "", "", by(data))]
-    for side, *sizes, given in zip(
-        SIDES[rank], data[-rank:], *settings, result[-rank:], strict=True
-    ):
-        shapes.append(window_line(f"output {side}", sizes, given, flag(op, "ceil_mode")))
-    shapes.append(Line("output", "", "", by(result)))
     window, values = prod(kernel), prod(result)
     word = "comparisons" if "max" in op.op else "additions"
     steps = (
-        Line("for one output value", f"window, {word}", times(*kernel), f"{window:,}"),
-        Line("output values", "product of the sizes", by(result), f"{values:,}"),
-        Line(
-            "total, elementwise",
-            "values x window",
-            times(values, window),
-            f"{values * window:,} FLOP",
-        ),
+        product_line("for one output value", f"window, {word}", kernel),
+        Line("output values", "product of the sizes", shapes[-1].result, f"{values:,}"),
+        product_line("total, elementwise", "values x window", (values, window), "FLOP"),
         Line("operations", "no multiply-adds, no weights", "", "0 MAC"),
     )
-    named = [("output map", "out", 0), ("places of the largest, kept for backward", "out", 1)]
-    return WorkedLayer(tuple(shapes), steps, _items(op, *named))
+    indices = ("places of the largest, kept for backward", "out", 1)
+    return WorkedLayer(shapes, steps, items_of(op, ("output map", "out", 0), indices))
 
 
 def plain(ops: Sequence[OpShape]) -> WorkedLayer:
-    """Anything else: one line for each operation."""
-    shapes = (
-        Line("input", "", "", by(shape_of(ops[0].inputs, 0))),
-        Line("output", "", "", by(shape_of(ops[-1].outputs, 0))),
-    )
+    """Return the sheet of anything else: one line for each operation."""
     steps = []
     for op in ops:
-        formula = formula_for(op)
+        text, result = f"no formula for {op.op}", "not counted"
+        if formula := formula_for(op):
+            part = formula(op)[0]
+            text = part.text
+            result = f"{part.macs:,} MAC" if part.macs else f"{part.elementwise:,} FLOP"
         name = op.op.removeprefix("aten.").removeprefix("perfctl.").rstrip("_")
-        if formula is None:
-            steps.append(Line(name, f"no formula for {op.op}", "", "not counted"))
-            continue
-        part = formula(op)[0]
-        steps.append(
-            Line(
-                name, part.text, "", macs(part.macs) if part.macs else f"{part.elementwise:,} FLOP"
-            )
-        )
-    return WorkedLayer(shapes, tuple(steps), _items(ops[-1], ("output map", "out", 0)))
+        steps.append(Line(name, text, "", result))
+    shapes = (
+        shape_line("input", shape_of(ops[0].inputs, 0)),
+        shape_line("output", shape_of(ops[-1].outputs, 0)),
+    )
+    return WorkedLayer(shapes, tuple(steps), items_of(ops[-1], ("output map", "out", 0)))

@@ -22,10 +22,9 @@ from perfctl.orchestrator.estimate.sheets.layers import Facts, Way
 from perfctl.orchestrator.estimate.sheets.sheet import Quantity
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
-NOT_OPERATIONS = ", not operations"
-ROUNDED_FROM = 100
+ROUNDED_KIB_MIN = 100
 """A value of fewer KiB is not taken for a rounded one: too many values would do."""
-IN_WORDS = {
+UNIT_NAMES = {
     "MAC": "multiply-adds",
     "FLOP": "FLOPs",
     "elementwise FLOP": "elementwise FLOPs",
@@ -40,7 +39,7 @@ class Finding:
 
     value: int
     right: int
-    """What the layer has, in ``unit``: multiply-adds where the value counts operations."""
+    """What the layer has, in ``unit``: multiply-adds if the value counts operations."""
     exact: bool
     slips: tuple[str, ...]
     """Empty when the value is right; otherwise the slips that together give it, or the
@@ -57,12 +56,13 @@ class Finding:
     """Other figures of the layer with this value."""
 
 
-class _Candidate(NamedTuple):
+class Candidate(NamedTuple):
+    """A value that a layer's figures or slips make; the last four fields as in Finding."""
+
     value: int
     slips: tuple[str, ...]
     worked: str
-    right: int | None = None
-    """Of a figure that counts no operations, in ``unit``."""
+    right: int
     unit: str = "MAC"
     quantity: str = ""
 
@@ -70,290 +70,257 @@ class _Candidate(NamedTuple):
 def check(value: int, facts: Facts | None, figures: Sequence[Quantity] = ()) -> Finding:
     """Explain ``value`` as one of a layer's ``figures``; without them it was meant as a number of
     its operations."""
-    for hits in (_hits(value, figures), _rounded(value, figures)):
-        if hits:
-            (said, hit), *rest = hits
-            return Finding(
-                value,
-                value,
-                True,
-                (),
-                hit.worked,
-                unit=hit.unit,
-                quantity=said,
-                also=tuple(name for name, _ in rest),
-            )
-    if facts is None:
-        return _nearest(value, figures, ())
-    candidates = sorted(_candidates(facts, bool(figures)), key=_likelihood)
-    same = [found for found in candidates if found.value == value]
-    same = same or [found for found in _off_by_one(facts) if found.value == value]
-    if same:
-        exact = same[0]
-        alike: dict[tuple[str, ...], str] = {}
-        for found in same:
-            if len(found.slips) == len(exact.slips) and found.slips != exact.slips:
-                alike.setdefault(found.slips, found.worked)
-        right, others = facts.macs if exact.right is None else exact.right, tuple(alike)
-        worked = tuple(alike.values())
-        return Finding(
-            value,
-            right,
-            True,
-            exact.slips,
-            exact.worked,
-            others,
-            worked,
-            exact.unit,
-            exact.quantity,
+    if matches := _figures_of_value(value, figures):
+        quantity, *also = matches
+        worked, unit = matches[quantity]
+        return Finding(value, value, True, (), worked, (), (), unit, quantity, tuple(also))
+    candidates: list[Candidate] = []
+    same: list[Candidate] = []
+    if facts is not None:
+        # The likelier first: fewer slips, and of single ones the batch left out.
+        candidates = sorted(
+            _candidates(facts, bool(figures)),
+            key=lambda candidate: (
+                len(candidate.slips),
+                len(candidate.slips) != 1 or not candidate.slips[0].startswith("batch of "),
+            ),
         )
-    return _nearest(value, figures, candidates, facts.macs)
-
-
-def _nearest(
-    value: int, figures: Sequence[Quantity], candidates: Sequence[_Candidate], macs: int = 0
-) -> Finding:
-    """A figure rather than what a slip makes, where both are as near. KiB are left out: small
-    values would all be near them."""
-    near = [_Candidate(one.value, (), one.worked, one.value, one.unit, one.what) for one in figures]
-    near += [found for found in candidates if not found.worked.endswith(" KiB")]
-    best = min(near, key=lambda found: abs(found.value - value))
-    right = macs if best.right is None else best.right
+        same = [candidate for candidate in candidates if candidate.value == value]
+        same = same or [candidate for candidate in _off_by_one(facts) if candidate.value == value]
+    others: dict[tuple[str, ...], str] = {}
+    if same:
+        best = same[0]
+        for candidate in same:
+            if len(candidate.slips) == len(best.slips) and candidate.slips != best.slips:
+                others.setdefault(candidate.slips, candidate.worked)
+    else:
+        # A figure rather than what a slip makes, if both are as near. KiB are left out: small
+        # values would all be near them.
+        near = [
+            Candidate(figure.value, (), figure.worked, figure.value, figure.unit, figure.what)
+            for figure in figures
+        ]
+        near += [candidate for candidate in candidates if not candidate.worked.endswith(" KiB")]
+        best = min(near, key=lambda candidate: abs(candidate.value - value))
     return Finding(
-        value, right, False, best.slips, best.worked, unit=best.unit, quantity=best.quantity
+        value,
+        best.right,
+        bool(same),
+        best.slips,
+        best.worked,
+        tuple(others),
+        tuple(others.values()),
+        best.unit,
+        best.quantity,
     )
 
 
-def _likelihood(found: _Candidate) -> tuple[int, bool]:
-    """Sorts the likelier first: fewer slips, and of single ones the batch left out."""
-    return len(found.slips), not (len(found.slips) == 1 and found.slips[0].startswith("batch of "))
-
-
-def _hits(value: int, figures: Sequence[Quantity]) -> list[tuple[str, Quantity]]:
-    """(name, figure) of those that are ``value``: in their own unit first, then bytes in KiB
-    and MiB."""
-    same = [one for one in figures if one.value == value]
-    found = {f"{one.what}, in {IN_WORDS[one.unit]}": one for one in same}
+def _figures_of_value(value: int, figures: Sequence[Quantity]) -> dict[str, tuple[str, str]]:
+    """Return name -> (worked, unit) of the figures that are ``value``: in their own unit first,
+    then bytes in KiB and MiB; without any, those that are ``value`` as rounded KiB."""
+    matches = {
+        f"{figure.what}, in {UNIT_NAMES[figure.unit]}": (figure.worked, figure.unit)
+        for figure in figures
+        if figure.value == value
+    }
+    sizes = [figure for figure in figures if figure.unit == "B"]
     for unit, size in UNITS.items():
-        for one in figures:
-            if one.unit == "B" and one.value == value * size:
-                worked = f"{one.worked} = {value:,} {unit}"
-                found.setdefault(f"{one.what}, in {unit}", Quantity(one.what, value, unit, worked))
-    return list(found.items())
-
-
-def _rounded(value: int, figures: Sequence[Quantity]) -> list[tuple[str, Quantity]]:
-    """Those that are ``value`` as rounded KiB."""
-    size = UNITS["KiB"]
-    return [
-        (
-            f"{one.what}, in KiB, rounded",
-            Quantity(one.what, value, "KiB", f"{one.worked} = {one.value / size:,.1f} KiB"),
-        )
-        for one in figures
-        if one.unit == "B" and value >= ROUNDED_FROM and round(one.value / size) == value
-    ]
+        for figure in sizes:
+            if figure.value == value * size:
+                worked = f"{figure.worked} = {value:,} {unit}"
+                matches.setdefault(f"{figure.what}, in {unit}", (worked, unit))
+    if not matches and value >= ROUNDED_KIB_MIN:
+        for figure in sizes:
+            kib = figure.value / UNITS["KiB"]
+            if round(kib) == value:
+                worked = f"{figure.worked} = {kib:,.1f} KiB"
+                matches.setdefault(f"{figure.what}, in KiB, rounded", (worked, "KiB"))
+    return matches
 
 
 def in_its_unit(finding: Finding) -> str:
-    """ "72 KiB"; the bare value where it counts operations otherwise than in multiply-adds."""
-    return (
-        f"{finding.value:,} {finding.unit}"
-        if finding.value == finding.right
-        else f"{finding.value:,}"
-    )
+    """Return "72 KiB"; the bare value if it counts operations otherwise than in multiply-adds."""
+    unit = f" {finding.unit}" if finding.value == finding.right else ""
+    return f"{finding.value:,}{unit}"
 
 
 def explain(finding: Finding, layer: str = "") -> str:
-    """The finding in a few sentences. ``layer``: its name, where the sentence must say it."""
-    value = f"{finding.value:,}"
-    right = _right(finding)
-    if finding.exact and finding.quantity and not finding.slips:
-        also = f" So are: {'; '.join(finding.also)}." if finding.also else ""
-        return f"{value} is right: {finding.quantity}. {finding.worked}.{also}"
-    if finding.exact and not finding.slips:
-        more = (
-            f" These are multiply-adds; in FLOP: {2 * finding.right:,}."
-            if finding.value == finding.right
-            else ""
-        )
+    """Return the finding in a few sentences. ``layer``: its name, if the sentence must say it."""
+    value, right, slips = f"{finding.value:,}", _right_value(finding), finding.slips
+    if finding.exact and not slips:
+        if finding.quantity:
+            also = f" So are: {'; '.join(finding.also)}." if finding.also else ""
+            return f"{value} is right: {finding.quantity}. {finding.worked}.{also}"
+        more = ""
+        if finding.value == finding.right:
+            more = f" These are multiply-adds; in FLOP: {2 * finding.right:,}."
         return f"{value} is right: {finding.worked}.{more}"
     yours = f"Your {value} for {layer}" if layer else value
     if finding.exact:
-        count = {1: "one slip", 2: "two slips", 3: "three slips"}.get(
-            len(finding.slips), f"{len(finding.slips)} slips"
-        )
-        how = dict(zip(finding.others, finding.others_worked, strict=False))
-        others = "".join(
-            f"; or {_joined(slips)}"
-            + (f" ({how[slips]})" if how.get(slips, finding.worked) != finding.worked else "")
-            for slips in finding.others[:3]
-        )
-        return (
-            f"{yours} comes from {count}: {_joined(finding.slips)}{others}. {finding.worked}. "
-            f"Right is {right}."
-        )
-    if finding.quantity and not finding.slips:
-        named = f"{finding.quantity}, in {IN_WORDS[finding.unit]}: {finding.worked}"
+        numbers = {1: "one slip", 2: "two slips", 3: "three slips"}
+        count = numbers.get(len(slips), f"{len(slips)} slips")
+        others = ""
+        for other, worked in list(zip(finding.others, finding.others_worked, strict=False))[:3]:
+            how = f" ({worked})" if worked != finding.worked else ""
+            others += f"; or {_join_slips(other)}{how}"
+        cause = f"{_join_slips(slips)}{others}. {finding.worked}"
+        return f"{yours} comes from {count}: {cause}. Right is {right}."
+    if finding.quantity and not slips:
+        named = f"{finding.quantity}, in {UNIT_NAMES[finding.unit]}: {finding.worked}"
         return (
             f"{yours} is no figure of the layer, and no usual slip or combination of slips gives "
             f"it. The nearest is {named}."
         )
-    nearest = f"The nearest is {finding.worked}" + (
-        f" ({_joined(finding.slips)})" if finding.slips else ""
+    how = f" ({_join_slips(slips)})" if slips else ""
+    return (
+        f"{yours} matches no usual slip or combination of slips. The nearest is "
+        f"{finding.worked}{how}. Right is {right}."
     )
-    return f"{yours} matches no usual slip or combination of slips. {nearest}. Right is {right}."
 
 
-def _right(finding: Finding) -> str:
-    if finding.unit == "B":
-        return f"{finding.right:,} B = {finding.right / UNITS['KiB']:,.1f} KiB ({finding.quantity})"
-    if finding.unit in UNITS:
-        return (
-            f"{finding.right:,} {finding.unit} = {finding.right * UNITS[finding.unit]:,} B "
-            f"({finding.quantity})"
-        )
-    if finding.unit == "values":
-        return f"{finding.right:,} values ({finding.quantity})"
-    return f"{finding.right:,} MAC = {2 * finding.right:,} FLOP"
+def _right_value(finding: Finding) -> str:
+    right, unit = finding.right, finding.unit
+    if unit in UNITS:
+        text = f"{right:,} {unit} = {right * UNITS[unit]:,} B"
+    elif unit == "B":
+        text = f"{right:,} B = {right / UNITS['KiB']:,.1f} KiB"
+    elif unit == "values":
+        text = f"{right:,} values"
+    else:
+        return f"{right:,} MAC = {2 * right:,} FLOP"
+    return f"{text} ({finding.quantity})"
 
 
-def _joined(slips: tuple[str, ...]) -> str:
-    return ", and ".join(part for part in (", ".join(slips[:-1]), slips[-1]) if part)
+def _join_slips(slips: tuple[str, ...]) -> str:
+    return ", and ".join(filter(None, (", ".join(slips[:-1]), slips[-1])))
 
 
-def _batches(facts: Facts) -> Iterator[tuple[int, tuple[str, ...]]]:
-    yield facts.batch, ()
-    if facts.batch > 1:
-        yield 1, (f"batch of {facts.batch} left out",)
+def _batches(facts: Facts) -> list[tuple[int, tuple[str, ...]]]:
+    """Return (samples, slips): the batch, and one sample."""
+    left_out = (1, (f"batch of {facts.batch} left out",))
+    return [(facts.batch, ()), *([left_out] if facts.batch > 1 else [])]
 
 
-def _candidates(facts: Facts, anything: bool) -> Iterator[_Candidate]:
-    for way, (batch, left), doubled, bias in product(
-        facts.ways, _batches(facts), (1, 2, 4), (False, True)
-    ):
+def _ways(facts: Facts) -> Iterator[tuple[Way, int, tuple[str, ...]]]:
+    """Yield (way, samples, slips) of all ways with and without the batch."""
+    for way, (batch, left) in product(facts.ways, _batches(facts)):
+        yield way, batch, (*way.slips, *left)
+
+
+def _candidates(facts: Facts, any_figure: bool) -> Iterator[Candidate]:
+    """Yield what the ways make in MAC and FLOP, then whole steps, values and bytes.
+
+    ``any_figure``: the value may be any figure of the layer, not only a number of operations.
+    """
+    for (way, batch, slips), doubled, bias in product(_ways(facts), (1, 2, 4), (False, True)):
         if bias and not way.outputs:
             continue
-        said = (
-            *way.slips,
-            *left,
-            *(("FLOP mistaken for MAC and doubled again",) if doubled == 4 else ()),
-        )
-        total, front = (
-            batch * way.macs * doubled,
-            [factor for factor in (doubled, batch) if factor > 1],
-        )
+        total = batch * way.macs * doubled
         text = " + ".join(times(*term) for term in way.terms)
-        if front:
+        if front := [factor for factor in (doubled, batch) if factor > 1]:
             text = f"{times(*front)} x {text if len(way.terms) == 1 else f'({text})'}"
+        if doubled == 4:
+            slips = (*slips, "FLOP mistaken for MAC and doubled again")
         if bias:
-            values = batch * way.outputs
-            total, text = total + values, f"{text} + {values:,} bias additions"
-            said = (
-                *said,
-                "bias additions counted"
-                if facts.bias
-                else "a bias addition counted for every output value",
-            )
+            additions = batch * way.outputs
+            total, text = total + additions, f"{text} + {additions:,} bias additions"
+            counted = "a bias addition counted for every output value"
+            slips = (*slips, "bias additions counted" if facts.bias else counted)
         unit = "MAC" if doubled == 1 else "FLOP"
-        yield _Candidate(total, said, f"{text} = {total:,} {unit}")
-    yield from _whole_steps(facts)
-    for found in _value_counts(facts):
-        if anything:
-            yield found._replace(
-                slips=tuple(slip for slip in found.slips if not slip.endswith(NOT_OPERATIONS))
-            )
-        else:
-            yield found._replace(right=None, unit="MAC", quantity="")
-    if anything:
-        yield from _bytes(facts)
-
-
-def _whole_steps(facts: Facts) -> Iterator[_Candidate]:
-    found = [(3 * facts.macs, "forward and backward together, as 3 x forward")]
+        yield Candidate(total, slips, f"{text} = {total:,} {unit}", facts.macs)
+    steps = [(3 * facts.macs, "forward and backward together, as 3 x forward")]
     if facts.step:
-        found.insert(0, (facts.step, "forward and backward together"))
-    for (macs, said), (batch, left), doubled in product(found, _batches(facts), (1, 2)):
-        if macs % facts.batch:
-            continue
-        total = macs // facts.batch * batch * doubled
-        yield _Candidate(total, (said, *left), f"{total:,} {'MAC' if doubled == 1 else 'FLOP'}")
+        steps.insert(0, (facts.step, "forward and backward together"))
+    for (macs, slip), (batch, left), (factor, unit) in product(
+        steps, _batches(facts), ((1, "MAC"), (2, "FLOP"))
+    ):
+        if macs % facts.batch == 0:
+            total = macs // facts.batch * batch * factor
+            yield Candidate(total, (slip, *left), f"{total:,} {unit}", facts.macs)
+    yield from _value_counts(facts, any_figure)
+    if any_figure:
+        yield from _byte_counts(facts)
 
 
-def _bytes(facts: Facts) -> Iterator[_Candidate]:
-    """The output map alone, and with the parameters, of a way with a slip, in bytes and in KiB."""
-    extra = dict.fromkeys((0, facts.weights + facts.biases))
-    for way, (batch, left), more in product(facts.ways, _batches(facts), extra):
-        slips, outputs, quantity = (
-            (*way.slips, *left),
-            batch * way.outputs,
-            "total" if more else "output map",
-        )
-        size, right = (
-            (outputs + more) * facts.item,
-            (facts.batch * facts.ways[0].outputs + more) * facts.item,
-        )
-        if not (slips and outputs and size):
-            continue
-        made = _output_values(way, batch, outputs)
-        values = f"({more:,} parameters + {outputs:,} output values)" if more else made
-        text = f"{values} x {facts.item} B = {size:,} B"
-        yield _Candidate(size, slips, text, right, "B", quantity)
-        if size % UNITS["KiB"] == 0:
-            kib, (whole, rest) = size // UNITS["KiB"], divmod(right, UNITS["KiB"])
-            asked = (right, "B") if rest else (whole, "KiB")
-            yield _Candidate(kib, slips, f"{text} = {kib:,} KiB", *asked, quantity)
+def _value_counts(facts: Facts, any_figure: bool) -> Iterator[Candidate]:
+    """Yield numbers of values: a slip by themselves if the value counts operations."""
+    weights, biases = facts.weights, facts.biases
+    outputs_right = facts.batch * facts.ways[0].outputs
 
+    def count(
+        value: int,
+        text: str,
+        right: tuple[int, str],
+        name: str,
+        before: tuple[str, ...] = (),
+        after: tuple[str, ...] = (),
+    ) -> Candidate:
+        if any_figure:
+            return Candidate(value, (*before, *after), text, right[0], "values", right[1])
+        return Candidate(value, (*before, f"{name}, not operations", *after), text, facts.macs)
 
-def _value_counts(facts: Facts) -> Iterator[_Candidate]:
-    weights, biases, right = facts.weights, facts.biases, facts.batch * facts.ways[0].outputs
     if weights:
-        text = f"{weights:,} weights"
-        yield _Candidate(weights, (f"weights{NOT_OPERATIONS}",), text, weights, "values", "weights")
+        yield count(weights, f"{weights:,} weights", (weights, "weights"), "weights")
         if biases:
             both = weights + biases
-            text = f"{text} + {biases:,} biases = {both:,} values"
-            yield _Candidate(
-                both, (f"weights and biases{NOT_OPERATIONS}",), text, both, "values", "parameters"
-            )
-    for way, (batch, left) in product(facts.ways, _batches(facts)):
-        outputs, said = batch * way.outputs, (*way.slips, *left)
+            text = f"{weights:,} weights + {biases:,} biases = {both:,} values"
+            yield count(both, text, (both, "parameters"), "weights and biases")
+    total = (weights + biases + outputs_right, "total")
+    for way, batch, slips in _ways(facts):
+        outputs = batch * way.outputs
         if not outputs:
             continue
-        all_right = (weights + biases + right, "values", "total")
-        whole, text = weights + biases + outputs, f"{weights:,} weights + {biases:,} biases"
-        text += f" + {outputs:,} outputs = {whole:,} values"
-        yield _Candidate(whole, (*said, f"values{NOT_OPERATIONS}"), text, *all_right)
+        values = weights + biases + outputs
+        text = f"{weights:,} weights + {biases:,} biases + {outputs:,} outputs = {values:,} values"
+        yield count(values, text, total, "values", slips)
         if biases:
-            less = weights + outputs
-            text = f"{weights:,} weights + {outputs:,} outputs = {less:,} values"
-            yield _Candidate(
-                less, (*said, f"values{NOT_OPERATIONS}", "bias left out"), text, *all_right
-            )
-        text = _output_values(way, batch, outputs)
-        yield _Candidate(
-            outputs, (*said, f"output values{NOT_OPERATIONS}"), text, right, "values", "output map"
-        )
+            values -= biases
+            text = f"{weights:,} weights + {outputs:,} outputs = {values:,} values"
+            yield count(values, text, total, "values", slips, ("bias left out",))
+        text = _output_values(way, batch)
+        yield count(outputs, text, (outputs_right, "output map"), "output values", slips)
 
 
-def _output_values(way: Way, batch: int, outputs: int) -> str:
-    """ "64 x 64 x 11 x 11 = 495,616 output values"."""
+def _byte_counts(facts: Facts) -> Iterator[Candidate]:
+    """Yield bytes and KiB of the output map of a way with a slip, alone and with the parameters."""
+    parameters = dict.fromkeys((0, facts.weights + facts.biases))
+    for (way, batch, slips), more in product(_ways(facts), parameters):
+        outputs = batch * way.outputs
+        size = (outputs + more) * facts.item
+        right = (facts.batch * facts.ways[0].outputs + more) * facts.item
+        if not (slips and outputs and size):
+            continue
+        quantity, values = "output map", _output_values(way, batch)
+        if more:
+            quantity, values = "total", f"({more:,} parameters + {outputs:,} output values)"
+        text = f"{values} x {facts.item} B = {size:,} B"
+        yield Candidate(size, slips, text, right, "B", quantity)
+        if size % UNITS["KiB"] == 0:
+            kib, (right_kib, rest) = size // UNITS["KiB"], divmod(right, UNITS["KiB"])
+            meant = (right, "B") if rest else (right_kib, "KiB")
+            yield Candidate(kib, slips, f"{text} = {kib:,} KiB", *meant, quantity)
+
+
+def _output_values(way: Way, batch: int) -> str:
+    """Return "64 x 64 x 11 x 11 = 495,616 output values"."""
     sizes = [size for size in (batch, *way.shape) if way.shape and size > 1]
-    return f"{f'{times(*sizes)} = ' if len(sizes) > 1 else ''}{outputs:,} output values"
+    product_text = f"{times(*sizes)} = " if len(sizes) > 1 else ""
+    return f"{product_text}{batch * way.outputs:,} output values"
 
 
-def _off_by_one(facts: Facts) -> Iterator[_Candidate]:
-    for way, (batch, left), double in product(facts.ways, _batches(facts), (1, 2)):
+def _off_by_one(facts: Facts) -> Iterator[Candidate]:
+    """Yield what each way makes with one factor that is 1 too small or too large."""
+    for (way, batch, slips), (front, unit) in product(
+        _ways(facts), (("", "MAC"), ("2 x ", "FLOP"))
+    ):
         if len(way.terms) != 1:
             continue
-        names = [*(((f"batch of {batch}", batch),) if batch > 1 else ()), *way.names]
-        whole = batch * prod(way.terms[0])
+        names = [*([(f"batch of {batch}", batch)] if batch > 1 else []), *way.names]
+        macs = batch * prod(way.terms[0])
         for (name, size), step in product(names, (-1, 1)):
-            if size <= 2:
-                continue
-            total = whole // size * (size + step) * double
-            slip = f"{name} taken as {size + step:,}"
-            text = f"{'2 x ' if double == 2 else ''}{whole // size:,} x {size + step:,} = {total:,}"
-            yield _Candidate(
-                total, (*way.slips, *left, slip), f"{text} {'FLOP' if double == 2 else 'MAC'}"
-            )
+            if size > 2:
+                wrong, rest = size + step, macs // size
+                total = rest * wrong * (2 if front else 1)
+                text = f"{front}{rest:,} x {wrong:,} = {total:,} {unit}"
+                slip = f"{name} taken as {wrong:,}"
+                yield Candidate(total, (*slips, slip), text, facts.macs)

@@ -32,7 +32,7 @@ from accuracy_steps import Line
 from torch.utils.flop_counter import FlopCounterMode
 
 from perfctl.orchestrator.actions import estimate as estimation
-from perfctl.orchestrator.estimate.memory.trace import memory_of
+from perfctl.orchestrator.estimate.memory import memory_of
 from perfctl.workloads.tracing.recorder import make_optimizer, trace
 
 LARGEST = "regnet_y_128gf"

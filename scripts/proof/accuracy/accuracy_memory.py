@@ -5,7 +5,7 @@ Two tables.
 
 ``memory_peaks.csv`` has the measurements, each with its source. No rule was fitted to them: the
 rules come from PyTorch's source, which ``workloads/tracing/as_cuda.py`` and
-``orchestrator/estimate/memory/trace.py`` name, and none changed after the first comparison. What
+``orchestrator/estimate/memory.py`` name, and none changed after the first comparison. What
 was looked up in the sources after it: which model ran (vgg16_bn), what the process held before the
 run (``there_mib``; for a figure of nvidia-smi, the context), and when the loop frees gradients
 (``gradients``). Known to differ: until July 2023 the ``foreach`` update of Adam took more copies
@@ -35,7 +35,7 @@ from torch.nn import functional
 
 from perfctl.orchestrator.actions.estimate import open_session
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.estimate.memory.trace import memory_of, peak, round_block
+from perfctl.orchestrator.estimate.memory import memory_of, peak, round_block
 from perfctl.records.paper import Allocation, MemoryTrace, OnGpu
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.recorder import make_inputs, make_optimizer, trace

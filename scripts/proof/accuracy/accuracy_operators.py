@@ -24,7 +24,7 @@ from torch.nn.attention import flex_attention
 from torchvision.ops import deform_conv2d
 
 from perfctl.orchestrator.actions.estimate import estimate
-from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.step import Estimate
 
 
 @dataclass(frozen=True)

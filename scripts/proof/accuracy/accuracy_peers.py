@@ -30,7 +30,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from perfctl.orchestrator.actions import estimate as estimation
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, formula_for
 from perfctl.orchestrator.estimate.flops.formulas import as_real_work
-from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.workloads.tracing import operations
 from perfctl.workloads.tracing.gradients import tensors_in
 

@@ -22,7 +22,7 @@ from perfctl.orchestrator.counts.hardware.machines import (
     meant,
 )
 from perfctl.orchestrator.counts.hardware.peaks import peaks_of
-from perfctl.orchestrator.estimate.memory.trace import CAPABILITIES
+from perfctl.orchestrator.estimate.memory import CAPABILITIES
 from perfctl.records.report import Device
 
 T = 1e12

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import flex_attention
 
 from perfctl.orchestrator.actions.estimate import estimate
-from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.outputs import to_json
 from perfctl.orchestrator.report import estimate as estimate_view
 

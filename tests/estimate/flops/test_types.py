@@ -10,7 +10,7 @@ from torch import nn
 import perfctl
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops.engine import TypeWork, work_by_type
-from perfctl.orchestrator.estimate.memory.estimate import Estimate
+from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.records.paper import OpShape
 from perfctl.records.precision import PRECISIONS
 

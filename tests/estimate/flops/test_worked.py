@@ -126,4 +126,4 @@ def test_attributes_are_read_as_what_they_are_meant_to_be() -> None:
 
 def test_numbers_are_grouped_by_thousands_and_a_multiply_add_is_two_flops() -> None:
     assert times(1000, 24) == "1,000 x 24"
-    assert worked("A x B", (1000, 24), 24000) == "A x B = 1,000 x 24 = 24,000 MAC = 48,000 FLOP"
+    assert worked("A x B", (1000, 24)) == "A x B = 1,000 x 24 = 24,000 MAC = 48,000 FLOP"

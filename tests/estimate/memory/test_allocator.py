@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from perfctl.orchestrator.estimate.memory.trace import (
+from perfctl.orchestrator.estimate.memory import (
     CAPABILITIES,
     Peak,
     capability,

@@ -7,21 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.estimate.memory.by_batch import (
-    Fit,
-    LinesError,
-    StepMemory,
-    allocated_by,
-    largest_batch,
-    runs_in,
-)
-from perfctl.orchestrator.estimate.memory.trace import (
+from perfctl.orchestrator.estimate.memory import (
     LARGE_SEGMENT,
     LT_WORKSPACE,
     SMALL_SEGMENT,
+    Fit,
+    LinesError,
     OutOfMemory,
     Pool,
+    StepMemory,
+    allocated_by,
     cublas_workspace,
+    largest_batch,
+    runs_in,
 )
 from perfctl.records.paper import Allocation, MemoryTrace
 
@@ -124,7 +122,7 @@ def test_a_step_that_does_not_grow_fits_at_every_batch_or_at_none() -> None:
 def test_steps_that_differ_in_more_than_their_sizes_are_refused() -> None:
     one, other = trace(2, *LIVES), trace(3, *LIVES)
     for first in ((), one.allocations[:1]):
-        with pytest.raises(LinesError, match="first of two steps"):
+        with pytest.raises(LinesError, match="born or freed"):
             StepMemory(replace(one, first=first), replace(other, first=other.allocations), (2, 3))
 
 

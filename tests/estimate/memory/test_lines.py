@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.estimate.memory.by_batch import (
+from perfctl.orchestrator.estimate.memory import (
     LinesError,
     MemoryLine,
     largest_fitting,
     lines_by_part,
     lines_of,
+    peak,
     peak_at,
     upper,
 )
-from perfctl.orchestrator.estimate.memory.trace import peak
 from perfctl.records.paper import Allocation, MemoryTrace
 
 

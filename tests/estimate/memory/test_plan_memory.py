@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from perfctl.orchestrator.estimate.memory.by_batch import MemoryLine, peak_at
-from perfctl.orchestrator.estimate.memory.of_plan import (
-    _Step,
-    _train,
-    inference_lines,
-    lines_of_plan,
-)
+from perfctl.orchestrator.estimate.memory import MemoryLine, peak_at
+from perfctl.orchestrator.estimate.plan_memory import PlanStep, inference_lines, lines_of_plan
 from perfctl.orchestrator.predict.operations import Operation, operations_of_plan
 from perfctl.records.paper import Plan, PlanLayer
 
@@ -146,8 +141,9 @@ def test_works_of_a_plan_are_its_layers_with_a_softmax_and_a_loss_at_the_end() -
 
 def moments(plan: Plan) -> tuple[list[MemoryLine], list[MemoryLine], list[MemoryLine], MemoryLine]:
     """Of forward, loss and backward, from nothing; and what lives at the end."""
-    step = _Step(0, 0)
-    _train(step, plan)
+    step = PlanStep(plan, 0, "fp32")
+    step.fixed = step.per_sample = 0
+    step.train()
     outputs = sum(layer.kind != "flatten" for layer in plan.layers)
     found = step.moments[:outputs], step.moments[outputs : outputs + 3], step.moments[outputs + 3 :]
     return *found, MemoryLine(step.fixed, step.per_sample)

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.counts.hardware import machines
-from perfctl.orchestrator.estimate.memory.by_batch import (
+from perfctl.orchestrator.estimate.memory import (
+    RESERVE,
+    SMALL,
     StepMemory,
     lines_of,
     peak_at,
     reserve_on,
     runs_in,
 )
-from perfctl.orchestrator.estimate.memory.of_plan import inference_lines, lines_of_plan
-from perfctl.orchestrator.estimate.memory.trace import RESERVE, SMALL
+from perfctl.orchestrator.estimate.plan_memory import inference_lines, lines_of_plan
 from perfctl.orchestrator.predict.cost import room_of
 from perfctl.records.paper import MemoryTrace
 from perfctl.workloads.models.plan import plan

@@ -8,9 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.orchestrator.estimate.mfu.audit import CAUSAL, EXACT, Audit, Peak, audit, repeated
-from perfctl.orchestrator.estimate.mfu.conventions import CONVENTIONS, VARIANTS, Convention
-from perfctl.orchestrator.estimate.mfu.decoder import AttentionLayer, Decoder, by_hand
+from perfctl.orchestrator.estimate.mfu import (
+    CAUSAL,
+    CONVENTIONS,
+    EXACT,
+    VARIANTS,
+    AttentionLayer,
+    Audit,
+    Convention,
+    Decoder,
+    Peak,
+    audit,
+    by_hand,
+    repeated,
+)
 
 EVERY = (*CONVENTIONS, *VARIANTS, EXACT, CAUSAL)
 FORMULAS = {one.key: one for one in EVERY}

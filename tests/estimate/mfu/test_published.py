@@ -12,9 +12,16 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.estimate.mfu.audit import Peak, audit, repeated
-from perfctl.orchestrator.estimate.mfu.conventions import CONVENTIONS, VARIANTS
-from perfctl.orchestrator.estimate.mfu.decoder import AttentionLayer, Decoder, by_hand
+from perfctl.orchestrator.estimate.mfu import (
+    CONVENTIONS,
+    VARIANTS,
+    AttentionLayer,
+    Decoder,
+    Peak,
+    audit,
+    by_hand,
+    repeated,
+)
 
 FORMULAS = {one.key: one for one in (*CONVENTIONS, *VARIANTS)}
 BY_01_PERCENT = 0.001

@@ -7,9 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.estimate.mfu.audit import Match, Peak, audit
-from perfctl.orchestrator.estimate.mfu.conventions import CONVENTIONS, VARIANTS
-from perfctl.orchestrator.estimate.mfu.decoder import AttentionLayer, Decoder, by_hand
+from perfctl.orchestrator.estimate.mfu import (
+    CONVENTIONS,
+    VARIANTS,
+    AttentionLayer,
+    Decoder,
+    Match,
+    Peak,
+    audit,
+    by_hand,
+)
 
 A100, H100 = (
     Peak(312e12, "A100"),

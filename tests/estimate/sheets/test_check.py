@@ -150,7 +150,8 @@ def test_a_finding_in_words(value: int, said: str) -> None:
 
 
 def test_no_more_than_three_other_ways_are_said() -> None:
-    found = Finding(5, 9, True, ("a",), "5", (("b",), ("c", "d"), ("e",), ("f",)))
+    others = (("b",), ("c", "d"), ("e",), ("f",))
+    found = Finding(5, 9, True, ("a",), "5", others, ("5",) * 4)
     assert (
         explain(found)
         == "5 comes from one slip: a; or b; or c, and d; or e. 5. Right is 9 MAC = 18 FLOP."

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.estimate.sheets.layers import Item, Line, attention, products
+from perfctl.orchestrator.estimate.sheets.layers import Item, Line
+from perfctl.orchestrator.estimate.sheets.sequences import attention, products
 from perfctl.orchestrator.estimate.sheets.slips import check
 from perfctl.records.paper import OpShape
 from tests.make.shapes import op

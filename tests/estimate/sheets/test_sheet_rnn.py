@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfctl.orchestrator.estimate.sheets.layers import Item, Line, WorkedLayer
-from perfctl.orchestrator.estimate.sheets.sheet import recurrent
+from perfctl.orchestrator.estimate.sheets.sequences import recurrent
 from perfctl.orchestrator.estimate.sheets.slips import check
 from tests.make.shapes import Shape, op
 

@@ -12,14 +12,14 @@ from perfctl.orchestrator.estimate.sheets.layers import (
     Item,
     Line,
     Way,
-    attention,
-    by,
-    in_flop,
+    flop_line,
     linear,
     linear_ways,
     out_size,
+    shape_line,
     space_lines,
 )
+from perfctl.orchestrator.estimate.sheets.sequences import attention
 from tests.make.shapes import op
 
 
@@ -139,7 +139,7 @@ def test_space_is_said_item_by_item_and_in_all_in_kib() -> None:
 
 
 def test_sizes_products_and_flops() -> None:
-    assert (by(()), by((64, 24)), in_flop(1500)) == (
+    assert (shape_line("w", ()).result, shape_line("w", (64, 24)).result, flop_line(1500)) == (
         "1",
         "64 x 24",
         Line("in FLOP", "2 x MAC", "2 x 1,500", "3,000 FLOP"),

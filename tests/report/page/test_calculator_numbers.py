@@ -16,7 +16,7 @@ from perfctl.orchestrator.actions.predict import predict as predict_action
 from perfctl.orchestrator.actions.predict.calculator import planned_model
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, named
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.estimate.memory.by_batch import reserve_on
+from perfctl.orchestrator.estimate.memory import reserve_on
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.answer import Question
 from perfctl.orchestrator.predict.cost import Job, Span, room_of, training

@@ -1,0 +1,580 @@
+"""Memory of one step: bytes from storage lifetimes, the blocks and segments that PyTorch's caching
+allocator takes for them, and the same at any batch size.
+
+A line ``fixed + per_sample * batch`` has the bytes of the tensors at one moment of a step.
+:class:`StepMemory` also knows what PyTorch's allocator makes of them on a GPU, and is what every
+command asks for the largest batch that fits.
+
+Workspaces: at/cuda/CublasHandlePool.cpp of PyTorch. Rules: c10/cuda/CUDACachingAllocator.cpp of
+PyTorch (kMinBlockSize and the others; ``release_cached_blocks``).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate
+from typing import NamedTuple
+
+from perfctl.records.paper import Allocation, MemoryTrace
+
+MIN_BLOCK = 512
+SMALL = 1 << 20
+SMALL_SEGMENT, LARGE_SEGMENT = 2 << 20, 20 << 20
+MIN_LARGE, ROUND_LARGE = 10 << 20, 2 << 20
+CAPABILITIES = {
+    "v100": (7, 0),
+    "t4": (7, 5),
+    "a100": (8, 0),
+    "a10": (8, 6),
+    "rtx3090": (8, 6),
+    "l4": (8, 9),
+    "l40": (8, 9),
+    "rtx4090": (8, 9),
+    "h100": (9, 0),
+    "h200": (9, 0),
+    "b200": (10, 0),
+    "rtx5090": (12, 0),
+}
+
+CATEGORIES = ("parameter", "buffer", "gradient", "optimizer", "input", "activation", "temporary")
+CONTEXT = (250 << 20, 1350 << 20)
+"""CUDA context and loaded kernels, least and most: outside of the allocator. Sources:
+docs/formulas.md."""
+RESERVE = 1 << 30
+"""Bytes that stay free by default: for the CUDA context, the workspaces of cuBLAS and cuDNN, and
+fragmentation. What each takes: docs/formulas.md, Memory."""
+NOT_KNOWN = (
+    "cuDNN workspace (by algorithm, chosen at run time)",
+    "CUDA context and loaded kernels (by GPU, driver and libraries)",
+    "memory of other processes on the device",
+)
+PRODUCTS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "addbmm",
+        "mv",
+        "addmv",
+        "dot",
+        "_int_mm",
+        "_scaled_mm",
+    )
+)
+"""Operations that CUDA runs with cuBLAS."""
+LT = frozenset(("aten.addmm", "aten._int_mm", "aten._scaled_mm"))
+"""Operations that CUDA runs with cuBLASLt: in forward, addmm adds the bias of a linear layer."""
+LT_WORKSPACE = 1 << 20
+STATE = {"sgd": 0, "momentum": 1, "adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1}
+"""Values that an optimizer keeps for each parameter, besides the parameter and its gradient."""
+TRIED_BATCH_MAX = 1 << 20
+"""Batch size at which the search by doubling ends."""
+
+Gpu = tuple[int, int] | None
+"""Compute capability, which decides cuBLAS's workspaces; None: not known."""
+
+
+class OutOfMemory(Exception):
+    """The device has no segment left for a tensor, although every unused one was given back."""
+
+    def __init__(self, size: int, reserved: int) -> None:
+        """``size``: bytes of the tensor, in blocks; ``reserved``: of the segments in use."""
+        super().__init__(f"no room for {size:,} B beside {reserved:,} B in use")
+        self.size, self.reserved = size, reserved
+
+
+def round_block(size: int) -> int:
+    """Return a size rounded up to the allocator's 512-byte blocks; 0 stays 0."""
+    return -(-size // MIN_BLOCK) * MIN_BLOCK
+
+
+def segment_size(size: int) -> int:
+    if size <= SMALL:
+        return SMALL_SEGMENT
+    if size < MIN_LARGE:
+        return LARGE_SEGMENT
+    return -(-size // ROUND_LARGE) * ROUND_LARGE
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A piece of a segment, with its neighbours."""
+
+    size: int
+    large: bool
+    free: bool = True
+    order: int = 0
+    """Among the free blocks of one size the one that was freed first is taken first."""
+    before: Block | None = None
+    after: Block | None = None
+
+
+class Pool:
+    """Blocks in use and free, on one device."""
+
+    def __init__(self, limit: float | None = None) -> None:
+        """``limit``: bytes that the segments may take together; None for no end."""
+        self.limit, self.reserved = limit, 0
+        self._free: dict[bool, list[tuple[int, int, Block]]] = {False: [], True: []}
+        self._count = 0
+
+    def take(self, size: int) -> Block:
+        """Return a block of ``size`` bytes. Raises OutOfMemory."""
+        size = round_block(max(size, 1))
+        large = size > SMALL
+        block = self._fit(size, large)
+        block.free = False
+        rest = block.size - size
+        if (rest > SMALL) if large else (rest >= MIN_BLOCK):
+            piece = Block(rest, large, before=block, after=block.after)
+            if block.after is not None:
+                block.after.before = piece
+            block.after, block.size = piece, size
+            self._offer(piece)
+        return block
+
+    def give(self, block: Block) -> None:
+        """Give a block back to the free ones, joined with its free neighbors."""
+        before, after = block.before, block.after
+        if before is not None and before.free:
+            self._withdraw(before)
+            block.size += before.size
+            block.before = before.before
+            if block.before is not None:
+                block.before.after = block
+        if after is not None and after.free:
+            self._withdraw(after)
+            block.size += after.size
+            block.after = after.after
+            if block.after is not None:
+                block.after.before = block
+        self._offer(block)
+
+    def _fit(self, size: int, large: bool) -> Block:
+        free = self._free[large]
+        index = bisect_left(free, (size,))
+        if index < len(free):
+            return free.pop(index)[2]
+        taken = segment_size(size)
+        if self.limit is not None and self.reserved + taken > self.limit:
+            self._release()
+            if self.reserved + taken > self.limit:
+                raise OutOfMemory(size, self.reserved)
+        self.reserved += taken
+        return Block(taken, large)
+
+    def _release(self) -> None:
+        """Give every segment back that nothing uses."""
+        for large, entries in self._free.items():
+            self._free[large] = []
+            for size, order, block in entries:
+                if block.before is None and block.after is None:
+                    self.reserved -= size
+                else:
+                    self._free[large].append((size, order, block))
+
+    def _offer(self, block: Block) -> None:
+        block.free = True
+        self._count += 1
+        block.order = self._count
+        insort(self._free[block.large], (block.size, block.order, block))
+
+    def _withdraw(self, block: Block) -> None:
+        free = self._free[block.large]
+        free.pop(bisect_left(free, (block.size, block.order)))
+
+
+def capability(text: str) -> tuple[int, int] | None:
+    """Return "sm_90", "9.0" or "h100" as (9, 0); None if it is none of these."""
+    match = re.fullmatch(r"(?:sm_?(\d{1,2})(\d)a?|(\d{1,2})\.(\d))", text.lower())
+    if match is None:
+        return CAPABILITIES.get(text.lower().replace(" ", ""))
+    major, minor = filter(None, match.groups())
+    return int(major), int(minor)
+
+
+def cublas_workspace(gpu: tuple[int, int] | None) -> int:
+    """Return the bytes that PyTorch allocates for each cuBLAS handle and stream: 32 MiB for Hopper,
+    newer ones for Blackwell too."""
+    return 32 << 20 if gpu is not None and gpu[0] >= 9 else 8_519_680
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The moment of a step with most bytes."""
+
+    bytes: int
+    by_category: dict[str, int]
+    phase: str
+    layer: str
+    """Layer of the operation that allocated last; "" outside modules."""
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of a step, in bytes."""
+
+    JSON_KEYS = ("*", "cublas_workspace", "allocated")
+
+    parameters: int
+    buffers: int
+    gradients: int
+    optimizer: int
+    inputs: int
+    activations: int
+    """Kept from forward for backward, including the output."""
+    peak: Peak
+    rounded_peak: int
+    """Peak with every tensor rounded up to the allocator's 512-byte blocks."""
+    workspaces: dict[str, int]
+    """Of cuBLAS: each thread that multiplies matrices has its own, from its first product on."""
+    reserved: int
+    """Segments of the allocator, with the workspaces: torch.cuda.max_memory_reserved."""
+    gpu: tuple[int, int] | None = None
+    assumed: tuple[str, ...] = ()
+    """What was taken for the GPU, one line each."""
+    not_known: tuple[str, ...] = NOT_KNOWN
+
+    @property
+    def cublas_workspace(self) -> int:
+        """All workspaces together."""
+        return sum(self.workspaces.values())
+
+    @property
+    def allocated(self) -> int:
+        """Peak of tensors in blocks, and the workspaces: torch.cuda.max_memory_allocated."""
+        return self.rounded_peak + self.cublas_workspace
+
+    @property
+    def needed(self) -> int:
+        """What the process takes on the device, without ``not_known``."""
+        return self.reserved
+
+
+def events(storages: Sequence[Allocation]) -> list[tuple[int, int, int]]:
+    """Return (moment, +1 allocated or -1 freed, index in ``storages``), in order; at one moment,
+    freed storages come first."""
+    born = [(storage.born, 1, index) for index, storage in enumerate(storages)]
+    died = [
+        (storage.died, -1, index)
+        for index, storage in enumerate(storages)
+        if storage.died is not None
+    ]
+    return sorted(born + died)
+
+
+def peak(trace: MemoryTrace) -> Peak:
+    """Return the fullest moment, in bytes of the tensors; the first of equal ones."""
+    size = top = moment = 0
+    maker: Allocation | None = None
+    alive, shares = Counter[str](), Counter[str]()
+    for event, sign, index in events(trace.allocations):
+        storage = trace.allocations[index]
+        size += sign * storage.bytes
+        alive[storage.category] += sign * storage.bytes
+        if size > top:
+            top, moment, maker, shares = size, event, storage, alive.copy()
+    ends = {"forward": trace.forward_ends, "backward": trace.backward_ends}
+    phase = next((name for name, end in ends.items() if moment <= end), "optimizer")
+    by_category = {name: shares[name] for name in CATEGORIES if shares[name]}
+    return Peak(top, by_category, phase, maker.layer if maker else "", maker.op if maker else "")
+
+
+def rounded_peak(trace: MemoryTrace) -> int:
+    """Return the peak with every storage rounded to blocks, as torch.cuda.max_memory_allocated
+    reports it."""
+    sizes = [round_block(storage.bytes) for storage in trace.allocations]
+    changes = (sign * sizes[index] for _, sign, index in events(trace.allocations))
+    return max(accumulate(changes, initial=0))
+
+
+def memory_of(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> Memory:
+    """Return the memory of one traced step. ``gpu``: compute capability, which decides cuBLAS's
+    workspaces."""
+    sums = Counter[str]()
+    for storage in trace.allocations:
+        sums[storage.category] += storage.bytes
+    of_device = ("kernels: those of the device that ran the step, not a GPU's",)
+    return Memory(
+        parameters=sums["parameter"],
+        buffers=sums["buffer"],
+        gradients=sums["gradient"],
+        optimizer=sums["optimizer"],
+        inputs=sums["input"],
+        activations=sums["activation"],
+        peak=peak(trace),
+        rounded_peak=rounded_peak(trace),
+        workspaces=workspaces(trace, gpu),
+        reserved=reserved(trace, gpu),
+        gpu=gpu,
+        assumed=trace.assumed if trace.on_gpu else of_device,
+    )
+
+
+def workspaces(trace: MemoryTrace, gpu: tuple[int, int] | None) -> dict[str, int]:
+    """Return those of cuBLAS and cuBLASLt, for the threads that need one: that of forward and, on
+    a GPU, backward's own."""
+    sizes: dict[str, int] = {}
+    for storage in (*trace.first, *trace.allocations):
+        sizes.update(_workspaces(storage, gpu))
+    return sizes
+
+
+def _workspaces(storage: Allocation, gpu: tuple[int, int] | None) -> dict[str, int]:
+    """Return those that the operation which made ``storage`` uses."""
+    sizes = {}
+    if storage.op in PRODUCTS and storage.direction in ("forward", "backward"):
+        sizes[f"cuBLAS, {storage.direction}"] = cublas_workspace(gpu)
+        if storage.op in LT:
+            sizes[f"cuBLASLt, {storage.direction}"] = LT_WORKSPACE
+    return sizes
+
+
+def replay(
+    trace: MemoryTrace, gpu: tuple[int, int] | None = None, limit: float | None = None
+) -> Pool:
+    """Return a pool after every allocation of both steps in their order. It ends at ``limit``
+    bytes; raises OutOfMemory at its end."""
+    pool, workspaces_taken = Pool(limit), set[str]()
+    blocks: dict[int, Block] = {}
+    for storages in (trace.first, trace.allocations):
+        for _, sign, index in events(storages):
+            storage = storages[index]
+            for name, size in _workspaces(storage, gpu).items() if sign > 0 else ():
+                if name not in workspaces_taken:
+                    workspaces_taken.add(name)
+                    pool.take(size)
+            if storage.bytes and sign > 0 and index not in blocks:
+                blocks[index] = pool.take(storage.bytes)
+            elif storage.bytes and sign < 0:
+                pool.give(blocks.pop(index))
+        # What stays is the first of the next step, in the same order.
+        staying = [index for index, storage in enumerate(storages) if storage.died is None]
+        blocks = {now: blocks[old] for now, old in enumerate(staying) if old in blocks}
+    return pool
+
+
+def reserved(trace: MemoryTrace, gpu: tuple[int, int] | None = None) -> int:
+    """Return the bytes of segments after the step, on a device whose memory does not end."""
+    return replay(trace, gpu).reserved
+
+
+class MemoryLine(NamedTuple):
+    """Bytes at one moment of a step."""
+
+    fixed: int
+    """Independent of batch: parameters, gradients, optimizer state."""
+    per_sample: int
+
+
+class LinesError(ValueError):
+    """Two traces whose steps differ in more than their sizes."""
+
+
+def reserve_on(kind: str) -> int:
+    """Return the bytes that a step leaves free on a "gpu", as ``perfctl estimate --reserve`` does
+    by default; 0 on a "cpu"."""
+    return RESERVE if kind == "gpu" else 0
+
+
+def peak_at(lines: Iterable[MemoryLine], batch: int) -> int:
+    """Return the peak bytes of a step."""
+    return max(line.fixed + line.per_sample * batch for line in lines)
+
+
+def largest_fitting(lines: Iterable[MemoryLine], limit: float) -> int | None:
+    """Return the largest batch whose peak is at most ``limit`` bytes; 0 if no sample fits, None if
+    every batch fits."""
+    least: float | None = None
+    for line in lines:
+        if line.per_sample > 0:
+            fitting = (limit - line.fixed) // line.per_sample
+            least = fitting if least is None or fitting < least else least
+        elif line.fixed > limit:
+            return 0
+    return None if least is None else max(int(least), 0)
+
+
+def upper(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
+    """Return the lines that are the largest at some batch size, the steepest first."""
+    largest: list[MemoryLine] = []
+    for line in sorted(set(lines), reverse=True, key=lambda line: (line.per_sample, line.fixed)):
+        if not largest or line.fixed > largest[-1].fixed:
+            largest.append(line)
+    return tuple(largest)
+
+
+def lines_of(
+    one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
+) -> tuple[MemoryLine, ...]:
+    """Return lines from the traces of one step at two batch sizes. Raises LinesError when the steps
+    are not the same."""
+    return upper(line for _, line in moments(one, other, batches))
+
+
+def lines_by_part(
+    one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
+) -> tuple[tuple[MemoryLine, ...], tuple[MemoryLine, ...]]:
+    """Return lines as :func:`lines_of`: of forward and backward, and of the optimizer's step."""
+    lines = list(moments(one, other, batches))
+    before = upper(line for moment, line in lines if moment <= one.backward_ends)
+    return before, upper(line for moment, line in lines if moment > one.backward_ends)
+
+
+def moments(
+    one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
+) -> Iterator[tuple[int, MemoryLine]]:
+    """Yield (moment, its line) of a step, from traces at two batch sizes. Raises LinesError if
+    their tensors differ."""
+    if len(one.allocations) != len(other.allocations) or not (one.whole and other.whole):
+        raise LinesError("the two traces have different tensors")
+    growth = _growth(one.allocations, other.allocations, batches)
+    fixed = per_sample = 0
+    for moment, sign, index in events(one.allocations):
+        fixed += sign * (one.allocations[index].bytes - growth[index] * batches[0])
+        per_sample += sign * growth[index]
+        yield moment, MemoryLine(fixed, per_sample)
+
+
+def _growth(
+    one: Sequence[Allocation], other: Sequence[Allocation], batches: tuple[int, int]
+) -> list[int]:
+    """Return the bytes by which each storage grows with a sample. Raises LinesError."""
+    lives, others = ([(storage.born, storage.died) for storage in step] for step in (one, other))
+    if lives != others:
+        raise LinesError("a tensor is born or freed at another moment at the other batch size")
+    between = batches[1] - batches[0]
+    return [(b.bytes - a.bytes) // between for a, b in zip(one, other, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The largest batch that fits on a device beside what is left free. Bytes."""
+
+    batch: int | None
+    """0: not even one sample fits; None: every batch fits."""
+    needed: int
+    """Tensors in the allocator's blocks at the fullest moment, and cuBLAS's workspaces:
+    torch.cuda.max_memory_allocated."""
+    reserve: int
+    """Left free."""
+    margin: int
+    """What remains of the limit after ``needed`` and ``reserve``: the allocator may use it for
+    pieces that nothing fits in."""
+    next_needed: int
+    """As ``needed`` at the next batch size, which does not fit: also not where these bytes would,
+    if the allocator has them only in pieces that are too small."""
+
+
+def _with_same_workspaces(gpu: Gpu) -> Gpu:
+    """Return one capability for all with the same workspaces: they share answers."""
+    size = cublas_workspace(gpu)
+    return next((known for known in ((8, 0), (9, 0)) if cublas_workspace(known) == size), gpu)
+
+
+class StepMemory:
+    """One step on a GPU, from its traces at two batch sizes: every storage grows by the same bytes
+    with each sample."""
+
+    def __init__(self, one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> None:
+        """Raises LinesError when the two steps differ in more than their sizes."""
+        self.lines = lines_of(one, other, batches)
+        self._one, self._batch = one, batches[0]
+        self._growth = _growth(one.allocations, other.allocations, batches)
+        self._first_growth = _growth(one.first, other.first, batches)
+        self._fits = cache(self._fit)
+        self._reserved = cache(lambda batch, gpu: reserved(self.at(batch), gpu))
+
+    def at(self, batch: int) -> MemoryTrace:
+        """Return the trace at a batch size."""
+        allocations, first = (
+            tuple(
+                storage._replace(bytes=storage.bytes + growth * (batch - self._batch))
+                for storage, growth in zip(storages, growths, strict=True)
+            )
+            for storages, growths in (
+                (self._one.allocations, self._growth),
+                (self._one.first, self._first_growth),
+            )
+        )
+        return replace(self._one, allocations=allocations, first=first)
+
+    def allocated(self, batch: int, gpu: Gpu = None) -> int:
+        """Return the bytes at the fullest moment: tensors in blocks, and cuBLAS's workspaces."""
+        return allocated_by(self.at(batch), gpu)
+
+    def fits(self, batch: int, limit: float, reserve: int = 0, gpu: Gpu = None) -> bool:
+        """Return whether ``batch`` is at most the largest: at once where the segments of an endless
+        device have room."""
+        if self._reserved(batch, _with_same_workspaces(gpu)) <= limit - reserve:
+            return True
+        largest = self.largest(limit, reserve, gpu).batch
+        return largest is None or batch <= largest
+
+    def largest(self, limit: float, reserve: int = 0, gpu: Gpu = None) -> Fit:
+        """Return the largest batch whose step runs in ``limit`` bytes of which ``reserve`` stay
+        free."""
+        return self._fits(limit, reserve, _with_same_workspaces(gpu))
+
+    def _fit(self, limit: float, reserve: int, gpu: Gpu) -> Fit:
+        room = limit - reserve
+        most = largest_fitting(self.lines, room)
+        if most is None:
+            return Fit(None, self.allocated(1, gpu), reserve, int(room) - self.allocated(1, gpu), 0)
+        return largest_batch(room, reserve, self.at, gpu, most)
+
+
+def allocated_by(trace: MemoryTrace, gpu: Gpu = None) -> int:
+    """Return the bytes that torch.cuda.max_memory_allocated would report."""
+    return rounded_peak(trace) + sum(workspaces(trace, gpu).values())
+
+
+def runs_in(trace: MemoryTrace, room: float, gpu: Gpu = None) -> bool:
+    """Return whether the allocator finds a piece for every tensor in ``room`` bytes."""
+    if allocated_by(trace, gpu) > room:
+        return False
+    try:
+        replay(trace, gpu, room)
+    except OutOfMemory:
+        return False
+    return True
+
+
+def largest_batch(
+    room: float,
+    reserve: int,
+    at: Callable[[int], MemoryTrace],
+    gpu: Gpu = None,
+    most: int | None = None,
+) -> Fit:
+    """Return the largest batch that runs in ``room`` bytes. ``at``: the trace at a batch size;
+    ``most``: no larger one has room.
+
+    Down from ``most`` in growing steps, or up by doubling where it is not known; then by halves.
+    """
+    trace_at = cache(at)
+
+    def runs(batch: int) -> bool:
+        return runs_in(trace_at(batch), room, gpu)
+
+    if most is None:
+        low, high = 0, 1
+        while high <= TRIED_BATCH_MAX and runs(high):
+            low, high = high, 2 * high
+    else:
+        low, high, step = most, most + 1, 1
+        while low > 0 and not runs(low):
+            low, high, step = max(low - step, 0), low, 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if runs(middle) else (low, middle)
+    needed = allocated_by(trace_at(low), gpu) if low else 0
+    return Fit(low, needed, reserve, int(room) - needed, allocated_by(trace_at(high), gpu))

@@ -1,2 +1,0 @@
-"""Model FLOPs utilisation by every published convention, and which of them a published
-figure follows."""
