@@ -90,6 +90,11 @@ class KernelGroup:
         )
         return 2 * fused + self.half_weight * halves + (self.tensor.value or 0)
 
+    @cached_property
+    def multiplies(self) -> float:
+        """Multiply-adds of one launch; 0 where nothing was counted."""
+        return self.products / (2 * self.launches) if self.launches else 0.0
+
     @property
     def executed(self) -> float:
         """All FLOPs; 0 where nothing was counted."""
@@ -145,6 +150,11 @@ class RowEvidence:
         is missing."""
         value = self.row.whole_paper or 0
         return value * self.seen_batch / self.row.size if self.seen_batch else value
+
+    @cached_property
+    def paper_products(self) -> int:
+        """Products of one call that are on paper: both gradients of a layer are two."""
+        return sum(1 for call in self.row.calls if call.flops)
 
     def total(self, count: str) -> float | None:
         """Sum of one raw count over the row's kernels; None when no kernel has it."""

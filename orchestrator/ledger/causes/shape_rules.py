@@ -158,7 +158,7 @@ def groups_as_dense(given: RuleInput) -> Verdict | None:
     found = tiled(kernel, dense) if kernel.grid else []
     if kernel.grid and not found and kernel.grid[2] % shape.groups == 0:
         return None  # its groups have blocks of their own
-    multiplies = found[0][0] if found else dense.macs
+    multiplies = found[0].multiplies if found else dense.macs
     counted = kernel.products / (2 * kernel.launches)
     if not counted or abs(log(counted / multiplies)) > EXACT:
         return None
