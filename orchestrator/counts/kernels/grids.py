@@ -162,8 +162,7 @@ def tilings(
     swizzled: bool = False,
 ) -> Iterator[Tiling]:
     """Yield the tilings that a grid allows, likeliest first; without a grid those that ``scale``
-    allows, else both unsplit. If no tiling lies in the grid's x and y, only the number of blocks
-    has to fit.
+    allows, else both unsplit.
 
     cuBLAS works column by column, so that a tile's first side mostly lies along the columns.
     ``scale``: FMUL of one slice, a multiply by alpha for each value and part. ``swizzled``:
@@ -177,10 +176,9 @@ def tilings(
                 yield replace(way, parts=round(parts))
         return
     split, rest = divmod(grid[2], shape.batch)
-    laid = [way for way in ways if not rest and covers(grid, *way.blocks, swizzled)]
-    yield from (replace(way, parts=split) for way in laid)
-    if not laid:
-        yield from (way for way in ways if prod(way.blocks) * shape.batch == prod(grid))
+    for way in ways:
+        if not rest and covers(grid, *way.blocks, swizzled):
+            yield replace(way, parts=split)
 
 
 def covers(grid: Grid, rows: int, columns: int, swizzled: bool = False) -> bool:
