@@ -18,7 +18,7 @@ from typing import Any
 
 from perfctl.orchestrator.counts.counters.sums import INTEGER, NO_INTEGER
 from perfctl.orchestrator.counts.counters.work import KernelFlops
-from perfctl.orchestrator.counts.derived.operators import by_rows, pool_of, pooled
+from perfctl.orchestrator.counts.derived.operators import by_rows, rows_of
 from perfctl.orchestrator.counts.derived.pointwise import (
     lists_of,
     over_parameters,
@@ -60,25 +60,6 @@ _ATTENTION = (
     "_flash_attention",
     "_efficient_attention",
     "scaled_dot_product_attention",
-)
-
-_SUMS = ("sum", "mean")
-_SOFTMAX = (
-    "_softmax",
-    "_log_softmax",
-    "_safe_softmax",
-    "_softmax_backward_data",
-    "_log_softmax_backward_data",
-)
-_LAYER_NORM = ("native_layer_norm", "native_layer_norm_backward")
-_BATCH_NORM = (
-    "native_batch_norm",
-    "native_batch_norm_backward",
-    "_native_batch_norm_legit",
-    "cudnn_batch_norm",
-    "cudnn_batch_norm_backward",
-    "_batch_norm_with_update",
-    "batch_norm_backward",
 )
 
 Key = tuple[str, str]
@@ -166,43 +147,9 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
     for op in ops:
         sizes |= {prod(shape) for shape in (*op.inputs, *op.outputs) if shape}
         products |= dict.fromkeys(works_of(op))
-        if (found := rows_of(op) or pool_of(op)) is not None:
+        if (found := rows_of(op)) is not None:
             rows.add(found)
     return LayerWork(tuple(products), frozenset(sizes), frozenset(rows))
-
-
-def rows_of(op: OpShape) -> Rows | None:
-    """What one operation sums, normalises or turns into probabilities; None where it does none
-    of these."""
-    name = op.op.removeprefix("aten.")
-    source, output = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
-    if not source or not prod(source):
-        return None
-    if name in _SUMS and op.outputs and op.outputs[0] is not None:
-        outputs = prod(output)
-        return (
-            Rows("sum", outputs, prod(source) // outputs)
-            if outputs and prod(source) % outputs == 0
-            else None
-        )
-    if name in _SOFTMAX:
-        return Rows("softmax", prod(source[:-1]), source[-1])
-    if name in _LAYER_NORM:
-        statistics = (
-            shape_of(op.outputs, 1) if name == "native_layer_norm" else shape_of(op.inputs, 2)
-        )
-        rows = prod(statistics)
-        learned = (1, 2) if name == "native_layer_norm" else (4,)  # weight and bias; weight
-        affine = all(shape_of(op.inputs, place) for place in learned)
-        return (
-            Rows("layer_norm", rows, prod(source) // rows, affine=affine)
-            if statistics and rows
-            else None
-        )
-    if name in _BATCH_NORM and len(source) > 1:
-        training = bool(op.attributes.get("training", op.attributes.get("train", True)))
-        return Rows("batch_norm", source[1], prod(source) // source[1], training=training)
-    return None
 
 
 def works_of(op: OpShape) -> tuple[Work, ...]:
@@ -428,7 +375,7 @@ def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | N
         return min(said, key=lambda one: one.rule)
     if said:
         return None
-    rows = by_rows(launch, work.rows) or pooled(launch, work.rows)
+    rows = by_rows(launch, work.rows)
     return rows or pointwise(launch, recognise(launch.name), work.sizes, capability)
 
 
