@@ -236,22 +236,15 @@ def _gradients(op: OpShape) -> tuple[Work, ...]:
         or tuple(int(shape is not None) for shape in op.outputs)
         or (1, 1)
     )
-    turned = replace(
-        forward,
-        in_channels=forward.out_channels,
-        out_channels=forward.in_channels,
-        out_h=source[2],
-        out_w=source[3],
+    shapes: dict[str, ConvShape | GemmShape] = {
+        "grad_input": replace(forward.input_gradient, out_h=source[2], out_w=source[3]),
+        "grad_weight": forward.weight_gradient,
+    }
+    return tuple(
+        Work(shape, direction=direction, forward=forward, stride=stride, inside=inside)
+        for (direction, shape), wanted in zip(shapes.items(), mask, strict=False)
+        if wanted
     )
-    columns = forward.depth
-    filters = GemmShape(
-        forward.out_channels // forward.groups, columns, forward.pixels, forward.groups
-    )
-    both = (
-        Work(turned, direction="grad_input", forward=forward, stride=stride, inside=inside),
-        Work(filters, direction="grad_weight", forward=forward, stride=stride, inside=inside),
-    )
-    return tuple(work for work, wanted in zip(both, mask, strict=False) if wanted)
 
 
 def _attention(op: OpShape) -> Work | None:

@@ -86,6 +86,16 @@ class ConvShape:
         """The implicit product: output positions by channels, one product per group."""
         return GemmShape(self.pixels, self.out_channels // self.groups, self.depth, self.groups)
 
+    @property
+    def input_gradient(self) -> ConvShape:
+        """The convolution that computes the gradient of an input as large as the output."""
+        return replace(self, in_channels=self.out_channels, out_channels=self.in_channels)
+
+    @property
+    def weight_gradient(self) -> GemmShape:
+        """Channels out by weights of a channel, a sum over all outputs; one product per group."""
+        return GemmShape(self.out_channels // self.groups, self.depth, self.pixels, self.groups)
+
 
 def up(length: int, step: int | None) -> int:
     """Return the length rounded up to whole steps; unchanged without a step."""
@@ -305,11 +315,11 @@ def _winograd_products(
 def _pointwise(algorithm: Algorithm, grid: Grid | None, shape: ConvShape) -> TilePrediction | None:
     """A convolution as a plain product (1 x 1, or after im2col): one product per image, or all
     images at once."""
-    images = (shape.product,)
+    products: tuple[GemmShape, ...] = (shape.product,)
     if grid is not None and grid[2] == shape.batch > 1:
         image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
-        images = (image, shape.product)
-    return _as_gemm(algorithm, grid, images)
+        products = (image, shape.product)
+    return _as_gemm(algorithm, grid, products)
 
 
 def _as_gemm(
