@@ -97,72 +97,92 @@ class Breakdown:
 def breakdown(
     evidence: RowEvidence, forward: RowEvidence | None, others: int | None = None
 ) -> Breakdown:
-    """``forward``: the same layer's forward row at the same batch size, for a row of its gradients.
-    ``others``: see ``from_grids``."""
-    several = _several(evidence)
-    if several:
+    """Return the parts of a row's count.
+
+    ``forward``: the same layer's forward row at the same batch size, for a row of its gradients.
+    ``others``: see ``from_grids``.
+    """
+    if several := _several(evidence):
         products = tuple(kernel for kernel, _ in several)
         seen = sum(kernel.products for kernel in products)
         base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
         return Breakdown(evidence.paper, base, "", None, None, products, seen, several=products)
     repeating = _repeated(evidence, forward)
-    own = [*evidence.kernels]
-    for kernel in repeating:
-        whole = next(one for one in own if (one.name, one.grid) == (kernel.name, kernel.grid))
-        own.remove(whole)
-        if whole.launches > kernel.launches:
-            own.append(whole.part(whole.launches - kernel.launches))
-    beside = [kernel for kernel in own if not kernel.main]
+    own = _remove_repeated(evidence.kernels, repeating)
     products = tuple(kernel for kernel in own if kernel.main)
     algorithm = of_layer(
-        one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets")
+        kernel.name
+        for kernel in own
+        if kernel.main or kernel.algorithm.role in ("transform", "offsets")
     )
-    # beside one gradient, another's product
-    apart = algorithm.family == "fft" and evidence.row.direction != "forward"
-    plain = [one for one in products if not apart or "cgemm" not in one.name.lower()]
-    nothing = PredictedProducts(evidence.paper, "", 0.0, 0.0)
-    base, rule, called, onto = from_grids(evidence, plain, others) or nothing
-    if algorithm.family == "fft":
-        # no trials
-        others_too = apart and len(products) <= evidence.paper_products
-        base, rule = _fourier(
-            evidence, own, *((base, rule) if others_too else (evidence.paper, ""))
-        )
-    elif algorithm.family == "winograd" and (
-        not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)
-    ):
-        base, rule = _winograd_in_theory(evidence, own)
+    predicted = _predict(evidence, own, algorithm.family, others)
+    is_transformed = algorithm.family in TRANSFORMED
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else
     # an epilogue
     fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
-    shapes = () if algorithm.family in TRANSFORMED else (*evidence.shapes, *evidence.filter_shapes)
-    sums = {at: found for at, kernel in enumerate(fused) if (found := sums_inside(kernel, shapes))}
-    within = sum(kernel.executed - kernel.products for kernel in fused) - sum(sums.values())
-    inside, epilogue = (within, 0.0) if algorithm.family in TRANSFORMED else (0.0, within + onto)
-    transforming = tuple(kernel for kernel in beside if kernel.algorithm.family in TRANSFORMED)
+    shapes = () if is_transformed else (*evidence.shapes, *evidence.filter_shapes)
+    sums = [(kernel, fadd) for kernel in fused if (fadd := sums_inside(kernel, shapes))]
+    added = sum(fadd for _, fadd in sums)
+    within = sum(kernel.executed - kernel.products for kernel in fused) - added
+    epilogue = 0.0 if is_transformed else within + predicted.onto
     summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
-    extras = tuple(
-        kernel for kernel in beside if kernel not in transforming and kernel not in summing
-    )
+    others_own = [kernel for kernel in own if not kernel.main]
+    transforming = tuple(one for one in others_own if one.algorithm.family in TRANSFORMED)
+    extras = tuple(one for one in others_own if one not in (*transforming, *summing))
     return Breakdown(
         evidence.paper,
-        base,
-        rule,
+        predicted.flops,
+        predicted.rule,
         algorithm.method,
         algorithm.family,
         products,
-        sum(kernel.products for kernel in products) - onto,
-        transforms=_executed(transforming) + inside,
+        sum(kernel.products for kernel in products) - predicted.onto,
+        transforms=_executed(transforming) + (within if is_transformed else 0.0),
         transforming=transforming,
         repeated=_executed(repeating),
         repeating=repeating,
-        summed=_executed(summing) + sum(sums.values()),
-        summing=(*summing, *(fused[at] for at in sums)),
+        summed=_executed(summing) + added,
+        summing=(*summing, *(kernel for kernel, _ in sums)),
         extra=_executed(extras) + epilogue,
         extras=(*extras, *(fused if epilogue else ())),
-        called=called,
-        onto=onto,
+        called=predicted.called,
+        onto=predicted.onto,
     )
+
+
+def _remove_repeated(
+    kernels: Sequence[KernelGroup], repeating: Sequence[KernelGroup]
+) -> list[KernelGroup]:
+    """Return the kernels without the launches that forward's kernels have in ``repeating``."""
+    own = [*kernels]
+    for kernel in repeating:
+        whole = next(one for one in own if one.key == kernel.key)
+        own.remove(whole)
+        if whole.launches > kernel.launches:
+            own.append(whole.part(whole.launches - kernel.launches))
+    return own
+
+
+def _predict(
+    evidence: RowEvidence, own: Sequence[KernelGroup], family: str | None, others: int | None
+) -> PredictedProducts:
+    """Return the products as tiles and transforms say; those on paper if nothing is known."""
+    products = [kernel for kernel in own if kernel.main]
+    is_gradient = evidence.row.direction != "forward"
+    # next to one gradient by Fourier transforms, another's product
+    is_mixed = family == "fft" and is_gradient
+    plain = [one for one in products if not is_mixed or "cgemm" not in one.name.lower()]
+    nothing = PredictedProducts(evidence.paper, "", 0.0, 0.0)
+    predicted = from_grids(evidence, plain, others) or nothing
+    if family == "fft":
+        is_trial = len(products) > evidence.paper_products
+        plain_part = predicted if is_mixed and not is_trial else nothing
+        flops, rule = _fourier(evidence, own, plain_part.flops, plain_part.rule)
+    elif family == "winograd" and (not predicted.rule or (is_gradient and _winograds(own) > 1)):
+        flops, rule = _winograd_in_theory(evidence, own)
+    else:
+        return predicted
+    return predicted._replace(flops=flops, rule=rule)
 
 
 def _executed(kernels: Sequence[KernelGroup]) -> float:
@@ -170,8 +190,8 @@ def _executed(kernels: Sequence[KernelGroup]) -> float:
 
 
 def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
-    """Forward's kernels that ran again among the gradients' own; () unless the others suffice for
-    the gradients.
+    """Return forward's kernels that ran again among the gradients' own; () unless others suffice
+    for the gradients.
 
     A kernel that forward runs too may be a gradient's: cuDNN uses the same one for both where the
     shapes allow it. So only others that do a gradient's work (a quarter of its multiply-adds at
@@ -179,79 +199,66 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     """
     if forward is None or evidence.row.direction == "forward" or _several(forward):
         return ()
-    if (
-        forward.forward is not None
-        and sum(kernel.products > 0 for kernel in forward.product_kernels) > 1
-    ):
+    products = forward.product_kernels
+    if forward.forward is not None and sum(kernel.products > 0 for kernel in products) > 1:
         return ()  # trials, or another layer's kernels
-    known = {(kernel.name, kernel.grid): kernel.launches for kernel in forward.kernels}
+    before = {kernel.key: kernel.launches for kernel in forward.kernels}
     again = tuple(
-        kernel.part(known[kernel.name, kernel.grid])
+        kernel.part(before[kernel.key])
         for kernel in evidence.kernels
-        if kernel.launches >= known.get((kernel.name, kernel.grid), float("inf"))
+        if kernel.launches >= before.get(kernel.key, float("inf"))
     )
-    gradients = evidence.paper_products
     # a smaller batch than paper's: all kernels have less
-    less = min(evidence.row.ratio or 1.0, 1.0)
-    least = less * LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
+    less = min(evidence.row.ratio or 1.0, 1.0) * LEAST_MULTIPLIES
+    gradients, launches = evidence.paper_products, launches_of(products)
+    least_work = less * evidence.paper / max(gradients, 1)
     if not any(one.main and one.algorithm.family == "attention" for one in evidence.kernels):
         # attention of several products has two in backward for each of forward; steps and calls
         # launch all of them again
         needed = round(evidence.paper / forward.paper) if forward.paper else 1
-        least = min(
-            least,
-            less * LEAST_MULTIPLIES * forward.paper / max(launches_of(forward.product_kernels), 1),
-        )
-        gradients = max(gradients, needed) * max(round(launches_of(forward.product_kernels)), 1)
+        least_work = min(least_work, less * forward.paper / max(launches, 1))
+        gradients = max(gradients, needed) * max(round(launches), 1)
     others = sum(
-        one.launches - known.get((one.name, one.grid), 0.0)
-        for one in evidence.kernels
-        if one.main
-        and (
-            one.flops.value is None or one.flops.lower_bound or one.products >= least * one.launches
-        )
+        kernel.launches - before.get(kernel.key, 0.0)
+        for kernel in evidence.product_kernels
+        if kernel.flops.value is None
+        or kernel.flops.lower_bound
+        or kernel.products >= least_work * kernel.launches
     )
-    names = {(kernel.name, kernel.grid) for kernel in again}
-    whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
+    keys = {kernel.key for kernel in again}
+    has_all = all(kernel.key in keys for kernel in products)
     # more than the gradients need may be trials or a second backward, whose kernels forward may
     # have in common
-    least, most = (
-        gradients,
-        max(2 * gradients - launches_of(forward.product_kernels), gradients + 1),
-    )
-    enough = least <= others < most if evidence.row.counted.lower_bound else others == least
-    return again if any(kernel.main for kernel in again) and whole and enough else ()
+    most = max(2 * gradients - launches, gradients + 1)
+    is_partial = evidence.row.counted.lower_bound
+    suffice = gradients <= others < most if is_partial else others == gradients
+    return again if any(kernel.main for kernel in again) and has_all and suffice else ()
 
 
 def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
-    """(kernel, multiplies that its name, its grid and the shape say) of products that each do the
-    whole layer."""
+    """Return (kernel, multiplies that its name, its grid and the shape predict) of products that
+    each do the complete layer."""
     if evidence.row.direction != "forward" or len(evidence.shapes) != 1 or evidence.calls != 1:
         return ()
     (shape,) = evidence.shapes
-    tried = evidence.environment.get("cudnn_benchmark") == "on"
-    whole = []
+    is_tried = evidence.environment.get("cudnn_benchmark") == "on"
+    complete: list[tuple[KernelGroup, float]] = []
     for kernel in evidence.product_kernels:
-        if not kernel.multiplies:
-            continue
-        cut = next(iter(tiled(kernel, shape)), None) if kernel.grid else None
-        predicted: float | None = cut.multiplies if cut is not None else None
-        near = CLOSE if predicted is not None or kernel.algorithm.winograd else EXACT
-        if predicted is None and tried and isinstance(shape, ConvShape):
-            sizes, plain = (
-                kernel.algorithm.winograd,
-                kernel.algorithm.family in ("conv", "depthwise"),
-            )
-            predicted = (
-                winograd_multiplies(shape, *sizes) if sizes else shape.macs if plain else None
-            )
-        if predicted and distance(kernel.multiplies, predicted) < near:
-            whole.append((kernel, predicted))
-    told = sum(kernel.products for kernel, _ in whole)
-    all_told = sum(kernel.products for kernel in evidence.product_kernels) <= told * (
-        1 + LEAST_MULTIPLIES / 4
-    )
-    return tuple(whole) if len(whole) > 1 and all_told else ()
+        algorithm, predicted = kernel.algorithm, 0.0
+        if kernel.multiplies and kernel.grid:
+            predicted = next((cut.multiplies for cut in tiled(kernel, shape)), 0.0)
+        near = CLOSE if predicted or algorithm.winograd else EXACT
+        if not predicted and is_tried and isinstance(shape, ConvShape):
+            if algorithm.winograd:
+                predicted = winograd_multiplies(shape, *algorithm.winograd)
+            elif algorithm.family in ("conv", "depthwise"):
+                predicted = shape.macs
+        if kernel.multiplies and predicted and distance(kernel.multiplies, predicted) < near:
+            complete.append((kernel, predicted))
+    counted = sum(kernel.products for kernel, _ in complete)
+    rest = sum(kernel.products for kernel in evidence.product_kernels) - counted
+    is_all = rest <= counted * LEAST_MULTIPLIES / 4
+    return tuple(complete) if len(complete) > 1 and is_all else ()
 
 
 def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
