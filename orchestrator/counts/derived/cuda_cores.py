@@ -37,7 +37,8 @@ _FEWEST_REDUCED = 4
 
 _SGEMM = re.compile(r"sgemm_\d+x\d+|(?P<xmma>xmma_gemm_f32f32_f32f32\w*_ffma)")
 _SCUDNN_STEP = 4
-_OUTPUTS = "output positions by channels"
+_OUTPUTS = "output positions", "channels"
+_WEIGHTS = "weights of a channel"
 
 _REDUCE = re.compile(
     r"splitkreduce_kernel<(?:\(int\))?\d+, ?(?:\(int\))?\d+, ?int, ?float, ?float, ?float, ?float, "
@@ -102,8 +103,8 @@ def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         else "sgemm"
         if known
         else "xmma sgemm",
-        f"{cut} x (sum of {cut.shape.k:,}{parts}, in steps of {cut.step}: {cut.depth:,}{more}) = "
-        f"{ffma:,} FFMA",
+        f"{cut.describe()} x (sum of {cut.shape.k:,}{parts}, in steps of {cut.step}: "
+        f"{cut.depth:,}{more}) = {ffma:,} FFMA",
         ffma=ffma,
         fmul=cut.values * slices * cut.parts if known else None,
         fadd=cut.values * (slices - 1) * cut.parts if known else None,
@@ -263,14 +264,14 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     if launch.grid is not None and launch.grid[:2] != cut.blocks:
         return None
     if re.search(r"_scudnn_\d+x\d+", name) and "winograd" not in name and "stridedB" not in name:
-        whole = _in_tiles(f"scudnn{gradient}", _OUTPUTS, replace(cut, step=_SCUDNN_STEP))
+        whole = _in_tiles(f"scudnn{gradient}", replace(cut, step=_SCUDNN_STEP), *_OUTPUTS)
         return replace(whole, fmul=cut.values, fadd=cut.values)
     if found := re.search(r"(\w+_convolve_sgemm)<float", name):
         larger = shape.kernel_h * shape.kernel_w > 1
         if larger and found[1].startswith("precomputed"):
             return None
         cut = replace(cut, step=STEP if larger else None)
-        whole = _in_tiles(f"{found[1]}{gradient}", _OUTPUTS, cut)
+        whole = _in_tiles(f"{found[1]}{gradient}", cut, *_OUTPUTS)
         return replace(whole, fmul=shape.pixels * shape.out_channels, fadd=0)
     return None
 
@@ -297,16 +298,15 @@ def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived 
         outputs = forward.out_h * forward.out_w
         image = GemmShape(forward.depth, outputs, forward.out_channels, forward.batch)
         cut = Tiling(image, (m, n))
-        what = "weights of a channel by outputs, for each image"
-        return (
-            _in_tiles("dgrad_engine", what, cut) if grid == (*cut.blocks, forward.batch) else None
-        )
+        if grid != (*cut.blocks, forward.batch):
+            return None
+        return _in_tiles("dgrad_engine", cut, _WEIGHTS, "outputs")
     if not _strided_b(name) or "_splitK_" in name or work.stride != 1:
         return None
     cut = Tiling(shape.product, (m, n), step=_SCUDNN_STEP)
     if grid != (*cut.blocks, 1):
         return None
-    return _in_tiles("scudnn, grad_input", "inputs by channels", cut)
+    return _in_tiles("scudnn, grad_input", cut, "inputs", "channels")
 
 
 def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
@@ -324,16 +324,16 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
         return None
     m, n, _ = algorithm.tile or (1, 1, None)
     weights = GemmShape(forward.depth, forward.out_channels, forward.pixels)
-    cut, what = Tiling(weights, (m, n)), "weights of a channel by channels"
+    cut = Tiling(weights, (m, n))
     if _ENGINE.search(name):
         fits = grid[:2] == cut.blocks and grid[2] % forward.batch == 0
-        return _in_tiles("wgrad_alg0_engine", what, cut) if fits else None
+        return _in_tiles("wgrad_alg0_engine", cut, _WEIGHTS, "channels") if fits else None
     if _strided_b(name) and "_splitK_" in name:
         parts = grid[2]
         if grid[:2] != cut.blocks or ceil(forward.pixels / parts) * (parts - 1) >= forward.pixels:
             return None
-        what += f", {forward.pixels:,} outputs in {parts} parts"
-        return _in_tiles("scudnn, grad_weight", what, replace(cut, parts=parts, step=_SCUDNN_STEP))
+        cut = replace(cut, parts=parts, step=_SCUDNN_STEP)
+        return _in_tiles("scudnn, grad_weight", cut, _WEIGHTS, "channels")
     three = (forward.kernel_h, forward.kernel_w) == (3, 3) and forward.same_size
     if algorithm.family != "gemm" or not three or grid[2] != WINOGRAD_PRODUCTS:
         return None
@@ -342,8 +342,7 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
     for rows, columns in (sides, sides[::-1]):
         cut = Tiling(GemmShape(rows, columns, sums, WINOGRAD_PRODUCTS), (m, n), step=STEP)
         if grid[:2] == cut.blocks:
-            what = "channels by channels, a sum over tiles of 4 x 4 outputs"
-            return _in_tiles("winograd, grad_weight", what, cut)
+            return _in_tiles("winograd, grad_weight", cut, "channels", "channels")
     return None
 
 
@@ -356,8 +355,10 @@ def _strided_b(name: str) -> bool:
     return "scudnn" in name and "stridedB" in name
 
 
-def _in_tiles(family: str, what: str, cut: Tiling) -> Derived:
-    rule = f"{what}: {cut} x {cut.depth:,} = {cut.multiplies:,} FFMA"
+def _in_tiles(family: str, cut: Tiling, rows: str, columns: str) -> Derived:
+    """Return the multiply-adds of all tiles; ``rows`` and ``columns`` name what they cover."""
+    parts = f" (a sum in {cut.parts} parts)" if cut.parts > 1 else ""
+    rule = f"{cut.describe(rows, columns)} x {cut.depth:,}{parts} = {cut.multiplies:,} FFMA"
     return Derived(family, rule, ffma=cut.multiplies)
 
 
@@ -384,7 +385,7 @@ def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         grid is not None and (grid[2] > 1 or not covers(grid, *cut.blocks, swizzled=True))
     ):
         return None
-    whole = _in_tiles("cutlass simt convolution", _OUTPUTS, cut)
+    whole = _in_tiles("cutlass simt convolution", cut, *_OUTPUTS)
     return replace(whole, fmul=cut.values, fadd=0)
 
 
@@ -438,7 +439,7 @@ def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         return None
     deep = up(shape.in_channels, STEP)
     rule = (
-        f"{grid[2]} points of {t} x {t} values: {cut} x {deep:,} channels x 4 = "
+        f"{grid[2]} points of {t} x {t} values: {cut.describe()} x {deep:,} channels x 4 = "
         f"{4 * cut.values * deep:,} FFMA"
     )
     return Derived("products of FFT", rule, ffma=4 * cut.values * deep)

@@ -149,19 +149,23 @@ class Tiling:
         """Multiplies of the launch (each with its add: half of its FLOPs), padding included."""
         return self.values * self.depth
 
-    def __str__(self) -> str:
+    def describe(self, rows: str = "", columns: str = "") -> str:
+        """Return the tiles in words; ``rows`` and ``columns`` name what the product has along
+        them."""
         shape, (along_rows, along_columns) = self.shape, self.sides
         times = f"{shape.batch:,} products x " if shape.batch > 1 else ""
-        tiles = f"ceil({shape.m:,} / {along_rows}) x ceil({shape.n:,} / {along_columns}) tiles"
-        return f"{times}{tiles} x {along_rows} x {along_columns}"
+        down = f"ceil({f'{shape.m:,} {rows}'.strip()} / {along_rows})"
+        across = f"ceil({f'{shape.n:,} {columns}'.strip()} / {along_columns})"
+        return f"{times}{down} x {across} tiles x {along_rows} x {along_columns}"
 
-    def rule(self, macs: int) -> str:
+    def rule(self, macs: int, rows: str = "", columns: str = "") -> str:
         """Return the arithmetic of the multiplies, next to the multiply-adds on paper."""
         length = f"{self.depth:,}"
         if self.parts > 1 or self.depth != self.shape.k:
             parts = f" in {self.parts} parts" if self.parts > 1 else ""
             length = f"(sum of {self.shape.k:,}{parts}, padded to {length})"
-        return f"{self} x {length} = {self.multiplies:,} multiplies (paper {macs:,})"
+        tiles = self.describe(rows, columns)
+        return f"{tiles} x {length} = {self.multiplies:,} multiplies (paper {macs:,})"
 
 
 def tilings(

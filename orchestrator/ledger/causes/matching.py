@@ -245,7 +245,9 @@ def from_grids(
 
 def _describe(match: Match, kernel: KernelGroup, shape: Shape, calls: int) -> str:
     """Return how the multiplies of a matched kernel come about."""
-    rule = match.tiling.rule(shape.macs)
+    is_implicit = isinstance(shape, ConvShape) and match.tiling.shape.k == shape.depth
+    names = ("output positions", "channels") if is_implicit else ("", "")
+    rule = match.tiling.rule(shape.macs, *names)
     if kernel.algorithm.tile is None:
         rule += f"; {_BY_COUNT}"
     if match.launches > 1:
@@ -346,8 +348,10 @@ def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: 
     for kernel in products:
         for shape in (*evidence.shapes, *evidence.unverified_shapes):
             part = _part_of(shape, parts)
-            whole, less = (bool(kernel.grid) and _does(kernel, any_) for any_ in (shape, part))
-            if less if whole or less else _fills_alike(kernel, shape, parts):
+            fits_whole, fits_part = (
+                bool(kernel.grid) and _fits_grid_and_count(kernel, one) for one in (shape, part)
+            )
+            if fits_part or (not fits_whole and _fills_alike(kernel, shape, parts)):
                 return True
     if evidence.row.direction == "forward":
         return False
@@ -384,7 +388,7 @@ def _part_of(shape: Shape, parts: int) -> Shape:
     return replace(shape, m=ceil(shape.m / parts))
 
 
-def _does(kernel: KernelGroup, shape: Shape) -> bool:
+def _fits_grid_and_count(kernel: KernelGroup, shape: Shape) -> bool:
     """Return whether each launch has the grid, and about the count, of the shape."""
     return any(
         not kernel.multiplies or distance(kernel.multiplies, tiling.multiplies) < CLOSE

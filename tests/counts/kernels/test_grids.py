@@ -184,7 +184,7 @@ def test_fused_winograd_needs_every_side_of_its_grid(grid: Grid, fits: bool) -> 
     prediction = predict(FUSED, grid, MNIST_CONV2)
     assert (bool(prediction.tilings), prediction.family) == (fits, "winograd fused")
     for tiling in prediction.tilings:
-        assert str(tiling) == (
+        assert tiling.describe() == (
             f"16 products x ceil({128 // 2 * 3 * 2 * 32:,} / 32) x ceil(64 / 32) tiles x 32 x 32"
         )
 
@@ -203,8 +203,8 @@ def test_products_between_transforms_say_how_their_tile_lies() -> None:
     across = tile("volta_sgemm_128x32_nn", (1, tiles // 32, 36), shape)
     assert along.multiplies == 36 * 3 * 3 * 128 * 32 * 100
     assert across.multiplies == 36 * 12 * 128 * 32 * 100
-    assert str(along) == "36 products x ceil(384 / 128) x ceil(96 / 32) tiles x 128 x 32"
-    assert str(across) == "36 products x ceil(384 / 32) x ceil(96 / 128) tiles x 32 x 128"
+    assert along.describe() == "36 products x ceil(384 / 128) x ceil(96 / 32) tiles x 128 x 32"
+    assert across.describe() == "36 products x ceil(384 / 32) x ceil(96 / 128) tiles x 32 x 128"
     assert not matches("volta_sgemm_128x32_nn", (2, 12, 36), shape)
 
 
@@ -213,7 +213,7 @@ def test_a_product_of_pixels_is_one_of_all_images_or_one_an_image() -> None:
     whole = tile("volta_sgemm_128x64_nn", (2, 16, 1), shape)
     apart = tile("volta_sgemm_128x64_nn", (2, 4, 4), shape)
     assert (whole.shape.batch, blocks(whole)) == (1, 32)
-    assert str(apart) == "4 products x ceil(256 / 64) x ceil(256 / 128) tiles x 64 x 128"
+    assert apart.describe() == "4 products x ceil(256 / 64) x ceil(256 / 128) tiles x 64 x 128"
     assert blocks(apart) == 4 * 8
     assert not matches("volta_sgemm_128x64_nn", (3, 3, 4), shape)
     image = ConvShape(1, 64, 256, 16, 16, 1, 1)
