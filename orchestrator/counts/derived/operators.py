@@ -24,6 +24,9 @@ from perfctl.orchestrator.counts.kernels.grids import Grid
 from perfctl.orchestrator.estimate.flops.formulas import shape_of
 from perfctl.records.paper import OpShape
 
+Rule = Callable[[Launch, Rows, re.Match[str]], Derived | None]
+"""A launch, what its operation works on, and what was read in the kernel's name."""
+
 WARP = 32
 _CODE = "from the machine code of torch 2.14.1"
 
@@ -48,6 +51,8 @@ _BATCH_NORM = (
 _AVERAGE = ("avg_pool2d", "avg_pool2d_backward")
 _MAX = ("max_pool2d_with_indices", "max_pool2d_with_indices_backward")
 _HALF = ("c10::Half", "c10::BFloat16")
+_TYPE = r"(?:float|c10::Half|c10::BFloat16)"
+_NO, _YES = r"(?:\(bool\))?(?:false|0)", r"(?:\(bool\))?(?:true|1)"
 
 
 def rows_of(op: OpShape) -> Rows | None:
@@ -143,10 +148,6 @@ DIVIDE = _Counts(5, 0, 0)
 code was not seen."""
 LOG = _Counts(11, 1, 1)
 RECIPROCAL = _Counts(2, 0, 1)
-
-
-Rule = Callable[[Launch, Rows, re.Match[str]], Derived | None]
-"""A launch, what its operation works on, and what was read in the kernel's name."""
 
 
 def by_rows(launch: Launch, rows: Collection[Rows]) -> Derived | None:
@@ -416,8 +417,6 @@ def _dropout(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | Non
     return _derived("dropout", text, counts)
 
 
-_TYPE = r"(?:float|c10::Half|c10::BFloat16)"
-_NO, _YES = r"(?:\(bool\))?(?:false|0)", r"(?:\(bool\))?(?:true|1)"
 _BY_NAME: tuple[tuple[str, Rule, str], ...] = (
     (
         "softmax",

@@ -242,10 +242,11 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
         return ()
     (shape,) = evidence.shapes
     is_tried = evidence.environment.get("cudnn_benchmark") == "on"
+    is_dense = not isinstance(shape, ConvShape) or shape.groups == 1
     complete: list[tuple[KernelGroup, float]] = []
     for kernel in evidence.product_kernels:
         algorithm, predicted = kernel.algorithm, 0.0
-        if kernel.multiplies and kernel.grid:
+        if kernel.multiplies and kernel.grid and algorithm.library != "triton" and is_dense:
             predicted = next((cut.multiplies for cut in tiled(kernel, shape)), 0.0)
         near = CLOSE if predicted or algorithm.winograd else EXACT
         if not predicted and is_tried and isinstance(shape, ConvShape):

@@ -309,7 +309,7 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
             ours=run is not None and run.origin == "measured",
             mode=run.mode if run else None,
             derived=derived,
-            **vars(facts.get(row.layer, _NO_FACTS)),
+            **vars(facts.get(row.layer, LayerFacts())),
         )
         found[evidence.place] = evidence
     return found, loose
@@ -417,9 +417,6 @@ def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
     if (operations := ops_path(values)) is not None:
         found["ops_path"] = operations
     return found
-
-
-_NO_FACTS = LayerFacts()
 
 
 def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:

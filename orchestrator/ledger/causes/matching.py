@@ -48,7 +48,7 @@ class Match(NamedTuple):
 
     tiling: Tiling
     launches: int = 1
-    """That one call takes: each for a part of the batch."""
+    """Launches of one call, each for a part of the batch."""
     onto: float = 0.0
     """Multiply-adds of one launch onto what is in its output."""
 
@@ -57,13 +57,13 @@ class PredictedProducts(NamedTuple):
     """FLOPs of a step, as the matched tiles say."""
 
     flops: float
-    """Of the products on paper."""
+    """FLOPs of the products on paper."""
     rule: str
     """How they were predicted."""
     called: float
-    """Of further launches of the same products."""
+    """FLOPs of further launches of the same products."""
     onto: float
-    """Of sums onto what is in the output."""
+    """FLOPs of sums onto what is in the output."""
 
 
 def launches_of(kernels: Sequence[KernelGroup]) -> float:
