@@ -26,9 +26,9 @@ from pathlib import Path
 
 from perfctl.orchestrator.counts.kernels.grids import (
     ConvShape,
-    ExpectedGrid,
     GemmShape,
-    expected_grid,
+    TilePrediction,
+    predict_tiles,
 )
 from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer, recognise
 
@@ -116,12 +116,12 @@ def _has_its_part(longest: Algorithm, layer: Algorithm) -> bool:
     return longest.family == layer.family
 
 
-def predicted(row: Row) -> ExpectedGrid | None:
-    """For the longest kernel, when it is the one that multiplies."""
-    found = expected_grid(recognise(row.longest), row.grid, row.shape)
-    if found is not None and found.family == "gemm" and row.operation == "conv":
+def predicted(row: Row) -> TilePrediction | None:
+    """Return the tiles of the longest kernel, if it is the one that multiplies."""
+    prediction = predict_tiles(recognise(row.longest), row.grid, row.shape)
+    if prediction is not None and prediction.family == "gemm" and row.operation == "conv":
         return None  # a product between Fourier transforms: complex numbers, no formula
-    return found
+    return prediction
 
 
 def tally(path: Path, limit: int | None = None) -> Tally:
@@ -140,15 +140,17 @@ def tally(path: Path, limit: int | None = None) -> Tally:
     return found
 
 
-def _add(found: Tally, row: Row, prediction: ExpectedGrid) -> None:
+def _add(found: Tally, row: Row, prediction: TilePrediction) -> None:
     kind = prediction.family
     found.predicted[kind] += 1
-    found.matched[kind] += prediction.matches
-    found.multiplies[kind] += prediction.multiplies
+    if not prediction.tilings:
+        found.off.append(f"{row.longest[:80]} {row.grid}: {kind} of {row.shape}")
+        return
+    multiplies = prediction.tilings[0].multiplies
+    found.matched[kind] += 1
+    found.multiplies[kind] += multiplies
     found.paper[kind] += row.shape.macs
-    found.factors.setdefault(kind, []).append(prediction.factor)
-    if not prediction.matches:
-        found.off.append(f"{row.longest[:80]} {row.grid}: {prediction.rule}")
+    found.factors.setdefault(kind, []).append(multiplies / row.shape.macs)
 
 
 def together(tallies: list[Tally]) -> Tally:
@@ -217,20 +219,21 @@ def write(paths: list[Path], target: Path, limit: int | None) -> int:
         )
         for path in paths:
             for number, row in enumerate(islice(rows(path), limit)):
-                found = predicted(row)
-                if found is not None:
+                prediction = predicted(row)
+                if prediction is not None:
                     grid = "x".join(map(str, row.grid))
+                    cut = next(iter(prediction.tilings), None)
                     lines.writerow(
                         (
                             path.name,
                             number,
                             row.longest,
                             grid,
-                            found.family,
-                            found.matches,
-                            found.multiplies,
+                            prediction.family,
+                            cut is not None,
+                            cut.multiplies if cut else None,
                             row.shape.macs,
-                            round(found.factor, 4),
+                            round(cut.multiplies / row.shape.macs, 4) if cut else None,
                         )
                     )
                     written += 1

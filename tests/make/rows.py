@@ -81,7 +81,7 @@ def case(
         achieved=None,
         kernels=(),
     )
-    made = RowEvidence(row, kernels, None, {}, "fp32", True)
+    made = RowEvidence(row, kernels, {}, "fp32", True)
     return replace(made, **more)
 
 

@@ -17,17 +17,16 @@ from math import ceil, prod
 from perfctl.orchestrator.counts.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.counts.kernels.grids import (
     STEP,
-    WINOGRAD_IMAGES,
     WINOGRAD_PRODUCTS,
     ConvShape,
     GemmShape,
     Tiling,
     covers,
-    expected_grid,
+    predict_tiles,
     slices_of,
-    summed,
     tilings,
     up,
+    winograd_product,
 )
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 
@@ -38,6 +37,8 @@ _FEWEST_REDUCED = 4
 
 _SGEMM = re.compile(r"sgemm_\d+x\d+|(?P<xmma>xmma_gemm_f32f32_f32f32\w*_ffma)")
 _SCUDNN_STEP = 4
+_OUTPUTS = "output positions", "channels"
+_WEIGHTS = "weights of a channel"
 
 _REDUCE = re.compile(
     r"splitkreduce_kernel<(?:\(int\))?\d+, ?(?:\(int\))?\d+, ?int, ?float, ?float, ?float, ?float, "
@@ -85,16 +86,14 @@ def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     found = _SGEMM.search(name)
     if tile is None or algorithm.tensor_core or found is None or "fp16" in name:
         return None
-    cut = _tiling(launch, work, tile[:2])
+    slices = slices_of(name)
+    cut = _tiling(launch, work, (*tile[:2], tile[2] or STEP * slices))
     if cut is None:
         return None
-    slices = slices_of(name)
-    step = tile[2] or STEP * slices
-    deep = summed(cut.shape.k, cut.parts, step)
     onto = 0 if _waits(launch, cut) else cut.parts - 1 + work.onto
     parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
     more = f" + {onto} onto each value" if onto else ""
-    ffma = cut.values * (deep + onto)
+    ffma = cut.values * (cut.depth + onto)
     known = found["xmma"] is None
     return Derived(
         "sgemm, sliced"
@@ -104,18 +103,18 @@ def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         else "sgemm"
         if known
         else "xmma sgemm",
-        f"{cut} x (sum of {cut.shape.k:,}{parts}, in steps of {step}: {deep:,}{more}) = {ffma:,} "
-        "FFMA",
+        f"{cut.describe()} x (sum of {cut.shape.k:,}{parts}, in steps of {cut.step}: "
+        f"{cut.depth:,}{more}) = {ffma:,} FFMA",
         ffma=ffma,
         fmul=cut.values * slices * cut.parts if known else None,
         fadd=cut.values * (slices - 1) * cut.parts if known else None,
     )
 
 
-def _tiling(launch: Launch, work: Work, tile: tuple[int, int]) -> Tiling | None:
-    """How a kernel of cuBLAS cuts up the work; a convolution is a plain product only where its grid
-    says so."""
-    shape, grid = work.shape, launch.grid
+def _tiling(launch: Launch, work: Work, tile: tuple[int, int, int]) -> Tiling | None:
+    """Return how a kernel of cuBLAS cuts up the work; a convolution is a plain product only if its
+    grid fits that."""
+    shape, grid, sides = work.shape, launch.grid, tile[:2]
     scale = launch.scale / slices_of(launch.name) if launch.scale else None
     if (
         grid is not None
@@ -125,17 +124,16 @@ def _tiling(launch: Launch, work: Work, tile: tuple[int, int]) -> Tiling | None:
     ):
         return None
     if isinstance(shape, GemmShape):
-        return next(tilings(shape, tile, grid, scale, "cutlass" in launch.name), None)
+        cut = next(tilings(shape, sides, grid, scale, "cutlass" in launch.name), None)
+        return None if cut is None else replace(cut, step=tile[2])
     if not isinstance(shape, ConvShape) or shape.groups != 1 or grid is None or work.stride != 1:
         return None
     if grid[2] == WINOGRAD_PRODUCTS and shape.kernel_h > 1:
         return None
-    # after im2col, or 1 x 1: all images at once, or one product an image
-    whole = GemmShape(shape.pixels, shape.out_channels, shape.depth)
-    apart = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
-    return next(
-        (cut for one in (whole, apart) for cut in tilings(one, tile, grid) if cut.parts == 1), None
-    )
+    # after im2col, or 1 x 1: all images at once, or one product per image
+    image = GemmShape(shape.out_h * shape.out_w, shape.out_channels, shape.depth, shape.batch)
+    cuts = (cut for product in (shape.product, image) for cut in tilings(product, sides, grid))
+    return next((replace(cut, step=tile[2]) for cut in cuts if cut.parts == 1), None)
 
 
 def _waits(launch: Launch, cut: Tiling) -> bool:
@@ -261,42 +259,21 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
         return None
     if work.stride != 1 or algorithm.direction not in (None, work.direction, "forward"):
         return None
-    (m, n, _), gradient = algorithm.tile, ", gradient" if work.direction != "forward" else ""
-    if launch.grid is not None and launch.grid[:2] != (
-        ceil(shape.pixels / m),
-        ceil(shape.out_channels / n),
-    ):
+    gradient = ", gradient" if work.direction != "forward" else ""
+    cut = Tiling(shape.product, algorithm.tile[:2])
+    if launch.grid is not None and launch.grid[:2] != cut.blocks:
         return None
-    area, blocks = _blocks(shape, m, n)
     if re.search(r"_scudnn_\d+x\d+", name) and "winograd" not in name and "stridedB" not in name:
-        deep = up(shape.depth, _SCUDNN_STEP)
-        rule = f"{blocks} x {deep:,} = {area * deep:,} FFMA"
-        return Derived(f"scudnn{gradient}", rule, ffma=area * deep, fmul=area, fadd=area)
+        whole = _in_tiles(f"scudnn{gradient}", replace(cut, step=_SCUDNN_STEP), *_OUTPUTS)
+        return replace(whole, fmul=cut.values, fadd=cut.values)
     if found := re.search(r"(\w+_convolve_sgemm)<float", name):
         larger = shape.kernel_h * shape.kernel_w > 1
         if larger and found[1].startswith("precomputed"):
             return None
-        deep = up(shape.depth, STEP) if larger else shape.depth
-        rule = f"{blocks} x {deep:,} = {area * deep:,} FFMA"
-        return Derived(
-            f"{found[1]}{gradient}",
-            rule,
-            ffma=area * deep,
-            fmul=shape.pixels * shape.out_channels,
-            fadd=0,
-        )
+        cut = replace(cut, step=STEP if larger else None)
+        whole = _in_tiles(f"{found[1]}{gradient}", cut, *_OUTPUTS)
+        return replace(whole, fmul=shape.pixels * shape.out_channels, fadd=0)
     return None
-
-
-def _blocks(shape: ConvShape, m: int, n: int) -> tuple[int, str]:
-    area = up(shape.pixels, m) * up(shape.out_channels, n)
-    return (
-        area,
-        (
-            f"ceil({shape.pixels:,} output positions / {m}) x ceil({shape.out_channels} channels / "
-            f"{n}) tiles x {m} x {n}"
-        ),
-    )
 
 
 def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
@@ -319,22 +296,17 @@ def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived 
     m, n, _ = algorithm.tile or (1, 1, None)
     if _ENGINE.search(name):
         outputs = forward.out_h * forward.out_w
-        blocks = (ceil(forward.depth / m), ceil(outputs / n), forward.batch)
-        what = (
-            f"{forward.batch} images x {forward.depth:,} weights of a channel by {outputs:,} "
-            "outputs"
-        )
-        return (
-            _tiled("dgrad_engine", what, blocks, (m, n), forward.out_channels)
-            if grid == blocks
-            else None
-        )
+        image = GemmShape(forward.depth, outputs, forward.out_channels, forward.batch)
+        cut = Tiling(image, (m, n))
+        if grid != (*cut.blocks, forward.batch):
+            return None
+        return _in_tiles("dgrad_engine", cut, _WEIGHTS, "outputs")
     if not _strided_b(name) or "_splitK_" in name or work.stride != 1:
         return None
-    blocks = (ceil(shape.pixels / m), ceil(shape.out_channels / n), 1)
-    what = f"{shape.pixels:,} inputs by {shape.out_channels} channels"
-    deep = up(shape.depth, _SCUDNN_STEP)
-    return _tiled("scudnn, grad_input", what, blocks, (m, n), deep) if grid == blocks else None
+    cut = Tiling(shape.product, (m, n), step=_SCUDNN_STEP)
+    if grid != (*cut.blocks, 1):
+        return None
+    return _in_tiles("scudnn, grad_input", cut, "inputs", "channels")
 
 
 def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
@@ -351,30 +323,27 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
     if algorithm.direction not in (None, "grad_weight") or not in_tiles(algorithm):
         return None
     m, n, _ = algorithm.tile or (1, 1, None)
-    blocks = (ceil(forward.depth / m), ceil(forward.out_channels / n))
-    what = f"{forward.depth:,} weights of a channel by {forward.out_channels} channels"
+    weights = GemmShape(forward.depth, forward.out_channels, forward.pixels)
+    cut = Tiling(weights, (m, n))
     if _ENGINE.search(name):
-        fits = grid[:2] == blocks and grid[2] % forward.batch == 0
-        return _tiled("wgrad_alg0_engine", what, blocks, (m, n), forward.pixels) if fits else None
+        fits = grid[:2] == cut.blocks and grid[2] % forward.batch == 0
+        return _in_tiles("wgrad_alg0_engine", cut, _WEIGHTS, "channels") if fits else None
     if _strided_b(name) and "_splitK_" in name:
         parts = grid[2]
-        if grid[:2] != blocks or ceil(forward.pixels / parts) * (parts - 1) >= forward.pixels:
+        if grid[:2] != cut.blocks or ceil(forward.pixels / parts) * (parts - 1) >= forward.pixels:
             return None
-        what += f", {forward.pixels:,} outputs in {parts} parts"
-        return _tiled(
-            "scudnn, grad_weight", what, blocks, (m, n), summed(forward.pixels, parts, _SCUDNN_STEP)
-        )
+        cut = replace(cut, parts=parts, step=_SCUDNN_STEP)
+        return _in_tiles("scudnn, grad_weight", cut, _WEIGHTS, "channels")
     three = (forward.kernel_h, forward.kernel_w) == (3, 3) and forward.same_size
-    if algorithm.family != "gemm" or not three or grid[2] != 36:
+    if algorithm.family != "gemm" or not three or grid[2] != WINOGRAD_PRODUCTS:
         return None
+    sums = winograd_product(forward).m
     sides = forward.in_channels, forward.out_channels
-    if grid[:2] not in [
-        (ceil(rows / m), ceil(columns / n)) for rows, columns in (sides, sides[::-1])
-    ]:
-        return None
-    tiles = up(forward.batch, WINOGRAD_IMAGES) * ceil(forward.out_h / 4) * ceil(forward.out_w / 4)
-    what = f"{sides[0]} by {sides[1]} channels, {tiles:,} tiles of 4 x 4 outputs"
-    return _tiled("winograd, grad_weight", what, grid, (m, n), up(tiles, STEP))
+    for rows, columns in (sides, sides[::-1]):
+        cut = Tiling(GemmShape(rows, columns, sums, WINOGRAD_PRODUCTS), (m, n), step=STEP)
+        if grid[:2] == cut.blocks:
+            return _in_tiles("winograd, grad_weight", cut, "channels", "channels")
+    return None
 
 
 def in_tiles(algorithm: Algorithm) -> bool:
@@ -386,12 +355,11 @@ def _strided_b(name: str) -> bool:
     return "scudnn" in name and "stridedB" in name
 
 
-def _tiled(
-    family: str, what: str, blocks: tuple[int, ...], sides: tuple[int, int], deep: int
-) -> Derived:
-    ffma = prod(blocks) * prod(sides) * deep
-    tiles = f"{' x '.join(f'{number:,}' for number in blocks)} tiles x {sides[0]} x {sides[1]}"
-    return Derived(family, f"{what}: {tiles} x {deep:,} = {ffma:,} FFMA", ffma=ffma)
+def _in_tiles(family: str, cut: Tiling, rows: str, columns: str) -> Derived:
+    """Return the multiply-adds of all tiles; ``rows`` and ``columns`` name what they cover."""
+    parts = f" (a sum in {cut.parts} parts)" if cut.parts > 1 else ""
+    rule = f"{cut.describe(rows, columns)} x {cut.depth:,}{parts} = {cut.multiplies:,} FFMA"
+    return Derived(family, rule, ffma=cut.multiplies)
 
 
 def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
@@ -404,27 +372,21 @@ def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     found, tile, shape = _SIMT.search(launch.name), algorithm.tile, work.shape
     if found is None or tile is None or work.direction != _SIMT_DIRECTIONS[found[1]]:
         return None
-    m, n, step = tile[0], tile[1], tile[2] or STEP
+    step, grid = tile[2] or STEP, launch.grid
     if isinstance(shape, GemmShape):
-        rows, columns, deep = shape.m, shape.n, up(shape.k, step)
-        groups = shape.batch
+        product = shape
     elif isinstance(shape, ConvShape) and work.stride == 1:
-        rows, columns, groups = shape.pixels, shape.out_channels, shape.groups
-        deep = shape.kernel_h * shape.kernel_w * up(shape.in_channels, step)
+        taps = shape.kernel_h * shape.kernel_w
+        product = replace(shape.product, k=taps * up(shape.in_channels, step))
     else:
         return None
-    down, across = ceil(rows / m), ceil(columns / n)
-    grid = launch.grid
-    if groups > 1 or (
-        grid is not None and (grid[2] > 1 or not covers(grid, down, across, swizzled=True))
+    cut = Tiling(product, tile[:2], step=step)
+    if product.batch > 1 or (
+        grid is not None and (grid[2] > 1 or not covers(grid, *cut.blocks, swizzled=True))
     ):
         return None
-    area = down * across * m * n
-    rule = (
-        f"ceil({rows:,} / {m}) x ceil({columns:,} / {n}) tiles x {m} x {n} x {deep:,} = "
-        f"{area * deep:,} FFMA"
-    )
-    return Derived("cutlass simt convolution", rule, ffma=area * deep, fmul=area, fadd=0)
+    whole = _in_tiles("cutlass simt convolution", cut, *_OUTPUTS)
+    return replace(whole, fmul=cut.values, fadd=0)
 
 
 def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
@@ -439,10 +401,11 @@ def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
         return None
     if work.stride != 1 or algorithm.direction not in (None, work.direction):
         return None
-    said = expected_grid(replace(algorithm, direction=None), launch.grid, shape)
-    if said is None or not said.matches or algorithm.tensor_core or "cgemm" in launch.name:
+    tiles = predict_tiles(replace(algorithm, direction=None), launch.grid, shape)
+    if tiles is None or not tiles.tilings or algorithm.tensor_core or "cgemm" in launch.name:
         return None
-    return Derived(said.family, said.rule, ffma=said.multiplies)
+    cut = tiles.tilings[0]
+    return Derived(tiles.family, cut.rule(shape.macs), ffma=cut.multiplies)
 
 
 def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
@@ -476,7 +439,7 @@ def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         return None
     deep = up(shape.in_channels, STEP)
     rule = (
-        f"{grid[2]} points of {t} x {t} values: {cut} x {deep:,} channels x 4 = "
+        f"{grid[2]} points of {t} x {t} values: {cut.describe()} x {deep:,} channels x 4 = "
         f"{4 * cut.values * deep:,} FFMA"
     )
     return Derived("products of FFT", rule, ffma=4 * cut.values * deep)

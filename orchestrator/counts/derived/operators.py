@@ -6,7 +6,7 @@ What each does with an element, a thread and a block follows from its source (``
 its machine code in torch 2.14.1, which are the same for sm_75, sm_80, sm_90 and sm_100. Of those, a
 sum and a softmax were counted on an A100; the norms are not verified on hardware.
 
-Pooling and dropout: Instructions of an output, a pair of an output and an input of its window, or
+Pooling and dropout: instructions of an output, a pair of an output and an input of its window, or
 an element, from the loops of their machine code in torch 2.14.1 (sm_80). None is verified
 on hardware.
 """
@@ -24,113 +24,84 @@ from perfctl.orchestrator.counts.kernels.grids import Grid
 from perfctl.orchestrator.estimate.flops.formulas import shape_of
 from perfctl.records.paper import OpShape
 
+Rule = Callable[[Launch, Rows, re.Match[str]], Derived | None]
+"""A launch, what its operation works on, and what was read in the kernel's name."""
+
 WARP = 32
 _CODE = "from the machine code of torch 2.14.1"
 
-_SOFTMAX = re.compile(
-    r"softmax_warp_(forward|backward)<[\w:]+, ?[\w:]+, ?float, ?(?:\(int\))?(\d+), "
-    r"?(?:\(bool\))?(\w+), ?(?:\(bool\))?(\w+)[,>]"
+_SUMS = ("sum", "mean")
+_SOFTMAX = (
+    "_softmax",
+    "_log_softmax",
+    "_safe_softmax",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
 )
-
-_SOFTMAX_BLOCK = re.compile(
-    r"cunn_SoftMaxForward(?:Smem)?<(?:\(int\))?\d+, ?[\w:]+, ?float, ?[\w:]+, "
-    "?[^>]*?(Log)?SoftMaxForwardEpilogue"
+_LAYER_NORM = ("native_layer_norm", "native_layer_norm_backward")
+_BATCH_NORM = (
+    "native_batch_norm",
+    "native_batch_norm_backward",
+    "_native_batch_norm_legit",
+    "cudnn_batch_norm",
+    "cudnn_batch_norm_backward",
+    "_batch_norm_with_update",
+    "batch_norm_backward",
 )
-
-_REDUCE = re.compile(
-    r"reduce_kernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), .*?ReduceOp<(\w+|c10::\w+), ?(.*)"
-)
-_HALF = ("c10::Half", "c10::BFloat16")
-
-Rule = Callable[[Launch, Rows], Derived | None]
-
-
-class _Pool(NamedTuple):
-    """(FFMA, FMUL, FADD) for each output and for each pair of an output and an input; what the
-    operation is."""
-
-    kind: str
-    output: tuple[int, int, int]
-    pair: tuple[int, int, int]
-
-
-_TYPE = r"(?:float|c10::Half|c10::BFloat16)"
-_KERNELS: tuple[tuple[re.Pattern[str], _Pool], ...] = (
-    (
-        re.compile(rf"avg_pool2d_out_cuda_frame<{_TYPE}"),
-        _Pool("average_pool", (5, 0, 0), (0, 0, 1)),
-    ),
-    (
-        re.compile(rf"avg_pool2d_backward_out_cuda_frame<{_TYPE}"),
-        _Pool("average_pool", (0, 0, 0), (5, 0, 1)),
-    ),
-    (re.compile(rf"adaptive_average_pool<{_TYPE}"), _Pool("adaptive_pool", (10, 0, 0), (0, 0, 1))),
-    (re.compile(rf"max_pool_backward_nchw<{_TYPE}"), _Pool("max_pool", (0, 0, 1), (0, 0, 0))),
-)
-_DROPOUT = re.compile(rf"fused_dropout_kernel_vec<{_TYPE}, ?float, ")
 _AVERAGE = ("avg_pool2d", "avg_pool2d_backward")
 _MAX = ("max_pool2d_with_indices", "max_pool2d_with_indices_backward")
+_HALF = ("c10::Half", "c10::BFloat16")
+_TYPE = r"(?:float|c10::Half|c10::BFloat16)"
+_NO, _YES = r"(?:\(bool\))?(?:false|0)", r"(?:\(bool\))?(?:true|1)"
 
 
-def pooled(launch: Launch, shapes: Collection[Rows]) -> Derived | None:
-    """The instructions of a pooling or dropout kernel; None where it is another, or its layer has
-    no shape for it, or several."""
-    if not shapes:
-        return None
-    pool = next((pool for pattern, pool in _KERNELS if pattern.search(launch.name)), None)
-    kind = "dropout" if _DROPOUT.search(launch.name) else pool.kind if pool is not None else None
-    mine = [shape for shape in shapes if shape.kind == kind]
-    if kind is None or len(mine) != 1:
-        return None
-    outputs, window = mine[0].rows, mine[0].columns
-    if pool is None:
-        return _dropout(launch, outputs)
-    ffma, fmul, fadd = (
-        outputs * (one + window * pair) for one, pair in zip(pool.output, pool.pair, strict=True)
-    )
-    rule = f"{outputs:,} outputs of {window:,} inputs, from the machine code of torch 2.14.1"
-    return Derived(kind.replace("_", " "), rule, ffma, fmul, fadd)
-
-
-def _dropout(launch: Launch, elements: int) -> Derived | None:
-    """A random number and two products for each element, a reciprocal in each thread."""
-    if launch.grid is None or launch.block is None:
-        return None
-    threads = launch.grid[0] * launch.block[0]
-    rule = (
-        f"1 FFMA and 2 FMUL for each of {elements:,} elements, from the machine code of torch "
-        "2.14.1"
-    )
-    return Derived("dropout", rule, elements + 2 * threads, 2 * elements, threads)
-
-
-def pool_of(op: OpShape) -> Rows | None:
-    """Outputs and inputs of a window of a pooling operation, elements of a dropout; None where
-    windows differ in size."""
+def rows_of(op: OpShape) -> Rows | None:
+    """Return what one operation sums, normalises, turns into probabilities, pools or drops; None if
+    it does none of these, or if its windows differ in size."""
     name = op.op.removeprefix("aten.")
-    output = shape_of(op.outputs, 0)
+    source, output = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
     if name == "native_dropout" and output:
         return Rows("dropout", prod(output), 1)
+    if name in _MAX:  # an output's gradient goes to one input
+        return Rows("max_pool", prod(source if name.endswith("_backward") else output), 1)
+    if name in _AVERAGE:
+        return _average(op, name.endswith("_backward"))
+    if not source or not prod(source):
+        return None
     if name == "_adaptive_avg_pool2d":
-        source = shape_of(op.inputs, 0)
-        if len(source) < 3 or any(
-            whole % part for whole, part in zip(source[-2:], output[-2:], strict=True)
-        ):
+        sides = zip(source[-2:], output[-2:], strict=True)
+        if len(source) < 3 or any(whole % part for whole, part in sides):
             return None
         return Rows("adaptive_pool", prod(output), prod(source) // prod(output))
-    if name in _MAX:  # an output's gradient goes to one input
-        return Rows(
-            "max_pool", prod(shape_of(op.inputs, 0) if name.endswith("_backward") else output), 1
+    if name in _SUMS and op.outputs and op.outputs[0] is not None:
+        sums = prod(output)
+        return (
+            Rows("sum", sums, prod(source) // sums) if sums and prod(source) % sums == 0 else None
         )
-    return _average(op, name.endswith("_backward")) if name in _AVERAGE else None
+    if name in _SOFTMAX:
+        return Rows("softmax", prod(source[:-1]), source[-1])
+    if name in _LAYER_NORM:
+        is_forward = name == "native_layer_norm"
+        statistics = shape_of(op.outputs, 1) if is_forward else shape_of(op.inputs, 2)
+        rows = prod(statistics)
+        learned = (1, 2) if is_forward else (4,)  # weight and bias; weight
+        affine = all(shape_of(op.inputs, index) for index in learned)
+        if not statistics or not rows:
+            return None
+        return Rows("layer_norm", rows, prod(source) // rows, affine=affine)
+    if name in _BATCH_NORM and len(source) > 1:
+        training = bool(op.attributes.get("training", op.attributes.get("train", True)))
+        return Rows("batch_norm", source[1], prod(source) // source[1], training=training)
+    return None
 
 
 def _average(op: OpShape, backward: bool) -> Rows | None:
-    """Without padding and where no window leaves the image: all are of the same size."""
+    """Return the outputs and the window of an average; None with padding, or if a window leaves the
+    image: windows then differ in size."""
     outputs, inputs = (
-        (shape_of(op.inputs, place) for place in (0, 1))
+        (shape_of(op.inputs, index) for index in (0, 1))
         if backward
-        else (op.outputs[0], op.inputs[0])
+        else (shape_of(op.outputs, 0), shape_of(op.inputs, 0))
     )
     window = _pair(op.attributes, "kernel_size")
     stride = _pair(op.attributes, "stride") or window
@@ -145,12 +116,12 @@ def _average(op: OpShape, backward: bool) -> Rows | None:
 
 
 def _pair(attributes: Mapping[str, object], name: str) -> tuple[int, ...]:
-    found = attributes.get(name)
-    if isinstance(found, int):
-        return (found, found)
+    value = attributes.get(name)
+    if isinstance(value, int):
+        return (value, value)
     return (
-        tuple(int(str(size)) for size in found) * (2 // len(found))
-        if isinstance(found, list | tuple) and found
+        tuple(int(str(size)) for size in value) * (2 // len(value))
+        if isinstance(value, list | tuple) and value
         else ()
     )
 
@@ -180,13 +151,14 @@ RECIPROCAL = _Counts(2, 0, 1)
 
 
 def by_rows(launch: Launch, rows: Collection[Rows]) -> Derived | None:
-    """The instructions of a kernel that works on rows; None where it is another kernel or fits no
-    shape, or several."""
-    rule = _rule_of(launch.name)
-    if rule is None or launch.grid is None:
+    """Return the instructions of a kernel that works on rows; None if it is another kernel or fits
+    no shape, or several."""
+    kind, rule, named = _rule_of(launch.name)
+    if rule is None or named is None:
         return None
-    found = {one for one in (rule(launch, shape) for shape in rows) if one is not None}
-    return found.pop() if len({(one.ffma, one.fmul, one.fadd) for one in found}) == 1 else None
+    shapes = (shape for shape in rows if shape.kind == kind)
+    results = {result for shape in shapes if (result := rule(launch, shape, named)) is not None}
+    return results.pop() if len({(one.ffma, one.fmul, one.fadd) for one in results}) == 1 else None
 
 
 def _derived(family: str, rule: str, counts: _Counts) -> Derived:
@@ -200,11 +172,10 @@ def _each(counts: _Counts, shape: Rows) -> str:
     return f"{said} for each of {shape.rows * shape.columns:,} elements"
 
 
-def _softmax(launch: Launch, shape: Rows) -> Derived | None:
+def _softmax(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
     """A warp for one or two rows of up to 2,048 elements, filled up to a power of two; all of it is
     exponentiated and summed."""
-    named = _SOFTMAX.search(launch.name)
-    if named is None or shape.kind != "softmax" or named[4] in ("true", "1"):
+    if named[4] in ("true", "1"):
         return None
     whole = 2 ** int(named[2])
     lanes, together = min(whole, WARP), 2 if whole <= 128 else 1
@@ -238,18 +209,12 @@ def _softmax(launch: Launch, shape: Rows) -> Derived | None:
     return _derived(family, f"{said}, {_CODE}", counts)
 
 
-def _softmax_block(launch: Launch, shape: Rows) -> Derived | None:
+def _softmax_block(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
     """A block for a row: exponentials summed, then made again for the output, or its logarithm
     taken off."""
-    named = _SOFTMAX_BLOCK.search(launch.name)
-    if (
-        named is None
-        or shape.kind != "softmax"
-        or launch.grid != (shape.rows, 1, 1)
-        or launch.block is None
-    ):
+    threads = _threads_of_row(launch, shape)
+    if threads is None:
         return None
-    threads = launch.block[0]
     first = _Counts(EXP.ffma + 1, 0, EXP.fadd + 1)
     second = _Counts(fadd=2) if named[1] else EXP.plus(DIVIDE, _Counts(fadd=1))
     row = first.plus(second).times(shape.columns).plus(_Counts(fadd=5 * (threads + WARP)))
@@ -259,11 +224,10 @@ def _softmax_block(launch: Launch, shape: Rows) -> Derived | None:
     return _derived(f"{'log ' if named[1] else ''}softmax by block", said, row.times(shape.rows))
 
 
-def _reduce(launch: Launch, shape: Rows) -> Derived | None:
+def _reduce(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
     """A sum or mean of ``columns`` values for each of ``rows`` outputs, with the block and grid
     that PyTorch gives it."""
-    named = _REDUCE.search(launch.name)
-    if named is None or shape.kind != "sum" or named[3] not in ("float", *_HALF):
+    if named[3] not in ("float", *_HALF):
         return None
     operation = named[4].lower()
     mean = operation.startswith(("at::native::meanops", "meanops"))
@@ -273,28 +237,17 @@ def _reduce(launch: Launch, shape: Rows) -> Derived | None:
         r"(?:float|c10::\w+), ?(?:\(int\))?(\d+)(?:, ?(?:\(int\))?(\d+))?>>",
         named[4].replace("> >", ">>"),
     )
-    if wide is None or launch.block is None:
+    if wide is None or launch.grid is None or launch.block is None:
         return None
-    parallel, vector = int(wide[1]), int(wide[2] or wide[1])
-    found = {
-        counts: inner
+    sums = int(named[2]), int(wide[1]), int(wide[2] or wide[1])
+    fitting = [
+        (counts, inner)
         for inner in (True, False)
-        if (
-            counts := _reduced(
-                launch.grid or (0, 0, 0),
-                launch.block,
-                shape,
-                inner,
-                int(named[2]),
-                parallel,
-                vector,
-            )
-        )
-        is not None
-    }
-    if len(found) != 1:
+        if (counts := _reduced(launch.grid, launch.block, shape, inner, *sums)) is not None
+    ]
+    if len({counts for counts, _ in fitting}) != 1:
         return None
-    counts, inner = found.popitem()
+    counts, inner = fitting[-1]
     if mean:
         counts = counts.plus(_Counts(fmul=shape.rows))
     rule = (
@@ -353,17 +306,12 @@ def _lanes(width: int, height: int) -> int:
     return height * (max(width - WARP, 0) + width * (min(width, WARP).bit_length() - 1))
 
 
-def _layer_norm(launch: Launch, shape: Rows) -> Derived | None:
+def _layer_norm(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
     """Welford's mean and variance with a reciprocal for each element, then scale and shift; a block
     for a row."""
-    if (
-        shape.kind != "layer_norm"
-        or not _fits(launch, shape)
-        or launch.block is None
-        or not shape.affine
-    ):
+    threads = _threads_of_row(launch, shape)
+    if threads is None or launch.block is None or shape.columns % 4 or not shape.affine:
         return None
-    threads = launch.block[0] * launch.block[1]
     if shape.columns < 4 * threads:  # lanes without values skip their part of the tree
         return None
     element = _Counts(2, 0, 3).plus(RECIPROCAL, _Counts(1, 1, 1))
@@ -380,11 +328,11 @@ def _layer_norm(launch: Launch, shape: Rows) -> Derived | None:
     )
 
 
-def _layer_norm_backward(launch: Launch, shape: Rows) -> Derived | None:
+def _layer_norm_backward(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
     """Gradient of the input: two sums over a row, then an element at a time; a block for a row."""
-    if shape.kind != "layer_norm" or not _fits(launch, shape) or launch.block is None:
+    threads = _threads_of_row(launch, shape)
+    if threads is None or shape.columns % 4:
         return None
-    threads = launch.block[0] * launch.block[1]
     element = _Counts(2, 6 if shape.affine else 4, 4)
     row = element.times(shape.columns).plus(
         _Counts(fadd=10 * (threads + WARP)), RECIPROCAL.plus(_Counts(fmul=1)).times(threads)
@@ -395,16 +343,19 @@ def _layer_norm_backward(launch: Launch, shape: Rows) -> Derived | None:
     )
 
 
-def _fits(launch: Launch, shape: Rows) -> bool:
-    return launch.grid == (shape.rows, 1, 1) and shape.columns % 4 == 0
+def _threads_of_row(launch: Launch, shape: Rows) -> int | None:
+    """Return the threads of a block; None unless each row has a block."""
+    if launch.block is None or launch.grid != (shape.rows, 1, 1):
+        return None
+    return launch.block[0] * launch.block[1]
 
 
-def _batch_statistics(launch: Launch, shape: Rows) -> Derived | None:
+def _batch_statistics(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
     """Welford's mean and variance of each channel, with a quotient for each element; a block for
     a channel."""
-    if shape.kind != "batch_norm" or launch.grid != (shape.rows, 1, 1) or launch.block is None:
+    threads = _threads_of_row(launch, shape)
+    if threads is None:
         return None
-    threads = launch.block[0] * launch.block[1]
     merge = _Counts(2, 5, 2).plus(RECIPROCAL)
     channel = (
         _Counts(1, 0, 3).plus(DIVIDE).times(shape.columns).plus(merge.times(5 * (threads + WARP)))
@@ -416,25 +367,20 @@ def _batch_statistics(launch: Launch, shape: Rows) -> Derived | None:
     return _derived("batch norm statistics", f"{said}, {_CODE}", channel.times(shape.rows))
 
 
-def _batch_transform(launch: Launch, shape: Rows) -> Derived | None:
-    if shape.kind != "batch_norm" or not launch.grid or launch.grid[0] != shape.rows:
+def _batch_transform(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+    if not launch.grid or launch.grid[0] != shape.rows:
         return None
     elements = shape.rows * shape.columns
     said = f"1 FFMA, 1 FMUL and 1 FADD for each of {elements:,} elements, {_CODE}"
     return _derived("batch norm transform", said, _Counts(1, 1, 1).times(elements))
 
 
-def _batch_backward(launch: Launch, shape: Rows) -> Derived | None:
+def _batch_backward(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
     """Two sums over a channel, then the gradient of the input; a block for a channel."""
-    if (
-        shape.kind != "batch_norm"
-        or launch.grid != (shape.rows, 1, 1)
-        or launch.block is None
-        or not shape.training
-    ):
+    threads = _threads_of_row(launch, shape)
+    if threads is None or not shape.training:
         return None
-    threads = launch.block[0] * launch.block[1]
-    half = any(kind in launch.name for kind in ("c10::Half", "c10::BFloat16"))
+    half = any(kind in launch.name for kind in _HALF)
     element = _Counts(1, 2, 5) if half else _Counts(2, 1, 4)
     sums = _Counts(fadd=8 * threads + 2 * ceil(threads / WARP) + 10 * WARP)
     channel = element.times(shape.columns).plus(
@@ -448,40 +394,89 @@ def _batch_backward(launch: Launch, shape: Rows) -> Derived | None:
     )
 
 
-_ROW_TYPE, _NO, _YES = (
-    r"(?:float|c10::Half|c10::BFloat16)",
-    r"(?:\(bool\))?(?:false|0)",
-    r"(?:\(bool\))?(?:true|1)",
-)
-_RULES: tuple[tuple[re.Pattern[str], Rule], ...] = (
-    (_SOFTMAX, _softmax),
-    (_SOFTMAX_BLOCK, _softmax_block),
-    (_REDUCE, _reduce),
-    (re.compile(rf"vectorized_layer_norm_kernel<{_ROW_TYPE}, ?float(?:, ?{_NO})?>"), _layer_norm),
+def _pool(output: _Counts, pair: _Counts) -> Rule:
+    """Return the rule of a pooling kernel: instructions of an output, and of a pair of an output
+    and an input of its window."""
+
+    def rule(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+        """Outputs of a layer whose windows have the same size."""
+        counts = output.plus(pair.times(shape.columns)).times(shape.rows)
+        text = f"{shape.rows:,} outputs of {shape.columns:,} inputs, {_CODE}"
+        return _derived(shape.kind.replace("_", " "), text, counts)
+
+    return rule
+
+
+def _dropout(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+    """A random number and two products for each element, a reciprocal in each thread."""
+    if launch.grid is None or launch.block is None:
+        return None
+    threads = launch.grid[0] * launch.block[0]
+    counts = _Counts(1, 2).times(shape.rows).plus(RECIPROCAL.times(threads))
+    text = f"1 FFMA and 2 FMUL for each of {shape.rows:,} elements, {_CODE}"
+    return _derived("dropout", text, counts)
+
+
+_BY_NAME: tuple[tuple[str, Rule, str], ...] = (
     (
-        re.compile(rf"layer_norm_grad_input_kernel_vectorized<{_ROW_TYPE}, ?float(?:, ?{_NO})?>"),
+        "softmax",
+        _softmax,
+        r"softmax_warp_(forward|backward)<[\w:]+, ?[\w:]+, ?float, ?(?:\(int\))?(\d+), "
+        r"?(?:\(bool\))?(\w+), ?(?:\(bool\))?(\w+)[,>]",
+    ),
+    (
+        "softmax",
+        _softmax_block,
+        r"cunn_SoftMaxForward(?:Smem)?<(?:\(int\))?\d+, ?[\w:]+, ?float, ?[\w:]+, "
+        "?[^>]*?(Log)?SoftMaxForwardEpilogue",
+    ),
+    (
+        "sum",
+        _reduce,
+        r"reduce_kernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), .*?ReduceOp<(\w+|c10::\w+), ?(.*)",
+    ),
+    ("layer_norm", _layer_norm, rf"vectorized_layer_norm_kernel<{_TYPE}, ?float(?:, ?{_NO})?>"),
+    (
+        "layer_norm",
         _layer_norm_backward,
+        rf"layer_norm_grad_input_kernel_vectorized<{_TYPE}, ?float(?:, ?{_NO})?>",
     ),
     (
-        re.compile(
-            rf"batch_norm_collect_statistics_kernel<[\w:]*InvStd, ?{_ROW_TYPE}, ?{_ROW_TYPE}, "
-            "?float, ?int"
-        ),
+        "batch_norm",
         _batch_statistics,
+        rf"batch_norm_collect_statistics_kernel<[\w:]*InvStd, ?{_TYPE}, ?{_TYPE}, ?float, ?int",
     ),
     (
-        re.compile(
-            rf"batch_norm_transform_input_kernel<{_ROW_TYPE}, ?{_ROW_TYPE}, ?float, ?{_YES}, ?int"
-        ),
+        "batch_norm",
         _batch_transform,
+        rf"batch_norm_transform_input_kernel<{_TYPE}, ?{_TYPE}, ?float, ?{_YES}, ?int",
     ),
     (
-        re.compile(rf"batch_norm_backward_kernel<{_ROW_TYPE}, ?{_ROW_TYPE}, ?float, ?int"),
+        "batch_norm",
         _batch_backward,
+        rf"batch_norm_backward_kernel<{_TYPE}, ?{_TYPE}, ?float, ?int",
     ),
+    (
+        "average_pool",
+        _pool(_Counts(5), _Counts(fadd=1)),
+        rf"avg_pool2d_out_cuda_frame<{_TYPE}",
+    ),
+    (
+        "average_pool",
+        _pool(_Counts(), _Counts(5, 0, 1)),
+        rf"avg_pool2d_backward_out_cuda_frame<{_TYPE}",
+    ),
+    ("adaptive_pool", _pool(_Counts(10), _Counts(fadd=1)), rf"adaptive_average_pool<{_TYPE}"),
+    ("max_pool", _pool(_Counts(fadd=1), _Counts()), rf"max_pool_backward_nchw<{_TYPE}"),
+    ("dropout", _dropout, rf"fused_dropout_kernel_vec<{_TYPE}, ?float, "),
 )
+"""Kind of rows, rule, and pattern of the names of its kernels."""
+_RULES = tuple((kind, rule, re.compile(pattern)) for kind, rule, pattern in _BY_NAME)
 
 
 @lru_cache(maxsize=4096)
-def _rule_of(name: str) -> Rule | None:
-    return next((rule for pattern, rule in _RULES if pattern.search(name)), None)
+def _rule_of(name: str) -> tuple[str, Rule | None, re.Match[str] | None]:
+    for kind, rule, pattern in _RULES:
+        if (named := pattern.search(name)) is not None:
+            return kind, rule, named
+    return "", None, None

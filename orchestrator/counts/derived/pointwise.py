@@ -87,10 +87,10 @@ def functor_of(name: str) -> str | None:
         "", _NCU_LAMBDA.sub(r"{lambda(\1)#\2}", name.lower().replace("(anonymous namespace)::", ""))
     )
     if (foreach := _FOREACH.search(plain)) is not None:
-        return "foreach " + _arguments(plain[foreach.end() :]).replace(" ", "")
+        return "foreach " + _until(plain[foreach.end() :]).replace(" ", "")
     if (head := _HEAD.search(plain)) is None:
         return None
-    functor = _first_argument(plain[head.end() :])
+    functor = _until(plain[head.end() :], ",")
     marked = _LAMBDA.sub(lambda found: f"{{{found[1]}#{found[2]}}}", functor)
     marked = re.sub(r"\([^()]*\)", "", marked).replace("::", "").replace(" ", "")
     return _DISPATCH.sub("", marked)
@@ -101,25 +101,17 @@ def without_variant(functor: str) -> str:
     return re.sub(r"#\d+(?=\})", "", re.sub(r"\{#\d+\}", "", functor))
 
 
-def _first_argument(text: str) -> str:
-    """``text`` up to the comma or bracket that ends the first template argument."""
-    return _until(text, ",")
-
-
-def _arguments(text: str) -> str:
-    """``text`` up to the bracket that ends the template's arguments."""
-    return _until(text, "")
-
-
-def _until(text: str, end: str) -> str:
+def _until(text: str, end: str = "") -> str:
+    """Return the text up to the bracket that ends the arguments, or to ``end`` outside of inner
+    brackets."""
     depth = 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         if letter in "<({[":
             depth += 1
         elif letter in ">)}]":
             depth -= 1
         if depth < 0 or (letter == end and depth == 0):
-            return text[:place]
+            return text[:index]
     return text
 
 

@@ -23,8 +23,6 @@ class Launch:
     scale: float | None = None
     """FMUL counted, which tells how often a sum is split where there is no grid; None where nothing
     was counted."""
-    sms: int | None = None
-    """Streaming multiprocessors of the GPU; None when not known."""
     reduced: bool | None = None
     """True where a ``splitKreduce`` launch adds up the parts of its sum, False where none does;
     None when not known."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from perfctl.orchestrator.counts.counters.sums import INTEGER, NO_INTEGER
 from perfctl.orchestrator.counts.counters.work import KernelFlops
-from perfctl.orchestrator.counts.derived.operators import by_rows, pool_of, pooled
+from perfctl.orchestrator.counts.derived.operators import by_rows, rows_of
 from perfctl.orchestrator.counts.derived.pointwise import (
     lists_of,
     over_parameters,
@@ -60,25 +60,6 @@ _ATTENTION = (
     "_flash_attention",
     "_efficient_attention",
     "scaled_dot_product_attention",
-)
-
-_SUMS = ("sum", "mean")
-_SOFTMAX = (
-    "_softmax",
-    "_log_softmax",
-    "_safe_softmax",
-    "_softmax_backward_data",
-    "_log_softmax_backward_data",
-)
-_LAYER_NORM = ("native_layer_norm", "native_layer_norm_backward")
-_BATCH_NORM = (
-    "native_batch_norm",
-    "native_batch_norm_backward",
-    "_native_batch_norm_legit",
-    "cudnn_batch_norm",
-    "cudnn_batch_norm_backward",
-    "_batch_norm_with_update",
-    "batch_norm_backward",
 )
 
 Key = tuple[str, str]
@@ -176,43 +157,9 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
     for op in ops:
         sizes |= {prod(shape) for shape in (*op.inputs, *op.outputs) if shape}
         products |= dict.fromkeys(works_of(op))
-        if (found := rows_of(op) or pool_of(op)) is not None:
+        if (found := rows_of(op)) is not None:
             rows.add(found)
     return LayerWork(tuple(products), frozenset(sizes), frozenset(rows))
-
-
-def rows_of(op: OpShape) -> Rows | None:
-    """What one operation sums, normalises or turns into probabilities; None where it does none
-    of these."""
-    name = op.op.removeprefix("aten.")
-    source, output = shape_of(op.inputs, 0), shape_of(op.outputs, 0)
-    if not source or not prod(source):
-        return None
-    if name in _SUMS and op.outputs and op.outputs[0] is not None:
-        outputs = prod(output)
-        return (
-            Rows("sum", outputs, prod(source) // outputs)
-            if outputs and prod(source) % outputs == 0
-            else None
-        )
-    if name in _SOFTMAX:
-        return Rows("softmax", prod(source[:-1]), source[-1])
-    if name in _LAYER_NORM:
-        statistics = (
-            shape_of(op.outputs, 1) if name == "native_layer_norm" else shape_of(op.inputs, 2)
-        )
-        rows = prod(statistics)
-        learned = (1, 2) if name == "native_layer_norm" else (4,)  # weight and bias; weight
-        affine = all(shape_of(op.inputs, place) for place in learned)
-        return (
-            Rows("layer_norm", rows, prod(source) // rows, affine=affine)
-            if statistics and rows
-            else None
-        )
-    if name in _BATCH_NORM and len(source) > 1:
-        training = bool(op.attributes.get("training", op.attributes.get("train", True)))
-        return Rows("batch_norm", source[1], prod(source) // source[1], training=training)
-    return None
 
 
 def works_of(op: OpShape) -> tuple[Work, ...]:
@@ -299,22 +246,15 @@ def _gradients(op: OpShape) -> tuple[Work, ...]:
         or tuple(int(shape is not None) for shape in op.outputs)
         or (1, 1)
     )
-    turned = replace(
-        forward,
-        in_channels=forward.out_channels,
-        out_channels=forward.in_channels,
-        out_h=source[2],
-        out_w=source[3],
+    shapes: dict[str, ConvShape | GemmShape] = {
+        "grad_input": replace(forward.input_gradient, out_h=source[2], out_w=source[3]),
+        "grad_weight": forward.weight_gradient,
+    }
+    return tuple(
+        Work(shape, direction=direction, forward=forward, stride=stride, inside=inside)
+        for (direction, shape), wanted in zip(shapes.items(), mask, strict=False)
+        if wanted
     )
-    columns = forward.depth
-    filters = GemmShape(
-        forward.out_channels // forward.groups, columns, forward.pixels, forward.groups
-    )
-    both = (
-        Work(turned, direction="grad_input", forward=forward, stride=stride, inside=inside),
-        Work(filters, direction="grad_weight", forward=forward, stride=stride, inside=inside),
-    )
-    return tuple(work for work, wanted in zip(both, mask, strict=False) if wanted)
 
 
 def _attention(op: OpShape) -> Work | None:
@@ -438,7 +378,7 @@ def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | N
         return min(said, key=lambda one: one.rule)
     if said:
         return None
-    rows = by_rows(launch, work.rows) or pooled(launch, work.rows)
+    rows = by_rows(launch, work.rows)
     return rows or pointwise(launch, recognise(launch.name), work.sizes, capability)
 
 

@@ -235,10 +235,8 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
         return None
     positions, cutlass = forward.kernel_h * forward.kernel_w, "cutlass" in launch.name.lower()
     if algorithm.direction == "grad_weight":
-        made = GemmShape(forward.out_channels, forward.depth, forward.pixels)
-        return _tiled(
-            launch, algorithm, made, "tensor convolution, gradient of the weight", forward.pixels
-        )
+        family = "tensor convolution, gradient of the weight"
+        return _tiled(launch, algorithm, forward.weight_gradient, family, forward.pixels)
     channels, outputs = forward.in_channels, forward.out_channels
     if gradient:  # with a stride, positions of the filter are skipped
         if not forward.same_size:

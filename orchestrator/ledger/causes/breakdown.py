@@ -12,16 +12,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, log, prod
+from math import ceil, prod
 
 from perfctl.orchestrator.counts.kernels.grids import (
     FUSED_CHANNELS,
-    WINOGRAD_IMAGES,
     WINOGRAD_PRODUCTS,
     ConvShape,
+    GemmShape,
     Grid,
-    expected_grid,
+    Tiling,
+    tile_fused_winograd,
     up,
+    winograd_product,
 )
 from perfctl.orchestrator.counts.kernels.names import of_layer
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence, Shape
@@ -30,18 +32,20 @@ from perfctl.orchestrator.ledger.causes.matching import (
     DEPTH_STEPS,
     EXACT,
     TRANSFORMED,
-    deepened,
+    PredictedProducts,
+    distance,
     from_grids,
     launches_of,
     sums_inside,
+    tiled,
 )
 
 LEAST_MULTIPLIES = 0.24
 """Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
 _FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
 
-Product = tuple[int, int, int]
-"""Rows, columns and depth."""
+COMPLEX = 4
+"""Multiply-adds of a complex product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,71 +97,92 @@ class Breakdown:
 def breakdown(
     evidence: RowEvidence, forward: RowEvidence | None, others: int | None = None
 ) -> Breakdown:
-    """``forward``: the same layer's forward row at the same batch size, for a row of its gradients.
-    ``others``: see ``from_grids``."""
-    several = _several(evidence)
-    if several:
+    """Return the parts of a row's count.
+
+    ``forward``: the same layer's forward row at the same batch size, for a row of its gradients.
+    ``others``: see ``from_grids``.
+    """
+    if several := _several(evidence):
         products = tuple(kernel for kernel, _ in several)
         seen = sum(kernel.products for kernel in products)
         base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
         return Breakdown(evidence.paper, base, "", None, None, products, seen, several=products)
     repeating = _repeated(evidence, forward)
-    own = [*evidence.kernels]
-    for kernel in repeating:
-        whole = next(one for one in own if (one.name, one.grid) == (kernel.name, kernel.grid))
-        own.remove(whole)
-        if whole.launches > kernel.launches:
-            own.append(whole.part(whole.launches - kernel.launches))
-    beside = [kernel for kernel in own if not kernel.main]
+    own = _remove_repeated(evidence.kernels, repeating)
     products = tuple(kernel for kernel in own if kernel.main)
     algorithm = of_layer(
-        one.name for one in own if one.main or one.algorithm.role in ("transform", "offsets")
+        kernel.name
+        for kernel in own
+        if kernel.main or kernel.algorithm.role in ("transform", "offsets")
     )
-    # beside one gradient, another's product
-    apart = algorithm.family == "fft" and evidence.row.direction != "forward"
-    plain = [one for one in products if not apart or "cgemm" not in one.name.lower()]
-    base, rule, called, onto = from_grids(evidence, plain, others) or (evidence.paper, "", 0.0, 0.0)
-    if algorithm.family == "fft":
-        # no trials
-        others_too = apart and len(products) <= sum(1 for call in evidence.row.calls if call.flops)
-        base, rule = _fourier(
-            evidence, own, *((base, rule) if others_too else (evidence.paper, ""))
-        )
-    elif algorithm.family == "winograd" and (
-        not rule or (evidence.row.direction != "forward" and _winograds(own) > 1)
-    ):
-        base, rule = _winograd_in_theory(evidence, own)
+    predicted = _predict(evidence, own, algorithm.family, others)
+    is_transformed = algorithm.family in TRANSFORMED
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else
     # an epilogue
     fused = tuple(kernel for kernel in products if kernel.executed > kernel.products)
-    shapes = () if algorithm.family in TRANSFORMED else (*evidence.shapes, *evidence.filter_shapes)
-    sums = {at: found for at, kernel in enumerate(fused) if (found := sums_inside(kernel, shapes))}
-    within = sum(kernel.executed - kernel.products for kernel in fused) - sum(sums.values())
-    inside, epilogue = (within, 0.0) if algorithm.family in TRANSFORMED else (0.0, within + onto)
-    transforming = tuple(kernel for kernel in beside if kernel.algorithm.family in TRANSFORMED)
+    shapes = () if is_transformed else (*evidence.shapes, *evidence.filter_shapes)
+    sums = [(kernel, fadd) for kernel in fused if (fadd := sums_inside(kernel, shapes))]
+    added = sum(fadd for _, fadd in sums)
+    within = sum(kernel.executed - kernel.products for kernel in fused) - added
+    epilogue = 0.0 if is_transformed else within + predicted.onto
     summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
-    extras = tuple(
-        kernel for kernel in beside if kernel not in transforming and kernel not in summing
-    )
+    others_own = [kernel for kernel in own if not kernel.main]
+    transforming = tuple(one for one in others_own if one.algorithm.family in TRANSFORMED)
+    extras = tuple(one for one in others_own if one not in (*transforming, *summing))
     return Breakdown(
         evidence.paper,
-        base,
-        rule,
+        predicted.flops,
+        predicted.rule,
         algorithm.method,
         algorithm.family,
         products,
-        sum(kernel.products for kernel in products) - onto,
-        transforms=_executed(transforming) + inside,
+        sum(kernel.products for kernel in products) - predicted.onto,
+        transforms=_executed(transforming) + (within if is_transformed else 0.0),
         transforming=transforming,
         repeated=_executed(repeating),
         repeating=repeating,
-        summed=_executed(summing) + sum(sums.values()),
-        summing=(*summing, *(fused[at] for at in sums)),
+        summed=_executed(summing) + added,
+        summing=(*summing, *(kernel for kernel, _ in sums)),
         extra=_executed(extras) + epilogue,
         extras=(*extras, *(fused if epilogue else ())),
-        called=called,
-        onto=onto,
+        called=predicted.called,
+        onto=predicted.onto,
     )
+
+
+def _remove_repeated(
+    kernels: Sequence[KernelGroup], repeating: Sequence[KernelGroup]
+) -> list[KernelGroup]:
+    """Return the kernels without the launches that forward's kernels have in ``repeating``."""
+    own = [*kernels]
+    for kernel in repeating:
+        whole = next(one for one in own if one.key == kernel.key)
+        own.remove(whole)
+        if whole.launches > kernel.launches:
+            own.append(whole.part(whole.launches - kernel.launches))
+    return own
+
+
+def _predict(
+    evidence: RowEvidence, own: Sequence[KernelGroup], family: str | None, others: int | None
+) -> PredictedProducts:
+    """Return the products as tiles and transforms say; those on paper if nothing is known."""
+    products = [kernel for kernel in own if kernel.main]
+    is_gradient = evidence.row.direction != "forward"
+    # next to one gradient by Fourier transforms, another's product
+    is_mixed = family == "fft" and is_gradient
+    plain = [one for one in products if not is_mixed or "cgemm" not in one.name.lower()]
+    nothing = PredictedProducts(evidence.paper, "", 0.0, 0.0)
+    predicted = from_grids(evidence, plain, others) or nothing
+    if family == "fft":
+        is_trial = len(products) > evidence.paper_products
+        plain_part = predicted if is_mixed and not is_trial else nothing
+        flops, rule = _fourier(evidence, own, plain_part.flops, plain_part.rule)
+    elif family == "winograd" and (not predicted.rule or (is_gradient and _winograds(own) > 1)):
+        flops, rule = _winograd_in_theory(evidence, own)
+    else:
+        return predicted
+    return predicted._replace(flops=flops, rule=rule)
 
 
 def _executed(kernels: Sequence[KernelGroup]) -> float:
@@ -165,8 +190,8 @@ def _executed(kernels: Sequence[KernelGroup]) -> float:
 
 
 def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
-    """Forward's kernels that ran again among the gradients' own; () unless the others suffice for
-    the gradients.
+    """Return forward's kernels that ran again among the gradients' own; () unless others suffice
+    for the gradients.
 
     A kernel that forward runs too may be a gradient's: cuDNN uses the same one for both where the
     shapes allow it. So only others that do a gradient's work (a quarter of its multiply-adds at
@@ -174,80 +199,67 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     """
     if forward is None or evidence.row.direction == "forward" or _several(forward):
         return ()
-    if (
-        forward.forward is not None
-        and sum(kernel.products > 0 for kernel in forward.product_kernels) > 1
-    ):
+    products = forward.product_kernels
+    if forward.forward is not None and sum(kernel.products > 0 for kernel in products) > 1:
         return ()  # trials, or another layer's kernels
-    known = {(kernel.name, kernel.grid): kernel.launches for kernel in forward.kernels}
+    before = {kernel.key: kernel.launches for kernel in forward.kernels}
     again = tuple(
-        kernel.part(known[kernel.name, kernel.grid])
+        kernel.part(before[kernel.key])
         for kernel in evidence.kernels
-        if kernel.launches >= known.get((kernel.name, kernel.grid), float("inf"))
+        if kernel.launches >= before.get(kernel.key, float("inf"))
     )
-    gradients = sum(1 for call in evidence.row.calls if call.flops)
     # a smaller batch than paper's: all kernels have less
-    less = min(evidence.row.ratio or 1.0, 1.0)
-    least = less * LEAST_MULTIPLIES * evidence.paper / max(gradients, 1)
+    less = min(evidence.row.ratio or 1.0, 1.0) * LEAST_MULTIPLIES
+    gradients, launches = evidence.paper_products, launches_of(products)
+    least_work = less * evidence.paper / max(gradients, 1)
     if not any(one.main and one.algorithm.family == "attention" for one in evidence.kernels):
         # attention of several products has two in backward for each of forward; steps and calls
         # launch all of them again
         needed = round(evidence.paper / forward.paper) if forward.paper else 1
-        least = min(
-            least,
-            less * LEAST_MULTIPLIES * forward.paper / max(launches_of(forward.product_kernels), 1),
-        )
-        gradients = max(gradients, needed) * max(round(launches_of(forward.product_kernels)), 1)
+        least_work = min(least_work, less * forward.paper / max(launches, 1))
+        gradients = max(gradients, needed) * max(round(launches), 1)
     others = sum(
-        one.launches - known.get((one.name, one.grid), 0.0)
-        for one in evidence.kernels
-        if one.main
-        and (
-            one.flops.value is None or one.flops.lower_bound or one.products >= least * one.launches
-        )
+        kernel.launches - before.get(kernel.key, 0.0)
+        for kernel in evidence.product_kernels
+        if kernel.flops.value is None
+        or kernel.flops.lower_bound
+        or kernel.products >= least_work * kernel.launches
     )
-    names = {(kernel.name, kernel.grid) for kernel in again}
-    whole = all((kernel.name, kernel.grid) in names for kernel in forward.product_kernels)
+    keys = {kernel.key for kernel in again}
+    has_all = all(kernel.key in keys for kernel in products)
     # more than the gradients need may be trials or a second backward, whose kernels forward may
     # have in common
-    least, most = (
-        gradients,
-        max(2 * gradients - launches_of(forward.product_kernels), gradients + 1),
-    )
-    enough = least <= others < most if evidence.row.counted.lower_bound else others == least
-    return again if any(kernel.main for kernel in again) and whole and enough else ()
+    most = max(2 * gradients - launches, gradients + 1)
+    is_partial = evidence.row.counted.lower_bound
+    suffice = gradients <= others < most if is_partial else others == gradients
+    return again if any(kernel.main for kernel in again) and has_all and suffice else ()
 
 
 def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
-    """(kernel, multiplies that its name, its grid and the shape say) of products that each do the
-    whole layer."""
+    """Return (kernel, multiplies that its name, its grid and the shape predict) of products that
+    each do the complete layer."""
     if evidence.row.direction != "forward" or len(evidence.shapes) != 1 or evidence.calls != 1:
         return ()
     (shape,) = evidence.shapes
-    tried = evidence.environment.get("cudnn_benchmark") == "on"
-    whole = []
+    is_tried = evidence.environment.get("cudnn_benchmark") == "on"
+    is_dense = not isinstance(shape, ConvShape) or shape.groups == 1
+    complete: list[tuple[KernelGroup, float]] = []
     for kernel in evidence.product_kernels:
-        each = kernel.products / (2 * kernel.launches) if kernel.launches else 0
-        if not each:
-            continue
-        said = expected_grid(kernel.algorithm, kernel.grid, shape) if kernel.grid else None
-        predicted = deepened(said, kernel, shape)[0] if said is not None and said.matches else None
-        near = CLOSE if predicted is not None or kernel.algorithm.winograd else EXACT
-        if predicted is None and tried and isinstance(shape, ConvShape):
-            sizes, plain = (
-                kernel.algorithm.winograd,
-                kernel.algorithm.family in ("conv", "depthwise"),
-            )
-            predicted = (
-                winograd_multiplies(shape, *sizes) if sizes else shape.macs if plain else None
-            )
-        if predicted and abs(log(each / predicted)) < near:
-            whole.append((kernel, predicted))
-    told = sum(kernel.products for kernel, _ in whole)
-    all_told = sum(kernel.products for kernel in evidence.product_kernels) <= told * (
-        1 + LEAST_MULTIPLIES / 4
-    )
-    return tuple(whole) if len(whole) > 1 and all_told else ()
+        algorithm, predicted = kernel.algorithm, 0.0
+        if kernel.multiplies and kernel.grid and algorithm.library != "triton" and is_dense:
+            predicted = next((cut.multiplies for cut in tiled(kernel, shape)), 0.0)
+        near = CLOSE if predicted or algorithm.winograd else EXACT
+        if not predicted and is_tried and isinstance(shape, ConvShape):
+            if algorithm.winograd:
+                predicted = winograd_multiplies(shape, *algorithm.winograd)
+            elif algorithm.family in ("conv", "depthwise"):
+                predicted = shape.macs
+        if kernel.multiplies and predicted and distance(kernel.multiplies, predicted) < near:
+            complete.append((kernel, predicted))
+    counted = sum(kernel.products for kernel, _ in complete)
+    rest = sum(kernel.products for kernel in evidence.product_kernels) - counted
+    is_all = rest <= counted * LEAST_MULTIPLIES / 4
+    return tuple(complete) if len(complete) > 1 and is_all else ()
 
 
 def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
@@ -258,8 +270,8 @@ def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
 
 
 def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
-    """F(m x m, r x r) needs (m + r - 1)^2 multiplies for m^2 outputs of r^2 products; whole tiles
-    where the shape is known."""
+    """Return the FLOPs of F(m x m, r x r) and their rule: (m + r - 1)^2 multiplies for m^2 outputs
+    of r^2 products; whole tiles where the shape is known."""
     sizes = next((kernel.algorithm.winograd for kernel in own if kernel.algorithm.winograd), None)
     if sizes is None:
         return evidence.paper, ""
@@ -270,47 +282,32 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
     if isinstance(shape, ConvShape) and (shape.kernel_h, shape.kernel_w) == (r, r):
         share = winograd_multiplies(shape, m, r) / shape.macs
         rule += ", tiles at the edge included"
-        block = next(
-            (kernel.algorithm.winograd_block for kernel in own if kernel.algorithm.winograd_block),
-            None,
-        )
+        blocks = (kernel.algorithm.winograd_block for kernel in own)
+        block = next((block for block in blocks if block), None)
         if block is not None and sizes == (2, 3) and shape.groups == 1:
-            images, rows, columns = block
-            tiles = (
-                ceil(shape.batch / images)
-                * ceil(shape.out_h / 2 / rows)
-                * ceil(shape.out_w / 2 / columns)
-            )
-            channels = ceil(shape.out_channels / FUSED_CHANNELS) * FUSED_CHANNELS
-            share = tiles * images * rows * columns * 16 * channels * shape.in_channels / shape.macs
-            rule += f" and blocks of {images} x {rows} x {columns} tiles filled"
-        # the product between the transforms prints its tile
-        for kernel in own if sizes == (4, 3) else ():
-            if not (
-                kernel.main
-                and kernel.grid
-                and kernel.grid[2] == WINOGRAD_PRODUCTS
-                and kernel.algorithm.tile
-            ):
-                continue
-            images, outputs = (
-                WINOGRAD_IMAGES * ceil(shape.batch / WINOGRAD_IMAGES),
-                shape.out_channels,
-            )
-            tiles = images * ceil(shape.out_h / 4) * ceil(shape.out_w / 4)
-            # whichever batch ran: one side of the grid has the channels
-            sides = _sides(kernel.grid, kernel.algorithm.tile, outputs)
-            grids = ((ceil(tiles / m), ceil(outputs / n), WINOGRAD_PRODUCTS) for m, n in sides)
-            said = [
-                found for grid in grids if (found := expected_grid(kernel.algorithm, grid, shape))
-            ]
-            if len({one.multiplies for one in said}) > 1:
+            share = tile_fused_winograd(shape, block).multiplies / shape.macs
+            rule += f" and blocks of {' x '.join(map(str, block))} tiles filled"
+        for kernel in own if sizes == (4, 3) and shape.groups == 1 else ():
+            cuts = _between_transforms(kernel, shape)
+            if len({cut.multiplies for cut in cuts}) > 1:
                 return evidence.paper, ""  # how many channels are padded is not known
-            if said:
-                share, rule = said[0].factor, said[0].rule
-    gradients = max(sum(1 for call in evidence.row.calls if call.flops), 1)
+            if cuts:
+                share, rule = cuts[0].multiplies / shape.macs, cuts[0].rule(shape.macs)
+    gradients = max(evidence.paper_products, 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
     return evidence.paper * (1 - part + part * share), rule
+
+
+def _between_transforms(kernel: KernelGroup, shape: ConvShape) -> list[Tiling]:
+    """Return the tilings of the product between Winograd's transforms, whichever batch ran: one
+    side of its grid has the channels."""
+    tile, grid = kernel.algorithm.tile, kernel.grid
+    if not (kernel.main and kernel.algorithm.family == "gemm" and tile and grid):
+        return []
+    if grid[2] != WINOGRAD_PRODUCTS:
+        return []
+    sides = _sides(grid, tile, shape.out_channels)
+    return [Tiling(winograd_product(shape), side, step=tile[2]) for side in sides]
 
 
 def _sides(grid: Grid, tile: tuple[int, int, int | None], channels: int) -> list[tuple[int, int]]:
@@ -343,11 +340,8 @@ def of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
         each = tile[0] * tile[1] * (1 if grid[2] == WINOGRAD_PRODUCTS else 4)
     else:
         return False
-    deep, channels = (
-        kernel.products / (2 * prod(grid) * each * kernel.launches),
-        shape.in_channels // shape.groups,
-    )
-    fits = any(abs(log(deep / up(channels, step))) < EXACT for step in (1, *DEPTH_STEPS))
+    deep, channels = kernel.multiplies / (prod(grid) * each), shape.in_channels // shape.groups
+    fits = any(distance(deep, up(channels, step)) < EXACT for step in (1, *DEPTH_STEPS))
     return not (blocks and fits)
 
 
@@ -375,22 +369,24 @@ def _fourier(
         or int(size[1]) < max(shape.kernel_h, shape.kernel_w)
     ):
         return evidence.paper, ""
-    said, t = [rules] if rules else [], int(size[1])
-    products, parts = _fourier_products(evidence, shape, t), shape.groups * t * (t // 2 + 1)
+    t = int(size[1])
+    products = _fourier_products(evidence, shape, t)
     papers = {call.direction: call.flops or 0 for call in evidence.row.calls}
-    for way, blocks in _transformed_by(evidence, own, products, parts).items():
-        rows, columns, deep = products[way]
-        base += 2 * evidence.calls * (blocks or rows * columns * deep * parts * 4)
+    all_rules = [rules] if rules else []
+    for way, blocks in _transformed_by(evidence, own, products).items():
+        product = products[way]
+        base += 2 * evidence.calls * (blocks or product.macs * COMPLEX)
         base -= evidence.paper * papers[way] / sum(papers.values())
-        tiles = deep if way == "grad_weight" else rows
+        tiles = product.k if way == "grad_weight" else product.m
         rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
-        said.append(f"{rule}, in whole blocks" if blocks else rule)
-    return (base, "; ".join(said)) if len(said) > bool(rules) else (evidence.paper, "")
+        all_rules.append(f"{rule}, in whole blocks" if blocks else rule)
+    return (base, "; ".join(all_rules)) if len(all_rules) > bool(rules) else (evidence.paper, "")
 
 
-def _fourier_products(evidence: RowEvidence, shape: ConvShape, t: int) -> Mapping[str, Product]:
-    """Direction -> the product at each point of a tile, of each group, for those on paper whose
-    tiles are known."""
+def _fourier_products(evidence: RowEvidence, shape: ConvShape, t: int) -> Mapping[str, GemmShape]:
+    """Return direction -> the product at each point of a tile, of each group, for those on paper
+    whose tiles are known."""
+    points = shape.groups * t * (t // 2 + 1)
 
     def tiles(height: int, width: int) -> int:
         return (
@@ -401,15 +397,18 @@ def _fourier_products(evidence: RowEvidence, shape: ConvShape, t: int) -> Mappin
 
     outputs, inputs = shape.out_channels // shape.groups, shape.in_channels // shape.groups
     own, image = tiles(shape.out_h, shape.out_w), evidence.image
-    found = {"forward": (own, outputs, inputs), "grad_weight": (outputs, inputs, own)}
+    found = {
+        "forward": GemmShape(own, outputs, inputs, points),
+        "grad_weight": GemmShape(outputs, inputs, own, points),
+    }
     if image is not None:
-        found["grad_input"] = (tiles(*image), inputs, outputs)
+        found["grad_input"] = GemmShape(tiles(*image), inputs, outputs, points)
     wanted = {call.direction for call in evidence.row.calls if call.flops}
     return {direction: product for direction, product in found.items() if direction in wanted}
 
 
 def _transformed_by(
-    evidence: RowEvidence, own: Sequence[KernelGroup], products: Mapping[str, Product], parts: int
+    evidence: RowEvidence, own: Sequence[KernelGroup], products: Mapping[str, GemmShape]
 ) -> Mapping[str, int | None]:
     """Direction -> multiplies in whole blocks (None: not known), of the products that run as
     Fourier transforms."""
@@ -418,9 +417,7 @@ def _transformed_by(
     ]
     if evidence.row.direction == "forward":
         filled = (
-            _fourier_blocks(kernel, product, parts)
-            for kernel in kernels
-            for product in products.values()
+            _fourier_blocks(kernel, product) for kernel in kernels for product in products.values()
         )
         blocks = next((found for found in filled if found), None)
         return dict.fromkeys(products, blocks)
@@ -428,14 +425,12 @@ def _transformed_by(
     for kernel in kernels:
         left = ((way, product) for way, product in products.items() if way not in found)
         fits = {
-            way: blocks
-            for way, product in left
-            if (blocks := _fourier_blocks(kernel, product, parts))
+            way: blocks for way, product in left if (blocks := _fourier_blocks(kernel, product))
         }
         if len(fits) in (1, kernel.launches / evidence.calls):
             found |= fits
     complexes = [kernel for kernel in kernels if "cgemm" in kernel.name.lower()]
-    gradients = sum(1 for call in evidence.row.calls if call.flops)
+    gradients = evidence.paper_products
     if (
         not found
         and not any(kernel.grid for kernel in complexes)
@@ -445,16 +440,17 @@ def _transformed_by(
     return found
 
 
-def _fourier_blocks(kernel: KernelGroup, product: Product, parts: int) -> int | None:
-    """Multiplies of the complex products, blocks that are not filled included, where grid and count
-    fit: z has the points."""
-    tile, grid, (rows, columns, deep) = kernel.algorithm.tile, kernel.grid, product
-    if not tile or not grid or grid[2] != parts or not kernel.products:
+def _fourier_blocks(kernel: KernelGroup, product: GemmShape) -> int | None:
+    """Return the multiplies of the complex products, blocks that are not filled included, if grid
+    and count fit: z has the points."""
+    tile, grid = kernel.algorithm.tile, kernel.grid
+    if not tile or not grid or grid[2] != product.batch or not kernel.products:
         return None
-    counted = kernel.products / (2 * prod(grid) * prod(tile[:2]) * 4 * kernel.launches)
-    steps = (up(deep, step) for step in (1, *DEPTH_STEPS))
-    padded = next((length for length in steps if abs(log(counted / length)) < EXACT), None)
-    if padded is None:
+    counted = kernel.multiplies / (prod(grid) * prod(tile[:2]) * COMPLEX)
+    steps = (step for step in (1, *DEPTH_STEPS) if distance(counted, up(product.k, step)) < EXACT)
+    step = next(steps, None)
+    if step is None:
         return None
-    sizes = {up(rows, m) * up(columns, n) for m, n in _sides(grid, tile, columns)}
-    return sizes.pop() * padded * parts * 4 if len(sizes) == 1 else None
+    cuts = (Tiling(product, sides, step=step) for sides in _sides(grid, tile, product.n))
+    multiplies = {cut.multiplies * COMPLEX for cut in cuts}
+    return multiplies.pop() if len(multiplies) == 1 else None

@@ -67,6 +67,11 @@ class KernelGroup:
         """True when its HFMA2 instructions move constants, or may only do that."""
         return "constant" in (self.flops.reason or "")
 
+    @property
+    def key(self) -> tuple[str, Grid | None]:
+        """Name and grid, which no other group of the row has."""
+        return self.name, self.grid
+
     def part(self, launches: float) -> KernelGroup:
         """The same for some of its launches, which all count alike."""
         share = launches / self.launches
@@ -97,23 +102,48 @@ class KernelGroup:
         )
         return 2 * fused + self.half_weight * halves + (self.tensor.value or 0)
 
+    @cached_property
+    def multiplies(self) -> float:
+        """Multiply-adds of one launch; 0 where nothing was counted."""
+        return self.products / (2 * self.launches) if self.launches else 0.0
+
     @property
     def executed(self) -> float:
         """All FLOPs; 0 where nothing was counted."""
         return self.flops.value or 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class LayerFacts:
+    """What a layer's forward pass says about its product."""
+
+    forward: Shape | None = None
+    """Shape of the product."""
+    calls: int = 1
+    """How often the step runs the product."""
+    causal: tuple[int, int] | None = None
+    """(queries, keys) of attention with a causal mask, whose whole square is on paper; None for
+    other layers."""
+    upsampled: float | None = None
+    """FLOPs of a strided convolution's input gradient as a product over every input, zeros
+    inserted; None for others."""
+    inside: float | None = None
+    """Share of a convolution's multiply-adds that do not fall on its padding; None if not known."""
+    image: tuple[int, int] | None = None
+    """Height and width of what a convolution of stride 1 reads, which the gradient of its input
+    has; None for others."""
+
+
 @dataclass(frozen=True)
-class RowEvidence:
-    """One ledger row and the kernels that ncu saw for it."""
+class RowEvidence(LayerFacts):
+    """One ledger row and the kernels that ncu recorded for it."""
 
     row: LedgerRow
     kernels: tuple[KernelGroup, ...]
-    forward: Shape | None
     environment: Mapping[str, str]
     precision: str | None
     profiled: bool
-    """True when ncu saw kernels of some layer at this batch size, and counted in this one."""
+    """True if ncu recorded kernels of some layer at this batch size, and counted in this one."""
     left_out: str | None = None
     """Why kernels that ran may be missing: the run is partial, or ncu skipped launches.
     None: neither."""
@@ -122,23 +152,8 @@ class RowEvidence:
     """Version of ncu, where it is known."""
     ours: bool = False
     """True when 'perfctl ncu' made the run, so that it is no advice to use it."""
-    calls: int = 1
-    """How often the step runs the product of ``forward``."""
-    causal: tuple[int, int] | None = None
-    """(queries, keys) of attention with a causal mask, whose whole square is on paper; None for
-    other layers."""
-    upsampled: float | None = None
-    """FLOPs of a strided convolution's input gradient as a product over every input, zeros
-    inserted; None for others."""
-    inside: float | None = None
-    """Share of a convolution's multiply-adds that do not fall on its padding; None where it is
-    not known."""
     mode: str | None = None
-    """"train" or "infer", as the run was recorded; None where that is not known."""
-    image: tuple[int, int] | None = None
-    """Height and width of what a convolution of stride 1 reads, which the gradient of its input
-    has; None for others."""
-
+    """"train" or "infer", as the run was recorded; None if that is not known."""
     derived: bool = False
     """True where no counter was read: the counts of kernels follow from their rules."""
 
@@ -152,6 +167,11 @@ class RowEvidence:
         is missing."""
         value = self.row.whole_paper or 0
         return value * self.seen_batch / self.row.size if self.seen_batch else value
+
+    @cached_property
+    def paper_products(self) -> int:
+        """Products of one call that are on paper: both gradients of a layer are two."""
+        return sum(1 for call in self.row.calls if call.flops)
 
     def total(self, count: str) -> float | None:
         """Sum of one raw count over the row's kernels; None when no kernel has it."""
@@ -190,37 +210,23 @@ class RowEvidence:
     def unverified_shapes(self) -> tuple[Shape, ...]:
         """A convolution's gradient of its input is one with the channels exchanged; no measurement
         verified its grid."""
-        forward = self.forward
-        wanted = any(call.direction == "grad_input" and call.flops for call in self.row.calls)
-        if (
-            isinstance(forward, ConvShape)
-            and forward.same_size
-            and self.row.direction != "forward"
-            and wanted
-        ):
-            return (
-                replace(
-                    forward, in_channels=forward.out_channels, out_channels=forward.in_channels
-                ),
-            )
-        return ()
+        forward = self._convolution_with("grad_input")
+        return (forward.input_gradient,) if forward is not None and forward.same_size else ()
 
     @cached_property
     def filter_shapes(self) -> tuple[GemmShape, ...]:
         """A convolution's gradient of its filter sums over all outputs; no measurement verified its
         grid either."""
+        forward = self._convolution_with("grad_weight")
+        return () if forward is None else (forward.weight_gradient,)
+
+    def _convolution_with(self, gradient: str) -> ConvShape | None:
+        """Return the convolution of a row that has this gradient on paper."""
         forward = self.forward
-        wanted = any(call.direction == "grad_weight" and call.flops for call in self.row.calls)
-        if not isinstance(forward, ConvShape) or self.row.direction == "forward" or not wanted:
-            return ()
-        return (
-            GemmShape(
-                forward.out_channels // forward.groups,
-                forward.depth,
-                forward.pixels,
-                forward.groups,
-            ),
-        )
+        if not isinstance(forward, ConvShape) or self.row.direction == "forward":
+            return None
+        is_wanted = any(call.direction == gradient and call.flops for call in self.row.calls)
+        return forward if is_wanted else None
 
 
 class EvidenceTable(dict[Place, RowEvidence]):
@@ -299,24 +305,18 @@ def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, L
             continue
         run, derived, kernels, facts, narrowed, left_out = seen[row.size]
         profiled = narrowed is not None and inside(row.layer, narrowed)
-        known = facts.get(row.layer, _NO_FACTS)
         evidence = RowEvidence(
             row,
             tuple(kernels.get((row.layer, row.direction), ())),
-            known.shape,
             run.report.environment if run else {},
             run.precision if run else None,
             profiled,
             left_out,
             ncu=(run.profiler_version or run.report.tool_version) if run else None,
             ours=run is not None and run.origin == "measured",
-            calls=known.calls,
-            causal=known.causal,
-            inside=known.inside,
-            upsampled=known.upsampled,
-            image=known.image,
             mode=run.mode if run else None,
             derived=derived,
+            **vars(facts.get(row.layer, LayerFacts())),
         )
         found[evidence.place] = evidence
     return found, loose
@@ -427,21 +427,6 @@ def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class LayerFacts:
-    """What a layer's forward pass says about its product."""
-
-    shape: Shape | None = None
-    calls: int = 1
-    causal: tuple[int, int] | None = None
-    inside: float | None = None
-    upsampled: float | None = None
-    image: tuple[int, int] | None = None
-
-
-_NO_FACTS = LayerFacts()
-
-
 def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:
     """layer -> facts of its product in the forward pass, for layers that run exactly one,
     however often."""
@@ -455,43 +440,26 @@ def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:
 
 
 def _facts(op: OpShape) -> LayerFacts:
-    if op.op not in (*CONVOLUTIONS, *LINEAR):
-        query, key = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
-        return LayerFacts(causal=(query[-2], key[-2]) if len(query) > 2 and len(key) > 2 else None)
-    shape, source, stride = _shape(op), shape_of(op.inputs, 0), op.attributes.get("stride")
-    plain = (
-        isinstance(shape, ConvShape) and isinstance(stride, (list, tuple)) and set(stride) == {1}
+    """Return the facts of a convolution, a Linear layer, or attention with a causal mask."""
+    source, weight, output = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
+    if op.op in LINEAR:
+        left = left_factor(op)
+        is_known = bool(left and output)
+        product = GemmShape(prod(output[:-1]), output[-1], left[-1]) if is_known else None
+        return LayerFacts(forward=product, calls=op.calls)
+    if op.op not in CONVOLUTIONS:
+        is_known = len(source) > 2 and len(weight) > 2  # of attention: queries and keys
+        return LayerFacts(causal=(source[-2], weight[-2]) if is_known else None)
+    forward, stride = conv_shape(op, source, weight, output), op.attributes.get("stride")
+    strides = set(stride) if isinstance(stride, (list, tuple)) else set()
+    upsampled = None
+    is_plain = not op.attributes.get("transposed") and len(source) == len(weight) == 4
+    if is_plain and strides and strides != {1}:
+        upsampled = 2.0 * op.calls * source[0] * prod(source[2:]) * prod(weight)
+    return LayerFacts(
+        forward=forward,
+        calls=op.calls,
+        inside=share_inside(op, source, weight, output),
+        upsampled=upsampled,
+        image=(source[2], source[3]) if forward is not None and strides == {1} else None,
     )
-    image = (source[2], source[3]) if plain else None
-    return LayerFacts(shape, op.calls, inside=_inside(op), upsampled=_upsampled(op), image=image)
-
-
-def _upsampled(op: OpShape) -> float | None:
-    source, weight, stride = (
-        shape_of(op.inputs, 0),
-        shape_of(op.inputs, 1),
-        op.attributes.get("stride"),
-    )
-    if (
-        op.op not in CONVOLUTIONS
-        or op.attributes.get("transposed")
-        or not len(source) == len(weight) == 4
-    ):
-        return None
-    if not isinstance(stride, (list, tuple)) or set(stride) == {1}:
-        return None
-    return 2.0 * op.calls * source[0] * prod(source[2:]) * prod(weight)
-
-
-def _inside(op: OpShape) -> float | None:
-    """Taps of a filter that fall on the image, of all that paper counts."""
-    shapes = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
-    return share_inside(op, *shapes) if op.op in CONVOLUTIONS else None
-
-
-def _shape(op: OpShape) -> Shape | None:
-    output = shape_of(op.outputs, 0)
-    if op.op in CONVOLUTIONS:
-        return conv_shape(op, shape_of(op.inputs, 0), shape_of(op.inputs, 1), output)
-    rows = left_factor(op)
-    return GemmShape(prod(output[:-1]), output[-1], rows[-1]) if rows and output else None

@@ -138,7 +138,7 @@ def groups_as_dense(case: RuleInput) -> Cause | None:
     matches = tiled(kernel, dense) if kernel.grid else []
     if kernel.grid and not matches and kernel.grid[2] % shape.groups == 0:
         return None
-    multiplies = matches[0][0] if matches else dense.macs
+    multiplies = matches[0].multiplies if matches else dense.macs
     executed = kernel.products / (2 * kernel.launches)
     if not executed or abs(log(executed / multiplies)) > EXACT:
         return None

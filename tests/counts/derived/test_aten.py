@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from perfctl.orchestrator.counts.derived.operators import by_rows, pooled
+from perfctl.orchestrator.counts.derived.operators import by_rows
 from perfctl.orchestrator.counts.derived.pointwise import (
     functor_of,
     over_parameters,
@@ -240,7 +240,7 @@ def test_an_average_adds_each_window_and_divides_once() -> None:
         "float const*, long)",
         (1, 1, 1),
     )
-    assert counts(pooled(launch, layer_work([pool]).rows)) == (5 * outputs, 0, window * outputs)
+    assert counts(by_rows(launch, layer_work([pool]).rows)) == (5 * outputs, 0, window * outputs)
 
 
 def test_windows_cut_off_at_the_edge_have_no_rule() -> None:
@@ -279,7 +279,7 @@ def test_the_gradient_of_max_pooling_is_one_addition_for_each_output() -> None:
         "const*)",
         (6, 1, 1),
     )
-    assert counts(pooled(launch, layer_work([op]).rows)) == (0, 0, 2 * 3 * 4 * 4)
+    assert counts(by_rows(launch, layer_work([op]).rows)) == (0, 0, 2 * 3 * 4 * 4)
 
 
 def test_a_softmax_over_a_block_makes_each_exponential_twice() -> None:

@@ -36,7 +36,7 @@ FC1 = op("aten.addmm", ((128,), (64, 9216), (9216, 128)), ((64, 128),), layer="f
 
 
 def _shapes(ops: Any) -> Any:
-    return {layer: facts.shape for layer, facts in facts_by_layer(ops).items() if facts.shape}
+    return {layer: facts.forward for layer, facts in facts_by_layer(ops).items() if facts.forward}
 
 
 def of(*runs: Run) -> tuple[dict[tuple[int, str, str], RowEvidence], Any]:

@@ -354,7 +354,7 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
             )
             expected += own
     calls = tuple(call(1, way, macs=own, kind="Conv2d") for way in said)
-    verdict = rules(backward(*works, calls=calls, forward=facts.shape, image=facts.image))["FFT"]
+    verdict = rules(backward(*works, calls=calls, forward=facts.forward, image=facts.image))["FFT"]
     assert verdict.factor == pytest.approx((expected + own // 50 / 2) / (2 * own))
     assert ("in whole blocks" in describe_cause(verdict)) is grids
 
