@@ -10,7 +10,6 @@ from pathlib import Path
 from scripts.proof.verdicts import run as simulator
 from tests.sample import sample
 
-
 ROOT = Path(__file__).resolve().parents[3]
 
 
