@@ -11,7 +11,7 @@ from itertools import combinations
 from random import Random
 
 from perfctl.records.run import Run
-from scripts.proof.verdicts.choose import MAKERS, Choice
+from scripts.proof.verdicts.choose import MAKERS, CannotOccurError, Choice
 from scripts.proof.verdicts.effects import Effect
 from scripts.proof.verdicts.kernels import Launch
 from scripts.proof.verdicts.launches import capture
@@ -140,8 +140,9 @@ def draw_effects(scene: Scene, random: Random, names: Sequence[str]) -> tuple[Ef
         if any({name, effect.name} <= group for effect in effects for group in GROUPS):
             return None
         taken = frozenset(claim for effect in effects for claim in effect.claims)
-        effect = MAKERS[name](Choice(name, scene, random, taken))
-        if effect is None:
+        try:
+            effect = MAKERS[name](Choice(name, scene, random, taken))
+        except CannotOccurError:
             return None
         effects.append(effect)
         # a fused backward always works out its scores again
