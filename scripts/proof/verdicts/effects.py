@@ -17,6 +17,7 @@ from scripts.proof.verdicts.kernels import (
     Family,
     Kernel,
     Launch,
+    Tile,
     plain,
     tiled,
 )
@@ -332,23 +333,22 @@ def attention(task: Task, is_causal: bool, recomputes: bool) -> list[Launch]:
 
 def sparsity(task: Task) -> list[Launch]:
     """2:4: the tensor cores leave out every second product."""
-    m, n = task.settings["tile"]
-    name = task.settings["pattern"].format(
-        t="f16" if task.scene.path == "fp16" else "bf16", m=m, n=n
-    )
-    (product,) = task.products
-    grid = (ceil(product.m / m), ceil(product.n / n), product.count)
-    work = prod(grid) * m * n * ceil(product.k / 64) * 64
-    return [Launch(name, grid, {"tensor": work}, task.scene.path, 8192)]
+    family = Family(task.settings["pattern"], (), 64, path=task.scene.path, each=8192)
+    return run_alone(task, family, task.settings["tile"], 0.5)
 
 
 def tf32_three(task: Task) -> list[Launch]:
     """An fp32 product from three TF32 products of high and low halves."""
     name = task.settings["pattern"].format(o="nn" if task.part == "dgrad" else "tn")
+    return run_alone(task, Family(name, (), 16, path="tf32", each=2048), (128, 64), 3)
+
+
+def run_alone(task: Task, family: Family, tile: Tile, share: float) -> list[Launch]:
+    """Return the launch of a tensor core kernel that executes this share of its tiles."""
     (product,) = task.products
-    grid = (ceil(product.m / 128), ceil(product.n / 64), product.count)
-    work = prod(grid) * 128 * 64 * ceil(product.k / 16) * 16
-    return [Launch(name, grid, {"tensor": 3 * 2 * work}, "tf32", 2048)]
+    launch = tiled(Kernel(family, tile), product)
+    counts = {"tensor": round(launch.counts["tensor"] * share)}
+    return [replace(launch, counts=counts, filling=1.0)]
 
 
 def groups_dense(task: Task) -> list[Launch]:

@@ -15,11 +15,13 @@ from scripts.proof.verdicts.networks import (
     FORWARD,
     Attention,
     Claim,
+    Conv,
     Layer,
     Lstm,
     Scene,
 )
 
+ONCE = {"times": 1}
 NATIVE = "void at::native::"
 ELEMENTWISE: dict[str, tuple[str, dict[str, int]]] = {
     "bias": (
@@ -60,17 +62,13 @@ def capture(scene: Scene, effects: Iterable[Effect], batch: int) -> list[Launch]
     """Return all launches of the capture, in order, attributed as the profiler sees it."""
     effects = tuple(effects)
     acting = {effect.name: effect.settings for effect in effects}
-    seen, micro_batches, steps = batch, 1, 1
-    if settings := acting.get("larger_batch"):
-        seen *= settings["times"]
+    steps = acting.get("two_steps", ONCE)["times"]
+    micro_batches = acting.get("accumulation", ONCE)["times"]
+    seen = batch * acting.get("larger_batch", ONCE)["times"]
     if settings := acting.get("ddp_rank"):
         seen //= settings["ranks"]
     if settings := acting.get("pads_batch"):
         seen = ceil(seen / settings["unit"]) * settings["unit"]
-    if settings := acting.get("accumulation"):
-        micro_batches = settings["times"]
-    if settings := acting.get("two_steps"):
-        steps = settings["times"]
     step = Step(scene, effects, acting, seen)
     trains = scene.train and "eval_profiled" not in acting
     once = step.forward() + (step.backward() if trains else [])
@@ -124,8 +122,8 @@ class Step:
 
     def times(self, name: str, layer: Layer) -> int:
         """Return how often the layer runs by an effect that repeats one layer."""
-        settings = self.acting.get(name)
-        return settings["times"] if settings and settings["layer"] == layer.name else 1
+        settings = self.acting.get(name, {})
+        return settings["times"] if settings.get("layer") == layer.name else 1
 
     def forward(self) -> list[Launch]:
         activation = (
@@ -148,7 +146,7 @@ class Step:
             "float, long>(float*)"
         )
         launches = [Launch(loss, (1, 1, 1), {"fadd": 32 * self.batch}, part="other")]
-        first = self.acting.get("frozen", {}).get("until", 0)
+        first = self.acting.get("frozen", {"until": 0})["until"]
         for layer in reversed(self.scene.network[first:]):
             for name in ("checkpoint_same", "checkpoint_other"):
                 if (settings := self.acting.get(name)) and layer.name in settings["layers"]:
@@ -170,11 +168,10 @@ class Step:
         parts = layer.parts(True)[1:]
         if is_last and not isinstance(layer, Lstm | Attention):
             parts = [part for part in parts if part != "dgrad"]
-        needless, missing = map(self.acting.get, ("needless_grad_input", "gradient_missing"))
-        if needless and needless["layer"] == layer.name:
+        if self.acting.get("needless_grad_input", {}).get("layer") == layer.name:
             parts = ["dgrad", *parts]
-        lost: Claim | None = missing["place"] if missing else None
-        return [part for part in parts if (layer.name, part) != lost]
+        missing = self.acting.get("gradient_missing", {}).get("place")
+        return [part for part in parts if (layer.name, part) != missing]
 
     def run(self, layer: Layer, part: str) -> list[Launch]:
         """Return the launches of a part of a layer, and those beside them."""
@@ -203,8 +200,8 @@ class Step:
 
     def try_candidates(self, layer: Layer, part: str) -> list[Launch]:
         """Return the candidates that cuDNN tries before it takes one."""
-        settings = self.acting.get("benchmark")
-        if not settings or settings["part"] != part or layer.name not in settings["layers"]:
+        settings = self.acting.get("benchmark", {"part": None})
+        if settings["part"] != part or layer.name not in settings["layers"]:
             return []
         launches = self.run_part(layer, part) if settings["same"] else []
         for number in range(settings["trials"]):
@@ -220,9 +217,11 @@ class Step:
 
     def run_beside(self, layer: Layer, claim: Claim) -> list[Launch]:
         launches = []
-        inputs, outputs = layer.inputs(self.batch), layer.outputs(self.batch)
+        outputs = layer.outputs(self.batch)
         if (settings := self.acting.get("layout")) and settings["place"] == claim:
             space = ("cudnn::ops::", "", "cudnn::engines_precompiled::")[settings["engine"]]
+            assert isinstance(layer, Conv)
+            inputs = layer.inputs(self.batch)
             for way, values in (("nchwToNhwc", inputs), ("nhwcToNchw", outputs)):
                 name = (
                     f"void {space}{way}Kernel<float, float, float, false, true, "

@@ -60,11 +60,12 @@ class Layer:
     def parameters(self) -> int:
         return 0
 
-    def outputs(self, batch: int) -> int:
+    def shape(self, batch: int) -> tuple[int, ...]:
+        """Return the shape of the layer's output."""
         raise NotImplementedError
 
-    def inputs(self, batch: int) -> int:
-        raise NotImplementedError
+    def outputs(self, batch: int) -> int:
+        return prod(self.shape(batch))
 
     def macs(self, batch: int) -> int:
         return sum(product.macs for product in self.forward(batch))
@@ -139,8 +140,8 @@ class Conv(Layer):
     def parameters(self) -> int:
         return prod(self.weight) + self.bias * self.cout
 
-    def outputs(self, batch: int) -> int:
-        return batch * self.cout * self.out**2
+    def shape(self, batch: int) -> tuple[int, ...]:
+        return (batch, self.cout, self.out, self.out)
 
     def inputs(self, batch: int) -> int:
         return batch * self.cin * self.size**2
@@ -160,8 +161,7 @@ class Conv(Layer):
         ]
 
     def ops(self, batch: int, position: int, fused: bool) -> tuple[OpShape, ...]:
-        inside = (batch, self.cin, self.size, self.size)
-        outside = (batch, self.cout, self.out, self.out)
+        inside, outside = (batch, self.cin, self.size, self.size), self.shape(batch)
         facts: dict[str, Any] = {
             "stride": [self.stride] * 2,
             "padding": [self.padding] * 2,
@@ -191,11 +191,8 @@ class Linear(Layer):
     def parameters(self) -> int:
         return (self.cin + self.bias) * self.cout
 
-    def outputs(self, batch: int) -> int:
-        return batch * self.rows * self.cout
-
-    def inputs(self, batch: int) -> int:
-        return batch * self.rows * self.cin
+    def shape(self, batch: int) -> tuple[int, ...]:
+        return (batch * self.rows, self.cout)
 
     def forward(self, batch: int) -> list[Product]:
         return [Product(FORWARD, batch * self.rows, self.cout, self.cin)]
@@ -208,8 +205,8 @@ class Linear(Layer):
         ]
 
     def ops(self, batch: int, position: int, fused: bool) -> tuple[OpShape, ...]:
-        rows = batch * self.rows
-        x, y, weight = (rows, self.cin), (rows, self.cout), (self.cout, self.cin)
+        x, y = (batch * self.rows, self.cin), self.shape(batch)
+        weight = (self.cout, self.cin)
         operands = (x, weight[::-1])
         name, inputs = (
             ("aten.addmm", ((self.cout,), *operands)) if self.bias else ("aten.mm", operands)
@@ -239,11 +236,8 @@ class Lstm(Layer):
     def parameters(self) -> int:
         return 4 * self.hidden * (self.width + self.hidden + 2 * self.bias)
 
-    def outputs(self, batch: int) -> int:
-        return batch * self.steps * self.hidden
-
-    def inputs(self, batch: int) -> int:
-        return batch * self.steps * self.width
+    def shape(self, batch: int) -> tuple[int, ...]:
+        return (self.steps, batch, self.hidden)
 
     def forward(self, batch: int) -> list[Product]:
         wide = 4 * self.hidden
@@ -263,7 +257,7 @@ class Lstm(Layer):
         ]
 
     def ops(self, batch: int, position: int, fused: bool) -> tuple[OpShape, ...]:
-        shapes = ((self.steps, batch, self.width),), ((self.steps, batch, self.hidden),)
+        shapes = ((self.steps, batch, self.width),), (self.shape(batch),)
         facts: dict[str, Any] = {
             "rows": self.steps * batch,
             "first_rows": batch,
@@ -291,11 +285,8 @@ class Attention(Layer):
     depth: int
     causal: bool = False
 
-    def outputs(self, batch: int) -> int:
-        return batch * self.heads * self.length * self.depth
-
-    def inputs(self, batch: int) -> int:
-        return 3 * self.outputs(batch)
+    def shape(self, batch: int) -> tuple[int, ...]:
+        return (batch, self.heads, self.length, self.depth)
 
     def forward(self, batch: int) -> list[Product]:
         count = batch * self.heads
@@ -309,8 +300,7 @@ class Attention(Layer):
         return [scores, values, values, values]
 
     def ops(self, batch: int, position: int, fused: bool) -> tuple[OpShape, ...]:
-        shape = (batch, self.heads, self.length, self.depth)
-        name = "scaled_dot_product_attention"
+        shape, name = self.shape(batch), "scaled_dot_product_attention"
         facts: dict[str, Any] = {"functional": name, "is_causal": self.causal}
         how = {"needs": [1, 1, 1], "backend": "flash" if fused else "math"}
         back, threes = f"perfctl.{name}_backward", (shape,) * 3

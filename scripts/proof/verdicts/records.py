@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,13 +77,15 @@ def make_run(
     environment: dict[str, str],
     *,
     profiler: str = "ncu",
+    collected: str = "",
     fused: Set[str] = frozenset(),
     gaps: tuple[Gap, ...] = (),
     summaries: tuple[Summary, ...] = (),
     command: tuple[str, ...] = (),
     sweep_command: str = "perfctl ncu simulated",
 ) -> Run:
-    """Return a run with one kernel for each launch, with counters where ncu took it."""
+    """Return a run with one kernel for each launch, with counters where ncu took it; ``collected``:
+    what the names of all collected counters contain."""
     kernels, counters = [], []
     for index, launch in enumerate(launches):
         kernels.append(
@@ -110,7 +112,7 @@ def make_run(
             )
         )
         if profiler == "ncu" and launch.counted:
-            counters += count(scene, index, launch)
+            counters += count(scene, index, launch, collected)
     ops = tuple(
         op
         for position, layer in enumerate(scene.network)
@@ -167,16 +169,23 @@ def make_run(
     )
 
 
-def count(scene: Scene, index: int, launch: Launch) -> Iterator[Counter]:
-    """Yield what the chip's counters show of a launch."""
+def count(scene: Scene, index: int, launch: Launch, collected: str = "") -> list[Counter]:
+    """Return what the chip's counters show of a launch."""
     warps, tensor = launch.counts.get("moves", 0), launch.counts.get("tensor", 0)
     values = launch.counts | {"hfma": launch.counts.get("hfma", 0) + 32 * warps}
-    for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma"):
-        metric = f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum"
-        yield Counter(index, metric, values.get(name, 0), "inst")
+    counters = [
+        Counter(
+            index,
+            f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum",
+            values.get(name, 0),
+            "inst",
+        )
+        for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
+    ]
     if scene.ncu >= "2023" and scene.is_ampere:
         for kind in ("tf32", "fp16", "bf16"):
-            operations = tensor if kind == launch.kind else 0
-            yield Counter(index, f"sm__ops_path_tensor_src_{kind}_dst_fp32.sum", operations, None)
+            operations, metric = tensor * (kind == launch.kind), f"sm__ops_path_tensor_src_{kind}"
+            counters.append(Counter(index, f"{metric}_dst_fp32.sum", operations, None))
     instructions = tensor // launch.each + warps
-    yield Counter(index, "sm__inst_executed_pipe_tensor.sum", instructions, "inst")
+    counters.append(Counter(index, "sm__inst_executed_pipe_tensor.sum", instructions, "inst"))
+    return [counter for counter in counters if collected in counter.name]

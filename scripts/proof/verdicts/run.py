@@ -514,11 +514,8 @@ def main() -> int:
     arguments = parser.parse_args()
     work = partial(score, only=arguments.effect, last=arguments.last_check)
     seeds = range(arguments.seed, arguments.seed + arguments.draws)
-    if arguments.workers > 1:
-        with Pool(arguments.workers) as pool:
-            scores = pool.map(work, seeds, chunksize=25)
-    else:
-        scores = [work(seed) for seed in seeds]
+    with Pool(arguments.workers) as pool:
+        scores = pool.map(work, seeds, chunksize=25)
     for line in (*tabulate(scores), *sum_up(scores), *list_false(scores, arguments.show)):
         print(line)
     false = sum(bool(result.false) for result in scores)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil
 from random import Random
 from typing import Any
 
-from perfctl.records.report import Counter, Summary
+from perfctl.records.report import Summary
 from perfctl.records.run import Run
 from scripts.proof.verdicts import effects
 from scripts.proof.verdicts.kernels import Family, Kernel, Launch, families
@@ -38,9 +39,9 @@ STEPS = 2
 FACTOR_MIN = 0.005
 """A factor nearer to 1 than this is not worth a cause."""
 SGEMM = Family("volta_sgemm_{m}x{n}_{o}", (), 8)
+TF32 = Kernel(families("80", "tf32", "conv")[1], (128, 64))
+FP16 = Kernel(replace(families("70", "fp16", "conv")[0], step=1), (128, 64))
 SCUDNN = Family("volta_scudnn_{m}x{n}_relu_medium_nn_v1", (), 8)
-COLLECTED = {"fadd": "_op_fadd_", "no tensor": "smsp__"}
-"""Counters of a scenario -> what the names of the collected ones contain, where not all are."""
 RULES = {
     "winograd2": "Winograd",
     "winograd4": "Winograd",
@@ -50,23 +51,16 @@ RULES = {
     "phantom": "constant moves",
 }
 """Algorithm -> rule that finds it in any counters that tell it."""
+EITHER = ("padding", "phantom")
+CONVOLUTIONS = (*EITHER, "winograd2", "winograd4", "fft", "tf32", "fp16")
 MIXES = {
-    "conv1": ("padding", "epilogue", "layout", "phantom"),
-    "conv2": ("padding", "winograd2", "winograd4", "fft", "phantom", "tf32", "fp16"),
-    "block.conv_a": (
-        "padding",
-        "winograd2",
-        "winograd4",
-        "fft",
-        "tf32",
-        "fp16",
-        "phantom",
-        "layout",
-    ),
-    "block.conv_b": ("padding", "winograd2", "winograd4", "fft", "tf32", "fp16", "phantom"),
-    "proj": ("padding", "splitk", "phantom"),
-    "fc1": ("padding", "phantom"),
-    "fc2": ("padding", "epilogue", "phantom"),
+    "conv1": (*EITHER, "epilogue", "layout"),
+    "conv2": CONVOLUTIONS,
+    "block.conv_a": (*CONVOLUTIONS, "layout"),
+    "block.conv_b": CONVOLUTIONS,
+    "proj": (*EITHER, "splitk"),
+    "fc1": EITHER,
+    "fc2": (*EITHER, "epilogue"),
 }
 """Layer -> algorithms that a mix draws from."""
 
@@ -98,17 +92,15 @@ class Scenario:
     @property
     def scene(self) -> Scene:
         words = set(self.forward.values())
-        has_tf32, has_moves = "tf32" in words, "phantom" in words
-        return Scene(
-            0,
-            NETWORK,
-            self.batches,
-            "80" if has_tf32 or has_moves else "70",
-            "fp16" if "fp16" in words else "fp32",
-            True,
-            "2022.3" if has_moves or self.counters == "old ncu" else "2025.3",
-            False,
-        )
+        chip = "80" if words & {"tf32", "phantom"} else "70"
+        is_old = "phantom" in words or self.counters == "old ncu"
+        precision, version = "fp16" if "fp16" in words else "fp32", "2022.3" if is_old else "2025.3"
+        return Scene(0, NETWORK, self.batches, chip, precision, True, version, False)
+
+    @property
+    def collected(self) -> str:
+        """Return what the names of all collected counters contain."""
+        return {"fadd": "_op_fadd_", "no tensor": "smsp__"}.get(self.counters, "")
 
     def algorithm(self, layer: Layer, batch: int) -> str:
         if self.switch and self.switch[0] == layer.name and batch >= self.switch[2]:
@@ -170,36 +162,12 @@ def padding(layer: Layer, batch: int) -> list[Launch]:
     return realise("padding", layer, batch, kernel=kernel)
 
 
-def winograd2(layer: Layer, batch: int) -> list[Launch]:
-    return realise("winograd2", layer, batch, tiles=(1, 4, 8))
-
-
-def winograd4(layer: Layer, batch: int) -> list[Launch]:
-    return realise("winograd4", layer, batch, tile=(128, 64))
-
-
 def fft(layer: Any, batch: int) -> list[Launch]:
     """Tiles of 32 x 32 points, with complex products that need no padding."""
     launches = realise("fft", layer, batch, side=32, flips=False)
     products = layer.cin * layer.cout * (launches[0].grid[0] // layer.cin)
     launches[2].counts = {"ffma": products * 32 * 17 * 4}
     return launches
-
-
-def tf32(layer: Layer, batch: int) -> list[Launch]:
-    kernel = Kernel(families("80", "tf32", "conv")[1], (128, 64))
-    return realise("padding", layer, batch, kernel=kernel)
-
-
-def fp16(layer: Layer, batch: int) -> list[Launch]:
-    """Volta's tensor cores: 512 FLOPs an instruction."""
-    family = replace(families("70", "fp16", "conv")[0], step=1)
-    return realise("padding", layer, batch, kernel=Kernel(family, (128, 64)))
-
-
-def splitk(layer: Layer, batch: int) -> list[Launch]:
-    """16 slices of the depth, added up by a second kernel."""
-    return realise("split_k", layer, batch, kernel=Kernel(SGEMM, (64, 64)), slices=16)
 
 
 def epilogue(layer: Layer, batch: int) -> list[Launch]:
@@ -225,15 +193,15 @@ def phantom(layer: Layer, batch: int) -> list[Launch]:
     return [launch]
 
 
-ALGORITHMS: dict[str, Callable[[Layer, int], list[Launch]]] = {
+ALGORITHMS: dict[str, Callable[[Any, int], list[Launch]]] = {
     "exact": exact,
     "padding": padding,
-    "winograd2": winograd2,
-    "winograd4": winograd4,
+    "winograd2": partial(realise, "winograd2", tiles=(1, 4, 8)),
+    "winograd4": partial(realise, "winograd4", tile=(128, 64)),
     "fft": fft,
-    "tf32": tf32,
-    "fp16": fp16,
-    "splitk": splitk,
+    "tf32": partial(realise, "padding", kernel=TF32),
+    "fp16": partial(realise, "padding", kernel=FP16),
+    "splitk": partial(realise, "split_k", kernel=Kernel(SGEMM, (64, 64)), slices=16),
     "epilogue": epilogue,
     "layout": layout,
     "phantom": phantom,
@@ -279,13 +247,6 @@ def run_step(scenario: Scenario, batch: int) -> list[Launch]:
     return launches
 
 
-def count_collected(scenario: Scenario, index: int, launch: Launch) -> list[Counter]:
-    """Return the counters that were collected of a launch."""
-    collected = COLLECTED.get(scenario.counters, "")
-    counters = count(scenario.scene, index, launch)
-    return [counter for counter in counters if collected in counter.name]
-
-
 def make_runs(scenario: Scenario) -> list[Run]:
     """Return an ncu run with counters and an nsys run with times for every batch size."""
     environment = {"tf32_conv": "on" if "tf32" in scenario.forward.values() else "off"}
@@ -295,23 +256,18 @@ def make_runs(scenario: Scenario) -> list[Run]:
         launches = [replace(launch, step=step) for step in range(STEPS) for launch in once]
         host = Summary("host_time:conv2:forward", 370_000 + 100 * batch, "ns")
         for profiler in ("ncu", "nsys"):
-            run = make_run(
-                scenario.scene,
-                batch,
-                len(runs) + 1,
-                launches,
-                environment,
-                profiler=profiler,
-                summaries=(host,) if scenario.host_time else (),
+            runs.append(
+                make_run(
+                    scenario.scene,
+                    batch,
+                    len(runs) + 1,
+                    launches,
+                    environment,
+                    profiler=profiler,
+                    collected=scenario.collected,
+                    summaries=(host,) if scenario.host_time else (),
+                )
             )
-            if profiler == "ncu":
-                counters = [
-                    counter
-                    for index, launch in enumerate(launches)
-                    for counter in count_collected(scenario, index, launch)
-                ]
-                run = replace(run, report=replace(run.report, counters=counters))
-            runs.append(run)
     return runs
 
 
@@ -389,8 +345,9 @@ def find_capture_rules(scenario: Scenario, launches: list[Launch], batch: int) -
 
 
 def is_counted(scenario: Scenario, launches: Iterable[Launch]) -> bool:
+    scene, collected = scenario.scene, scenario.collected
     return any(
-        counter.value for launch in launches for counter in count_collected(scenario, 0, launch)
+        counter.value for launch in launches for counter in count(scene, 0, launch, collected)
     )
 
 

@@ -113,7 +113,7 @@ def test_forwards_kernel_as_the_input_gradient_is_no_recomputation(
             found: list[Any] = plain(scenario, layer, batch)
             return found
         return [
-            *sim.winograd2(layer, batch),
+            *sim.ALGORITHMS["winograd2"](layer, batch),
             Launch(
                 "void wgrad2d_direct_kernel<float>(float*)", (64, 1, 1), {"ffma": layer.macs(batch)}
             ),
@@ -162,8 +162,8 @@ def test_algorithms_that_cudnn_tries_out_are_told_as_such(monkeypatch: pytest.Mo
     def candidates(layer: Any, batch: int) -> list[Any]:
         return [
             *sim.padding(layer, batch),
-            *sim.winograd2(layer, batch),
-            *sim.winograd4(layer, batch),
+            *sim.ALGORITHMS["winograd2"](layer, batch),
+            *sim.ALGORITHMS["winograd4"](layer, batch),
         ]
 
     monkeypatch.setitem(sim.ALGORITHMS, "candidates", candidates)
