@@ -117,7 +117,15 @@ def test_the_clean_sweep_has_no_verdict_and_no_headline() -> None:
 
 @pytest.mark.parametrize("seed", sample(range(120), 5))
 def test_any_mix_of_reasons_is_found_and_no_other(seed: int) -> None:
-    assert_exactly_the_truth(sim.draw_scenario(seed))
+    """But for the window in a row that recomputes: there it may be told of the sweep alone."""
+    scenario = sim.draw_scenario(seed)
+    judgement, _ = judged(scenario)
+    rows, sweep = sim.find_rules(scenario)
+    assert {item.rule for item in judgement.sweep} == sweep
+    assert set(judgement.rows) == set(rows)
+    for place, rules in rows.items():
+        told = {item.rule for item in judgement.rows[place].verdicts}
+        assert told in (rules, rules - {"wrong window"} if "recomputation" in rules else rules)
 
 
 @cache
