@@ -178,14 +178,17 @@ class Step:
         return self.run_part(layer, part) + self.run_beside(layer, (layer.name, part))
 
     def run_part(self, layer: Layer, part: str) -> list[Launch]:
-        claim = (layer.name, part)
-        effect = next((effect for effect in self.effects if claim in effect.claims), None)
-        if effect is None:
-            return usual(Task(self.scene, layer, part, self.batch))
-        task = Task(self.scene, layer, part, self.batch, effect.settings)
-        if effect.name in FUSED:
-            return attention(task, "causal_skip" in self.acting, "flash_recompute" in self.acting)
-        return ALGORITHMS[effect.name](task)
+        claim, task = (layer.name, part), Task(self.scene, layer, part, self.batch)
+        claiming = {effect.name: effect for effect in self.effects if claim in effect.claims}
+        # a fused kernel leaves no product to the other algorithms
+        for name in FUSED:
+            if name in claiming:
+                task = replace(task, settings=claiming[name].settings)
+                skips, recomputes = "causal_skip" in self.acting, "flash_recompute" in self.acting
+                return attention(task, skips, recomputes)
+        for name, effect in claiming.items():
+            return ALGORITHMS[name](replace(task, settings=effect.settings))
+        return usual(task)
 
     def run_otherwise(self, layer: Layer) -> list[Launch]:
         """Return forward by other kernels than the first time."""
