@@ -10,7 +10,7 @@ from perfctl.orchestrator.report.findings import without_layers
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.rows import column_facts
 from perfctl.orchestrator.report.tables import figure_cell, why
-from tests.make import simulated
+from scripts.proof.verdicts import scenarios
 
 PLAIN = "fp32: FADD + FMUL + 2 FFMA"
 CORES = "tensor: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
@@ -27,7 +27,7 @@ def test_a_counted_figure_names_each_rule_once() -> None:
 
 
 def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
-    runs = simulated.make_runs(simulated.Scenario(forward={"conv2": "fp16"}, batches=(16, 32)))
+    runs = scenarios.make_runs(scenarios.Scenario(forward={"conv2": "fp16"}, batches=(16, 32)))
     (study,) = studies(runs)
     view = ledger_view(analyse(study))
     assert view is not None
@@ -39,15 +39,15 @@ def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
 
 
 def test_instructions_that_only_move_constants_are_named_where_there_are_no_layers() -> None:
-    scenario = simulated.Scenario(forward={"fc1": "phantom"}, batches=(16,))
-    run = simulated.make_runs(scenario)[0]
+    scenario = scenarios.Scenario(forward={"fc1": "phantom"}, batches=(16,))
+    run = scenarios.make_runs(scenario)[0]
     # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs
     moves = 4 * 8 * -(-16 * 128 // 256)
     (said,) = (item.text for item in without_layers([PreparedRun(run)]) if "constants" in item.text)
     halves, pipe = (
         int("".join(filter(str.isdigit, part))) for part in said.split(" in ")[0].split(" and ")
     )
-    assert (halves, pipe) == (simulated.STEPS * 32 * moves, simulated.STEPS * moves)
-    assert f"in {simulated.STEPS} launches" in said
-    plain = simulated.make_runs(simulated.Scenario(batches=(16,)))[0]
+    assert (halves, pipe) == (scenarios.STEPS * 32 * moves, scenarios.STEPS * moves)
+    assert f"in {scenarios.STEPS} launches" in said
+    plain = scenarios.make_runs(scenarios.Scenario(batches=(16,)))[0]
     assert not any("constants" in item.text for item in without_layers([PreparedRun(plain)]))

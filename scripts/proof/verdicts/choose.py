@@ -1,603 +1,450 @@
-"""Which effect a draw has, and with which parameters: one function for each, None where the effect
-cannot occur.
-
-``taken`` are the parts of layers that other effects have claimed.
-"""
+"""Which effect a draw has, and with which parameters: ``MAKERS`` has one function for each
+effect."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Any, TypeVar
 
-from effects import ALGORITHMS, Claim, Effect, Scene, T, _dense, half, parts, products, worst
-from kernels import FITS, options, tiled
-from networks import Attention, Conv, Layer, Linear, Lstm
+from scripts.proof.verdicts.effects import ALGORITHMS, Effect, Task, join_groups
+from scripts.proof.verdicts.kernels import FITS, Kernel, options, select, tiled
+from scripts.proof.verdicts.networks import FORWARD, Attention, Claim, Conv, Linear, Lstm, Scene
 
-Maker = Callable[[Scene, Random, frozenset[Claim]], Effect | None]
-MAKERS: dict[str, Maker] = {}
+T = TypeVar("T")
+Fits = Callable[[Any, str], bool]
+"""Whether an effect can act on a part of a layer."""
+HALVES = ("fp16", "bf16")
+F2_TILES = ((1, 4, 8), (2, 4, 4), (4, 2, 4), (8, 2, 2))
+F4_TILES = ((128, 64), (64, 64), (128, 128), (32, 128), (128, 32))
+TRITON_TILES = (
+    (64, 64),
+    (128, 64),
+    (64, 128),
+    (128, 128),
+    (32, 64),
+    (128, 256),
+    (16, 128),
+    (64, 32),
+)
+TEMPLATES = ((1024, 5, 5), (128, 6, 7), (128, 5, 5), (512, 6, 8), (1024, 6, 7))
+"""Threads and tile, as powers of two, of implicit_convolve_sgemm."""
+SPARSE_PATTERNS = (
+    "sm80_xmma_sparse_gemm_{t}{t}_{t}f32_f32_tn_n_tilesize{m}x{n}x64_stage3_warpsize2x2x1"
+    "_sptensor16x8x32_execute_kernel__5x_cusparseLt",
+    "void cutlass::Kernel2<cutlass_80_tensorop_{t}_s16832spgemm_{t}_{m}x{n}_64x3_tn_align8>"
+    "(cutlass_80_tensorop_{t}_s16832spgemm_{t}_{m}x{n}_64x3_tn_align8::Params)",
+)
+THREE_PATTERNS = (
+    "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x64_16x6_{o}_align4>"
+    "(cutlass_80_tensorop_s1688gemm_128x64_16x6_{o}_align4::Params)",
+    "void cutlass::Kernel<cutlass::gemm::kernel::Gemm"
+    "<cutlass::gemm::threadblock::MmaMultistage<cutlass::gemm::GemmShape<128, 64, 16>, "
+    "cutlass::arch::OpMultiplyAddFastF32, cutlass::layout::RowMajor>>>(int)",
+)
 
 
-def maker(function: Maker) -> Maker:
-    """Register the function under its name."""
-    MAKERS[function.__name__.removeprefix("draw_")] = function
-    return function
+class CannotOccurError(Exception):
+    """The effect cannot occur in this scene."""
 
 
-def places(
-    scene: Scene, taken: frozenset[Claim], fits: Callable[[Layer, str], bool]
-) -> list[Claim]:
-    """Parts that are free and fit."""
-    return [
-        (layer.name, part)
-        for layer in scene.network
-        for part in parts(layer, scene.train)
-        if (layer.name, part) not in taken and fits(layer, part)
-    ]
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The choice of one effect: its name, the scene, and the parts of layers that other effects
+    have claimed."""
+
+    name: str
+    scene: Scene
+    random: Random
+    taken: frozenset[Claim]
+
+    def require(self, can_occur: bool) -> None:
+        if not can_occur:
+            raise CannotOccurError(self.name)
+
+    def pick(self, *values: T) -> T:
+        self.require(len(values) > 0)
+        return self.random.choice(values)
+
+    def half(self, values: Sequence[T]) -> Sequence[T]:
+        """Return every second value; the others are kept for the last check. Of fewer than four,
+        all."""
+        return values if len(values) < 4 else values[int(self.scene.cutting) :: 2]
+
+    def pick_half(self, *values: T) -> T:
+        return self.pick(*self.half(values))
+
+    def is_likely(self, share: float) -> bool:
+        return self.random.random() < share
+
+    def claims(self, fits: Fits) -> list[Claim]:
+        return [
+            (name, part) for name, part in self.scene.claims() if fits(self.scene.layer(name), part)
+        ]
+
+    def claim(self, fits: Fits, can_occur: bool = True) -> Claim:
+        """Return a free part that fits, which must not be drawn in vain where another condition
+        does not hold."""
+        claim = self.pick(*(claim for claim in self.claims(fits) if claim not in self.taken))
+        self.require(can_occur)
+        return claim
+
+    def effect(self, *claims: Claim, **settings: Any) -> Effect:
+        return Effect(self.name, frozenset(claims), settings)
+
+    def effect_in_training(self, **settings: Any) -> Effect:
+        self.require(self.scene.train)
+        return self.effect(**settings)
+
+    def task(self, claim: Claim, batch: int, **settings: Any) -> Task:
+        name, part = claim
+        return Task(self.scene, self.scene.layer(name), part, batch, settings)
+
+    def below(self, share_max: float, claim: Claim, **settings: Any) -> Effect:
+        """Return the effect if it executes at most this share of the product at every batch size;
+        else a library does not take the algorithm."""
+        for batch in self.scene.batches:
+            task = self.task(claim, batch, **settings)
+            executed = sum(launch.flops for launch in ALGORITHMS[self.name](task))
+            required = 2 * sum(product.macs for product in task.products)
+            self.require(executed <= share_max * required)
+        return self.effect(claim, **settings)
+
+    def tiles(self, claim: Claim, batch: int, share_max: float) -> tuple[int, Kernel]:
+        """Return the depth of a part's one product, and a kernel whose grid shows its tiles."""
+        task = self.task(claim, batch)
+        (product,) = task.products
+        kernels = select(self.scene, task.layer, product, 0.9, share_max)
+        return product.k, self.pick_half(*(item for item in kernels if item.family.grid == "tiles"))
 
 
-def even(scene: Scene, effect: Effect, most: float) -> bool:
-    """Whether the algorithm executes at most ``most`` times the product at every batch size: else
-    it is not taken for it."""
-    ((name, part),) = effect.claims
-    layer = scene.layer(name)
-    realise = ALGORITHMS[effect.name]
-    return all(
-        sum(launch.flops for launch in realise(scene, effect, layer, part, batch))
-        <= most * 2 * sum(product.macs for product in products(layer, part, batch))
-        for batch in scene.batches
+def is_linear(layer: object, part: str) -> bool:
+    return isinstance(layer, Linear)
+
+
+def is_conv(layer: object, part: str) -> bool:
+    return isinstance(layer, Conv)
+
+
+def is_dense(layer: object, part: str) -> bool:
+    return isinstance(layer, Conv | Linear)
+
+
+def is_wide_conv(layer: Any, part: str) -> bool:
+    return is_conv(layer, part) and layer.stride == layer.groups == 1 and layer.cin >= 8
+
+
+def draw_padding(choice: Choice) -> Effect:
+    pieces = 1 if choice.name == "padding" else choice.pick_half(2, 3, 4, 5, 8, 6)
+    claim = choice.claim(lambda layer, part: not (is_conv(layer, part) and layer.depthwise))
+    task = choice.task(claim, max(choice.scene.batches))
+    product = max(task.products, key=lambda product: product.macs)
+    main = product.part
+    if main != "wgrad":
+        product = replace(product, m=max(1, product.m // pieces))
+    kernel = choice.pick_half(*select(choice.scene, task.layer, product, 1.07, 9))
+    return choice.effect(claim, kernel=kernel, pieces=pieces, main=main)
+
+
+def draw_triton(choice: Choice) -> Effect:
+    choice.require(int(choice.scene.chip) >= 75)
+    return choice.effect(
+        choice.claim(is_linear),
+        tile=choice.pick_half(*TRITON_TILES),
+        step=choice.pick(32, 64),
+        number=choice.random.randrange(20),
+        dynamic=choice.is_likely(0.3),
     )
 
 
-def one(random: Random, found: Sequence[T]) -> T | None:
-    return random.choice(found) if found else None
-
-
-@maker
-def draw_padding(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return _padding("padding", scene, random, taken, 1)
-
-
-@maker
-def draw_padding_split(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return _padding(
-        "padding_split",
-        scene,
-        random,
-        taken,
-        random.choice(half((2, 3, 4, 5, 8, 6), scene.cutting)),
+def draw_implicit_sgemm(choice: Choice) -> Effect:
+    claim = choice.claim(
+        lambda layer, part: is_conv(layer, part) and part == FORWARD, choice.scene.path == "fp32"
     )
+    return choice.effect(claim, template=choice.pick_half(*TEMPLATES))
 
 
-def _padding(
-    name: str, scene: Scene, random: Random, taken: frozenset[Claim], pieces: int
-) -> Effect | None:
-    place = one(
-        random,
-        places(
-            scene, taken, lambda layer, part: not isinstance(layer, Conv) or not layer.depthwise
-        ),
-    )
-    if place is None:
-        return None
-    layer, batch = scene.layer(place[0]), max(scene.batches)
-    product = max(products(layer, place[1], batch), key=lambda item: item.macs)
-    smaller = (
-        replace(product, m=max(1, product.m // pieces)) if product.part != "wgrad" else product
-    )
-    kernels = half(worst(scene, layer, smaller, 1.07, 9), scene.cutting)
-    if not kernels:
-        return None
-    kernel = random.choice(kernels)
-    settings = {"kernel": kernel, "pieces": pieces, "main": product.part}
-    return Effect(name, frozenset([place]), settings, kernel[0].named)
-
-
-@maker
-def draw_triton(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    if int(scene.chip) < 75:
-        return None
-    place = one(random, places(scene, taken, lambda layer, part: isinstance(layer, Linear)))
-    tiles = half(
-        ((64, 64), (128, 64), (64, 128), (128, 128), (32, 64), (128, 256), (16, 128), (64, 32)),
-        scene.cutting,
-    )
-    if place is None:
-        return None
-    return Effect(
-        "triton",
-        frozenset([place]),
-        {
-            "tile": random.choice(tiles),
-            "step": random.choice((32, 64)),
-            "number": random.randrange(20),
-            "dynamic": random.random() < 0.3,
-        },
-        False,
-    )
-
-
-@maker
-def draw_implicit_sgemm(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(
-        random,
-        places(scene, taken, lambda layer, part: isinstance(layer, Conv) and part == "forward"),
-    )
-    if place is None or scene.path != "fp32":
-        return None
-    templates = half(
-        ((1024, 5, 5), (128, 6, 7), (128, 5, 5), (512, 6, 8), (1024, 6, 7)), scene.cutting
-    )
-    return Effect("implicit_sgemm", frozenset([place]), {"template": random.choice(templates)})
-
-
-def _three(kernels: tuple[int, ...]) -> Callable[[Layer, str], bool]:
-    def fits(layer: Layer, part: str) -> bool:
-        return (
-            isinstance(layer, Conv)
-            and layer.kernel in kernels
-            and layer.stride == 1
-            and layer.groups == 1
+def draw_winograd(choice: Choice) -> Effect:
+    claim = choice.claim(
+        lambda layer, part: (
+            is_wide_conv(layer, part)
+            and layer.kernel == 3
             and part != "wgrad"
-            and layer.cin >= 8
             and layer.out == layer.size
-        )
-
-    return fits
-
-
-@maker
-def draw_winograd2(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(random, places(scene, taken, _three((3,))))
-    if place is None or scene.path != "fp32":
-        return None
-    tiles = half(((1, 4, 8), (2, 4, 4), (4, 2, 4), (8, 2, 2)), scene.cutting)
-    effect = Effect("winograd2", frozenset([place]), {"tiles": random.choice(tiles)})
-    return effect if even(scene, effect, 1.3) else None
-
-
-@maker
-def draw_winograd4(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(random, places(scene, taken, _three((3,))))
-    if place is None or scene.path != "fp32":
-        return None
-    tiles = half(((128, 64), (64, 64), (128, 128), (32, 128), (128, 32)), scene.cutting)
-    effect = Effect("winograd4", frozenset([place]), {"tile": random.choice(tiles)})
-    return effect if even(scene, effect, 1.3) else None
-
-
-@maker
-def draw_fft(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    def fits(layer: Layer, part: str) -> bool:
-        return (
-            isinstance(layer, Conv)
-            and layer.kernel in (3, 5, 7)
-            and layer.stride == layer.groups == 1
-            and layer.cin >= 8
-        )
-
-    place = one(random, places(scene, taken, fits))
-    if place is None or scene.path != "fp32":
-        return None
-    effect = Effect(
-        "fft", frozenset([place]), {"side": random.choice((32, 16)), "flips": random.random() < 0.5}
+        ),
+        choice.scene.path == "fp32",
     )
-    return effect if even(scene, effect, 3) else None
+    if choice.name == "winograd2":
+        return choice.below(1.3, claim, tiles=choice.pick_half(*F2_TILES))
+    return choice.below(1.3, claim, tile=choice.pick_half(*F4_TILES))
 
 
-@maker
-def draw_split_k(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(random, places(scene, taken, lambda layer, part: isinstance(layer, Linear)))
-    if place is None:
-        return None
-    layer = scene.layer(place[0])
-    (product,) = products(layer, place[1], max(scene.batches))
-    kernels = [
-        kernel for kernel in worst(scene, layer, product, 0.9, FITS) if kernel[0].grid == "tiles"
-    ]
-    found = one(random, half(kernels, scene.cutting))
-    if found is None or product.k < 64:
-        return None
-    slices = [
-        number
-        for number in half((2, 3, 4, 5, 8, 6, 16, 12), scene.cutting)
-        if product.k // number >= found[0].step
-    ]
-    slices = [number for number in slices if product.k % (number * found[0].step) == 0]
-    if not slices:
-        return None
-    for batch in scene.batches:
-        (product,) = products(layer, place[1], batch)
-        if tiled(*found[:2], product, found[2]).flops > FITS * 2 * product.macs:
-            return None
-    return Effect("split_k", frozenset([place]), {"kernel": found, "slices": random.choice(slices)})
-
-
-@maker
-def draw_split_inside(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    def fits(layer: Layer, part: str) -> bool:
-        return isinstance(layer, Linear) or (
-            isinstance(layer, Conv) and part == "wgrad" and layer.groups == 1
-        )
-
-    place = one(random, places(scene, taken, fits))
-    if place is None:
-        return None
-    layer = scene.layer(place[0])
-    (product,) = products(layer, place[1], min(scene.batches))
-    kernels = [
-        kernel for kernel in worst(scene, layer, product, 0.9, 1.6) if kernel[0].grid == "tiles"
-    ]
-    found = one(random, half(kernels, scene.cutting))
-    if found is None:
-        return None
-    slices = [
-        number
-        for number in half((2, 3, 4, 8, 16, 6, 12, 24), scene.cutting)
-        if product.k // number >= found[0].step
-    ]
-    if not slices:
-        return None
-    settings = {"kernel": found, "slices": random.choice(slices), "adds": random.random() < 0.5}
-    return Effect("split_inside", frozenset([place]), settings, found[0].named)
-
-
-def _fused(scene: Scene, random: Random, taken: frozenset[Claim], causal: bool) -> Claim | None:
-    def fits(layer: Layer, part: str) -> bool:
-        fused = isinstance(layer, Attention) and layer.causal >= causal
-        return fused and layer.length % 128 == 0  # type: ignore[attr-defined]
-
-    if scene.precision not in ("fp16", "bf16") or int(scene.chip) < 80:
-        return None
-    return one(random, places(scene, taken, fits))
-
-
-@maker
-def draw_flash_recompute(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = _fused(scene, random, taken, False) if scene.train else None
-    if place is None:
-        return None
-    settings = {
-        "block": random.choice((64, 128)),
-        "kind": random.choice(("flash", "flash", "efficient")),
-    }
-    return Effect(
-        "flash_recompute", frozenset([(place[0], "forward"), (place[0], "dgrad")]), settings
+def draw_fft(choice: Choice) -> Effect:
+    claim = choice.claim(
+        lambda layer, part: is_wide_conv(layer, part) and layer.kernel in (3, 5, 7),
+        choice.scene.path == "fp32",
     )
+    return choice.below(3, claim, side=choice.pick(32, 16), flips=choice.is_likely(0.5))
 
 
-@maker
-def draw_causal_skip(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = _fused(scene, random, taken, True)
-    if place is None:
-        return None
-    claims = frozenset((place[0], part) for part in parts(scene.layer(place[0]), scene.train))
-    settings = {
-        "block": random.choice((64, 128)),
-        "kind": random.choice(("flash", "flash", "efficient")),
-    }
-    return Effect("causal_skip", claims, settings)
+def draw_split_k(choice: Choice) -> Effect:
+    claim, batches = choice.claim(is_linear), choice.scene.batches
+    depth, kernel = choice.tiles(claim, max(batches), FITS)
+    numbers = choice.half((2, 3, 4, 5, 8, 6, 16, 12))
+    slices = [number for number in numbers if depth % (number * kernel.family.step) == 0]
+    choice.require(bool(slices) and depth >= 64)
+    for batch in batches:
+        (product,) = choice.task(claim, batch).products
+        choice.require(tiled(kernel, product).flops <= FITS * 2 * product.macs)
+    return choice.effect(claim, kernel=kernel, slices=choice.pick(*slices))
 
 
-@maker
-def draw_sparsity(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    def fits(layer: Layer, part: str) -> bool:
-        return (
-            isinstance(layer, Linear)
-            and part == "forward"
+def draw_split_inside(choice: Choice) -> Effect:
+    claim = choice.claim(
+        lambda layer, part: (
+            is_linear(layer, part)
+            or (is_conv(layer, part) and part == "wgrad" and layer.groups == 1)
+        )
+    )
+    depth, kernel = choice.tiles(claim, min(choice.scene.batches), 1.6)
+    numbers = choice.half((2, 3, 4, 8, 16, 6, 12, 24))
+    number = choice.pick(*[item for item in numbers if depth // item >= kernel.family.step])
+    return choice.effect(claim, kernel=kernel, slices=number, adds=choice.is_likely(0.5))
+
+
+def draw_fused(choice: Choice) -> Effect:
+    scene, skips = choice.scene, choice.name == "causal_skip"
+    choice.require(scene.precision in HALVES and scene.is_ampere and (skips or scene.train))
+    name, _ = choice.claim(
+        lambda layer, _: (
+            isinstance(layer, Attention) and layer.causal >= skips and layer.length % 128 == 0
+        )
+    )
+    claims = [(name, part) for part in scene.layer(name).parts(scene.train)]
+    kinds = ("flash", "flash", "efficient")
+    return choice.effect(*claims, block=choice.pick(64, 128), kind=choice.pick(*kinds))
+
+
+def draw_sparsity(choice: Choice) -> Effect:
+    claim = choice.claim(
+        lambda layer, part: (
+            is_linear(layer, part)
+            and part == FORWARD
             and layer.cin % 64 == 0
             and layer.cout % 128 == 0
-        )
-
-    place = one(random, places(scene, taken, fits))
-    if place is None or scene.path not in ("fp16", "bf16") or int(scene.chip) < 80:
-        return None
-    patterns = (
-        (
-            "sm80_xmma_sparse_gemm_{t}{t}_{t}f32_f32_tn_n_tilesize{m}x{n}x64_stage3_warpsize2x2x1"
-            "_sptensor16x8x32_execute_kernel__5x_cusparseLt"
         ),
-        "void cutlass::Kernel2<cutlass_80_tensorop_{t}_s16832spgemm_{t}_{m}x{n}_64x3_tn_align8>"
-        "(cutlass_80_tensorop_{t}_s16832spgemm_{t}_{m}x{n}_64x3_tn_align8::Params)",
+        choice.scene.path in HALVES and choice.scene.is_ampere,
     )
-    settings = {"tile": random.choice(((64, 64), (128, 64))), "pattern": random.choice(patterns)}
-    effect = Effect("sparsity", frozenset([place]), settings)
-    return effect if even(scene, effect, 0.5 * FITS) else None
+    tile = choice.pick((64, 64), (128, 64))
+    return choice.below(0.5 * FITS, claim, tile=tile, pattern=choice.pick(*SPARSE_PATTERNS))
 
 
-@maker
-def draw_tf32_three(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(random, places(scene, taken, lambda layer, part: isinstance(layer, Linear)))
-    if place is None or scene.precision not in ("fp32", "tf32") or int(scene.chip) < 80:
-        return None
-    patterns = (
-        (
-            "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x64_16x6_{o}_align4>"
-            "(cutlass_80_tensorop_s1688gemm_128x64_16x6_{o}_align4::Params)"
-        ),
-        (
-            "void cutlass::Kernel<cutlass::gemm::kernel::Gemm"
-            "<cutlass::gemm::threadblock::MmaMultistage<cutlass::gemm::GemmShape<128, 64, 16>, "
-            "cutlass::arch::OpMultiplyAddFastF32, cutlass::layout::RowMajor>>>(int)"
-        ),
+def draw_tf32_three(choice: Choice) -> Effect:
+    has_tf32 = choice.scene.precision in ("fp32", "tf32") and choice.scene.is_ampere
+    claim = choice.claim(is_linear, has_tf32)
+    return choice.below(3 * FITS, claim, pattern=choice.pick(*THREE_PATTERNS))
+
+
+def draw_groups_dense(choice: Choice) -> Effect:
+    claim = choice.claim(
+        lambda layer, part: is_conv(layer, part) and layer.groups > 1 and not layer.depthwise
     )
-    effect = Effect("tf32_three", frozenset([place]), {"pattern": random.choice(patterns)})
-    return effect if even(scene, effect, 3 * FITS) else None
+    for batch in choice.scene.batches:
+        task = choice.task(claim, batch)
+        for product in map(join_groups, task.products):
+            shares = options(choice.scene, task.layer, product)
+            choice.require(any(share <= FITS for share, _ in shares))
+    return choice.effect(claim)
 
 
-@maker
-def draw_groups_dense(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    def fits(layer: Layer, part: str) -> bool:
-        return isinstance(layer, Conv) and layer.groups > 1 and not layer.depthwise
-
-    place = one(random, places(scene, taken, fits))
-    if place is None:
-        return None
-    layer = scene.layer(place[0])
-    dense = [
-        _dense(product) for batch in scene.batches for product in products(layer, place[1], batch)
-    ]
-    fitting = all(
-        any(option[0] <= FITS for option in options(scene.chip, scene.precision, layer, item))
-        for item in dense
-    )
-    return Effect("groups_dense", frozenset([place])) if fitting else None
+def draw_depthwise_border(choice: Choice) -> Effect:
+    return choice.effect(choice.claim(lambda layer, part: is_conv(layer, part) and layer.depthwise))
 
 
-@maker
-def draw_depthwise_border(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(
-        random,
-        places(scene, taken, lambda layer, part: isinstance(layer, Conv) and layer.depthwise),
-    )
-    return Effect("depthwise_border", frozenset([place])) if place else None
+def draw_persistent_lstm(choice: Choice) -> Effect:
+    claim = choice.claim(lambda layer, part: isinstance(layer, Lstm) and part != "wgrad")
+    group = choice.pick_half(8, 16, 32, 64)
+    return choice.effect(claim, group=group, blocks=choice.pick(40, 80, 72, 54))
 
 
-@maker
-def draw_persistent_lstm(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(
-        random,
-        places(scene, taken, lambda layer, part: isinstance(layer, Lstm) and part != "wgrad"),
-    )
-    if place is None:
-        return None
-    settings = {
-        "group": random.choice(half((8, 16, 32, 64), scene.cutting)),
-        "blocks": random.choice((40, 80, 72, 54)),
-    }
-    return Effect("persistent_lstm", frozenset([place]), settings, False)
-
-
-@maker
-def draw_zero_insertion(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    def fits(layer: Layer, part: str) -> bool:
-        return (
-            isinstance(layer, Conv)
+def draw_zero_insertion(choice: Choice) -> Effect:
+    claim = choice.claim(
+        lambda layer, part: (
+            is_conv(layer, part)
             and part == "dgrad"
             and layer.groups == 1
             and layer.size > layer.out
         )
-
-    place = one(random, places(scene, taken, fits))
-    return (
-        Effect("zero_insertion", frozenset([place]), {"engine": random.random() < 0.5})
-        if place
-        else None
     )
+    return choice.effect(claim, engine=choice.is_likely(0.5))
 
 
-@maker
-def draw_half_tf32(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(random, places(scene, taken, lambda layer, part: isinstance(layer, Conv | Linear)))
-    return Effect("half_tf32", frozenset([place])) if place and scene.path == "tf32" else None
+def draw_half_tf32(choice: Choice) -> Effect:
+    return choice.effect(choice.claim(is_dense, choice.scene.path == "tf32"))
 
 
-@maker
-def draw_half_gemm(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    def fits(layer: Layer, part: str) -> bool:
-        return isinstance(layer, Linear) and layer.cin % 128 == 0 and layer.cout % 128 == 0
-
-    place = one(random, places(scene, taken, fits))
-    effect = Effect("half_gemm", frozenset([place])) if place and scene.path == "fp16" else None
-    return effect if effect and even(scene, effect, FITS) else None
+def draw_half_gemm(choice: Choice) -> Effect:
+    claim = choice.claim(
+        lambda layer, part: (
+            is_linear(layer, part) and layer.cin % 128 == 0 and layer.cout % 128 == 0
+        ),
+        choice.scene.path == "fp16",
+    )
+    return choice.below(FITS, claim)
 
 
 # Kernels beside the products, and what is launched more or less often
 
 
-@maker
-def draw_layout(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(random, places(scene, taken, lambda layer, part: isinstance(layer, Conv)))
-    return (
-        Effect("layout", settings={"place": place, "engine": random.choice((0, 1, 2))})
-        if place
-        else None
+def draw_layout(choice: Choice) -> Effect:
+    return choice.effect(place=choice.claim(is_conv), engine=choice.pick(0, 1, 2))
+
+
+def draw_elementwise(choice: Choice) -> Effect:
+    claim = choice.claim(lambda layer, part: part == FORWARD)
+    what = choice.pick_half("bias", "dropout", "batch_norm", "fake_quant", "gelu", "scale")
+    return choice.effect(place=claim, what=what)
+
+
+def draw_benchmark(choice: Choice) -> Effect:
+    layers = {name for name, _ in choice.claims(is_conv)}
+    choice.require(bool(layers))
+    way = choice.pick(*(FORWARD, "dgrad", "wgrad") if choice.scene.train else (FORWARD,))
+    effect = choice.effect(
+        layers=layers,
+        part=way,
+        recorded=choice.is_likely(0.7),
+        trials=choice.pick_half(1, 2, 3, 4, 5),
+        same=choice.is_likely(0.5),
     )
+    choice.require(way in {part for _, part in choice.claims(is_conv)})
+    return effect
 
 
-@maker
-def draw_elementwise(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    place = one(random, places(scene, taken, lambda layer, part: part == "forward"))
-    words = half(("bias", "dropout", "batch_norm", "fake_quant", "gelu", "scale"), scene.cutting)
-    return (
-        Effect("elementwise", settings={"place": place, "what": random.choice(words)})
-        if place
-        else None
-    )
+def draw_checkpoint(choice: Choice) -> Effect:
+    choice.require(choice.scene.train)
+    network = choice.scene.network
+    layers = choice.random.sample(network, choice.random.randint(1, len(network)))
+    return choice.effect(layers={layer.name for layer in layers})
 
 
-@maker
-def draw_benchmark(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    layers = [layer for layer in scene.network if isinstance(layer, Conv)]
-    if not layers:
-        return None
-    way = random.choice(("forward", "dgrad", "wgrad") if scene.train else ("forward",))
-    settings = {
-        "layers": {layer.name for layer in layers},
-        "part": way,
-        "recorded": random.random() < 0.7,
-        "trials": random.choice(half((1, 2, 3, 4, 5), scene.cutting)),
-        "same": random.random() < 0.5,
-    }
-    if all(
-        (layer.name, way) not in places(scene, frozenset(), lambda *_: True) for layer in layers
-    ):
-        return None
-    return Effect("benchmark", settings=settings)
-
-
-@maker
-def draw_checkpoint_same(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return _checkpoint("checkpoint_same", scene, random)
-
-
-@maker
-def draw_checkpoint_other(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return _checkpoint("checkpoint_other", scene, random)
-
-
-def _checkpoint(name: str, scene: Scene, random: Random) -> Effect | None:
-    if not scene.train:
-        return None
-    count = random.randint(1, len(scene.network))
-    layers = {layer.name for layer in random.sample(scene.network, count)}
-    return Effect(name, settings={"layers": layers}, nameable=name == "checkpoint_same")
-
-
-@maker
-def draw_double_backward(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return Effect("double_backward", nameable=False) if scene.train else None
-
-
-@maker
-def draw_gradients_again(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
+def draw_gradients_again(choice: Choice) -> Effect:
     """One layer's gradients are computed more than once (retain_graph, a penalty on its gradients),
     those of others once."""
-    layer = random.choice(scene.network)
-    settings = {"layer": layer.name, "times": random.choice(half((2, 2, 3, 4), scene.cutting))}
-    return Effect("gradients_again", settings=settings) if scene.train else None
+    layer = choice.pick(*choice.scene.network)
+    return choice.effect_in_training(layer=layer.name, times=choice.pick_half(2, 2, 3, 4))
 
 
-@maker
-def draw_needless_grad_input(
-    scene: Scene, random: Random, taken: frozenset[Claim]
-) -> Effect | None:
-    first = scene.network[0]
-    fits = scene.train and first.first and isinstance(first, Conv | Linear)
-    return Effect("needless_grad_input", settings={"layer": first.name}) if fits else None
+def draw_needless_grad_input(choice: Choice) -> Effect:
+    first = choice.scene.network[0]
+    choice.require(first.first and is_dense(first, ""))
+    return choice.effect_in_training(layer=first.name)
 
 
-@maker
-def draw_gradient_missing(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    found = places(
-        scene,
-        frozenset(),
-        lambda layer, part: part != "forward" and isinstance(layer, Conv | Linear),
+def draw_gradient_missing(choice: Choice) -> Effect:
+    claims = choice.claims(
+        lambda layer, part: part != FORWARD and is_dense(layer, part) and not layer.first
     )
-    place = one(random, [claim for claim in found if not scene.layer(claim[0]).first])
-    return Effect("gradient_missing", settings={"place": place}) if place else None
+    return choice.effect(place=choice.pick(*claims))
 
 
-@maker
-def draw_frozen(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    if not scene.train or len(scene.network) < 2:
-        return None
-    return Effect("frozen", settings={"until": random.randint(1, len(scene.network) - 1)})
+def draw_frozen(choice: Choice) -> Effect:
+    last = len(choice.scene.network) - 1
+    choice.require(choice.scene.train and last > 0)
+    return choice.effect(until=choice.random.randint(1, last))
 
 
-@maker
-def draw_extra_calls(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    layer = random.choice(scene.network)
-    return Effect(
-        "extra_calls",
-        settings={"layer": layer.name, "times": random.choice(half((2, 3, 4, 6), scene.cutting))},
-    )
+def draw_extra_calls(choice: Choice) -> Effect:
+    layer = choice.pick(*choice.scene.network)
+    return choice.effect(layer=layer.name, times=choice.pick_half(2, 3, 4, 6))
 
 
 # The whole run
 
 
-@maker
-def draw_two_steps(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return Effect(
-        "two_steps",
-        settings={
-            "times": random.choice(half((2, 3, 5, 4), scene.cutting)),
-            "numbered": random.random() < 0.5,
-        },
-    )
+def draw_two_steps(choice: Choice) -> Effect:
+    return choice.effect(times=choice.pick_half(2, 3, 5, 4), numbered=choice.is_likely(0.5))
 
 
-@maker
-def draw_accumulation(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    times = random.choice(half((2, 4, 3, 8), scene.cutting))
-    return Effect("accumulation", settings={"times": times}) if scene.train else None
+def draw_ddp_rank(choice: Choice) -> Effect:
+    effect = choice.effect(ranks=choice.pick_half(2, 4, 8, 3), told=choice.is_likely(0.5))
+    ranks = effect.settings["ranks"]
+    choice.require(all(batch % ranks == 0 for batch in choice.scene.batches))
+    return effect
 
 
-@maker
-def draw_larger_batch(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return Effect(
-        "larger_batch", settings={"times": random.choice(half((2, 4, 3, 8), scene.cutting))}
-    )
+def draw_pads_batch(choice: Choice) -> Effect:
+    unit = choice.pick_half(32, 64, 128, 48, 256, 96)
+    choice.require(any(batch % unit for batch in choice.scene.batches))
+    return choice.effect(unit=unit)
 
 
-@maker
-def draw_ddp_rank(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    ranks = random.choice(half((2, 4, 8, 3), scene.cutting))
-    told = random.random() < 0.5
-    fits = all(batch % ranks == 0 for batch in scene.batches)
-    return Effect("ddp_rank", settings={"ranks": ranks, "told": told}) if fits else None
+def draw_cut_off(choice: Choice) -> Effect:
+    share = choice.pick_half(0.3, 0.5, 0.6, 0.75, 0.85, 0.9)
+    return choice.effect(share=share, told=choice.is_likely(0.5))
 
 
-@maker
-def draw_pads_batch(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    unit = random.choice(half((32, 64, 128, 48, 256, 96), scene.cutting))
-    fits = any(batch % unit for batch in scene.batches)
-    return Effect("pads_batch", settings={"unit": unit}) if fits else None
+def draw_dgrad_loose(choice: Choice) -> Effect:
+    claims = choice.claims(lambda layer, part: part == "dgrad" and is_dense(layer, part))
+    names = {name for name, _ in claims}
+    choice.require(bool(names))
+    layers = names if choice.is_likely(0.5) else {choice.pick(*sorted(names))}
+    return choice.effect(layers=layers, part=choice.pick("dgrad", "dgrad", "both"))
 
 
-@maker
-def draw_eval_profiled(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return Effect("eval_profiled") if scene.train else None
+def draw_swapped(choice: Choice) -> Effect:
+    choice.require(len(choice.scene.network) > 1)
+    a, b = choice.random.sample(choice.scene.network, 2)
+    return choice.effect(pair=(a.name, b.name), way=choice.pick(FORWARD, "all"))
 
 
-@maker
-def draw_cut_off(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    share = random.choice(half((0.3, 0.5, 0.6, 0.75, 0.85, 0.9), scene.cutting))
-    return Effect("cut_off", settings={"share": share, "told": random.random() < 0.5})
+def draw_fp8_missing(choice: Choice) -> Effect:
+    choice.require(choice.scene.chip in ("89", "90") and choice.scene.ncu >= "2023")
+    return choice.effect()
 
 
-@maker
-def draw_dgrad_loose(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    found = places(
-        scene, frozenset(), lambda layer, part: part == "dgrad" and isinstance(layer, Conv | Linear)
-    )
-    names = {name for name, _ in found}
-    if not names:
-        return None
-    chosen = names if random.random() < 0.5 else {random.choice(sorted(names))}
-    part = random.choice(("dgrad", "dgrad", "both"))
-    return Effect("dgrad_loose", settings={"layers": chosen, "part": part})
-
-
-@maker
-def draw_swapped(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    if len(scene.network) < 2:
-        return None
-    a, b = random.sample(scene.network, 2)
-    return Effect(
-        "swapped", settings={"pair": (a.name, b.name), "way": random.choice(("forward", "all"))}
-    )
-
-
-@maker
-def draw_counters_missing(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return Effect(
-        "counters_missing",
-        settings={"share": random.choice(half((0.2, 0.3, 0.4, 0.6), scene.cutting))},
-    )
-
-
-@maker
-def draw_fp8_missing(scene: Scene, random: Random, taken: frozenset[Claim]) -> Effect | None:
-    return Effect("fp8_missing") if scene.chip in ("89", "90") and scene.ncu >= "2023" else None
+MAKERS: dict[str, Callable[[Choice], Effect]] = {
+    "padding": draw_padding,
+    "padding_split": draw_padding,
+    "triton": draw_triton,
+    "implicit_sgemm": draw_implicit_sgemm,
+    "winograd2": draw_winograd,
+    "winograd4": draw_winograd,
+    "fft": draw_fft,
+    "split_k": draw_split_k,
+    "split_inside": draw_split_inside,
+    "sparsity": draw_sparsity,
+    "tf32_three": draw_tf32_three,
+    "groups_dense": draw_groups_dense,
+    "depthwise_border": draw_depthwise_border,
+    "persistent_lstm": draw_persistent_lstm,
+    "zero_insertion": draw_zero_insertion,
+    "half_tf32": draw_half_tf32,
+    "half_gemm": draw_half_gemm,
+    "flash_recompute": draw_fused,
+    "causal_skip": draw_fused,
+    "layout": draw_layout,
+    "elementwise": draw_elementwise,
+    "extra_calls": draw_extra_calls,
+    "benchmark": draw_benchmark,
+    "checkpoint_same": draw_checkpoint,
+    "checkpoint_other": draw_checkpoint,
+    "needless_grad_input": draw_needless_grad_input,
+    "double_backward": lambda choice: choice.effect_in_training(),
+    "gradients_again": draw_gradients_again,
+    "gradient_missing": draw_gradient_missing,
+    "frozen": draw_frozen,
+    "eval_profiled": lambda choice: choice.effect_in_training(),
+    "larger_batch": lambda choice: choice.effect(times=choice.pick_half(2, 4, 3, 8)),
+    "pads_batch": draw_pads_batch,
+    "ddp_rank": draw_ddp_rank,
+    "accumulation": lambda choice: choice.effect_in_training(times=choice.pick_half(2, 4, 3, 8)),
+    "two_steps": draw_two_steps,
+    "cut_off": draw_cut_off,
+    "dgrad_loose": draw_dgrad_loose,
+    "swapped": draw_swapped,
+    "counters_missing": lambda choice: choice.effect(share=choice.pick_half(0.2, 0.3, 0.4, 0.6)),
+    "fp8_missing": draw_fp8_missing,
+}
+"""Effect -> what draws it, in the order in which effects act and are reported."""

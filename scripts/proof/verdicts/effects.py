@@ -7,19 +7,30 @@ how it is found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
-from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
-from kernels import Family, Launch, depthwise, options, path_of, plain, tiled
-from networks import Attention, Conv, Layer, Lstm, Network, Product
+from scripts.proof.verdicts.kernels import (
+    CORE_TYPES,
+    Family,
+    Kernel,
+    Launch,
+    Tile,
+    plain,
+    tiled,
+)
+from scripts.proof.verdicts.networks import (
+    FORWARD,
+    Attention,
+    Claim,
+    Layer,
+    Lstm,
+    Product,
+    Scene,
+)
 
-T = TypeVar("T")
-Claim = tuple[str, str]
-"""Layer and part: forward, dgrad (of recurrent layers and attention: all gradients of
-data), wgrad."""
 FUSED = ("flash_recompute", "causal_skip")
 
 
@@ -30,167 +41,115 @@ class Effect:
     name: str
     claims: frozenset[Claim] = frozenset()
     settings: dict[str, Any] = field(default_factory=dict)
-    nameable: bool = True
-    """Whether names, grids, flags or shapes show it; if not, only the open percent can be told."""
-
-
-class Set(tuple[Effect, ...]):
-    """Effects, asked for by name."""
-
-    def get(self, name: str) -> Effect | None:
-        return next((effect for effect in self if effect.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """Everything of a draw but its effects."""
+class Task:
+    """A part of a layer to work out at one batch size, with the settings of the effect that claims
+    it."""
 
-    seed: int
-    network: Network
-    batches: tuple[int, ...]
-    chip: str
-    precision: str
-    train: bool
-    ncu: str
-    cutting: bool
-    """The half of parameters that is kept for a last check."""
-
-    def random(self, *words: object) -> Random:
-        # reproducible draws, no secrets
-        return Random(":".join(map(str, (self.seed, *words))))  # noqa: S311
+    scene: Scene
+    layer: Any
+    """One of the kinds of ``Layer``; an effect claims only the kinds that it can act on."""
+    part: str
+    batch: int
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def path(self) -> str:
-        return path_of(self.chip, self.precision)
+    def products(self) -> list[Product]:
+        products: list[Product] = self.layer.products(self.part, self.batch)
+        return products
 
-    def layer(self, name: str) -> Layer:
-        return next(layer for layer in self.network if layer.name == name)
+    @property
+    def generation(self) -> str:
+        """Return the word for the chip in the names of kernels."""
+        return "ampere" if self.scene.is_ampere else "volta"
 
+    def sides(self) -> tuple[int, int, int]:
+        """Return the channels that a convolution reads and writes, and the side of its result."""
+        layer = self.layer
+        if self.part == FORWARD:
+            return layer.cin, layer.cout, layer.out
+        return layer.cout, layer.cin, layer.size
 
-Realise = Callable[[Scene, Effect, Layer, str, int], list[Launch]]
-
-
-def half(options_: Sequence[T], last: bool) -> list[T]:
-    """Every second option; the others are kept for the last check. Of fewer than four, all."""
-    return list(options_) if len(options_) < 4 else list(options_[int(last) :: 2])
-
-
-def products(layer: Layer, part: str, batch: int) -> list[Product]:
-    """The products of one part of a layer."""
-    if part == "forward":
-        return layer.forward(batch)
-    wanted = layer.gradients(batch)
-    if part == "wgrad":
-        return [product for product in wanted if product.part == "wgrad"]
-    return [product for product in wanted if product.part != "wgrad"]
-
-
-def parts(layer: Layer, train: bool) -> list[str]:
-    """The parts that paper has of a layer."""
-    if not train:
-        return ["forward"]
-    if isinstance(layer, Attention):
-        return ["forward", "dgrad"]
-    if layer.first and not isinstance(layer, Lstm):
-        return ["forward", "wgrad"]
-    return ["forward", "dgrad", "wgrad"]
+    def plain(
+        self, product: Product, layer: Layer | None = None, precision: str | None = None
+    ) -> Launch:
+        """Return the usual kernel of a product; equal products get equal kernels."""
+        scene = replace(self.scene, precision=precision or self.scene.precision)
+        random = scene.random(self.layer.name, self.part)
+        return plain(scene, layer or self.layer, product, random)
 
 
-def usual(scene: Scene, layer: Layer, part: str, batch: int) -> list[Launch]:
-    """Without any effect."""
-    random = scene.random(layer.name, part)
-    state = random.getstate()
-    found = []
-    for product in products(layer, part, batch):
-        random.setstate(state)  # equal products get equal kernels
-        found.append(plain(scene.chip, scene.precision, layer, product, random))
-    if isinstance(layer, Attention):
-        found.insert(
-            1,
-            Launch(
-                "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, "
-                "false>(float*, float const*, int, int, int)",
-                (ceil(batch * layer.heads / 4), 1, 1),
-            ),
+def usual(task: Task) -> list[Launch]:
+    """Return the launches without any effect."""
+    launches = [task.plain(product) for product in task.products]
+    if isinstance(task.layer, Attention):
+        softmax = (
+            "void (anonymous namespace)::softmax_warp_forward<float, float, float, 10, false, "
+            "false>(float*, float const*, int, int, int)"
         )
-    if isinstance(layer, Lstm):
-        found.append(
-            Launch(
-                "void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float, float, "
-                "int, 1>(int)",
-                (32, 1, 1),
-            )
+        launches.insert(1, Launch(softmax, (ceil(task.batch * task.layer.heads / 4), 1, 1)))
+    if isinstance(task.layer, Lstm):
+        cell = (
+            "void at::native::(anonymous namespace)::kernel::lstm_cell_forward<float, float, "
+            "int, 1>(int)"
         )
-    return found
+        launches.append(Launch(cell, (32, 1, 1)))
+    return launches
 
 
 # Algorithms
 
 
-def worst(
-    scene: Scene, layer: Layer, product: Product, low: float, high: float
-) -> list[tuple[Family, tuple[int, int], bool]]:
-    """Kernels whose tiles execute between ``low`` and ``high`` times the product."""
-    found = options(scene.chip, scene.precision, layer, product)
-    return [(family, tile, flip) for factor, family, tile, flip in found if low < factor < high]
-
-
-def padding(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
-    """Whole tiles for a shape that does not fill them; a batch may come in several calls."""
-    family, tile, flip = effect.settings["kernel"]
-    pieces = effect.settings.get("pieces", 1)
-    found = []
-    for product in products(layer, part, batch):
-        if effect.settings.get("main", product.part) != product.part:
-            found.append(
-                plain(scene.chip, scene.precision, layer, product, scene.random(layer.name, part))
-            )
+def padding(task: Task) -> list[Launch]:
+    """Complete tiles for a shape that does not fill them; a batch may come in several calls."""
+    pieces = task.settings.get("pieces", 1)
+    launches = []
+    for product in task.products:
+        if task.settings.get("main", product.part) != product.part:
+            launches.append(task.plain(product))
             continue
-        cut = "k" if product.part == "wgrad" else "m"
-        whole = getattr(product, cut)
+        is_deep = product.part == "wgrad"
+        whole = product.k if is_deep else product.m
         for number in range(pieces):
             size = whole * (number + 1) // pieces - whole * number // pieces
             if size:
-                found.append(tiled(family, tile, replace(product, **{cut: size}), flip))
-    return found
+                piece = replace(product, k=size) if is_deep else replace(product, m=size)
+                launches.append(tiled(task.settings["kernel"], piece))
+    return launches
 
 
-def triton(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def triton(task: Task) -> list[Launch]:
     """Inductor's template: the tile is in no name. It shrinks to the next power of two of what it
     covers, 16 at least; compiled for dynamic shapes, once, for the largest batch."""
-    path = "ffma" if scene.path == "fp32" else scene.path
-    kind = "convolution" if isinstance(layer, Conv) else "mm"
-    hints = products(layer, part, max(scene.batches) if effect.settings["dynamic"] else batch)
-    found = []
-    for product, hint in zip(products(layer, part, batch), hints, strict=True):
+    scene, settings = task.scene, task.settings
+    hints = replace(task, batch=max(scene.batches)) if settings["dynamic"] else task
+    launches = []
+    for product, hint in zip(task.products, hints.products, strict=True):
         m, n, step = (
             max(16, min(side, 1 << (size - 1).bit_length()))
             for side, size in zip(
-                (*effect.settings["tile"], effect.settings["step"]),
-                (hint.m, hint.n, hint.k),
-                strict=True,
+                (*settings["tile"], settings["step"]), (hint.m, hint.n, hint.k), strict=True
             )
         )
         family = Family(
-            f"triton_tem_fused_{kind}_{effect.settings['number']}",
+            f"triton_tem_fused_mm_{settings['number']}",
             ((m, n),),
             step,
-            path,
-            2048 if path == "tf32" else 4096,
+            path=scene.path,
+            each=2048 if scene.path == "tf32" else 4096,
         )
-        launch = tiled(family, (m, n), product, False)
-        launch.grid = (prod(launch.grid), 1, 1)
-        found.append(launch)
-    return found
+        launch = tiled(Kernel(family, (m, n)), product)
+        launches.append(replace(launch, grid=(prod(launch.grid), 1, 1)))
+    return launches
 
 
-def implicit_sgemm(
-    scene: Scene, effect: Effect, layer: Layer, part: str, batch: int
-) -> list[Launch]:
+def implicit_sgemm(task: Task) -> list[Launch]:
     """cuDNN's generic kernel: the tile is 2^a rows by 2^b filters, by its template's arguments."""
-    threads, a, b = effect.settings["template"]
-    (product,) = products(layer, part, batch)
-    rows, filters = ceil(product.m / 2**a), ceil(product.n / 2**b)
+    threads, a, b = task.settings["template"]
+    (product,) = task.products
+    grid = (ceil(product.m / 2**a), ceil(product.n / 2**b), product.count)
     depth = ceil(product.k / 8) * 8 if a == 5 else product.k
     name = (
         f"void implicit_convolve_sgemm<float, float, {threads}, {a}, {b}, 3, 3, "
@@ -198,26 +157,21 @@ def implicit_sgemm(
         "float const*, kernel_conv_params, unsigned long long, int, float, float, int, float "
         "const*, float const*, bool, int, int)"
     )
-    blocks = rows * filters * product.count
-    return [Launch(name, (rows, filters, product.count), {"ffma": blocks * 2 ** (a + b) * depth})]
+    return [Launch(name, grid, {"ffma": prod(grid) * 2 ** (a + b) * depth})]
 
 
-def winograd2(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def winograd2(task: Task) -> list[Launch]:
     """F(2x2, 3x3), fused: a block is 32 tiles x 32 filters x 16 multiplies x channels."""
-    assert isinstance(layer, Conv)
-    across, high, wide = effect.settings["tiles"]
-    cin, cout = (layer.cin, layer.cout) if part == "forward" else (layer.cout, layer.cin)
-    side = layer.out if part == "forward" else layer.size
+    across, high, wide = task.settings["tiles"]
+    cin, cout, side = task.sides()
     grid = (
-        ceil(batch / across) * ceil(cout / 32),
+        ceil(task.batch / across) * ceil(cout / 32),
         ceil(side / (2 * high)),
         ceil(side / (2 * wide)),
     )
     blocks = prod(grid)
-    adds = blocks * (32 * cin * 32 + 32 * 32 * 24)
-    chip = "volta" if int(scene.chip) < 80 else "ampere"
-    head = "volta_scudnn" if chip == "volta" else "cudnn_ampere_scudnn"
-    order = "nt" if part == "forward" else "nn"
+    head = "cudnn_ampere_scudnn" if task.scene.is_ampere else "volta_scudnn"
+    order = "nt" if task.part == FORWARD else "nn"
     return [
         Launch(
             "void cudnn::winograd::generateWinogradTilesKernel<0, float, "
@@ -228,341 +182,261 @@ def winograd2(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int)
         Launch(
             f"{head}_winograd_128x128_ldg1_ldg4_relu_tile{across}{high}{wide}t_{order}_v1",
             grid,
-            {"ffma": blocks * 32 * 32 * 16 * cin, "fadd": adds},
+            {
+                "ffma": blocks * 32 * 32 * 16 * cin,
+                "fadd": blocks * (32 * cin * 32 + 32 * 32 * 24),
+            },
         ),
     ]
 
 
-def winograd4(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def winograd4(task: Task) -> list[Launch]:
     """F(4x4, 3x3), in parts: 36 matrix products between three transforms."""
-    assert isinstance(layer, Conv)
-    cin, cout = (layer.cin, layer.cout) if part == "forward" else (layer.cout, layer.cin)
-    side = layer.out if part == "forward" else layer.size
-    tiles = 16 * ceil(batch / 16) * ceil(side / 4) ** 2
-    tile = effect.settings["tile"]
-    grid = (ceil(tiles / tile[0]), ceil(cout / tile[1]), 36)
-    head = "void cudnn::winograd_nonfused::winogradForward"
-    chip = "volta" if int(scene.chip) < 80 else "ampere"
+    cin, cout, side = task.sides()
+    m, n = task.settings["tile"]
+    tiles = 16 * ceil(task.batch / 16) * ceil(side / 4) ** 2
+    grid = (ceil(tiles / m), ceil(cout / n), 36)
+
+    def transform(what: str, blocks: int, counts: dict[str, int]) -> Launch:
+        name = (
+            f"void cudnn::winograd_nonfused::winogradForward{what}4x4<float, float>"
+            f"(cudnn::winograd_nonfused::Winograd{what}Params<float, float>)"
+        )
+        return Launch(name, (blocks, 1, 1), counts)
+
     return [
+        transform("Data", 64, {"fadd": 72 * tiles * cin, "ffma": 36 * tiles * cin}),
+        transform("Filter", 4, {"fadd": 30 * cin * cout, "fmul": 24 * cin * cout}),
         Launch(
-            f"{head}Data4x4<float, float>(cudnn::winograd_nonfused::WinogradDataParams<float, "
-            "float>)",
-            (64, 1, 1),
-            {"fadd": 72 * tiles * cin, "ffma": 36 * tiles * cin},
-        ),
-        Launch(
-            f"{head}Filter4x4<float, float>(cudnn::winograd_nonfused::WinogradFilterParams<float, "
-            "float>)",
-            (4, 1, 1),
-            {"fadd": 30 * cin * cout, "fmul": 24 * cin * cout},
-        ),
-        Launch(
-            f"{chip}_sgemm_{tile[0]}x{tile[1]}_nn",
+            f"{task.generation}_sgemm_{m}x{n}_nn",
             grid,
-            {"ffma": prod(grid) * tile[0] * tile[1] * ceil(cin / 8) * 8},
+            {"ffma": prod(grid) * m * n * ceil(cin / 8) * 8},
         ),
-        Launch(
-            f"{head}Output4x4<float, float>(cudnn::winograd_nonfused::WinogradOutputParams<float, "
-            "float>)",
-            (64, 1, 1),
-            {"fadd": 60 * tiles * cout, "ffma": 20 * tiles * cout},
-        ),
+        transform("Output", 64, {"fadd": 60 * tiles * cout, "ffma": 20 * tiles * cout}),
     ]
 
 
-def fourier(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def fourier(task: Task) -> list[Launch]:
     """Tiles of 32 x 32 points: 32 x 17 complex products of 4 multiply-adds each; the filter's
     gradient sums over the tiles."""
-    assert isinstance(layer, Conv)
-    side = effect.settings["side"]
-    span = layer.size if part == "dgrad" else layer.out
-    tiles = batch * ceil(span / (side - layer.kernel + 1)) ** 2
-    rows, columns, deep = {
-        "forward": (tiles, layer.cout, layer.cin),
-        "dgrad": (tiles, layer.cin, layer.cout),
-        "wgrad": (layer.cout, layer.cin, tiles),
-    }[part]
-    points = side * (side // 2 + 1)
-    each = {"fadd": 15 * side * side, "ffma": 5 * side * side}
-    chip = "volta" if int(scene.chip) < 80 else "ampere"
-    grid = (ceil(rows / 32), ceil(columns / 32), points)
+    side = task.settings["side"]
+    inputs, outputs, span = task.sides()
+    if task.part == "wgrad":
+        span = task.layer.out
+    tiles = task.batch * ceil(span / (side - task.layer.kernel + 1)) ** 2
+    rows, columns, depth = tiles, outputs, inputs
+    if task.part == "wgrad":
+        rows, columns, depth = inputs, outputs, tiles
+    grid = (ceil(rows / 32), ceil(columns / 32), side * (side // 2 + 1))
 
     def transform(name: str, number: int) -> Launch:
-        return Launch(name, (number, 1, 1), {key: value * number for key, value in each.items()})
+        counts = {"fadd": 15 * side * side * number, "ffma": 5 * side * side * number}
+        return Launch(f"void fft2d_{name}, int, int)", (number, 1, 1), counts)
 
-    flip = [
+    inward = f"r2c_{side}x{side}<float, false, "
+    launches = [
+        transform(f"{inward}0u, false>(float2*, float const*", rows * depth),
+        transform(f"{inward}1u, true>(float2*, float const*", columns * depth),
         Launch(
-            "void flip_filter<float, float>(float*, float const*, int, int, int, int)", (4, 1, 1)
-        )
-    ]
-    return [
-        *(flip if part != "wgrad" and effect.settings["flips"] else []),
-        transform(
-            f"void fft2d_r2c_{side}x{side}<float, false, 0u, false>(float2*, float const*, int, "
-            "int)",
-            rows * deep,
+            f"{task.generation}_gcgemm_32x32_nt",
+            grid,
+            {"ffma": prod(grid) * 32 * 32 * ceil(depth / 8) * 8 * 4},
         ),
         transform(
-            f"void fft2d_r2c_{side}x{side}<float, false, 1u, true>(float2*, float const*, int, "
-            "int)",
-            columns * deep,
-        ),
-        Launch(
-            f"{chip}_gcgemm_32x32_nt", grid, {"ffma": prod(grid) * 32 * 32 * ceil(deep / 8) * 8 * 4}
-        ),
-        transform(
-            f"void fft2d_c2r_{side}x{side}<float, false, false, 0u, false, false>(float*, float2 "
-            "const*, int, int)",
+            f"c2r_{side}x{side}<float, false, false, 0u, false, false>(float*, float2 const*",
             rows * columns,
         ),
     ]
+    if task.part != "wgrad" and task.settings["flips"]:
+        flip = "void flip_filter<float, float>(float*, float const*, int, int, int, int)"
+        launches.insert(0, Launch(flip, (4, 1, 1)))
+    return launches
 
 
-def split_k(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def split_k(task: Task) -> list[Launch]:
     """The depth in slices; their sums are added up by a second kernel."""
-    family, tile, flip = effect.settings["kernel"]
-    slices = effect.settings["slices"]
-    (product,) = products(layer, part, batch)
-    launch = tiled(family, tile, product, flip, slices)
+    slices = task.settings["slices"]
+    (product,) = task.products
     reduce = (
         "void splitKreduce_kernel<32, 16, int, float, float, float, float, true, false, "
         "false>(cublasSplitKParams<float>, float const*, float const*, float*)"
     )
     return [
-        launch,
+        tiled(task.settings["kernel"], product, slices),
         Launch(reduce, (64, 1, 1), {"fadd": slices * product.m * product.n * product.count}),
     ]
 
 
-def split_inside(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def split_inside(task: Task) -> list[Launch]:
     """The depth in slices, one for each block of the grid's z, whose sums the kernel itself adds
     up: in memory (atomic additions are no FADD), or by blocks that each add to what the one before
     them has left."""
-    family, tile, flip = effect.settings["kernel"]
-    slices = effect.settings["slices"]
-    found = []
-    for product in products(layer, part, batch):
-        launch = tiled(family, tile, product, flip, slices)
+    kernel, slices = task.settings["kernel"], task.settings["slices"]
+    launches = []
+    for product in task.products:
+        launch = tiled(kernel, product, slices)
         launch.name = launch.name.replace("stridedB_", "stridedB_splitK_")
-        if effect.settings["adds"]:
-            sums = (
-                launch.grid[0] * launch.grid[1] * (slices - 1) * tile[0] * tile[1] * product.count
-            )
+        if task.settings["adds"]:
+            sums = prod(launch.grid[:2]) * (slices - 1) * prod(kernel.tile) * product.count
             launch.counts["fadd"] = launch.counts.get("fadd", 0) + sums
             launch.scale += sums
-        found.append(launch)
-    return found
+        launches.append(launch)
+    return launches
 
 
-def attention(
-    scene: Scene, effects: Sequence[Effect], layer: Layer, part: str, batch: int
-) -> list[Launch]:
+def attention(task: Task, is_causal: bool, recomputes: bool) -> list[Launch]:
     """A fused kernel. Its backward works out the scores again; with a causal mask it may leave
     out blocks."""
-    assert isinstance(layer, Attention)
-    names = {effect.name for effect in effects}
-    settings = next(effect.settings for effect in effects if "block" in effect.settings)
-    block = settings["block"]
+    scene, layer, block = task.scene, task.layer, task.settings["block"]
     count = ceil(layer.length / block)
-    blocks = count * (count + 1) // 2 if "causal_skip" in names else count * count
-    square = 2 * batch * layer.heads * blocks * block * block * layer.depth
+    blocks = count * (count + 1) // 2 if is_causal else count * count
+    square = 2 * task.batch * layer.heads * blocks * block * block * layer.depth
     half_type = "cutlass::half_t" if scene.precision == "fp16" else "cutlass::bfloat16_t"
-    traits = f"<{layer.depth}, {block}, {block}, 4, false, false, {half_type}>"
+    traits = f"traits<{layer.depth}, {block}, {block}, 4, false, false, {half_type}>"
     flags = f"false, {str(layer.causal).lower()}, false, false, true, true, false"
-    grid = (count, batch, layer.heads)
+    grid = (count, task.batch, layer.heads)
 
-    def launch(name: str, squares: int) -> Launch:
+    def fused(name: str) -> Launch:
+        squares = 2 if task.part == FORWARD else 5 if recomputes else 4
         return Launch(name, grid, {"tensor": squares * square}, scene.path)
 
-    if settings["kind"] == "efficient":
+    if task.settings["kind"] == "efficient":
+        way = "F" if task.part == FORWARD else "B"
         word = {"fp16": "f16", "bf16": "bf16"}[scene.precision]
-        if part == "forward":
+        head = f"fmha_cutlass{way}_{word}_aligned_{block}x{block}_"
+        if task.part == FORWARD:
             return [
-                launch(
-                    f"fmha_cutlassF_{word}_aligned_{block}x{block}_rf_sm80"
-                    f"(PyTorchMemEffAttention::AttentionKernel<{half_type}, cutlass::arch::Sm80, "
-                    f"true, {block}, {block}, 64, true, true>::Params)",
-                    2,
+                fused(
+                    f"{head}rf_sm80(PyTorchMemEffAttention::AttentionKernel<{half_type}, "
+                    f"cutlass::arch::Sm80, true, {block}, {block}, 64, true, true>::Params)"
                 )
             ]
-        squares = 5 if "flash_recompute" in names else 4
         return [
-            launch(
-                f"fmha_cutlassB_{word}_aligned_{block}x{block}_k{layer.depth}_sm80"
-                "(PyTorchMemEffAttention::AttentionBackwardKernel<cutlass::arch::Sm80, "
-                f"{half_type}, true, false, true, {block}, {block}, {layer.depth}>::Params)",
-                squares,
+            fused(
+                f"{head}k{layer.depth}_sm80(PyTorchMemEffAttention::AttentionBackwardKernel<cutlass"
+                f"::arch::Sm80, {half_type}, true, false, true, {block}, {block}, {layer.depth}>"
+                "::Params)"
             )
         ]
-    if part == "forward":
-        return [
-            launch(
-                f"void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits{traits}, {flags}>"
-                "(pytorch_flash::Flash_fwd_params)",
-                2,
-            )
-        ]
-    squares = 5 if "flash_recompute" in names else 4
+    head = "void pytorch_flash::flash_"
+    if task.part == FORWARD:
+        name = f"{head}fwd_kernel<Flash_fwd_kernel_{traits}, {flags}>"
+        return [fused(f"{name}(pytorch_flash::Flash_fwd_params)")]
+    traits, values = f"Flash_bwd_kernel_{traits}", layer.outputs(task.batch)
+    parameters = "(pytorch_flash::Flash_bwd_params"
     return [
-        Launch(
-            f"void pytorch_flash::flash_bwd_dot_do_o_kernel<true, Flash_bwd_kernel_traits{traits}>"
-            "(pytorch_flash::Flash_bwd_params)",
-            grid,
-            {"ffma": layer.outputs(batch)},
-        ),
-        launch(
-            "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel"
-            f"_traits{traits}, {flags}>(pytorch_flash::Flash_bwd_params)",
-            squares,
-        ),
-        Launch(
-            f"void pytorch_flash::flash_bwd_convert_dq_kernel<Flash_bwd_kernel_traits{traits}>"
-            "(pytorch_flash::Flash_bwd_params, int)",
-            grid,
-            {"fmul": layer.outputs(batch)},
-        ),
+        Launch(f"{head}bwd_dot_do_o_kernel<true, {traits}>{parameters})", grid, {"ffma": values}),
+        fused(f"{head}bwd_dq_dk_dv_loop_seqk_parallel_kernel<{traits}, {flags}>{parameters})"),
+        Launch(f"{head}bwd_convert_dq_kernel<{traits}>{parameters}, int)", grid, {"fmul": values}),
     ]
 
 
-def sparsity(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def sparsity(task: Task) -> list[Launch]:
     """2:4: the tensor cores leave out every second product."""
-    type_ = "f16" if scene.path == "fp16" else "bf16"
-    m, n = effect.settings["tile"]
-    found = []
-    for product in products(layer, part, batch):
-        grid = (ceil(product.m / m), ceil(product.n / n), product.count)
-        work = prod(grid) * m * n * ceil(product.k / 64) * 64
-        name = effect.settings["pattern"].format(t=type_, m=m, n=n)
-        found.append(Launch(name, grid, {"tensor": work}, scene.path, 8192))
-    return found
+    family = Family(task.settings["pattern"], (), 64, path=task.scene.path, each=8192)
+    return run_alone(task, family, task.settings["tile"], 0.5)
 
 
-def tf32_three(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def tf32_three(task: Task) -> list[Launch]:
     """An fp32 product from three TF32 products of high and low halves."""
-    found = []
-    for product in products(layer, part, batch):
-        name = effect.settings["pattern"].format(o="nn" if part == "dgrad" else "tn")
-        grid = (ceil(product.m / 128), ceil(product.n / 64), product.count)
-        work = prod(grid) * 128 * 64 * ceil(product.k / 16) * 16
-        found.append(Launch(name, grid, {"tensor": 3 * 2 * work}, "tf32", 2048))
-    return found
+    name = task.settings["pattern"].format(o="nn" if task.part == "dgrad" else "tn")
+    return run_alone(task, Family(name, (), 16, path="tf32", each=2048), (128, 64), 3)
 
 
-def groups_dense(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def run_alone(task: Task, family: Family, tile: Tile, share: float) -> list[Launch]:
+    """Return the launch of a tensor core kernel that executes this share of its tiles."""
+    (product,) = task.products
+    launch = tiled(Kernel(family, tile), product)
+    counts = {"tensor": round(launch.counts["tensor"] * share)}
+    return [replace(launch, counts=counts, filling=1.0)]
+
+
+def groups_dense(task: Task) -> list[Launch]:
     """All groups in one product, zeros between them multiplied too."""
-    assert isinstance(layer, Conv)
-    whole, found = replace(layer, groups=1), []
-    for product in products(layer, part, batch):
-        dense = _dense(product)
-        found.append(
-            plain(scene.chip, scene.precision, whole, dense, scene.random(layer.name, part))
-        )
-    return found
+    dense = replace(task.layer, groups=1)
+    return [task.plain(join_groups(product), dense) for product in task.products]
 
 
-def _dense(product: Product) -> Product:
+def join_groups(product: Product) -> Product:
+    """Return the product of all groups, with the zeros between them."""
     if product.part == "wgrad":
         return replace(product, count=1, m=product.m * product.count, n=product.n * product.count)
     return replace(product, count=1, n=product.n * product.count, k=product.k * product.count)
 
 
-def depthwise_border(
-    scene: Scene, effect: Effect, layer: Layer, part: str, batch: int
-) -> list[Launch]:
-    """Taps outside of the image are not multiplied."""
-    assert isinstance(layer, Conv)
-    share = inside(layer) / (layer.out * layer.kernel)
-    found = []
-    for product in products(layer, part, batch):
-        launch = depthwise(layer, product)
-        launch.counts["ffma"] = round(product.macs * share * share)
-        found.append(launch)
-    return found
-
-
-def inside(layer: Conv) -> int:
-    """Taps of one image line that lie inside of it, over all outputs of the line."""
-    return sum(
+def depthwise_border(task: Task) -> list[Launch]:
+    """PyTorch's own kernels, which leave out taps outside of the image."""
+    layer = task.layer
+    inside = sum(
         0 <= place * layer.stride - layer.padding + tap < layer.size
         for place in range(layer.out)
         for tap in range(layer.kernel)
     )
+    share = inside / (layer.out * layer.kernel)
+    (product,) = task.products
+    kernel = {"forward": "forward", "dgrad": "backward", "wgrad": "grad_weight"}[product.part]
+    size = f"{layer.kernel}, " if product.part != "wgrad" else ""
+    name = (
+        f"void at::native::(anonymous namespace)::conv_depthwise2d_{kernel}_kernel<{size}float, "
+        "int>(at::GenericPackedTensorAccessor<float const, 4ul, at::DefaultPtrTraits, int>)"
+    )
+    grid = (ceil(product.m * product.n * product.count / 1024), 1, 1)
+    return [Launch(name, grid, {"ffma": round(product.macs * share * share)})]
 
 
-def persistent_lstm(
-    scene: Scene, effect: Effect, layer: Layer, part: str, batch: int
-) -> list[Launch]:
+def persistent_lstm(task: Task) -> list[Launch]:
     """One kernel for all steps, its weights in registers; samples in groups."""
-    assert isinstance(layer, Lstm)
-    group = effect.settings["group"]
-    recurrent = [
-        product
-        for product in products(layer, part, batch)
-        if product.m == batch and product.part != "wgrad"
-    ]
-    rest = [product for product in products(layer, part, batch) if product not in recurrent]
+    group, path, products = task.settings["group"], task.scene.path, task.products
+    recurrent = [product for product in products if product.m == task.batch]
     work = sum(ceil(product.m / group) * group * product.n * product.k for product in recurrent)
-    way = "fp" if part == "forward" else "bp"
-    found = [
-        plain(scene.chip, scene.precision, layer, product, scene.random(layer.name, part))
-        for product in rest
-    ]
-    counts = {"ffma": work} if scene.path == "fp32" else {"tensor": 2 * work}
+    name = (
+        f"void RNN_blockPersist_{'fp' if task.part == FORWARD else 'bp'}_LSTM<float, float, float, "
+        f"{task.layer.hidden}, {group}>(RNN_blockPersist_params)"
+    )
+    grid = (task.settings["blocks"], 1, 1)
+    persistent = Launch(name, grid, {"ffma": work})
+    if path != "fp32":
+        each = 2048 if path == "tf32" else {"70": 512, "75": 2048}.get(task.scene.chip, 4096)
+        persistent = Launch(name, grid, {"tensor": 2 * work}, path, each)
     return [
-        *found,
-        Launch(
-            f"void RNN_blockPersist_{way}_LSTM<float, float, float, {layer.hidden}, "
-            f"{group}>(RNN_blockPersist_params)",
-            (effect.settings["blocks"], 1, 1),
-            counts,
-            "" if scene.path == "fp32" else scene.path,
-            2048 if scene.path == "tf32" else {"70": 512, "75": 2048}.get(scene.chip, 4096),
-        ),
+        *(task.plain(product) for product in products if product not in recurrent),
+        persistent,
     ]
 
 
-def zero_insertion(
-    scene: Scene, effect: Effect, layer: Layer, part: str, batch: int
-) -> list[Launch]:
-    """The input's gradient for every input place and every tap, zeros between strides
+def zero_insertion(task: Task) -> list[Launch]:
+    """The input's gradient for every input value and every tap, zeros between strides
     multiplied too."""
-    assert isinstance(layer, Conv)
-    product = Product("dgrad", batch * layer.size**2, layer.cin, layer.cout * layer.kernel**2)
-    launch = plain(scene.chip, scene.precision, layer, product, scene.random(layer.name, part))
-    if (effect.settings["engine"] and scene.path == "fp32") or "grouped" in launch.name:
-        type_ = {"fp16": "__half", "bf16": "__nv_bfloat16"}.get(scene.precision, "float")
+    layer, scene = task.layer, task.scene
+    product = Product("dgrad", task.batch * layer.size**2, layer.cin, layer.cout * layer.kernel**2)
+    launch = task.plain(product)
+    if (task.settings["engine"] and scene.path == "fp32") or "grouped" in launch.name:
+        type_ = CORE_TYPES.get(scene.precision, "float")
         name = (
             f"void cudnn::detail::dgrad_engine<{type_}, 512, 6, 5, 3, 3, 3, false>(int, int, int, "
             f"{type_} const*, int, {type_} const*, int, {type_}*, kernel_grad_params, unsigned "
             "long long, int, unsigned long long, int, float, int, int, int)"
         )
-        return [
-            Launch(name, (ceil(product.m / 64), ceil(product.n / 32), 1), {"ffma": product.macs})
-        ]
+        grid = (ceil(product.m / 64), ceil(product.n / 32), 1)
+        return [Launch(name, grid, {"ffma": product.macs})]
     return [launch]
 
 
-def half_tf32(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def half_tf32(task: Task) -> list[Launch]:
     """This part on the CUDA cores, the others on the tensor cores: no change of the count."""
-    return [
-        plain(scene.chip, "fp32", layer, product, scene.random(layer.name, part))
-        for product in products(layer, part, batch)
-    ]
+    return [task.plain(product, precision="fp32") for product in task.products]
 
 
-def half_gemm(scene: Scene, effect: Effect, layer: Layer, part: str, batch: int) -> list[Launch]:
+def half_gemm(task: Task) -> list[Launch]:
     """Half precision on the CUDA cores, two lanes an instruction: no change of the count."""
-    chip = "volta" if int(scene.chip) < 80 else "ampere"
-    found = []
-    for product in products(layer, part, batch):
-        grid = (ceil(product.n / 128), ceil(product.m / 64), product.count)
-        order = "nt" if part == "wgrad" else "tn"
-        work = prod(grid) * 128 * 64 * ceil(product.k / 8) * 8
-        found.append(Launch(f"{chip}_hgemm_128x64_{order}", grid, {"hfma": work // 2}))
-    return found
+    order = "nt" if task.part == "wgrad" else "tn"
+    (product,) = task.products
+    grid = (ceil(product.n / 128), ceil(product.m / 64), product.count)
+    work = prod(grid) * 128 * 64 * ceil(product.k / 8) * 8
+    return [Launch(f"{task.generation}_hgemm_128x64_{order}", grid, {"hfma": work // 2})]
 
 
-ALGORITHMS: dict[str, Realise] = {
+ALGORITHMS: dict[str, Callable[[Task], list[Launch]]] = {
     "padding": padding,
     "padding_split": padding,
     "triton": triton,

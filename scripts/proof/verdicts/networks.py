@@ -1,5 +1,5 @@
-"""Networks to draw: layers, the matrix products that each direction is made of, and the shapes
-on paper.
+"""Networks to draw: layers, the matrix products that each direction is made of, and the shapes that
+a formula needs.
 
 A multiply-add is 2 FLOPs. A product is ``count`` times M x N x K; what a kernel makes of it is in
 ``kernels``.
@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from random import Random
 from typing import Any
 
 from perfctl.records.paper import OpShape
 
 FORWARD, BACKWARD = "forward", "backward"
-Dims = tuple[int, ...]
+Claim = tuple[str, str]
+"""Layer and part: forward, dgrad (of recurrent layers and attention: all gradients of
+data), wgrad."""
+Shape = tuple[int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +49,67 @@ class Layer:
         raise NotImplementedError
 
     def gradients(self, batch: int) -> list[Product]:
-        """All products of backward, the input's gradient too where the layer is the first."""
+        """Return all products of backward, the input's gradient too where the layer is first."""
         raise NotImplementedError
 
-    def ops(self, batch: int, position: int, train: bool, fused: bool) -> tuple[OpShape, ...]:
+    def ops(self, batch: int, position: int, fused: bool) -> tuple[OpShape, ...]:
+        """Return the operations of forward and backward; ``fused`` asks for fused attention."""
+        raise NotImplementedError
+
+    @property
+    def parameters(self) -> int:
+        return 0
+
+    def shape(self, batch: int) -> tuple[int, ...]:
+        """Return the shape of the layer's output."""
         raise NotImplementedError
 
     def outputs(self, batch: int) -> int:
-        raise NotImplementedError
+        return prod(self.shape(batch))
 
-    def inputs(self, batch: int) -> int:
-        raise NotImplementedError
+    def macs(self, batch: int) -> int:
+        return sum(product.macs for product in self.forward(batch))
 
-    def wanted(self, batch: int) -> list[Product]:
-        """The products of backward on paper."""
-        return [
-            product
-            for product in self.gradients(batch)
-            if not (self.first and product.part == "dgrad")
-        ]
+    def products(self, part: str, batch: int) -> list[Product]:
+        """Return the products of one part of the layer."""
+        if part == FORWARD:
+            return self.forward(batch)
+        gradients = self.gradients(batch)
+        return [product for product in gradients if (product.part == "wgrad") == (part == "wgrad")]
+
+    def parts(self, train: bool) -> list[str]:
+        """Return the parts that a formula has of the layer."""
+        if not train:
+            return [FORWARD]
+        has_dgrad = not self.first or isinstance(self, Lstm | Attention)
+        has_wgrad = not isinstance(self, Attention)
+        return [FORWARD] + ["dgrad"] * has_dgrad + ["wgrad"] * has_wgrad
+
+    def estimate(self, batch: int, direction: str) -> int:
+        """Return the FLOPs that the formula requires."""
+        if direction == FORWARD:
+            return 2 * self.macs(batch)
+        products = self.gradients(batch)
+        return 2 * sum(
+            product.macs for product in products if not (self.first and product.part == "dgrad")
+        )
+
+    def _op(
+        self,
+        function: str,
+        direction: str,
+        inputs: tuple[Shape, ...],
+        outputs: tuple[Shape, ...],
+        facts: dict[str, Any],
+        position: int,
+    ) -> OpShape:
+        kinds = {"Conv": "Conv2d", "Lstm": "LSTM"}
+        kind = kinds.get(type(self).__name__, type(self).__name__)
+        types = ("float32",) * sum(shape is not None for shape in inputs + outputs)
+        count = self.parameters
+        return OpShape(
+            self.name, kind, function, direction, inputs, outputs, types, facts, count, 1, position
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +132,23 @@ class Conv(Layer):
     def depthwise(self) -> bool:
         return self.groups == self.cin > 1
 
-    def outputs(self, batch: int) -> int:
-        return batch * self.cout * self.out**2
+    @property
+    def weight(self) -> tuple[int, ...]:
+        return (self.cout, self.cin // self.groups, self.kernel, self.kernel)
+
+    @property
+    def parameters(self) -> int:
+        return prod(self.weight) + self.bias * self.cout
+
+    def shape(self, batch: int) -> tuple[int, ...]:
+        return (batch, self.cout, self.out, self.out)
 
     def inputs(self, batch: int) -> int:
         return batch * self.cin * self.size**2
 
     def forward(self, batch: int) -> list[Product]:
-        rows, depth = batch * self.out**2, self.cin // self.groups * self.kernel**2
-        return [Product("forward", rows, self.cout // self.groups, depth, self.groups)]
+        rows, depth = batch * self.out**2, prod(self.weight[1:])
+        return [Product(FORWARD, rows, self.cout // self.groups, depth, self.groups)]
 
     def gradients(self, batch: int) -> list[Product]:
         rows, each = batch * self.out**2, self.cout // self.groups
@@ -106,10 +160,8 @@ class Conv(Layer):
             Product("wgrad", each, taps, rows, self.groups),
         ]
 
-    def ops(self, batch: int, position: int, train: bool, fused: bool) -> tuple[OpShape, ...]:
-        inside = (batch, self.cin, self.size, self.size)
-        weight = (self.cout, self.cin // self.groups, self.kernel, self.kernel)
-        outside = (batch, self.cout, self.out, self.out)
+    def ops(self, batch: int, position: int, fused: bool) -> tuple[OpShape, ...]:
+        inside, outside = (batch, self.cin, self.size, self.size), self.shape(batch)
         facts: dict[str, Any] = {
             "stride": [self.stride] * 2,
             "padding": [self.padding] * 2,
@@ -117,45 +169,14 @@ class Conv(Layer):
             "transposed": False,
             "groups": self.groups,
         }
-        biases = (self.cout,) if self.bias else None
-        count = prod(weight) + (self.cout if self.bias else 0)
-        found = [
-            OpShape(
-                self.name,
-                "Conv2d",
-                "aten.convolution",
-                FORWARD,
-                (inside, weight, biases),
-                (outside,),
-                ("float32",) * (4 if self.bias else 3),
-                {**facts, "bias": self.bias},
-                count,
-                1,
-                position,
-            )
-        ]
-        if train:
-            gradients = (None if self.first else inside, weight, biases)
-            found.append(
-                OpShape(
-                    self.name,
-                    "Conv2d",
-                    "aten.convolution_backward",
-                    BACKWARD,
-                    (outside, inside, weight),
-                    gradients,
-                    ("float32",) * (3 + sum(shape is not None for shape in gradients)),
-                    {
-                        **facts,
-                        "output_mask": [not self.first, True, self.bias],
-                        "role": "grad_input",
-                    },
-                    count,
-                    1,
-                    1000 - position,
-                )
-            )
-        return tuple(found)
+        mask = {"output_mask": [not self.first, True, self.bias], "role": "grad_input"}
+        shapes = (inside, self.weight, (self.cout,) if self.bias else None)
+        gradients = (None if self.first else inside, *shapes[1:])
+        name, back = "aten.convolution", (outside, inside, self.weight)
+        return (
+            self._op(name, FORWARD, shapes, (outside,), {**facts, "bias": self.bias}, position),
+            self._op(f"{name}_backward", BACKWARD, back, gradients, facts | mask, 1000 - position),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +187,15 @@ class Linear(Layer):
     cout: int
     rows: int = 1
 
-    def outputs(self, batch: int) -> int:
-        return batch * self.rows * self.cout
+    @property
+    def parameters(self) -> int:
+        return (self.cin + self.bias) * self.cout
 
-    def inputs(self, batch: int) -> int:
-        return batch * self.rows * self.cin
+    def shape(self, batch: int) -> tuple[int, ...]:
+        return (batch * self.rows, self.cout)
 
     def forward(self, batch: int) -> list[Product]:
-        return [Product("forward", batch * self.rows, self.cout, self.cin)]
+        return [Product(FORWARD, batch * self.rows, self.cout, self.cin)]
 
     def gradients(self, batch: int) -> list[Product]:
         rows = batch * self.rows
@@ -182,60 +204,24 @@ class Linear(Layer):
             Product("wgrad", self.cout, self.cin, rows),
         ]
 
-    def ops(self, batch: int, position: int, train: bool, fused: bool) -> tuple[OpShape, ...]:
-        rows = batch * self.rows
-        x, y, back = (rows, self.cin), (rows, self.cout), (self.cout, self.cin)
-        count = self.cin * self.cout + (self.cout if self.bias else 0)
-        w = (self.cin, self.cout)
-        op, inputs = ("aten.addmm", ((self.cout,), x, w)) if self.bias else ("aten.mm", (x, w))
-        found = [
-            OpShape(
-                self.name,
-                "Linear",
-                op,
-                FORWARD,
-                inputs,
-                (y,),
-                ("float32",) * (len(inputs) + 1),
-                {},
-                count,
-                1,
-                position,
-            )
-        ]
-        if train and not self.first:
-            found.append(
-                OpShape(
-                    self.name,
-                    "Linear",
-                    "aten.mm",
-                    BACKWARD,
-                    (y, back),
-                    (x,),
-                    ("float32",) * 3,
-                    {"role": "grad_input"},
-                    count,
-                    1,
-                    1000 - position,
-                )
-            )
-        if train:
-            found.append(
-                OpShape(
-                    self.name,
-                    "Linear",
-                    "aten.mm",
-                    BACKWARD,
-                    ((self.cout, rows), x),
-                    (back,),
-                    ("float32",) * 3,
-                    {"role": "grad_weight"},
-                    count,
-                    1,
-                    1001 - position,
-                )
-            )
-        return tuple(found)
+    def ops(self, batch: int, position: int, fused: bool) -> tuple[OpShape, ...]:
+        x, y = (batch * self.rows, self.cin), self.shape(batch)
+        weight = (self.cout, self.cin)
+        operands = (x, weight[::-1])
+        name, inputs = (
+            ("aten.addmm", ((self.cout,), *operands)) if self.bias else ("aten.mm", operands)
+        )
+        data = self._op(
+            "aten.mm", BACKWARD, (y, weight), (x,), {"role": "grad_input"}, 1000 - position
+        )
+        weights = self._op(
+            "aten.mm", BACKWARD, (y[::-1], x), (weight,), {"role": "grad_weight"}, 1001 - position
+        )
+        return (
+            self._op(name, FORWARD, inputs, (y,), {}, position),
+            *([] if self.first else [data]),
+            weights,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,17 +232,18 @@ class Lstm(Layer):
     hidden: int
     steps: int
 
-    def outputs(self, batch: int) -> int:
-        return batch * self.steps * self.hidden
+    @property
+    def parameters(self) -> int:
+        return 4 * self.hidden * (self.width + self.hidden + 2 * self.bias)
 
-    def inputs(self, batch: int) -> int:
-        return batch * self.steps * self.width
+    def shape(self, batch: int) -> tuple[int, ...]:
+        return (self.steps, batch, self.hidden)
 
     def forward(self, batch: int) -> list[Product]:
         wide = 4 * self.hidden
         return [
-            Product("forward", self.steps * batch, wide, self.width),
-            *[Product("forward", batch, wide, self.hidden)] * self.steps,
+            Product(FORWARD, self.steps * batch, wide, self.width),
+            *[Product(FORWARD, batch, wide, self.hidden)] * self.steps,
         ]
 
     def gradients(self, batch: int) -> list[Product]:
@@ -269,8 +256,8 @@ class Lstm(Layer):
             Product("wgrad", wide, self.hidden, rows),
         ]
 
-    def ops(self, batch: int, position: int, train: bool, fused: bool) -> tuple[OpShape, ...]:
-        x, y = (self.steps, batch, self.width), (self.steps, batch, self.hidden)
+    def ops(self, batch: int, position: int, fused: bool) -> tuple[OpShape, ...]:
+        shapes = ((self.steps, batch, self.width),), (self.shape(batch),)
         facts: dict[str, Any] = {
             "rows": self.steps * batch,
             "first_rows": batch,
@@ -281,40 +268,11 @@ class Lstm(Layer):
             "directions": 1,
             "bias": self.bias,
         }
-        count = 4 * self.hidden * (self.width + self.hidden + (2 if self.bias else 0))
-        found = [
-            OpShape(
-                self.name,
-                "LSTM",
-                "perfctl.lstm",
-                FORWARD,
-                (x,),
-                (y,),
-                ("float32",) * 2,
-                facts,
-                count,
-                1,
-                position,
-            )
-        ]
-        if train:
-            needs = {"needs_input": not self.first, "needs_hidden": False, "needs_weight": True}
-            found.append(
-                OpShape(
-                    self.name,
-                    "LSTM",
-                    "perfctl.lstm_backward",
-                    BACKWARD,
-                    (x,),
-                    (y,),
-                    ("float32",) * 2,
-                    {**facts, **needs},
-                    count,
-                    1,
-                    1000 - position,
-                )
-            )
-        return tuple(found)
+        needs = {"needs_input": not self.first, "needs_hidden": False, "needs_weight": True}
+        return (
+            self._op("perfctl.lstm", FORWARD, *shapes, facts, position),
+            self._op("perfctl.lstm_backward", BACKWARD, *shapes, facts | needs, 1000 - position),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,11 +285,8 @@ class Attention(Layer):
     depth: int
     causal: bool = False
 
-    def outputs(self, batch: int) -> int:
-        return batch * self.heads * self.length * self.depth
-
-    def inputs(self, batch: int) -> int:
-        return 3 * self.outputs(batch)
+    def shape(self, batch: int) -> tuple[int, ...]:
+        return (batch, self.heads, self.length, self.depth)
 
     def forward(self, batch: int) -> list[Product]:
         count = batch * self.heads
@@ -341,61 +296,56 @@ class Attention(Layer):
         ]
 
     def gradients(self, batch: int) -> list[Product]:
-        count = batch * self.heads
-        wide = Product("scores", self.length, self.length, self.depth, count)
-        deep = Product("values", self.length, self.depth, self.length, count)
-        return [wide, deep, deep, deep]
+        scores, values = self.forward(batch)
+        return [scores, values, values, values]
 
-    def ops(self, batch: int, position: int, train: bool, fused: bool) -> tuple[OpShape, ...]:
-        shape = (batch, self.heads, self.length, self.depth)
-        facts: dict[str, Any] = {
-            "functional": "scaled_dot_product_attention",
-            "is_causal": self.causal,
-        }
+    def ops(self, batch: int, position: int, fused: bool) -> tuple[OpShape, ...]:
+        shape, name = self.shape(batch), "scaled_dot_product_attention"
+        facts: dict[str, Any] = {"functional": name, "is_causal": self.causal}
         how = {"needs": [1, 1, 1], "backend": "flash" if fused else "math"}
-        name = "perfctl.scaled_dot_product_attention"
-        found = [
-            OpShape(
-                self.name,
-                "Attention",
-                name,
-                FORWARD,
-                (shape,) * 3,
-                (shape,),
-                ("float32",) * 4,
-                facts,
-                0,
-                1,
-                position,
-            )
-        ]
-        if train:
-            found.append(
-                OpShape(
-                    self.name,
-                    "Attention",
-                    f"{name}_backward",
-                    BACKWARD,
-                    (shape,) * 3,
-                    (shape,) * 3,
-                    ("float32",) * 6,
-                    {**facts, **how},
-                    0,
-                    1,
-                    1000 - position,
-                )
-            )
-        return tuple(found)
+        back, threes = f"perfctl.{name}_backward", (shape,) * 3
+        return (
+            self._op(f"perfctl.{name}", FORWARD, threes, (shape,), facts, position),
+            self._op(back, BACKWARD, threes, threes, facts | how, 1000 - position),
+        )
 
 
 Network = tuple[Layer, ...]
 
 
-def paper(network: Network, batch: int, train: bool) -> dict[tuple[str, str], int]:
-    """(layer, direction) -> FLOPs on paper."""
-    found: dict[tuple[str, str], int] = {}
-    for layer in network:
-        found[layer.name, FORWARD] = 2 * sum(product.macs for product in layer.forward(batch))
-        if train:
-            found[layer.name, BACKWARD] = 2 * sum(product.macs for product in layer.wanted(batch))
-    return found
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything of a draw but its effects."""
+
+    seed: int
+    network: Network
+    batches: tuple[int, ...]
+    chip: str
+    """Compute capability without the point."""
+    precision: str
+    train: bool
+    ncu: str
+    cutting: bool
+    """Which half of the parameters is drawn: the second one is kept for a last check."""
+
+    def random(self, *words: object) -> Random:
+        """Return the generator for one purpose of this draw."""
+        # reproducible draws, no secrets
+        return Random(":".join(map(str, (self.seed, *words))))  # noqa: S311
+
+    @property
+    def path(self) -> str:
+        """Return what the libraries compute in: fp32, tf32, fp16 or bf16."""
+        return self.precision if self.precision != "tf32" or self.is_ampere else "fp32"
+
+    @property
+    def is_ampere(self) -> bool:
+        """Return whether the chip is an Ampere or a newer one."""
+        return int(self.chip) >= 80
+
+    def layer(self, name: str) -> Any:
+        return next(layer for layer in self.network if layer.name == name)
+
+    def claims(self) -> list[Claim]:
+        """Return all parts of all layers."""
+        return [(layer.name, part) for layer in self.network for part in layer.parts(self.train)]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 
-from effects import FUSED, Effect, Scene, Set
-from kernels import Launch
-
 from perfctl.orchestrator.estimate.flops.engine import estimate
-from perfctl.records.report import Counter, Device, Gap, Kernel, Report, Step
+from perfctl.records.report import Counter, Device, Gap, Kernel, Report, Step, Summary
 from perfctl.records.run import Run
+from scripts.proof.verdicts.effects import FUSED, Effect
+from scripts.proof.verdicts.kernels import Launch
+from scripts.proof.verdicts.networks import FORWARD, Scene
 
 CHIPS = {
     "70": ("Tesla V100-SXM2-16GB", 80),
@@ -20,81 +21,112 @@ CHIPS = {
     "89": ("NVIDIA GeForce RTX 4090", 128),
     "90": ("NVIDIA H100 80GB HBM3", 132),
 }
+"""Compute capability without the point -> device and number of its SMs."""
 
 
-def run(
-    scene: Scene, effects: Sequence[Effect], batch: int, index: int, found: Sequence[Launch]
+def record(
+    scene: Scene, effects: Sequence[Effect], batch: int, index: int, launches: Sequence[Launch]
 ) -> Run:
-    """The run of one batch size as perfctl would have stored it."""
-    act = Set(effects)
-    numbered = (
-        True if (effect := act.get("two_steps")) is None else bool(effect.settings["numbered"])
-    )
-    kernels = [
-        Kernel(
-            number,
-            launch.name,
-            None,
-            launch.layer,
-            launch.direction,
-            0 if numbered else None,
-            "range" if launch.layer else None,
-            None,
-            0,
-            7,
-            *launch.grid,
-            128,
-            1,
-            1,
-            64,
-            0,
-            0,
-            1000 * number,
-            2000 + launch.flops // 5000,
-        )
-        for number, launch in enumerate(found)
-    ]
-    counters = [
-        counter
-        for number, launch in enumerate(found)
-        for counter in _counters(scene, number, launch)
-    ]
+    """Return the run of one batch size as perfctl would have stored it."""
+    acting = {effect.name: effect.settings for effect in effects}
     fused = {name for effect in effects if effect.name in FUSED for name, _ in effect.claims}
-    ops = tuple(
-        op
-        for position, layer in enumerate(scene.network)
-        for op in layer.ops(batch, position, scene.train, layer.name in fused)
-    )
-    name, processors = CHIPS[scene.chip]
-    capability = f"{scene.chip[0]}.{scene.chip[1]}"
-    device = Device(name, "gpu", compute_capability=capability, sm_count=processors)
-    benchmark = act.get("benchmark")
     environment = {
         "torch": "2.8.0",
         "cuda": "12.8",
         "tf32_conv": "on" if scene.precision == "tf32" else "off",
         "tf32_matmul": "on" if scene.precision == "tf32" else "off",
-        "cudnn_benchmark": "on" if benchmark and benchmark.settings["recorded"] else "off",
     }
-    if benchmark and not benchmark.settings["recorded"]:
-        del environment["cudnn_benchmark"]
+    benchmark = acting.get("benchmark")
+    if benchmark is None or benchmark["recorded"]:
+        environment["cudnn_benchmark"] = "on" if benchmark else "off"
     command: tuple[str, ...] = ("python", "train.py", "--batch-size", str(batch))
-    if (effect := act.get("ddp_rank")) and effect.settings["told"]:
-        environment["world_size"] = str(effect.settings["ranks"])
-        command = ("torchrun", f"--nproc-per-node={effect.settings['ranks']}", *command[1:])
-    if _told(act):  # the stored command is ncu's own, options included
-        command = ("ncu", "--launch-count", str(len(found)), *command)
+    if (ddp := acting.get("ddp_rank")) and ddp["told"]:
+        environment["world_size"] = str(ddp["ranks"])
+        command = ("torchrun", f"--nproc-per-node={ddp['ranks']}", *command[1:])
+    limit: tuple[str, ...] = ()
+    if (cut := acting.get("cut_off")) and cut["told"]:
+        # the stored command is ncu's own, options included
+        limit = ("--launch-count", str(len(launches)))
+        command = ("ncu", *limit, *command)
     gaps = []
-    if act.get("fp8_missing"):
+    if "fp8_missing" in acting:
         metric = "sm__ops_path_tensor_src_fp8_e4m3_dst_fp32.sum"
         gaps.append(
             Gap(f"counter:{metric}", "not_available", "this chip's ncu does not know the metric")
         )
+    if not acting.get("two_steps", {}).get("numbered", True):
+        launches = [replace(launch, step=None) for launch in launches]
+    return make_run(
+        scene,
+        batch,
+        index + 1,
+        launches,
+        environment,
+        fused=fused,
+        gaps=tuple(gaps),
+        command=command,
+        sweep_command=" ".join(("perfctl ncu simulated", *limit)),
+    )
+
+
+def make_run(
+    scene: Scene,
+    batch: int,
+    number: int,
+    launches: Sequence[Launch],
+    environment: dict[str, str],
+    *,
+    profiler: str = "ncu",
+    collected: str = "",
+    fused: Set[str] = frozenset(),
+    gaps: tuple[Gap, ...] = (),
+    summaries: tuple[Summary, ...] = (),
+    command: tuple[str, ...] = (),
+    sweep_command: str = "perfctl ncu simulated",
+) -> Run:
+    """Return a run with one kernel for each launch, with counters where ncu took it; ``collected``:
+    what the names of all collected counters contain."""
+    kernels, counters = [], []
+    for index, launch in enumerate(launches):
+        kernels.append(
+            Kernel(
+                index,
+                launch.name,
+                None,
+                launch.layer,
+                launch.direction,
+                launch.step,
+                "range" if launch.layer else None,
+                None,
+                0,
+                7,
+                *launch.grid,
+                128,
+                1,
+                1,
+                64,
+                0,
+                0,
+                1000 * index,
+                2000 + launch.flops // 5000,
+            )
+        )
+        if profiler == "ncu" and launch.counted:
+            counters += count(scene, index, launch, collected)
+    ops = tuple(
+        op
+        for position, layer in enumerate(scene.network)
+        for op in layer.ops(batch, position, layer.name in fused)
+        if scene.train or op.direction == FORWARD
+    )
+    name, processors = CHIPS[scene.chip]
+    device = Device(name, "gpu", compute_capability=".".join(scene.chip), sm_count=processors)
+    steps = sorted({launch.step or 0 for launch in launches})
     mode = "train" if scene.train else "infer"
-    tool = f"perfctl ncu simulated{' --launch-count ' + str(len(found)) if _told(act) else ''}"
+    artifact = f"b{batch}/{profiler}.csv"
     report = Report(
-        "ncu",
-        Path(f"b{batch}/ncu.csv"),
+        profiler,
+        Path(artifact),
         "ncu CSV, long",
         tool_version=scene.ncu,
         devices=(device,),
@@ -102,20 +134,21 @@ def run(
         kernels=kernels,
         counters=counters,
         ops=ops,
-        steps=(Step(0, "step", None, None),),
-        gaps=tuple(gaps),
+        steps=tuple(Step(step, "step", None, None) for step in steps),
+        gaps=gaps,
+        summaries=summaries,
         workload="simulated",
         batch_size=batch,
         mode=mode,
         precision=scene.precision,
     )
     return Run(
-        id=index + 1,
+        id=number,
         sweep_id=1,
         sweep_name="simulated",
-        sweep_command=tool,
+        sweep_command=sweep_command,
         host="node1",
-        profiler="ncu",
+        profiler=profiler,
         profiler_version=scene.ncu,
         workload="simulated",
         batch_size=batch,
@@ -128,7 +161,7 @@ def run(
         reason=None,
         started_at=None,
         duration_ns=None,
-        artifact=f"b{batch}/ncu.csv",
+        artifact=artifact,
         artifact_sha256=None,
         report=report,
         layer_calls=estimate(ops),
@@ -136,29 +169,23 @@ def run(
     )
 
 
-def _told(act: Set) -> bool:
-    effect = act.get("cut_off")
-    return bool(effect and effect.settings["told"])
-
-
-def _counters(scene: Scene, number: int, launch: Launch) -> Iterator[Counter]:
-    if not launch.counted:
-        return
-    found, warps = launch.counts, launch.counts.get("moves", 0)
-    values = {name: found.get(name, 0) for name in ("fadd", "fmul", "ffma", "hfma")}
-    values["hfma"] += 32 * warps
-    for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma"):
-        yield Counter(
-            number,
+def count(scene: Scene, index: int, launch: Launch, collected: str = "") -> list[Counter]:
+    """Return what the chip's counters show of a launch."""
+    warps, tensor = launch.counts.get("moves", 0), launch.counts.get("tensor", 0)
+    values = launch.counts | {"hfma": launch.counts.get("hfma", 0) + 32 * warps}
+    counters = [
+        Counter(
+            index,
             f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum",
             values.get(name, 0),
             "inst",
         )
-    tensor = found.get("tensor", 0)
-    if scene.ncu >= "2023" and int(scene.chip) >= 80:
+        for name in ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
+    ]
+    if scene.ncu >= "2023" and scene.is_ampere:
         for kind in ("tf32", "fp16", "bf16"):
-            amount = tensor if kind == launch.kind else 0
-            yield Counter(number, f"sm__ops_path_tensor_src_{kind}_dst_fp32.sum", amount, None)
-    yield Counter(
-        number, "sm__inst_executed_pipe_tensor.sum", tensor // launch.each + warps, "inst"
-    )
+            operations, metric = tensor * (kind == launch.kind), f"sm__ops_path_tensor_src_{kind}"
+            counters.append(Counter(index, f"{metric}_dst_fp32.sum", operations, None))
+    instructions = tensor // launch.each + warps
+    counters.append(Counter(index, "sm__inst_executed_pipe_tensor.sum", instructions, "inst"))
+    return [counter for counter in counters if collected in counter.name]

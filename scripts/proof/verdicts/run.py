@@ -25,14 +25,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, log, prod
 from multiprocessing import Pool
+from pathlib import Path
 from typing import NamedTuple
 
-from draw import ORDER, Draw, Place, RowTruth, describe, draw
-from effects import Effect
+sys.path.append(str(Path(__file__).resolve().parents[3]))
 
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.analysis import analyse
+from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.causes import describe_cause
+from scripts.proof.verdicts.draw import ORDER, Draw, Place, RowTruth, draw
+from scripts.proof.verdicts.effects import Effect
 
 GAP = 0.05
 """A ratio or factor this near to 1 needs no reason."""
@@ -61,6 +64,7 @@ LOST = {"dgrad_loose", "frozen", "eval_profiled", "cut_off", "gradient_missing",
 AGAIN = {"checkpoint_same", "checkpoint_other", "flash_recompute"}
 BESIDE = {"layout", "elementwise"}
 
+UNKNOWN = "unknown: no line of NAMES knows it"
 GRADIENTS = ("backward", "grad_input", "grad_weight", "grad_bias", "recompute")
 
 
@@ -74,6 +78,9 @@ class Name(NamedTuple):
     effects: set[str]
     describes: bool = False
     """The sentence may stand anywhere as long as it claims no factor."""
+
+    def is_description(self, factor: float | None) -> bool:
+        return self.describes and (factor is None or abs(factor - 1) <= 0.02)
 
 
 NAMES = (
@@ -173,12 +180,17 @@ DESCRIBED = {
 """Rules that say on which path a row ran -> the paths that make them true."""
 
 
-class Said(NamedTuple):
-    """A verdict, as far as it is judged."""
+class Verdict(NamedTuple):
+    """A cause as a reader sees it."""
 
     rule: str
     factor: float | None
     sentence: str
+
+
+def tell(cause: Cause) -> Verdict:
+    """Return the cause with its sentence."""
+    return Verdict(cause.rule, cause.factor, describe_cause(cause))
 
 
 @dataclass(slots=True)
@@ -191,12 +203,12 @@ class RowScore:
     silent: bool = False
     """Nothing can be said: no count, or counters read otherwise than they were meant."""
     misread: bool = False
-    false: list[tuple[Said, str]] = field(default_factory=list)
+    false: list[tuple[Verdict, str]] = field(default_factory=list)
     quiet: bool = False
     """The ratio is within 0.98 to 1.02."""
 
-    def of(self, effect: str) -> str:
-        """right, missing or false, for one effect."""
+    def rate(self, effect: str) -> str:
+        """Return right, missing or false, for one effect."""
         if self.false:
             return "false"
         return "right" if self.silent or effect in self.named or self.open_right else "missing"
@@ -209,27 +221,27 @@ class Score:
     seed: int
     effects: tuple[str, ...]
     what: str
-    rows: dict[Place, RowScore]
-    sweep_false: list[tuple[Said, str]]
+    rows: dict[Place, RowScore] = field(default_factory=dict)
+    sweep_false: list[tuple[Verdict, str]] = field(default_factory=list)
     error: str = ""
 
     @property
-    def false(self) -> list[tuple[Said, str]]:
+    def false(self) -> list[tuple[Verdict, str]]:
         return [*self.sweep_false, *(item for row in self.rows.values() for item in row.false)]
 
     def touched(self, effect: str) -> list[RowScore]:
         return [row for row in self.rows.values() if effect in row.causes]
 
-    def of(self, effect: str) -> str:
-        """right, missing or false: the worst of the effect's rows."""
-        found = {row.of(effect) for row in self.touched(effect)}
-        if self.false or "false" in found:
+    def rate(self, effect: str) -> str:
+        """Return right, missing or false: the worst of the effect's rows."""
+        if self.false:
             return "false"
-        return "missing" if "missing" in found else "right"
+        rates = {row.rate(effect) for row in self.touched(effect)}
+        return "missing" if "missing" in rates else "right"
 
     @property
     def right(self) -> bool:
-        return all(self.of(effect) == "right" for effect in self.effects) and not self.false
+        return not self.false and all(self.rate(effect) == "right" for effect in self.effects)
 
     @property
     def one_right(self) -> bool:
@@ -238,8 +250,8 @@ class Score:
         return not self.false and all(row.named or row.open_right for row in rows)
 
 
-def name_of(said: Said) -> Name | None:
-    rule, sentence = said.rule.lower(), said.sentence.lower()
+def find_name(verdict: Verdict) -> Name | None:
+    rule, sentence = verdict.rule.lower(), verdict.sentence.lower()
     return next(
         (
             name
@@ -250,96 +262,96 @@ def name_of(said: Said) -> Name | None:
     )
 
 
-def acting(truth: RowTruth, effects: Iterable[Effect], place: Place) -> set[str]:
-    """Effects that did something to the row, if only by choosing its kernels."""
+def find_acting(truth: RowTruth, effects: Iterable[Effect], place: Place) -> set[str]:
+    """Return the effects that did something to the row, if only by choosing its kernels."""
     _, layer, direction = place
-    found = set()
+    acting = set()
     for effect in effects:
-        claimed = any(
+        claims = any(
             name == layer and (part == "forward") == (direction == "forward")
             for name, part in effect.claims
         )
-        claimed = claimed or effect.settings.get("place") == (layer, direction)
-        moved = any(abs(factor - 1) > 0.003 for factor in truth.alternatives.get(effect.name, ()))
-        if claimed or moved or effect.name in ("fp8_missing", "counters_missing"):
-            found.add(effect.name)
-    return found
+        claims = claims or effect.settings.get("place") == (layer, direction)
+        moves = any(abs(factor - 1) > 0.003 for factor in truth.alternatives[effect.name])
+        if claims or moves or effect.name in ("fp8_missing", "counters_missing"):
+            acting.add(effect.name)
+    return acting
 
 
-def weigh(said: Said, truth: RowTruth, there: set[str]) -> tuple[str, set[str]]:
-    """("", effects it names) or (why it is false, nothing)."""
-    name = name_of(said)
+def weigh(verdict: Verdict, truth: RowTruth, acting: set[str]) -> tuple[str, set[str]]:
+    """Return ("", effects that the verdict names) or (why it is false, nothing)."""
+    name, factor = find_name(verdict), verdict.factor
     if name is None:
-        return "unknown: no line of NAMES knows it", set()
-    factor = said.factor
+        return UNKNOWN, set()
     for word, paths in DESCRIBED.items():
-        if re.search(word, said.rule.lower()) and truth.executed and not truth.paths & paths:
+        if re.search(word, verdict.rule.lower()) and truth.executed and not truth.paths & paths:
             return f"it ran on {', '.join(sorted(truth.paths)) or 'no known path'}", set()
-    if name.describes and (factor is None or abs(factor - 1) <= 0.02):
-        return "", name.effects & there
-    mine = name.effects & there
-    if factor is not None and name.effects & (BESIDE | TILES) and _is_usual(factor, truth, mine):
+    named = name.effects & acting
+    if name.is_description(factor):
+        return "", named
+    if is_true_anyway(name, factor, truth, named):
         return "", set()
-    filled = [
-        filling for filling in truth.fillings if name.effects & TILES and abs(filling - 1) > 0.005
-    ]
-    if (
-        not mine - {"pads_batch"}
-        and factor is not None
-        and any(_off(factor, filling) < NEAR for filling in filled)
-    ):
-        # tiles of a trial, or of forward done again: true, though not the cause. So are those of a
-        # padded batch: its launch did execute that much more than the padded batch needs, which the
-        # factor of padding the batch does not contain
-        return "", set()
-    if not mine and "counters_missing" in name.effects and truth.unread:
-        return "", set()
-    if not mine:
+    if not named:
         return "not among the row's effects", set()
     if factor is None:
-        return "", mine
+        return "", named
+    # two causes of one kind multiply: 4 calls in each of 5 steps
+    together = prod(truth.factors[effect] for effect in named)
+    if len(named) > 1 and measure_error(factor, together) <= NEAR:
+        return "", named
+    whole = truth.executed / truth.paper if truth.paper else 0.0
+    is_sum = "algorithms" in verdict.rule and "together" in verdict.sentence
+    if is_sum and measure_error(factor, whole) <= NEAR:
+        return "", named  # of what all kernels need, their own tiles and transforms included
     # tiles may be told without their epilogue
     scaled = 1 - truth.scale / truth.executed if truth.executed else 1.0
-    off = {
+    errors = {
         effect: min(
-            (
-                _off(factor, part)
-                for true in truth.alternatives[effect]
-                for part in (true, true * scaled)
-            ),
-            default=9.0,
+            measure_error(factor, part)
+            for true in truth.alternatives[effect]
+            for part in (true, true * scaled)
         )
-        for effect in mine
+        for effect in named
     }
-    together = prod(
-        truth.factors[effect] for effect in mine
-    )  # two causes of one kind multiply: 4 calls in each of 5 steps
-    if len(mine) > 1 and _off(factor, together) <= NEAR:
-        return "", mine
-    whole = truth.executed / truth.paper if truth.paper else 0.0
-    if "algorithms" in said.rule and "together" in said.sentence and _off(factor, whole) <= NEAR:
-        return "", mine  # the sum of what all kernels need, their own tiles and transforms included
-    if min(off.values()) > FAR:
-        true = ", ".join(f"{effect} {truth.factors[effect]:.3f}" for effect in sorted(mine))
+    if min(errors.values()) > FAR:
+        true = ", ".join(f"{effect} {truth.factors[effect]:.3f}" for effect in sorted(named))
         return f"factor {factor:.3f}, true {true}", set()
-    return "", {effect for effect, distance in off.items() if distance <= NEAR}
+    return "", {effect for effect, error in errors.items() if error <= NEAR}
 
 
-def _is_usual(factor: float, truth: RowTruth, mine: set[str]) -> bool:
-    """The tiles and epilogues that every row has: what is left of 1 without any effect."""
-    if not mine & TILES and abs(truth.usual - 1) > 0.0005 and abs(factor / truth.usual - 1) < 0.02:
+def is_true_anyway(name: Name, factor: float | None, truth: RowTruth, named: set[str]) -> bool:
+    """Return whether a verdict is true though it names no effect of the row."""
+    if not named and "counters_missing" in name.effects and truth.unread:
         return True
-    shares = [
-        truth.scale / total for total in (truth.paper, truth.executed - truth.scale) if total > 0
-    ]
-    return (
-        truth.scale > 0
-        and any(abs(factor - 1 - share) < 0.05 * (1 + share) for share in shares)
-        and factor > 1
+    if factor is None:
+        return False
+    if name.effects & (BESIDE | TILES) and is_usual(factor, truth, named):
+        return True
+    # Tiles of a trial, or of forward done again: true, though not the cause. So are those of a
+    # padded batch: its launch did execute that much more than the padded batch needs, which the
+    # factor of padding the batch does not contain.
+    return bool(name.effects & TILES and not named - {"pads_batch"}) and any(
+        abs(filling - 1) > 0.005 and measure_error(factor, filling) < NEAR
+        for filling in truth.fillings
     )
 
 
-def _off(factor: float, true: float) -> float:
+def is_usual(factor: float, truth: RowTruth, named: set[str]) -> bool:
+    """Return whether the factor is that of the tiles and epilogues that every row has: what is
+    left of 1 without any effect."""
+    usual = truth.usual
+    if not named & TILES and abs(usual - 1) > 0.0005 and abs(factor / usual - 1) < 0.02:
+        return True
+    totals = (truth.paper, truth.executed - truth.scale)
+    shares = [truth.scale / total for total in totals if total > 0]
+    return (
+        truth.scale > 0
+        and factor > 1
+        and any(abs(factor - 1 - share) < 0.05 * (1 + share) for share in shares)
+    )
+
+
+def measure_error(factor: float, true: float) -> float:
     if not isfinite(true) or true == 0:
         return 0.0 if factor == true else 9.0
     return abs(factor / true - 1)
@@ -347,181 +359,155 @@ def _off(factor: float, true: float) -> float:
 
 def score_row(
     truth: RowTruth,
-    said: list[Said],
-    sweep: list[Said],
-    open_: list[float],
+    verdicts: list[Verdict],
+    sweep: list[Verdict],
+    opened: list[float],
     ratio: float | None,
-    effects: tuple[Effect, ...],
-    place: Place,
+    acting: set[str],
 ) -> RowScore:
-    there = acting(truth, effects, place)
+    """Return what is told of a row, held against its truth; ``opened``: the shares that are told to
+    be unexplained."""
     row = RowScore()
     row.causes = tuple(
-        name for name, factor in truth.factors.items() if _off(factor, 1.0) > GAP or factor == 0
+        name
+        for name, factor in truth.factors.items()
+        if measure_error(factor, 1.0) > GAP or factor == 0
     )
     row.quiet = truth.ratio is not None and QUIET[0] <= truth.ratio <= QUIET[1]
-    factors = []
-    for item in said:
-        why, named = weigh(item, truth, there)
-        if why:
-            row.false.append((item, why))
+    for verdict in verdicts:
+        why, named = weigh(verdict, truth, acting)
+        row.false += [(verdict, why)] if why else []
         row.named |= named
-        factors.append(item.factor or 1.0)
-    for item in sweep:
-        why, named = weigh(item, truth, there)
-        row.named |= set() if why else named
+    for verdict in sweep:
+        row.named |= weigh(verdict, truth, acting)[1]
     if truth.shown is None:
         row.silent = bool(truth.executed)  # no counters at all: nothing to tell a ratio of
-        row.open_right = 1.0 in open_
+        row.open_right = 1.0 in opened
         return row
-    if (
+    row.misread = (
         ratio is not None
         and truth.ratio is not None
         and abs(ratio - truth.ratio) > 0.01 * truth.ratio
-    ):
-        row.misread = True
-    if ratio is None or row.misread:
+    )
+    if ratio is None or row.misread or (ratio and abs(log(ratio)) < log(1 + GAP)):
         row.silent = True
         return row
     if not ratio:
-        row.open_right = 1.0 in open_
+        row.open_right = 1.0 in opened
         return row
-    gap = abs(log(ratio))
-    if gap < log(1 + GAP):
-        row.silent = True
-        return row
-    over_all = [item.factor or 1.0 for item in sweep]
-    for product in {prod(factors), prod(factors) * prod(over_all)}:
-        true_open = min(1.0, abs(log(ratio / product)) / gap) if product > 0 else 1.0
-        row.open_right = row.open_right or any(abs(told - true_open) <= 0.05 for told in open_)
+    told = prod(verdict.factor or 1.0 for verdict in verdicts)
+    for product in (told, told * prod(verdict.factor or 1.0 for verdict in sweep)):
+        true = min(1.0, abs(log(ratio / product) / log(ratio))) if product > 0 else 1.0
+        row.open_right |= any(abs(share - true) <= 0.05 for share in opened)
     return row
 
 
 def score(seed: int, only: str | None = None, last: bool = False) -> Score:
     """Analyse one draw and hold it against its truth."""
-    found = draw(seed, only, last)
-    names = tuple(effect.name for effect in found.effects)
+    case = draw(seed, only, last)
+    result = Score(seed, tuple(effect.name for effect in case.effects), str(case))
     try:
-        (study,) = studies(found.runs)
+        (study,) = studies(case.runs)
         analysis = analyse(study)
     except Exception as error:
         # whatever an analysis raises is a finding about that draw, and is printed
-        return Score(seed, names, describe(found), {}, [], f"{type(error).__name__}: {error}")
-    return judge(found, analysis, names)
-
-
-def judge(found: Draw, analysis: Analysis, names: tuple[str, ...]) -> Score:
-    """Every row of the draw, and what is said of the sweep."""
+        result.error = f"{type(error).__name__}: {error}"
+        return result
     judgement = analysis.judgement
     ratios = {(row.batch, row.layer, row.direction): row.ratio for row in analysis.ledger.rows}
-    sweep = [Said(item.rule, item.factor, describe_cause(item)) for item in judgement.sweep]
-    rows = {}
-    for place, truth in found.rows.items():
+    sweep = [tell(cause) for cause in judgement.sweep]
+    for place, truth in case.rows.items():
         batch, layer, direction = place
-        said, opened = [], []
-        for key in (direction,) if direction == "forward" else GRADIENTS:
-            judged = judgement.at(batch, layer, key)
-            said += [Said(item.rule, item.factor, describe_cause(item)) for item in judged.causes]
-            if judged.unexplained is not None:
-                opened.append(judged.unexplained)
-        rows[place] = score_row(truth, said, sweep, opened, ratios.get(place), found.effects, place)
-    return Score(
-        found.scene.seed, names, describe(found), rows, list(_false_of_sweep(sweep, found))
-    )
+        directions = (direction,) if direction == "forward" else GRADIENTS
+        rows = [judgement.at(batch, layer, key) for key in directions]
+        verdicts = [tell(cause) for row in rows for cause in row.causes]
+        opened = [row.unexplained for row in rows if row.unexplained is not None]
+        acting = find_acting(truth, case.effects, place)
+        result.rows[place] = score_row(truth, verdicts, sweep, opened, ratios.get(place), acting)
+    result.sweep_false = [
+        (verdict, why) for verdict in sweep if (why := weigh_sweep(verdict, case))
+    ]
+    return result
 
 
-def _false_of_sweep(sweep: list[Said], found: Draw) -> Iterator[tuple[Said, str]]:
-    there = {effect.name for effect in found.effects}
-    for said in sweep:
-        name = name_of(said)
-        if name is None:
-            yield said, "unknown: no line of NAMES knows it"
-        elif name.describes and (said.factor is None or abs(said.factor - 1) <= 0.02):
-            continue
-        elif not name.effects & there:
-            yield said, "not among the draw's effects"
-        elif said.factor is not None:
-            true = [
-                factor
-                for row in found.rows.values()
-                for effect in name.effects & there
-                for factor in row.alternatives[effect]
-            ]
-            if min((_off(said.factor, factor) for factor in true), default=9.0) > FAR:
-                yield said, "no row has this factor"
+def weigh_sweep(verdict: Verdict, case: Draw) -> str:
+    """Return why a verdict about the sweep is false, "" where it is not."""
+    name, factor = find_name(verdict), verdict.factor
+    if name is None:
+        return UNKNOWN
+    if name.is_description(factor):
+        return ""
+    named = name.effects & {effect.name for effect in case.effects}
+    if not named:
+        return "not among the draw's effects"
+    true = [
+        true for row in case.rows.values() for effect in named for true in row.alternatives[effect]
+    ]
+    is_far = factor is not None and all(measure_error(factor, item) > FAR for item in true)
+    return "no row has this factor" if is_far else ""
 
 
-def table(scores: list[Score]) -> Iterator[str]:
-    """One line for each effect."""
+def tabulate(scores: list[Score]) -> Iterator[str]:
+    """Yield one line for each effect."""
     yield (
         f"{'effect':22}{'draws':>7}{'right':>7}{'missing':>9}{'false':>7}{'right %':>9}   rows: "
         "named  open right  missing  false"
     )
     for effect in ("clean", *ORDER):
-        mine = [
-            item
-            for item in scores
-            if (effect in item.effects or (effect == "clean" and not item.effects))
-            and not item.error
+        own = [
+            score for score in scores if effect in (score.effects or ("clean",)) and not score.error
         ]
-        if not mine:
+        if not own:
             continue
-        outcome = Counter(
-            ("false" if item.false else "right") if effect == "clean" else item.of(effect)
-            for item in mine
+        rates = Counter(score.rate(effect) for score in own)
+        rows = [row for score in own for row in score.touched(effect) if not row.silent]
+        outcomes = Counter(
+            "false" if row.false else "named" if effect in row.named else row.rate(effect)
+            for row in rows
         )
-        rows = [row for item in mine for row in item.touched(effect) if not row.silent]
-        named = sum(effect in row.named and not row.false for row in rows)
-        left = sum(effect not in row.named and row.open_right and not row.false for row in rows)
-        false = sum(bool(row.false) for row in rows)
-        share = 100 * outcome["right"] / len(mine)
         yield (
-            f"{effect:22}{len(mine):7}{outcome['right']:7}{outcome['missing']:9}"
-            f"{outcome['false']:7}{share:9.1f}{named:14}{left:12}"
-            f"{len(rows) - named - left - false:9}{false:7}"
+            f"{effect:22}{len(own):7}{rates['right']:7}{rates['missing']:9}{rates['false']:7}"
+            f"{100 * rates['right'] / len(own):9.1f}{outcomes['named']:14}{outcomes['right']:12}"
+            f"{outcomes['missing']:9}{outcomes['false']:7}"
         )
 
 
-def false_verdicts(scores: list[Score], show: int) -> Iterator[str]:
-    """The false ones, grouped by rule, ``show`` of each with sentence and draw."""
-    by_rule: dict[str, list[tuple[Score, Said, str]]] = defaultdict(list)
-    for item in scores:
-        for said, why in item.false:
-            by_rule[said.rule].append((item, said, why))
-    for rule, found in sorted(by_rule.items(), key=lambda pair: -len(pair[1])):
-        draws = len({item.seed for item, _, _ in found})
-        yield f"\nfalse: {rule}: {len(found)} verdicts in {draws} draws"
-        seen: set[int] = set()
-        for item, said, why in found:
-            if item.seed not in seen and len(seen) < show:
-                seen.add(item.seed)
-                yield f"  {why}\n    {said.sentence}\n    {item.what}"
+def list_false(scores: list[Score], show: int) -> Iterator[str]:
+    """Yield the false verdicts, grouped by rule, ``show`` of each with sentence and draw."""
+    by_rule: dict[str, list[tuple[Score, Verdict, str]]] = defaultdict(list)
+    for score in scores:
+        for verdict, why in score.false:
+            by_rule[verdict.rule].append((score, verdict, why))
+    for rule, items in sorted(by_rule.items(), key=lambda pair: -len(pair[1])):
+        first = {score.seed: (score, verdict, why) for score, verdict, why in reversed(items)}
+        yield f"\nfalse: {rule}: {len(items)} verdicts in {len(first)} draws"
+        for seed in sorted(first)[:show]:
+            score, verdict, why = first[seed]
+            yield f"  {why}\n    {verdict.sentence}\n    {score.what}"
 
 
-def totals(scores: list[Score]) -> Iterator[str]:
-    """Shares over all draws."""
-    whole = [item for item in scores if not item.error]
-    count = len(whole) or 1
-    false = sum(bool(item.false) for item in whole)
-    quiet_rows = [row for item in whole for row in item.rows.values() if row.quiet]
-    quiet = sum(bool(row.false) for row in quiet_rows)
-    rows = [row for item in whole for row in item.rows.values()]
+def sum_up(scores: list[Score]) -> Iterator[str]:
+    """Yield the shares over all draws."""
+    whole = [score for score in scores if not score.error]
+    rows = [row for score in whole for row in score.rows.values()]
+    false = sum(bool(score.false) for score in whole)
+    quiet = [bool(row.false) for row in rows if row.quiet]
     yield (
         f"\ndraws {len(whole)}, rows {len(rows)}; draws with a false verdict: {false} "
-        f"({100 * false / count:.2f} %)"
+        f"({100 * false / (len(whole) or 1):.2f} %)"
     )
-    yield f"rows at ratio 0.98 to 1.02 with a false verdict: {quiet} of {len(quiet_rows)}"
+    yield f"rows at ratio 0.98 to 1.02 with a false verdict: {sum(quiet)} of {len(quiet)}"
     for number, word in ((1, "one effect"), (2, "two effects"), (3, "three effects")):
-        mine = [item for item in whole if len(item.effects) == number]
-        if mine:
-            right, one = sum(item.right for item in mine), sum(item.one_right for item in mine)
+        own = [score for score in whole if len(score.effects) == number]
+        if own:
+            right, one = sum(score.right for score in own), sum(score.one_right for score in own)
             yield (
-                f"{word}: {len(mine)} draws, right {100 * right / len(mine):.1f} %; "
-                f"at least one cause told in every row {100 * one / len(mine):.1f} %"
+                f"{word}: {len(own)} draws, right {100 * right / len(own):.1f} %; "
+                f"at least one cause told in every row {100 * one / len(own):.1f} %"
             )
     yield f"rows whose count was read otherwise than meant: {sum(row.misread for row in rows)}"
-    for item in [item for item in scores if item.error][:5]:
-        yield f"ERROR {item.error}\n  {item.what}"
+    for score in [score for score in scores if score.error][:5]:
+        yield f"ERROR {score.error}\n  {score.what}"
 
 
 def main() -> int:
@@ -542,15 +528,12 @@ def main() -> int:
     arguments = parser.parse_args()
     work = partial(score, only=arguments.effect, last=arguments.last_check)
     seeds = range(arguments.seed, arguments.seed + arguments.draws)
-    if arguments.workers > 1:
-        with Pool(arguments.workers) as pool:
-            scores = pool.map(work, seeds, chunksize=25)
-    else:
-        scores = [work(seed) for seed in seeds]
-    for line in (*table(scores), *totals(scores), *false_verdicts(scores, arguments.show)):
+    with Pool(arguments.workers) as pool:
+        scores = pool.map(work, seeds, chunksize=25)
+    for line in (*tabulate(scores), *sum_up(scores), *list_false(scores, arguments.show)):
         print(line)
-    false = sum(bool(item.false) for item in scores)
-    return int(false > 0.005 * len(scores) or any(item.error for item in scores))
+    false = sum(bool(result.false) for result in scores)
+    return int(false > 0.005 * len(scores) or any(result.error for result in scores))
 
 
 if __name__ == "__main__":

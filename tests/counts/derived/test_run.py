@@ -19,7 +19,7 @@ from perfctl.orchestrator.report.tables import figure_cell
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
-from tests.make.simulated import Scenario, make_runs
+from scripts.proof.verdicts.scenarios import Scenario, make_runs
 
 BATCH = 16
 PADDED = Scenario(forward={"conv2": "padding", "fc1": "padding"}, batches=(BATCH,))

@@ -1,47 +1,92 @@
-"""Verdicts on simulated networks whose hardware effects are known: the reasons told are true, and
+"""Causes of simulated networks whose hardware effects are known: the causes told are true, and
 the true ones are told."""
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
 import sys
-from importlib import import_module
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-import pytest
-
+from perfctl.records.run import Run
+from scripts.proof.verdicts import run as simulator
+from scripts.proof.verdicts.draw import ORDER, draw
+from scripts.proof.verdicts.scenarios import draw_scenario, make_runs
 from tests.sample import sample
 
-FOLDER = Path(__file__).resolve().parents[3] / "scripts" / "proof" / "verdicts"
+ROOT = Path(__file__).resolve().parents[3]
+KERNELS, COUNTERS, TRUTH = "90c76f464557acdd", "322554c33115f8d2", "02e2348c7ea21d5f"
+"""Digests of the draws below."""
+SCENARIO_KERNELS, SCENARIO_COUNTERS = "a7276a3d70930c42", "2de7288cccc94d7e"
+"""Digests of the scenarios below."""
 
 
-@pytest.fixture(scope="module")
-def simulator() -> Any:
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield import_module("run")
-    finally:
-        sys.path.remove(str(FOLDER))
-
-
-def test_an_effect_that_acts_alone_is_told_or_left_open_and_no_other_is(simulator: Any) -> None:
+def test_an_effect_that_acts_alone_is_told_or_left_open_and_no_other_is() -> None:
     """Two networks for each effect; ``make verdicts`` draws thousands."""
     scores = {
         (name, seed): simulator.score(seed, name)
-        for name in ("clean", *simulator.ORDER)
+        for name in ("clean", *ORDER)
         for seed in sample((1, 2), 2)
     }
     assert [
-        (place, found.error, found.false)
-        for place, found in scores.items()
-        if found.error or found.false
+        (case, score.error, score.false)
+        for case, score in scores.items()
+        if score.error or score.false
     ] == []
-    assert [place for place, found in scores.items() if not found.right] == []
+    assert [case for case, score in scores.items() if not score.right] == []
 
 
-def test_of_mixed_effects_no_false_one_is_told_and_nine_tenths_of_the_draws_are_right(
-    simulator: Any,
-) -> None:
+def test_of_mixed_effects_no_false_one_is_told_and_nine_tenths_of_the_draws_are_right() -> None:
     scores = [simulator.score(seed) for seed in sample(range(100), 4)]
-    assert [found.false for found in scores if found.false] == []
-    assert sum(found.right for found in scores) >= 0.9 * len(scores)
+    assert [score.false for score in scores if score.false] == []
+    assert sum(score.right for score in scores) >= 0.9 * len(scores)
+
+
+def test_drawing_a_case_imports_nothing_that_finds_causes() -> None:
+    """A simulator that asked the predictor of counts or a rule would prove itself."""
+    show = "import sys; import scripts.proof.verdicts.draw; print(*sys.modules)"
+    modules = subprocess.run(
+        [sys.executable, "-c", show], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout.split()
+    rooms = {
+        module.split(".")[2] for module in modules if module.startswith("perfctl.orchestrator.")
+    }
+    assert rooms & {"estimate"} and not rooms - {"estimate", "statistics"}
+
+
+def digest(records: Iterable[object]) -> str:
+    return hashlib.sha256("\n".join(map(repr, records)).encode()).hexdigest()[:16]
+
+
+def digest_kernels(runs: Iterable[Run]) -> str:
+    return digest(
+        (
+            kernel.name,
+            kernel.layer,
+            kernel.direction,
+            kernel.step,
+            kernel.grid_x,
+            kernel.duration_ns,
+        )
+        for run in runs
+        for kernel in run.report.kernels
+    )
+
+
+def test_the_draws_of_a_seed_stay() -> None:
+    """Rates of two versions can be compared only where both have seen the same draws."""
+    draws = [draw(seed) for seed in (*range(20), *range(100_000, 100_020))]
+    draws += [draw(1, name) for name in ORDER]
+    runs = [run for case in draws for run in case.runs]
+    assert digest_kernels(runs) == KERNELS
+    assert digest(counter for run in runs for counter in run.report.counters) == COUNTERS
+    rows = [row for case in draws for row in case.rows.values()]
+    assert digest((row.executed, row.shown, *row.factors.values()) for row in rows) == TRUTH
+
+
+def test_the_scenarios_of_a_seed_stay() -> None:
+    scenarios = [draw_scenario(seed) for seed in range(20)]
+    runs = [run for scenario in scenarios for run in make_runs(scenario)]
+    assert digest_kernels(runs) == SCENARIO_KERNELS
+    assert digest(counter for run in runs for counter in run.report.counters) == SCENARIO_COUNTERS

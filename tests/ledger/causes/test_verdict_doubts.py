@@ -16,10 +16,11 @@ from perfctl.orchestrator.ledger.ledger import Ledger, ledger
 from perfctl.orchestrator.ledger.prepared import prepare, studies
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix, headlines
 from perfctl.records.run import Run
-from tests.make import simulated as sim
+from scripts.proof.verdicts import scenarios as sim
+from scripts.proof.verdicts.kernels import Launch
+from scripts.proof.verdicts.networks import Linear
 
-made = sim.kernels
-Scenario, Work = sim.Scenario, made.Work
+Scenario = sim.Scenario
 
 
 def judged(runs: Iterable[Run]) -> tuple[Judgement, Ledger]:
@@ -60,20 +61,20 @@ def test_small_batches_in_one_tile_of_an_unknown_size_are_no_wrong_window(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     network = (
-        made.Linear("a", 1024, 1024, first=True),
-        made.Linear("b", 1024, 512),
-        made.Linear("c", 512, 10),
+        Linear("a", True, True, 1024, 1024),
+        Linear("b", False, True, 1024, 512),
+        Linear("c", False, True, 512, 10),
     )
 
     def tile_of_64(layer: Any, batch: int) -> list[Any]:
         rows, columns = ceil(batch / 64) * 64, ceil(layer.cout / 64) * 64
         name = "triton_tem_fused_addmm_relu_3"
         return [
-            Work(name, (rows // 64 * columns // 64, 1, 1), {"ffma": rows * columns * layer.cin})
+            Launch(name, (rows // 64 * columns // 64, 1, 1), {"ffma": rows * columns * layer.cin})
         ]
 
     monkeypatch.setattr(sim, "NETWORK", network)
-    monkeypatch.setitem(made.ALGORITHMS, "unknown tile", tile_of_64)
+    monkeypatch.setitem(sim.ALGORITHMS, "unknown tile", tile_of_64)
     forward = {layer.name: "unknown tile" for layer in network}
     judgement, _ = judged(
         sim.make_runs(Scenario(forward=forward, missing="all", batches=(1, 2, 4, 8, 16, 32)))
@@ -106,19 +107,21 @@ def test_forwards_kernel_as_the_input_gradient_is_no_recomputation(
 ) -> None:
     """A layer with as many channels in as out may use one kernel for both; a bias gradient is no
     gradient's product."""
-    plain = sim.backward_works
+    plain = sim.run_backward
 
-    def backward(scenario: Any, layer: Any, batch: int, seen: int) -> list[Any]:
+    def backward(scenario: Any, layer: Any, batch: int) -> list[Any]:
         if layer.name != "block.conv_a":
-            found: list[Any] = plain(scenario, layer, batch, seen)
+            found: list[Any] = plain(scenario, layer, batch)
             return found
         return [
-            *made.winograd2(layer, seen),
-            made.gemm("void wgrad2d_direct_kernel<float>(float*)", (64, 1, 1), layer.macs(seen)),
-            Work("void sums_over_images(float*)", (1, 1, 1), {"fadd": layer.outputs(seen)}),
+            *sim.ALGORITHMS["winograd2"](layer, batch),
+            Launch(
+                "void wgrad2d_direct_kernel<float>(float*)", (64, 1, 1), {"ffma": layer.macs(batch)}
+            ),
+            Launch("void sums_over_images(float*)", (1, 1, 1), {"fadd": layer.outputs(batch)}),
         ]
 
-    monkeypatch.setattr(sim, "backward_works", backward)
+    monkeypatch.setattr(sim, "run_backward", backward)
     judgement, _ = judged(
         sim.make_runs(Scenario(forward={"block.conv_a": "winograd2"}, batches=(16, 32)))
     )
@@ -127,7 +130,7 @@ def test_forwards_kernel_as_the_input_gradient_is_no_recomputation(
     assert item.rule == "Winograd" and row.unexplained == pytest.approx(0, abs=0.01)
     multiplies = (16 / 36 * (64 / 56) + 1) / 2  # one of two gradients; 56 columns in tiles of 16
     adds = 16 * 2 * 7 * 4 * (32 * 64 * 32 + 32 * 32 * 24) + 20 * 64 * 64 + 8 * 64 * 64
-    layer = made.BY_NAME["block.conv_a"]
+    layer = sim.BY_NAME["block.conv_a"]
     adds += layer.outputs(16)  # the bias gradient's
     assert item.factor == pytest.approx(multiplies + adds / (4 * layer.macs(16)))
 
@@ -136,17 +139,17 @@ def test_padding_of_an_input_gradient_follows_from_its_grid_where_the_size_stays
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The gradient of 64 channels in a tile of 128 executes twice its half of backward."""
-    plain = sim.backward_works
+    plain = sim.run_backward
 
-    def backward(scenario: Any, layer: Any, batch: int, seen: int) -> list[Any]:
-        found: list[Any] = plain(scenario, layer, batch, seen)
+    def backward(scenario: Any, layer: Any, batch: int) -> list[Any]:
+        found: list[Any] = plain(scenario, layer, batch)
         return (
-            [*made.padding(layer, seen), found[-1]]
+            [*sim.padding(layer, batch), found[-1]]
             if layer.name in ("block.conv_a", "conv2")
             else found
         )
 
-    monkeypatch.setattr(sim, "backward_works", backward)
+    monkeypatch.setattr(sim, "run_backward", backward)
     judgement, _ = judged(sim.make_runs(Scenario(batches=(16, 32))))
     row = judgement.at(16, "block.conv_a", "backward")
     assert the("tile padding", row.causes).factor == pytest.approx(
@@ -159,25 +162,25 @@ def test_padding_of_an_input_gradient_follows_from_its_grid_where_the_size_stays
 def test_algorithms_that_cudnn_tries_out_are_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     def candidates(layer: Any, batch: int) -> list[Any]:
         return [
-            *made.padding(layer, batch),
-            *made.winograd2(layer, batch),
-            *made.winograd4(layer, batch),
+            *sim.padding(layer, batch),
+            *sim.ALGORITHMS["winograd2"](layer, batch),
+            *sim.ALGORITHMS["winograd4"](layer, batch),
         ]
 
-    monkeypatch.setitem(made.ALGORITHMS, "candidates", candidates)
+    monkeypatch.setitem(sim.ALGORITHMS, "candidates", candidates)
     judgement, _ = judged(
         sim.make_runs(Scenario(forward={"block.conv_a": "candidates"}, batches=(16, 32)))
     )
     row = judgement.at(16, "block.conv_a", "forward")
     (item,) = row.causes
-    layer = made.BY_NAME["block.conv_a"]
+    layer = sim.BY_NAME["block.conv_a"]
     works = candidates(layer, 16)
     assert (
         item.rule == "several algorithms"
         and "3 kernels that each do the whole layer" in describe_cause(item)
     )
     assert (
-        item.factor == pytest.approx(made.flops(works) / (2 * layer.macs(16)))
+        item.factor == pytest.approx(sum(launch.flops for launch in works) / (2 * layer.macs(16)))
         and row.unexplained == 0
     )
     assert "cudnn.benchmark" in describe_fix(item) and not judgement.sweep
