@@ -85,7 +85,7 @@ class _Group(msgspec.Struct):
     """One entry of distributedInfo's pg_config."""
 
     pg_name: str | None = None
-    ranks: list[int] = []
+    ranks: list[int] | None = None
 
 
 class _Job(msgspec.Struct):
@@ -301,7 +301,7 @@ def _read_process_groups(events: Events, job: _Job) -> dict[str, str]:
 
     By the collectives' own arguments, else by distributedInfo.
     """
-    configured = {group.pg_name: group.ranks for group in job.pg_config}
+    configured = {group.pg_name: group.ranks or [] for group in job.pg_config}
     groups: dict[str, list[int]] = {}
     for comm in events.comms.values():
         stated = [int(rank) for rank in re.findall(r"\d{1,9}", comm.ranks or "")]
