@@ -44,7 +44,7 @@ _SHARED_MEMORY = {
 }
 """Fields of a kernel -> their columns in text and CSV."""
 _TOOL_LINE = re.compile(r"(?:={8}|==(?P<process>\d+)==) (?P<text>.*)")
-"""It may follow a program's last line without a line end ("Success!==9319== ...")."""
+"""A line of nvprof. It may follow a program's last line without a line end ("Done==9319== ...")."""
 _SURE_LINE = re.compile(
     r"(?:={8}|==\d+==) (?:NVPROF is|Profiling (?:application|result)|(?:Metric|Event) result)"
 )
@@ -59,6 +59,11 @@ _OPERATION = re.compile(r"\[(?:CUDA|Unified Memory) (?:[Mm]emcpy (?P<kind>\w+)|[
 _CORRELATION = re.compile(r" \[\d{1,12}\]\Z")
 _PREFIX = re.compile(r"([KMGT])B")
 _MESSAGES_KEPT = 100
+_LAUNCH = (
+    *(Column(f"Grid {axis.upper()}", field=f"grid_{axis}") for axis in "xyz"),
+    *(Column(f"Block {axis.upper()}", field=f"block_{axis}") for axis in "xyz"),
+    Column("Registers Per Thread", field="registers", also=("Regs*",)),
+)
 
 
 def read_time(cell: object) -> int | None:
@@ -71,11 +76,6 @@ _EVENT = (
     Column("Start", field="start_ns", read=read_time),
     Column("Duration", field="duration_ns", read=read_time),
     Column("Stream", field="stream"),
-)
-_LAUNCH = (
-    *(Column(f"Grid {axis.upper()}", field=f"grid_{axis}") for axis in "xyz"),
-    *(Column(f"Block {axis.upper()}", field=f"block_{axis}") for axis in "xyz"),
-    Column("Registers Per Thread", field="registers", also=("Regs*",)),
 )
 
 

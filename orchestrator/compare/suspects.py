@@ -35,6 +35,21 @@ _Ranked = tuple[str, str]
 _NOTHING: _Ranked = (UNLIKELY, "nothing in the figures points to it")
 _OTHER = (ALGORITHM, ARITHMETIC, OTHER_KERNELS)
 _LAUNCHED = (ONLY_A, ONLY_B, LAUNCHES)
+_ALWAYS: Mapping[str, _Ranked] = {
+    **dict.fromkeys(
+        ("workload", "variant", "mode", "batch", "world_size"),
+        (LIKELY, "the step does other work"),
+    ),
+    **dict.fromkeys(
+        ("device", "cpu_model", "cpu_capability"),
+        (LIKELY, "every kernel takes another time on another device"),
+    ),
+    **dict.fromkeys(
+        ("profiler", "profiler version", "what timed the steps", "perfctl"),
+        (POSSIBLE, "profilers add time to a step"),
+    ),
+}
+"""Fact -> how likely it is, whatever the kernels show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,21 +204,6 @@ _CUDA = partial(
     "GEMM",
     "GEMMs run the kernels that cuBLAS chooses, which comes with CUDA",
 )
-_ALWAYS: Mapping[str, _Ranked] = {
-    **dict.fromkeys(
-        ("workload", "variant", "mode", "batch", "world_size"),
-        (LIKELY, "the step does other work"),
-    ),
-    **dict.fromkeys(
-        ("device", "cpu_model", "cpu_capability"),
-        (LIKELY, "every kernel takes another time on another device"),
-    ),
-    **dict.fromkeys(
-        ("profiler", "profiler version", "what timed the steps", "perfctl"),
-        (POSSIBLE, "profilers add time to a step"),
-    ),
-}
-"""Fact -> how likely it is, whatever the kernels show."""
 _RULES: Mapping[str, Callable[[Why], _Ranked]] = {
     **dict.fromkeys(("largest clock", "SM clock while it ran"), _CLOCK),
     **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _rank_types),

@@ -29,6 +29,22 @@ TERMS = {
 }
 """Term -> its name. The last four multiply nothing: a formula that counts parameters has them all
 the same."""
+PARAMETERS = (
+    "weights",
+    "router",
+    "head",
+    "attention",
+    "embedding",
+    "positions",
+    "others",
+    "idle",
+)
+"""Terms of a formula that counts 6 FLOPs per parameter. A tied matrix is in N once: as the LM head,
+which multiplies."""
+PRODUCTS = ("weights", "router", "head", "attention", "idle")
+"""Terms of a formula that counts 6 FLOPs per multiply-add of the forward pass."""
+RUN = ("weights", "router", "head", "attention", "unweighted")
+"""Terms of the products that run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,24 +203,6 @@ def narrow(model: Decoder) -> float | None:
     if model.hidden is None:
         return None
     return 12 * model.hidden * len(model.attention) * model.seq
-
-
-PARAMETERS = (
-    "weights",
-    "router",
-    "head",
-    "attention",
-    "embedding",
-    "positions",
-    "others",
-    "idle",
-)
-"""Terms of a formula that counts 6 FLOPs per parameter. A tied matrix is in N once: as the LM head,
-which multiplies."""
-PRODUCTS = ("weights", "router", "head", "attention", "idle")
-"""Terms of a formula that counts 6 FLOPs per multiply-add of the forward pass."""
-RUN = ("weights", "router", "head", "attention", "unweighted")
-"""Terms of the products that run."""
 
 
 @dataclass(frozen=True, slots=True)

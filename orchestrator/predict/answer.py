@@ -200,7 +200,7 @@ class Setting:
     device: Device
     all_prices: PriceTable
     prices: PriceTable
-    """Those that the question may use."""
+    """Prices that the question may use."""
 
     @property
     def offers(self) -> tuple[Price, ...]:

@@ -85,8 +85,8 @@ def parse(path: Path) -> Report:
             raise ReportError(path, "ncu", *why_no_csv(log))
         columns = Columns(split_csv(first))
         if columns.missing:
-            lacking = f"the CSV has no column {columns.missing}"
-            reason = f"{lacking} (it is cut off, or from another page of ncu)"
+            column = columns.missing
+            reason = f"the CSV has no column {column} (it is cut off, or from another page of ncu)"
             raise ReportError(path, "ncu", reason, EXPORT)
         rows = Rows(path, lines, log, columns, quoted=first.startswith('"'))
         if columns.form == "long":

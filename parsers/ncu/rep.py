@@ -46,7 +46,7 @@ class _Message(NamedTuple):
 
     numbers: dict[int, int]
     texts: defaultdict[int, list[bytes]]
-    """Also of messages inside this one. One that comes in parts is their sum, as in protobuf."""
+    """Texts, and messages inside this one. A message in several parts is the sum of them."""
 
     def text(self, field: int) -> bytes:
         """Return the value of a field; nothing if there is none."""

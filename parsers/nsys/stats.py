@@ -116,7 +116,7 @@ class Section:
     """Empty if no table follows."""
     form: str = ""
     rows: list[list[str]] = field(default_factory=list)
-    """Those of sums."""
+    """Rows of a table of sums."""
 
     def find_names(self) -> set[str]:
         """Return the names of the rows."""

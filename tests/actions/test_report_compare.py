@@ -48,7 +48,7 @@ def test_a_comparison_is_a_record_that_says_what_could_not_be_judged(
         for row in pair.rows
         if (row.key.quantity, row.name) == ("time", "step")
     ]
-    assert [(row.change, row.verdict) for row in steps] == [(0.0, "not judged")] * 2
+    assert [(row.change, row.result) for row in steps] == [(0.0, "not judged")] * 2
 
 
 def test_runs_and_sweeps_of_a_store_are_named_as_on_the_command_line(store: Path) -> None:

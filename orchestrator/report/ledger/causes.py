@@ -344,6 +344,15 @@ _STYLES: Mapping[str, Callable[[Any], str]] = {
 """Format of a template's field -> text of the fact."""
 _OPTIONAL = re.compile(r"\[(?:(!?)(\w+)\?)?([^][]*)\]")
 _FIELD = re.compile(r"\{(\w+)")
+GAPS_MAX = 3
+"""Gaps of rows that become headlines."""
+GAP_RATIO_MIN = 1.1
+"""A ratio nearer to 1 makes no headline."""
+TIME_SHARE_MIN = 0.01
+"""Share of the time below which a gap costs next to nothing, however large its ratio is."""
+UNEXPLAINED_SHARE_MIN = 0.02
+SWITCH = "algorithm switch"
+WITHOUT_NUMBER = ("FADD alone", "counter not collected", "constant moves")
 
 
 class _FactFormatter(Formatter):
@@ -400,17 +409,6 @@ def cause_output(cause: Cause) -> CauseOutput:
         cause.kernels,
         cause.confidence,
     )
-
-
-GAPS_MAX = 3
-"""Gaps of rows that become headlines."""
-GAP_RATIO_MIN = 1.1
-"""A ratio nearer to 1 makes no headline."""
-TIME_SHARE_MIN = 0.01
-"""Share of the time below which a gap costs next to nothing, however large its ratio is."""
-UNEXPLAINED_SHARE_MIN = 0.02
-SWITCH = "algorithm switch"
-WITHOUT_NUMBER = ("FADD alone", "counter not collected", "constant moves")
 
 
 class Headline(NamedTuple):
