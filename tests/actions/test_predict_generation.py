@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,10 @@ def test_tokens_a_second_and_cost_are_those_of_the_whole_batch() -> None:
             assert step_of.floor <= step_of.time.value
         assert point.source
         assert point.nearest
+        if engine == "tensorrt-llm":
+            assert re.search(
+                r", prompt [\d,]+, [\d,]+ generated, (batch [\d,]+|as many)", point.nearest
+            )
 
 
 def test_one_token_is_prefill_alone() -> None:
