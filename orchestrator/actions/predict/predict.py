@@ -190,7 +190,7 @@ def resolve(question: Question, messages: Messages = SILENT) -> Setting:
     device = find_device(
         question.device, question.device_spec, question.store, question.threads, messages
     )
-    if device.machine.kind == "gpu":
+    if device.machine.kind == "gpu" or question.prompt is not None:
         try:
             peak_of(device.machine, question.precision)
         except ValueError as error:
