@@ -320,7 +320,7 @@ class _LongPage:
             self._start = '"' + '","'.join(cells[: self._identity]) + '",'
         if not name:
             rule, kind, text, scope = (cells[columns[column]] or None for column in _RULE)
-            if rule:
+            if rule and "Rule Description" in columns:
                 speedup = percent(cells[columns["Estimated Speedup"]])
                 builder.add_rule(Advice(self._launch, rule, kind, text, speedup, scope))
             return
