@@ -99,7 +99,10 @@ def parse(path: Path) -> Report:
                     builder.add_summary(dict(zip(columns.header, cells, strict=False)))
     if not builder.launches and not builder.is_summary:
         reason, remedy = "the CSV ends after its header", "Profile again"
-        if log.tool_lines:
+        if log.cut_rows:
+            reason = f"none of its {log.cut_rows:,} rows fits it: the file is damaged"
+            remedy = EXPORT
+        elif log.tool_lines:
             reason, remedy = why_no_csv(log)
         raise ReportError(path, "ncu", f"the CSV has a header but no rows: {reason}", remedy)
     form = f"ncu CSV, {columns.form}, {len(columns.header)} columns"
