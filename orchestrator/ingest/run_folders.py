@@ -19,9 +19,12 @@ from perfctl.orchestrator.counts.kernels.repeats import read_first_pass, with_re
 from perfctl.orchestrator.files import sha256
 from perfctl.orchestrator.ingest.context import Settings, Stored, Task
 from perfctl.orchestrator.ingest.take import mark_rank, relative_path, write_and_derive
-from perfctl.orchestrator.launch.profilers.ncu import LAUNCHES
-from perfctl.orchestrator.launch.profilers.replay import RECORD_NAME
-from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
+from perfctl.orchestrator.launch.sweep.folders import (
+    LAUNCHES,
+    RECORD_NAME,
+    read_json,
+    read_run_record,
+)
 from perfctl.orchestrator.pool import Tell
 from perfctl.orchestrator.store.write import RunFacts, Written
 from perfctl.parsers import ReportError

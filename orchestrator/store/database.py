@@ -23,6 +23,8 @@ from perfctl.orchestrator.store.migrate import OLD_VERSION, migrate
 from perfctl.orchestrator.store.schema import quote_name
 from perfctl.version import __version__
 
+CACHE_KIB = 48 << 10
+"""Pages that a writer keeps: with SQLite's 2 MB it writes pages of a large run more than once."""
 APPLICATION_ID = 0x70657266  # "perf": tells a perfctl store from any other SQLite file
 
 
@@ -113,6 +115,7 @@ def _open(
 def _prepare_writing(connection: sqlite3.Connection) -> None:
     set_journal_mode(connection, "WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA cache_size = {-CACHE_KIB}")
     connection.execute("PRAGMA foreign_keys = ON")
     if version_of(connection) == 0:
         _create(connection)

@@ -43,6 +43,8 @@ SYNCS = {
     4: "context synchronize",
 }
 """CUpti_ActivitySynchronizationType; exports since 3.0.0 have ENUM_CUPTI_SYNC_TYPE."""
+NAMES_TOGETHER_MAX = 1 << 16
+"""Numbers of names that lie so near to each other are places in an array; others are sorted."""
 _OF_NCCL = re.compile(r"nccl[A-Z]")
 _VERSION = re.compile(r"_v.{4}$", re.DOTALL)
 """Of a CUDA function ("cudaLaunchKernel_v7000"): nsys stats cuts it off."""
@@ -73,8 +75,13 @@ class Sums(dict[int, Sum]):
 
     def add(self, name: Integers, length: Integers, known: Flags) -> None:
         """Add some calls: numbers of their names, how long each took, and where that is known."""
-        numbers = np.unique(name)
-        group = np.searchsorted(numbers, name)  # faster than return_inverse, which sorts places
+        if not len(name):
+            return
+        first, last = int(name.min()), int(name.max())
+        if last - first < NAMES_TOGETHER_MAX:
+            numbers, group = np.arange(first, last + 1), name - first
+        else:
+            numbers, group = np.unique(name, return_inverse=True)
         calls, total = np.bincount(group), np.zeros(len(numbers), np.int64)
         shortest, longest = np.full(len(numbers), NEVER), np.full(len(numbers), -NEVER)
         group, length = group[known], length[known]
@@ -82,8 +89,9 @@ class Sums(dict[int, Sum]):
         np.minimum.at(shortest, group, length)
         np.maximum.at(longest, group, length)
         columns = (column.tolist() for column in (numbers, calls, total, shortest, longest))
-        for number, *found in zip(*columns, strict=True):
-            self[number] = self.get(number, Sum()).plus(Sum(*found))
+        for number, count, *times in zip(*columns, strict=True):
+            if count:
+                self[number] = self.get(number, Sum()).plus(Sum(count, *times))
 
 
 def api_calls(database: Database, cuda: Sums, ranges: RangeTable) -> list[ApiCall]:

@@ -16,7 +16,7 @@ from perfctl.orchestrator.actions.sweep.request import DEFAULT_WORKLOAD, sweep_r
 from perfctl.orchestrator.actions.sweep.sweep import Listening, profiler_named, run_request, unheard
 from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.launch import check_tools
+from perfctl.orchestrator.launch.catalog import check_tools
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.workloads.models.mnist_cnn import CONV2
 

@@ -207,7 +207,7 @@ def _sweeps(
 ) -> list[tuple[str, SweepRequest]]:
     """(label, request), everything checked. Raises UsageError, ToolMissing."""
     from perfctl.orchestrator.actions.sweep.sweep import infer_requests
-    from perfctl.orchestrator.launch import check_tools
+    from perfctl.orchestrator.launch.catalog import check_tools
 
     _check(asked)
     found = []

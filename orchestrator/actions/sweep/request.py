@@ -21,7 +21,8 @@ from perfctl.orchestrator.actions.sweep.options import (
     resolve_device,
 )
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch import annotator, check_tools, interpreter
+from perfctl.orchestrator.launch import annotator, interpreter
+from perfctl.orchestrator.launch.catalog import check_tools
 from perfctl.orchestrator.launch.images import check as images_check
 from perfctl.orchestrator.launch.images.run import PYTHON, image
 from perfctl.orchestrator.launch.machine import devices

@@ -35,7 +35,7 @@ from perfctl.orchestrator.errors import (
     UsageError,
 )
 from perfctl.orchestrator.faults import lost
-from perfctl.orchestrator.launch import PROFILERS
+from perfctl.orchestrator.launch.catalog import PROFILERS
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import counters
 from perfctl.orchestrator.launch.profilers.base import Command, Profiler

@@ -331,7 +331,7 @@ def run_and_print(request: SweepRequest, store: Path | None, output: SweepOutput
 def print_commands(request: SweepRequest, store: Path | None, *, as_json: bool) -> None:
     """What the request would start, a line each, ready to paste; or as JSON."""
     from perfctl.orchestrator.actions.sweep.sweep import planned
-    from perfctl.orchestrator.launch import printable
+    from perfctl.orchestrator.launch.catalog import printable
 
     if as_json:
         console.as_json(planned(request, store), "sweep-commands")

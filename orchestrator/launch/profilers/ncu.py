@@ -19,7 +19,7 @@ from perfctl.orchestrator.launch.profilers import base, counters
 from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.profilers.counters import check_metrics
-from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
+from perfctl.orchestrator.launch.sweep.folders import LAUNCHES, RunPaths, read_json
 from perfctl.workloads.spec import RANK
 
 COMMUNICATION = (
@@ -90,8 +90,6 @@ _CAUSES = {
 
 FIRST_PASS = "first-pass"  # noqa: S105  # nosec B105
 """Folder in a sweep's folder with what the plain step of each batch size launched."""
-LAUNCHES = "launches.json"
-"""File of the first pass in the folder of a run: what the plain step launched."""
 
 _NEEDED = {
     **dict.fromkeys(

@@ -20,10 +20,8 @@ from perfctl.orchestrator.launch.profilers.base import (
     Verdict,
 )
 from perfctl.orchestrator.launch.profilers.table import RECORDERS
-from perfctl.orchestrator.launch.sweep.folders import RunPaths, attempts, read_json
+from perfctl.orchestrator.launch.sweep.folders import RECORD_NAME, RunPaths, attempts, read_json
 
-RECORD_NAME = "recorded-run.json"
-"""New name of the recorded run.json, because the sweep writes its own."""
 _COPY = "perfctl.orchestrator.launch.profilers.replay_copy"
 
 

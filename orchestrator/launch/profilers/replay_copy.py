@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfctl.orchestrator.launch.profilers.replay import RECORD_NAME
+from perfctl.orchestrator.launch.sweep.folders import RECORD_NAME
 
 _NOT_COPIED = {"stdout.log", "stderr.log", "tmp"}
 """The logs are printed instead, into the new run's logs."""

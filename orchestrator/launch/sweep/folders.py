@@ -19,6 +19,10 @@ from typing import Any
 from perfctl.orchestrator.errors import UsageError
 
 RUN_RECORD_VERSION = 1
+LAUNCHES = "launches.json"
+"""File of the first pass in the folder of a run: what the plain step launched."""
+RECORD_NAME = "recorded-run.json"
+"""New name of the recorded run.json, because the sweep writes its own."""
 _TYPES: dict[str, type] = {
     **dict.fromkeys(
         ("profiler", "status", "origin", "workload", "reason", "started_at", "artifact", "variant"),

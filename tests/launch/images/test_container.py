@@ -15,7 +15,7 @@ from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, rej
 from perfctl.orchestrator.actions.sweep.request import program_words
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import ToolMissing, UsageError
-from perfctl.orchestrator.launch import check_tools
+from perfctl.orchestrator.launch.catalog import check_tools
 from perfctl.orchestrator.launch.images import check as images_check
 from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.launch.images import run as images_run

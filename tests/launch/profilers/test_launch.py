@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.errors import ToolMissing
-from perfctl.orchestrator.launch import PROFILERS, check_tools, printable
+from perfctl.orchestrator.launch.catalog import PROFILERS, check_tools, printable
 from perfctl.orchestrator.launch.machine import doctor, tools
 from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.base import Command
