@@ -137,7 +137,7 @@ _GOALS: tuple[tuple[str, int, Callable[[Epoch], float | None]], ...] = (
 )
 """(what an epoch reaches, 1 where less is better and -1 where more is, its value)."""
 APART = 1.1
-"""Speed-ups of steps and of epochs that differ by less than this factor are taken for the same."""
+"""Speed-ups of steps and of epochs that differ by less than this factor count as equal."""
 
 
 def speedup(

@@ -240,7 +240,7 @@ class Memory:
     """Segments of the allocator, with the workspaces: torch.cuda.max_memory_reserved."""
     gpu: tuple[int, int] | None = None
     assumed: tuple[str, ...] = ()
-    """What was taken for the GPU, one line each."""
+    """Assumptions about the GPU, one line each."""
     not_known: tuple[str, ...] = NOT_KNOWN
 
     @property

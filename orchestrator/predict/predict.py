@@ -239,7 +239,7 @@ class Grounds:
 
 
 class Source(Protocol):
-    """What is known of one step in one of :data:`WAYS`."""
+    """A source of times for one step, named by its way in :data:`WAYS`."""
 
     way: ClassVar[str]
 
@@ -486,7 +486,7 @@ def around_roofline(floor: float, precision: str, host: float) -> tuple[float, f
 
 
 SOURCES: tuple[type[Source], ...] = (MeasuredStep, OwnFit, PublishedFit, Roofline)
-"""The best first."""
+"""Sources in the order in which they are asked."""
 WAYS = tuple(source.way for source in SOURCES)
 
 
