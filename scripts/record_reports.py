@@ -40,34 +40,8 @@ PACKING_S = 30.0
 """Kept of the budget for packing."""
 READING_S = 45.0
 """Kept of it for the steps that read what was recorded."""
-GEMM = """
-import sys
-import torch
-
-SIZE = int(sys.argv[1])
-KINDS = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-device = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-class Products(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        for name, dtype in KINDS.items():
-            setattr(self, name, torch.nn.Linear(SIZE, SIZE, bias=False, device=device, dtype=dtype))
-
-    def forward(self, x):
-        for name, dtype in KINDS.items():
-            torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
-            getattr(self, name)(x.to(dtype))
-
-
-model = Products()
-with torch.no_grad():
-    for _ in range(8):
-        model(torch.ones(SIZE, SIZE, device=device))
-"""  # noqa: E501
-"""Square products, one a precision: each layer executes 2 x SIZE^3 FLOP (1 multiply-add = 2)
-per forward."""
+PROGRAMS = machine.ROOT / "scripts/record/programs"
+"""What the steps run that is no built-in workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,100 +70,81 @@ class Done:
     runs: list[dict[str, Any]] = field(default_factory=list)
 
 
-def steps(batches: str, device: str, gemm: Path, size: int) -> list[Step]:
-    """What is recorded, the main job first; what is last may have no time left."""
+def steps(batches: str, device: str, size: int, known: Path | None) -> list[Step]:
+    """What is recorded, the main job first; what is last may have no time left.
+
+    ``known``: the library of ``known.cu``, where nvcc compiled it.
+    """
     main = ("--batches", batches, "--warmup", "2", "--timeout", "60")
-    one = (
-        "--batches",
-        "64",
-        "--steps",
-        "1",
-        "--warmup",
-        "2",
-        "--device",
-        "cuda",
-        "--timeout",
-        "60",
-    )
-    return [
+    built_in = ("--batches", "64", "--steps", "1", "--warmup", "2", "--device", "cuda")
+    ncu = ("ncu", *built_in, "--timeout", "60")
+    one_step = ("--steps", "1", "--warmup", "1", "--timeout", "90")
+    products = ("--batches", str(size), *one_step, "--step-marker", "forward:Products")
+    found = [
         Step("doctor", ("doctor",), 30, sweeps=False),
         Step("torch", ("torch", *main, "--steps", "2", "--device", device), 150),
         Step("ncu", ("ncu", *main, "--steps", "1", "--device", "cuda"), 200),
         Step("nsys", ("nsys", *main, "--steps", "2", "--device", device), 100),
         Step("ledger", ("ledger", "--json"), 30, sweeps=False),
         Step("report", ("report",), 60, sweeps=False),
-        Step(
-            "ncu-products",
-            (
-                "ncu",
-                "--batches",
-                str(size),
-                "--steps",
-                "1",
-                "--warmup",
-                "1",
-                "--step-marker",
-                "forward:Products",
-                "--device",
-                "cuda",
-                "--timeout",
-                "90",
-                "--",
-                sys.executable,
-                str(gemm),
-                "{batch}",
-            ),
-            100,
-            store="more",
-        ),
+        Step("ncu-products", ("ncu", *products, *program("products.py")), 60, store="more"),
         *(
-            Step(f"ncu-{precision}", ("ncu", *one, "--precision", precision), 70, store="more")
+            Step(f"ncu-{precision}", (*ncu, "--precision", precision), 60, store="more")
             for precision in ("tf32", "bf16", "fp16")
         ),
+    ]
+    if known is not None:
+        words = (
+            *("ncu", "--batches", "100", *one_step, "--step-marker", "forward:Known"),
+            *program("known.py", str(known)),
+        )
+        found.append(Step("ncu-known", words, 30, store="more"))
+    blocks = ("--batches", "8", *one_step, *program("network.py", "blocks", "bf16"))
+    resnet = ("--batches", "32", *one_step, *program("network.py", "resnet18", "default"))
+    found += [
+        Step("ncu-blocks", ("ncu", *blocks), 100, store="more"),
+        Step("ncu-distinct", ("ncu", "--launches", "distinct", *blocks), 100, store="more"),
+        Step("ncu-resnet18", ("ncu", *resnet), 120, store="more"),
+    ]
+    for name, precision, sizes in (
+        ("resnet50", "bf16", "64,256"),
+        ("vit_b_16", "bf16", "64"),
+        ("resnet50", "default", "64"),
+    ):
+        timed = ("--batches", sizes, "--steps", "3", "--warmup", "4", "--timeout", "60")
+        words = ("torch", *timed, *program("network.py", name, precision))
+        found.append(Step(f"torch-{name}-{precision}", words, 60, store="more"))
+    found += [
         Step(
             "ncu-configurations",
-            ("ncu", *one, "--launch-count", "1", "--tool-args", "--filter-mode per-launch-config"),
-            70,
-            store="more",
-        ),
-        Step(
-            "ncu-application-replay",
-            ("ncu", *one, "--replay-mode", "application"),
-            90,
+            (*ncu, "--launch-count", "1", "--tool-args", "--filter-mode per-launch-config"),
+            60,
             store="more",
         ),
         Step(
             "ncu-warm",
-            ("ncu", *one, "--cache-control", "none", "--clock-control", "none"),
-            70,
+            (*ncu, "--cache-control", "none", "--clock-control", "none"),
+            60,
             store="more",
         ),
         Step(
             "ncu-stopped",
             (
-                "ncu",
-                "--batches",
-                "256",
-                "--steps",
-                "2000",
-                "--device",
-                "cuda",
-                "--timeout",
-                "25",
-                "--grace",
-                "40",
+                *("ncu", "--batches", "256", "--steps", "2000", "--device", "cuda"),
+                *("--timeout", "18", "--grace", "40"),
             ),
-            90,
+            70,
             store="more",
         ),
-        Step(
-            "ledger-more",
-            ("ledger", "--json", "--store", "more.db"),
-            30,
-            sweeps=False,
-            store="more",
-        ),
+        Step("ncu-application-replay", (*ncu, "--replay-mode", "application"), 120, store="more"),
+        Step("ledger-more", ("ledger", "--json", "--store", "more.db"), 30, sweeps=False),
     ]
+    return found
+
+
+def program(name: str, *words: str) -> tuple[str, ...]:
+    """The end of a command line that runs one of PROGRAMS with a batch size."""
+    return ("--", sys.executable, str(PROGRAMS / name), *words, "{batch}")
 
 
 class Recording:
@@ -460,11 +415,10 @@ def record(asked: argparse.Namespace, recording: Recording) -> int:
     sys.path.insert(0, str(site))  # for perfctl.redact
     facts = machine.facts(recording.environment)
     gpu = bool(machine.ask(recording.environment, "nvidia-smi", "--list-gpus"))
-    gemm = recording.work / "products.py"
-    gemm.write_text(GEMM, encoding="utf-8")
+    known = machine.compile_known(PROGRAMS / "known.cu", recording.work, recording.environment)
     wanted = asked.only.split(",") if asked.only else None
     device = asked.device or ("cuda" if gpu else "cpu")
-    for step in steps(asked.batches, device, gemm, asked.size):
+    for step in steps(asked.batches, device, asked.size, known):
         if wanted is None or step.name in wanted:
             recording.run(step)
     if wanted is None or "tools" in wanted:

@@ -14,11 +14,12 @@ import tomllib
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-LIGHT = ("sqlite-utils", "typer", "rich", "jinja2", "psutil", "nvidia-ml-py")
-"""What --download fetches: small, and rarely there. numpy, pandas, matplotlib and torch come with
-every GPU image."""
+HEAVY = ("numpy", "pandas", "matplotlib")
+"""What --download leaves out of perfctl's own dependencies: every GPU image has them, as it has
+torch."""
 OPTIONAL = ("torchvision", "nvidia-ml-py")
 TOOL_FOLDERS = (
     "/usr/local/cuda/bin",
@@ -58,7 +59,7 @@ def install(site: Path, wheels: Path | None, limit_s: float) -> list[str]:
 
     ``wheels``: a folder of wheels to install without network. Raises CannotRecord.
     """
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = _project()
     for package, folder in project["tool"]["setuptools"]["package-dir"].items():
         target = site / package.replace(".", "/")
         shutil.copytree(
@@ -95,6 +96,10 @@ def install(site: Path, wheels: Path | None, limit_s: float) -> list[str]:
             ) from error
     done += [f"without {name}" for name in missing if name in OPTIONAL]
     return done
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def lacking(requirements: Iterable[str]) -> list[str]:
@@ -156,7 +161,7 @@ def pip(site: Path, words: list[str], limit_s: float) -> None:
 def download(folder: Path, python: str) -> str:
     """Fetch what ``install`` may need on a machine without network, for CPython ``python`` (as in
     3.12) on x86-64."""
-    names = [f"manylinux{name}_x86_64" for name in ("2014", "_2_17", "_2_28")]
+    libraries = [f"manylinux{name}_x86_64" for name in ("2014", "_2_17", "_2_28")]
     argv = [
         sys.executable,
         "-m",
@@ -166,8 +171,10 @@ def download(folder: Path, python: str) -> str:
         "--only-binary=:all:",
         f"--python-version={python}",
     ]
-    platforms = [word for name in names for word in ("--platform", name)]
-    subprocess.run([*argv, *platforms, "--dest", str(folder), *LIGHT], check=True)
+    platforms = [word for name in libraries for word in ("--platform", name)]
+    names = [re.split(r"[<>=!~]", line)[0] for line in _project()["project"]["dependencies"]]
+    light = [name for name in (*names, "nvidia-ml-py") if name not in HEAVY]
+    subprocess.run([*argv, *platforms, "--dest", str(folder), *light], check=True)
     size = sum(file.stat().st_size for file in folder.glob("*.whl"))
     return f"{len(list(folder.glob('*.whl')))} wheels, {size / 1e6:.1f} MB, in {folder}"
 
@@ -203,6 +210,15 @@ def find_profilers(environment: dict[str, str], limit_s: float) -> list[str]:
         done.append(f"Debian's packages of {' and '.join(lack)}: {said}")
         lack = [tool for tool in lack if shutil.which(tool, path=environment["PATH"]) is None]
     return [*done, *(f"no {tool} here" for tool in lack)]
+
+
+def compile_known(source: Path, folder: Path, environment: dict[str, str]) -> Path | None:
+    """The library made from ``source``, in ``folder``; None without nvcc, or where it fails."""
+    library = folder / f"{source.stem}.so"
+    nvcc = shutil.which("nvcc", path=environment["PATH"]) or "/usr/local/cuda/bin/nvcc"
+    argv = [nvcc, "-O2", "-arch=native", "-shared", "-Xcompiler", "-fPIC", "-o"]
+    ask(environment, *argv, str(library), str(source), limit_s=60.0)
+    return library if library.is_file() else None
 
 
 def is_debian() -> bool:
