@@ -15,7 +15,12 @@ from itertools import pairwise
 from statistics import median
 from typing import ClassVar, TypeVar
 
-from perfctl.orchestrator.ledger.usage.readings import by_device, measured_window, sum_known
+from perfctl.orchestrator.ledger.usage.readings import (
+    by_device,
+    measured_window,
+    seconds,
+    sum_known,
+)
 from perfctl.records.report import Sample
 from perfctl.records.run import Run
 
@@ -229,11 +234,6 @@ def _why_not(
     if pause > SPAN_PERIODS_MIN * unit:
         return f"no power was read for {seconds(pause)} of the span"
     return None
-
-
-def seconds(nanoseconds: float) -> str:
-    """2100000000 -> "2.1 s", 249000000 -> "249 ms"."""
-    return f"{nanoseconds / 1e9:.3g} s" if nanoseconds >= 1e9 else f"{nanoseconds / 1e6:.3g} ms"
 
 
 def at(points: Points, moment: float) -> float:

@@ -18,6 +18,9 @@ from perfctl.records.run import Run
 N = TypeVar("N", int, float)
 BUSY = 0.9
 """Share of time from which a GPU counts as busy."""
+SENSOR_WINDOW_MAX_NS = 1_000_000_000
+"""Time that one reading of a GPU's utilization is the mean of, at most: 1/6 s to 1 s by the GPU
+model (NVIDIA's documentation of nvmlUtilization_t)."""
 OCCUPANCY = ("sm__warps_active.avg.pct_of_peak_sustained_active",)
 TENSOR_PIPE = (
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
@@ -118,7 +121,7 @@ def _readings(run: Run, device: int | None, samples: list[Sample]) -> Readings:
     def known(field: str) -> list[Any]:
         return [value for sample in samples if (value := getattr(sample, field)) is not None]
 
-    utilisation = _mean(run, samples, "gpu_utilisation")
+    utilisation = _mean_utilisation(run, samples)
     return Readings(
         run=run,
         device=device,
@@ -159,16 +162,45 @@ def _nvml(run: Run) -> UsageShare:
     devices = by_device(run)
     index = run.device.index if run.device is not None else 0
     groups = [devices[index]] if run.workload and index in devices else [*devices.values()] or [[]]
-    means = [_mean(run, group, "gpu_utilisation") for group in groups]
+    means = [_mean_utilisation(run, group) for group in groups]
     known = [mean.value for mean in means if mean.value is not None]
     over = f", mean of {len(known)} GPUs" if len(known) > 1 else ""
-    is_of_nsys = known and run.profiler == "nsys" and run.origin == "ingested"
-    sampled = "GR Active as nsys sampled it, " if is_of_nsys else ""
+    sampled = "GR Active as nsys sampled it, " if known and _is_sampled_by_nsys(run) else ""
     return UsageShare(
         sum(known) / len(known) if known else None,
         f"{sampled}{means[0].reason}{over}",
         len(known) or 1,
     )
+
+
+def _is_sampled_by_nsys(run: Run) -> bool:
+    return run.profiler == "nsys" and run.origin == "ingested"
+
+
+def _mean_utilisation(run: Run, samples: Sequence[Sample]) -> UsageShare:
+    """Return the mean utilization of the GPU; no value if the samples do not describe the program:
+    ncu replays every kernel with idle time between, a failed run has samples of what went wrong,
+    and a sample of steps that are shorter than the sensor's window is mostly of other time."""
+    mean, window = _mean(run, samples, "gpu_utilisation"), measured_window(run)
+    length = window[1] - window[0] if window else SENSOR_WINDOW_MAX_NS
+    if mean.value is None:
+        return mean
+    if run.profiler == "ncu":
+        return UsageShare(None, "ncu replays every kernel, so the samples do not show the program")
+    if run.status == "failed":
+        return UsageShare(None, "the run failed, so the samples do not show its steps")
+    if length < SENSOR_WINDOW_MAX_NS and not _is_sampled_by_nsys(run):
+        reason = (
+            f"the steps take {seconds(length)} together, and a sample is the mean of up to "
+            f"{seconds(SENSOR_WINDOW_MAX_NS)}"
+        )
+        return UsageShare(None, reason)
+    return mean
+
+
+def seconds(nanoseconds: float) -> str:
+    """2100000000 -> "2.1 s", 249000000 -> "249 ms"."""
+    return f"{nanoseconds / 1e9:.3g} s" if nanoseconds >= 1e9 else f"{nanoseconds / 1e6:.3g} ms"
 
 
 def _mean(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
