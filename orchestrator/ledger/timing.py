@@ -182,8 +182,10 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
 
 
 def upwards(number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
-    """The range with this number and those around it."""
-    while number is not None and number in ranges:
+    """Yield the range with this number and those around it."""
+    seen: set[int] = set()
+    while number is not None and number in ranges and number not in seen:
+        seen.add(number)
         yield ranges[number]
         number = ranges[number].parent
 

@@ -84,19 +84,8 @@ DEVICE = 34
 def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
     """From which batch size on the GPU is busy, why it waits, and which batch fits."""
     if (since := busy_from([run.ways for run in runs])) is not None:
-        batch, is_busy = since
-        ways = [run.ways for run in runs if run.run.batch_size == batch]
-        shares = (
-            way.nvml.value if way.kernels.value is None else way.kernels.value for way in ways
-        )
-        gpus = max(
-            (way.kernels.gpus if way.kernels.value is not None else way.nvml.gpus for way in ways),
-            default=1,
-        )
-        over = f", mean of {gpus} GPUs" if gpus > 1 else ""
-        known = next(
-            (f": {percent(share)} there{over}" for share in shares if share is not None), ""
-        )
+        batch, is_busy, share = since
+        over = f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""
         much = f"({percent(BUSY)} of the time or more)"
         where = (
             f"{much} from batch {batch} on"
@@ -104,18 +93,19 @@ def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
             else f"at no measured batch size {much}, up to batch {batch}"
         )
         who, verb = gpu_of([run.run for run in runs])
-        yield Finding(f"{who} {verb} busy {where}{known}.", "utilisation")
+        at_this = f": {percent(share.value or 0)} there{over}"
+        yield Finding(f"{who} {verb} busy {where}{at_this}.", "utilisation")
     idle = [
         (sum(item.by_cause.values()) / item.window_ns, item)
         for run in runs
         for item in run.idle
         if item.window_ns
     ]
-    share, worst = max(idle, key=lambda pair: pair[0], default=(0.0, None))
-    if worst is not None and share >= MUCH_IDLE:
+    idle_share, worst = max(idle, key=lambda pair: pair[0], default=(0.0, None))
+    if worst is not None and idle_share >= MUCH_IDLE:
         cause, length = max(worst.by_cause.items(), key=lambda pair: pair[1])
         yield Finding(
-            f"No kernel runs in {percent(share)} of the {time(worst.window_ns)} {worst.window}"
+            f"No kernel runs in {percent(idle_share)} of the {time(worst.window_ns)} {worst.window}"
             f"{at_batch(worst.run.batch_size)}. {time(length)} of these "
             f"{time(sum(worst.by_cause.values()))} is {_CAUSES[cause]}.",
             "utilisation",

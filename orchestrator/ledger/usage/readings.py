@@ -5,13 +5,14 @@ source, readings of the device, and memory, with the paper figures next to it.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from perfctl.orchestrator.ledger.grouping import group_by
+from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.records.report import Sample
 from perfctl.records.run import Run
 
@@ -99,12 +100,12 @@ class Ways:
 
 def by_device(run: Run) -> dict[int | None, list[Sample]]:
     """Return the samples of each device, without those of the host and of PyTorch's allocator."""
-    groups: dict[int | None, list[Sample]] = defaultdict(list)
-    for sample in run.report.samples:
-        is_allocator = sample.allocated_bytes is not None or sample.reserved_bytes is not None
-        if not is_host(sample) and not is_allocator:
-            groups[sample.device_index].append(sample)
-    return groups
+    samples = (
+        sample
+        for sample in run.report.samples
+        if not is_host(sample) and sample.allocated_bytes is None and sample.reserved_bytes is None
+    )
+    return group_by(samples, lambda sample: sample.device_index)
 
 
 def is_host(sample: Sample) -> bool:
@@ -225,12 +226,8 @@ def _mean(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
 def measured_window(run: Run) -> tuple[int, int] | None:
     """Return the time from the first measured step to the end of the last, on the steps' clock;
     None if steps have no times."""
-    steps = [
-        (step.start_ns, step.start_ns + step.duration_ns)
-        for step in run.report.steps
-        if step.phase == "step" and step.start_ns is not None and step.duration_ns is not None
-    ]
-    return (min(start for start, _ in steps), max(end for _, end in steps)) if steps else None
+    steps = Intervals.of(step for step in run.report.steps if step.phase == "step")
+    return steps.bounds if steps.pairs else None
 
 
 def mean_over_time(
@@ -313,27 +310,33 @@ def smallest_busy_batch(shares: Mapping[int, float], threshold: float = BUSY) ->
     )
 
 
-def busy_from(runs: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool] | None:
-    """(smallest batch size from which on the GPU is busy, True), or (largest measured, False) where
-    it never is.
+class BusyBatch(NamedTuple):
+    """The smallest batch size from which on a GPU is busy, or the largest measured one."""
 
-    By kernels where they are known, else by NVML; None where nothing is known of any batch size.
-    """
-    by_kernels, by_nvml = (
-        {
-            batch: share.value
+    batch: int
+    is_busy: bool
+    share: UsageShare
+    """At that batch size."""
+
+
+def busy_from(runs: Sequence[Ways], threshold: float = BUSY) -> BusyBatch | None:
+    """Return from which batch size on the GPU is busy, by kernels if they are known of any, and
+    otherwise by NVML; None if no share is known."""
+    for pairs in (
+        [(item.run.batch_size, item.kernels) for item in runs],
+        [(item.run.batch_size, item.nvml) for item in runs],
+    ):
+        shares = {
+            batch: share
             for batch, share in reversed(pairs)
             if batch is not None and share.value is not None
         }
-        for pairs in (
-            [(item.run.batch_size, item.kernels) for item in runs],
-            [(item.run.batch_size, item.nvml) for item in runs],
-        )
-    )
-    if not (shares := by_kernels or by_nvml):
-        return None
-    batch = smallest_busy_batch(shares, threshold)
-    return (max(shares), False) if batch is None else (batch, True)
+        if shares:
+            values = {batch: share.value or 0.0 for batch, share in shares.items()}
+            batch = smallest_busy_batch(values, threshold)
+            last = max(shares) if batch is None else batch
+            return BusyBatch(last, batch is not None, shares[last])
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,6 +430,5 @@ def fits(uses: Iterable[MemoryUse]) -> Fits | None:
     error = max(abs(fixed + slope * batch - peak) / peak for batch, peak in peaks.items())
     if slope <= 0 or error > LINE_ERROR_MAX:
         return None
-    return Fits(
-        max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(peaks)
-    )
+    largest = max(int((limit - fixed) // slope), 0)
+    return Fits(largest, limit, float(fixed), float(slope), tuple(peaks))
