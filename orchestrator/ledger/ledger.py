@@ -20,7 +20,7 @@ from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
     PreparedRun,
-    PreparedStudy,
+    Study,
     as_estimate,
 )
 from perfctl.orchestrator.ledger.timing import (
@@ -214,9 +214,9 @@ class Ledger:
         return any(row.counted.value is not None for row in self.rows)
 
 
-def ledger(study: PreparedStudy) -> Ledger:
+def ledger(study: Study) -> Ledger:
     """Return the rows for every batch size of a study."""
-    by_batch = [_at_batch(batch) for batch in study.batches]
+    by_batch = [_at_batch(batch) for batch in study.prepared_batches]
     rows = [row for of_batch, _ in by_batch for row in of_batch]
     # first position anywhere; layers without one come after the rest, the optimizer last
     order: dict[str, int] = {}

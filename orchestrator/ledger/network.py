@@ -167,7 +167,10 @@ def modules_of(ops: Iterable[OpShape]) -> tuple[ModuleSeen, ...]:
 
 def _point(network: Network, batch: int, layer: str) -> LayerPoint:
     prepared = [
-        item for one in network.analyses for item in one.prepared.batches if item.batch == batch
+        item
+        for one in network.analyses
+        for item in one.study.prepared_batches
+        if item.batch == batch
     ]
     rows = [
         row

@@ -21,7 +21,7 @@ from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
 from perfctl.orchestrator.counts.kernels.pairing import match
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, covers_capture
 from perfctl.orchestrator.ledger.usage.inference import latency
 from perfctl.records.run import Run
@@ -424,29 +424,28 @@ class Roofline:
         return self.by_row.get((batch, layer, direction))
 
 
-def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = ()) -> Roofline:
+def roofline(study: Study, ledger: Ledger, measured: Sequence[Peaks] = ()) -> Roofline:
     """The points of a study; ``measured`` peaks take the place of published ones for devices of the
     same name."""
-    runs = study.study.runs
-    device = next(
-        (run.device for run in runs if run.device),
-        next(iter(runs[0].devices), None) if runs else None,
-    )
+    recorded = next((run.device for run in study.runs if run.device), None)
+    device = recorded or next(iter(study.runs[0].devices), None)
     per_cycle = bytes_per_cycle(
         values
-        for item in study.runs
+        for item in study.prepared_runs
         if item.run.profiler == "ncu"
         for values in item.values.values()
     )
     peaks = with_caches(peaks_of(device, measured), device, per_cycle)
-    if not study.study.on_paper:
-        return Roofline(peaks, (), [partial(_kernels, run, run, None, None) for run in study.runs])
+    if not study.on_paper:
+        return Roofline(
+            peaks, (), [partial(_kernels, run, run, None, None) for run in study.prepared_runs]
+        )
     rows: dict[int | None, list[LedgerRow]] = defaultdict(list)
     for row in ledger.rows:
         rows[row.batch].append(row)
-    precision = study.study.precision
+    precision = study.precision
     works = []
-    for batch in study.batches:
+    for batch in study.prepared_batches:
         of_batch = rows[batch.batch]
         by_key = batch.counting.work_by_key if batch.counting else {}
         nothing = ON_A_CPU if batch.on_cpu else NO_WORK
@@ -461,7 +460,7 @@ def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = (
         tuple(place(work, peaks) for work in works),
         [
             partial(_kernels, batch.counting, batch.timing, batch.batch, precision)
-            for batch in study.batches
+            for batch in study.prepared_batches
         ],
     )
 

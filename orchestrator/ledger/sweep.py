@@ -12,7 +12,7 @@ from perfctl.orchestrator.counts.counters.work import NO_BYTES
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer
 from perfctl.orchestrator.ledger.ledger import Ledger
-from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import Key, Spread, preference
 from perfctl.orchestrator.statistics import interval
 from perfctl.records.run import Run
@@ -61,11 +61,9 @@ class BatchPoint:
         return self.step.median / self.samples if self.step and self.samples else None
 
 
-def points(study: PreparedStudy) -> tuple[BatchPoint, ...]:
+def points(study: Study) -> tuple[BatchPoint, ...]:
     """Return one point per batch size, ascending; a failed one too, without figures."""
-    return tuple(
-        _point(batch, study.recorded(batch), study.step_clock) for batch in study.study.batches
-    )
+    return tuple(_point(batch, study.recorded(batch), study.step_clock) for batch in study.batches)
 
 
 def _point(batch: int, runs: Sequence[PreparedRun], clock: str | None) -> BatchPoint:
@@ -184,11 +182,13 @@ class LayerKernels:
         return tuple(Switch(old, new) for old, new in pairs if set(old.kernels) != set(new.kernels))
 
 
-def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
+def algorithm_changes(study: Study, ledger: Ledger) -> tuple[LayerKernels, ...]:
     """Return every layer and direction with kernels, in the ledger's order; nothing for a report
     without batch sizes."""
     by_batch = [
-        _kernel_sets(batch, batch.batch) for batch in study.batches if batch.batch is not None
+        _kernel_sets(batch, batch.batch)
+        for batch in study.prepared_batches
+        if batch.batch is not None
     ]
     names = {(row.layer, row.direction): row.name for row in ledger.rows}
     return tuple(

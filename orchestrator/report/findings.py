@@ -20,7 +20,7 @@ from perfctl.orchestrator.ledger.ledger import (
     beyond_time,
     causes,
 )
-from perfctl.orchestrator.ledger.prepared import PreparedRun, PreparedStudy, Study
+from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.readings import BUSY, busy_from, fits
 from perfctl.orchestrator.ledger.usage.run_usage import Busy, RunUsage, range_totals
@@ -125,8 +125,8 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
     stands out."""
     study, ledger = found.study, found.ledger
     if study.foreign:
-        derived = any(batch.derived for batch in found.prepared.batches)
-        others = without_layers(found.prepared.runs, found.names, derived=derived)
+        derived = any(batch.derived for batch in found.study.prepared_batches)
+        others = without_layers(found.study.prepared_runs, found.names, derived=derived)
         return (
             *sorted((*_of_shapes(found), *others), key=lambda item: item.warning),
             *_failures(study),
@@ -136,9 +136,9 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
         *_largest_shares(ledger),
         *(inference_findings(study.runs) or _per_sample(found.points)),
         *_waits(found),
-        *busy_findings([item.usage for item in found.prepared.runs]),
-        *timeline_findings(found.prepared.runs),
-        *_outside(found.prepared, ledger),
+        *busy_findings([item.usage for item in found.study.prepared_runs]),
+        *timeline_findings(found.study.prepared_runs),
+        *_outside(found.study, ledger),
         *_refused(found),
         *_derived(found),
         *_not_counted(ledger),
@@ -156,11 +156,11 @@ def _of_shapes(found: Analysis) -> Iterator[Finding]:
         lines = headlines(found.judgement, found.ledger)
         if not any("tile padding" in line.rules for line in lines):
             yield from padding_findings(phases)
-        yield from _outside(found.prepared, found.ledger)
+        yield from _outside(found.study, found.ledger)
         yield from _refused(found)
         yield from _derived(found)
         # where a run's counts are missing as a whole, a warning of its own says so and what to do
-        lacking = any(lacking_flops(run) is not None for run in found.prepared.runs)
+        lacking = any(lacking_flops(run) is not None for run in found.study.prepared_runs)
         yield from _not_counted(found.ledger, told=lacking)
 
 
@@ -169,7 +169,7 @@ def _derived(found: Analysis) -> Iterator[Finding]:
     run = next(
         (
             batch.derived
-            for batch in reversed(found.prepared.batches)
+            for batch in reversed(found.study.prepared_batches)
             if batch.derived and not batch.counted
         ),
         None,
@@ -324,7 +324,7 @@ def _waits(found: Analysis) -> Iterator[Finding]:
     ]
     if waiting:
         worst = min(waiting, key=lambda work: work.busy or 0)
-        who, _ = gpu_of([item.run for item in found.prepared.runs])
+        who, _ = gpu_of([item.run for item in found.study.prepared_runs])
         share = percent(worst.busy or 0)
         text = (
             f"{who} computes in only {share} of a step at batch {worst.batch}, by medians: it "
@@ -344,7 +344,7 @@ def _refused(found: Analysis) -> Iterator[Finding]:
         )
 
 
-def _outside(study: PreparedStudy, ledger: Ledger) -> Iterator[Finding]:
+def _outside(study: Study, ledger: Ledger) -> Iterator[Finding]:
     worst = max(ledger.unattributed, key=lambda item: item.share, default=None)
     if worst is None or worst.share <= MUCH:
         return

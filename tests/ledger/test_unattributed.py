@@ -17,7 +17,7 @@ from perfctl.orchestrator.ledger.ledger import (
     causes,
     ledger,
 )
-from perfctl.orchestrator.ledger.prepared import PreparedRun, prepare, studies
+from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.records.report import Gap, Kernel, Range
 from perfctl.records.run import Run
@@ -130,7 +130,7 @@ def test_a_run_of_which_no_kernel_has_a_layer_still_has_its_row_of_unattributed_
     synthetic: ModuleType,
 ) -> None:
     (study,) = studies([gpu(synthetic, [kernel(0, 10), kernel(1, 30)], [STEP])])
-    (item,) = ledger(prepare(study)).unattributed
+    (item,) = ledger(study).unattributed
     assert (item.share, item.time.median) == (1, 40)
 
 
@@ -138,7 +138,7 @@ def test_a_run_whose_kernels_took_no_time_at_all_has_no_share_to_state(
     synthetic: ModuleType,
 ) -> None:
     (study,) = studies([gpu(synthetic, [kernel(0, 0), kernel(1, 0, 3, **IN_CONV)], [STEP, CONV])])
-    found = ledger(prepare(study))
+    found = ledger(study)
     assert found.unattributed == ()
     assert {row.share for row in found.rows} == {None}
 

@@ -513,7 +513,7 @@ def _left_over(found: Analysis) -> list[Group]:
 def _causes_at(item: Unattributed, found: Analysis) -> str:
     """ "; batch 32: autograd 3.0 %", with the shares that findings name; "" where no cause
     is known."""
-    run = found.prepared.at(item.batch).timing
+    run = found.study.at(item.batch).timing
     said = [
         f"{one.text} {percent(one.share * item.share)}{_often(one.launches)}"
         for one in (causes(run) if run else ())
