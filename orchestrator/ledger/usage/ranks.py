@@ -146,6 +146,9 @@ class Job:
 
     ranks: tuple[RankUse, ...]
     world_size: int | None
+    collectives: Sequence[Sequence[Collective]] = field(compare=False, repr=False)
+    """Of each rank, with times since 1970."""
+    matches: Sequence[Match] = field(compare=False, repr=False)
 
     @property
     def straggler(self) -> RankUse | None:
@@ -180,7 +183,7 @@ def jobs(runs: Iterable[Run]) -> tuple[Job, ...]:
 
 
 def _job(runs: Sequence[Run]) -> Job:
-    _, matches = match_runs(runs)
+    collectives, matches = match_runs(runs)
     clocks = _align_clocks(matches, len(runs))
     latest = [
         max(start_of(one) + clocks[index].shift for index, one in match.items())
@@ -212,7 +215,7 @@ def _job(runs: Sequence[Run]) -> Job:
                 activity=activity,
             )
         )
-    return Job(tuple(ranks), runs[0].report.world_size)
+    return Job(tuple(ranks), runs[0].report.world_size, collectives, matches)
 
 
 class _Clock(NamedTuple):
@@ -254,29 +257,27 @@ def _align_clocks(matches: Sequence[Match], count: int) -> list[_Clock]:
     return [clocks[index] for index in range(count)]
 
 
-def _since_1970(run: Run) -> list[Collective]:
-    """Return the run's collectives with times since 1970, where the report states when its clock
-    began."""
-    base = run.report.environment.get("clock_base_ns", "")
-    began = int(base) if base.isdecimal() else 0
-    return [
-        one._replace(start_ns=None if one.start_ns is None else one.start_ns + began)
-        for one in run.report.collectives
-    ]
-
-
 def match_runs(runs: Sequence[Run]) -> tuple[list[list[Collective]], list[Match]]:
-    """Return the collectives of each run with times since 1970, and those that all ranks of their
-    group took part in. Reports state the groups that are smaller than the job."""
+    """Return the collectives of each run, and those that all ranks of their group took part in.
+    Times are since 1970 if the report states when its clock began; reports state the groups that
+    are smaller than the job."""
     index_of = {run.report.rank: index for index, run in enumerate(runs)}
     groups: list[dict[str, Members]] = []
+    collectives = []
     for run in runs:
+        base = run.report.environment.get("clock_base_ns", "")
+        began = int(base) if base.isdecimal() else 0
+        collectives.append(
+            [
+                item if item.start_ns is None else item._replace(start_ns=item.start_ns + began)
+                for item in run.report.collectives
+            ]
+        )
         try:
             stated = json.loads(run.report.environment.get("process_groups", "{}"))
             groups.append({name: tuple(map(index_of.get, ranks)) for name, ranks in stated.items()})
         except (ValueError, TypeError, AttributeError):
             groups.append({})
-    collectives = list(map(_since_1970, runs))
     return collectives, match(collectives, groups)
 
 
