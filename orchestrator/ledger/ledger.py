@@ -5,7 +5,7 @@ What took the time that belongs to no layer has each cause with its share.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import starmap
@@ -16,6 +16,7 @@ from perfctl.orchestrator.counts.derived.run import NO_RULE
 from perfctl.orchestrator.counts.figure import Figure, missing, total_of
 from perfctl.orchestrator.counts.kernels.names import family, recognise
 from perfctl.orchestrator.counts.kernels.repeats import extrapolated
+from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
@@ -219,9 +220,8 @@ def ledger(study: Study) -> Ledger:
     by_batch = [_at_batch(batch) for batch in study.prepared_batches]
     rows = [row for of_batch, _ in by_batch for row in of_batch]
     # first position anywhere; layers without one come after the rest, the optimizer last
-    order: dict[str, int] = {}
-    for row in rows:
-        order[row.place] = min(row.position, order.get(row.place, row.position))
+    by_place = group_by(rows, lambda row: row.place)
+    order = {place: min(row.position for row in of_place) for place, of_place in by_place.items()}
     directions = {direction: index for index, direction in enumerate(DIRECTIONS)}
     rows.sort(
         key=lambda row: (
@@ -238,9 +238,8 @@ def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | Non
     """Return the rows of one batch size, and what is left over."""
     times = batch.times
     # pen and paper; a layer may hold several operations
-    calls: dict[Key, tuple[LayerCall, ...]] = {}
-    for call in next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ()):
-        calls[call.layer, call.direction] = (*calls.get((call.layer, call.direction), ()), call)
+    recorded = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
+    calls = group_by(recorded, lambda call: (call.layer, call.direction))
     counted, uncounted = _counted(batch)
     derived: Mapping[Key | None, Figure] = {}
     if batch.derived and batch.derived.steps:
@@ -282,13 +281,9 @@ def _row(
     flops = None if paper.lower_bound else paper.value
     trusted = bool(times and times.trusted)
     positions = [call.position for call in calls if call.position is not None]
-    time_reason = None
-    if time is None:
-        time_reason = (
-            "no range or kernel of it was seen"
-            if times
-            else "no run at this batch size timed its layers"
-        )
+    not_timed = "no run at this batch size timed its layers"
+    if times is not None:
+        not_timed = "no range or kernel of it was seen"
     return LedgerRow(
         batch=batch.batch,
         layer=key[0],
@@ -301,7 +296,7 @@ def _row(
         derived=derived if derived is not None and derived.value is not None else None,
         ratio=counted.value / flops if counted.value is not None and flops else None,
         time=time,
-        time_reason=time_reason,
+        time_reason=not_timed if time is None else None,
         basis=times.basis if times and time else None,
         trusted=trusted,
         share=time.mean / times.total.mean if time and times and times.total.mean else None,
@@ -313,7 +308,7 @@ def _row(
     )
 
 
-def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set[Key]:
+def _keys(calls: Iterable[Key], measured: set[Key]) -> set[Key]:
     """Rows to show: what was measured, and what is on paper unless it is inside a
     measured "backward"."""
     keys = set(measured)
@@ -330,7 +325,7 @@ def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set
 
 
 def _parts(
-    calls: Mapping[Key, tuple[LayerCall, ...]], layer: str, direction: str, *, whole: bool
+    calls: Mapping[Key, Sequence[LayerCall]], layer: str, direction: str, *, whole: bool
 ) -> tuple[LayerCall, ...]:
     """Pen and paper for one row: a ``whole`` "backward" is the gradients and all else, the
     optimizer's row all layers."""

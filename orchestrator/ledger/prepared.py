@@ -417,15 +417,17 @@ class PreparedBatch:
         """The run with the most trustworthy layer times, by ``preference``; one that knows no layer
         after all others."""
         timed = [item for item in self.runs if item.layer_times is not None]
-        timed.sort(
+        candidates = [item for item in timed if item.layer_times and item.layer_times.rows]
+        candidates = candidates or [item for item in timed if item.run.report.kernels]
+        return min(
+            candidates,
             key=lambda item: (
                 preference(item.run.profiler, self.clock),
                 item.run.status != "ok",
                 -item.run.id,
-            )
+            ),
+            default=None,
         )
-        without = next((item for item in timed if item.run.report.kernels), None)
-        return next((item for item in timed if item.layer_times and item.layer_times.rows), without)
 
     @property
     def times(self) -> LayerTimes | None:
@@ -560,10 +562,6 @@ def _fold(item: PreparedRun, layers: Set[str]) -> PreparedRun:
 def widest(runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]) -> str | None:
     """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None
     when none is."""
-    batches: dict[str, set[int | None]] = defaultdict(set)
-    for item in runs:
-        if timed(item) is not None:
-            batches[item.run.profiler].add(item.run.batch_size)
-    return min(
-        batches, key=lambda profiler: (-len(batches[profiler]), preference(profiler)), default=None
-    )
+    known = {(item.run.profiler, item.run.batch_size) for item in runs if timed(item) is not None}
+    sizes = Counter(profiler for profiler, _ in known)
+    return min(sizes, key=lambda profiler: (-sizes[profiler], preference(profiler)), default=None)

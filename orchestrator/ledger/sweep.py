@@ -13,7 +13,8 @@ from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
-from perfctl.orchestrator.ledger.timing import Key, Spread, preference
+from perfctl.orchestrator.ledger.timing import Key, Spread, preference, step_durations
+from perfctl.orchestrator.ledger.usage.readings import max_known
 from perfctl.orchestrator.statistics import interval
 from perfctl.records.run import Run
 
@@ -97,15 +98,8 @@ def _point(batch: int, runs: Sequence[PreparedRun], clock: str | None) -> BatchP
 
 def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
     """Return the median step of each repeat, the newest last; nothing without repeats."""
-    durations = (
-        [
-            step.duration_ns
-            for step in steps
-            if step.phase == "step" and step.duration_ns is not None
-        ]
-        for steps in run.repeats
-    )
-    medians = [statistics.median(of_repeat) for of_repeat in durations if of_repeat]
+    repeats = filter(None, map(step_durations, run.repeats))
+    medians = [statistics.median(durations) for durations in repeats]
     return (*medians, newest.median) if medians else ()
 
 
@@ -119,12 +113,8 @@ def memory_figures(run: Run) -> dict[str, int]:
         if (moment, quantity) in recorded
         and not (moment == "after" and ("peak", quantity) in recorded)
     }
-    used = [
-        sample.memory_used_bytes
-        for sample in run.report.samples
-        if sample.memory_used_bytes is not None
-    ]
-    return figures | {"device in use": max(used)} if used else figures
+    used = max_known(sample.memory_used_bytes for sample in run.report.samples)
+    return figures if used is None else figures | {"device in use": used}
 
 
 @dataclass(frozen=True, slots=True)

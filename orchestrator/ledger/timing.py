@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfctl.records.report import COVERS, WHOLE_CAPTURE, Range
+from perfctl.records.report import COVERS, WHOLE_CAPTURE, Range, Step
 from perfctl.records.run import Run
 
 HOST_TIME = "host_time"
@@ -74,10 +74,9 @@ def host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
 
 def macs_of(run: Run, layer: str, direction: str = "forward") -> int | None:
     """Multiply-adds of a layer on paper; None where a formula is missing, or the layer."""
-    known = [
-        call.macs for call in run.layer_calls if (call.layer, call.direction) == (layer, direction)
-    ]
-    return sum(one or 0 for one in known) if known and None not in known else None
+    calls = [call for call in run.layer_calls if (call.layer, call.direction) == (layer, direction)]
+    macs = [call.macs for call in calls if call.macs is not None]
+    return sum(macs) if macs and len(macs) == len(calls) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +162,7 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
     """(time of a whole step, which clock); None when steps were not timed, and always under ncu."""
     if run.profiler == "ncu":
         return None
-    timed = [
-        step.duration_ns
-        for step in run.report.steps
-        if step.phase == "step" and step.duration_ns is not None
-    ]
-    if timed:
+    if timed := step_durations(run.report.steps):
         watched = (
             "with no profiler" if run.profiler == "none" else f"while {run.profiler} was recording"
         )
@@ -179,6 +173,13 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
         if is_step_range(item) and item.duration_ns is not None
     ]
     return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
+
+
+def step_durations(steps: Iterable[Step]) -> list[int]:
+    """Return the durations of the complete steps in ns, without phases and steps that lack one."""
+    return [
+        step.duration_ns for step in steps if step.phase == "step" and step.duration_ns is not None
+    ]
 
 
 def upwards(number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
@@ -194,7 +195,7 @@ def self_times(ranges: Mapping[int, Range], numbers: Iterable[int]) -> dict[int,
     """Return the time of each of these ranges without those of them that lie inside of it."""
     own = {number: float(ranges[number].duration_ns or 0) for number in numbers}
     for number in own:
-        above = (outer.number for outer in upwards(ranges[number].parent, ranges))
+        above = (item.number for item in upwards(ranges[number].parent, ranges))
         holder = next((outer for outer in above if outer in own), None)
         if holder is not None:
             own[holder] -= ranges[number].duration_ns or 0

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
@@ -119,20 +119,19 @@ def readings(run: Run) -> tuple[Readings, ...]:
 
 
 def _readings(run: Run, device: int | None, samples: list[Sample]) -> Readings:
-    def known(field: str) -> list[Any]:
-        return [value for sample in samples if (value := getattr(sample, field)) is not None]
-
+    temperatures = [item.temperature_c for item in samples if item.temperature_c is not None]
+    clocks = [item.sm_clock_hz for item in samples if item.sm_clock_hz is not None]
     utilisation = _mean_utilisation(run, samples)
     return Readings(
         run=run,
         device=device,
         count=len(samples),
         utilisation=utilisation.value,
-        memory_used=max(known("memory_used_bytes"), default=None),
-        memory_total=max(known("memory_total_bytes"), default=None),
+        memory_used=max_known(item.memory_used_bytes for item in samples),
+        memory_total=max_known(item.memory_total_bytes for item in samples),
         power=_mean(run, samples, "power_w").value,
-        temperature=max(known("temperature_c"), default=None),
-        clock=min(known("sm_clock_hz"), default=None),
+        temperature=max(temperatures, default=None),
+        clock=min(clocks, default=None),
         span=utilisation.reason,
     )
 
@@ -380,18 +379,19 @@ def memory_use(run: Run) -> MemoryUse:
         outputs=sum(outputs) if outputs else None,
         allocated=figures.get(("peak", "allocated")),
         reserved=figures.get(("peak", "reserved")),
-        process=_max_known(sample.process_memory_bytes for sample in samples),
-        device=_max_known(sample.memory_used_bytes for sample in samples),
+        process=max_known(sample.process_memory_bytes for sample in samples),
+        device=max_known(sample.memory_used_bytes for sample in samples),
         device_total=figures.get(("before", "device_total"))
         or figures.get(("after", "device_total"))
-        or _max_known(sample.memory_total_bytes for sample in samples)
+        or max_known(sample.memory_total_bytes for sample in samples)
         or (device.memory_bytes if device else None),
         host=figures.get(("peak", "host_resident")),
-        host_all=_max_known(sample.host_memory_bytes for sample in run.report.samples),
+        host_all=max_known(sample.host_memory_bytes for sample in run.report.samples),
     )
 
 
-def _max_known(values: Iterable[int | None]) -> int | None:
+def max_known(values: Iterable[int | None]) -> int | None:
+    """Return the largest number that is known; None without any."""
     return max((value for value in values if value is not None), default=None)
 
 
@@ -420,7 +420,7 @@ def fits(uses: Iterable[MemoryUse]) -> Fits | None:
     """
     known = [use for use in uses if use.run.batch_size is not None and use.reserved is not None]
     peaks = dict(sorted({use.run.batch_size or 0: use.reserved or 0 for use in known}.items()))
-    limit = _max_known(use.device_total for use in known)
+    limit = max_known(use.device_total for use in known)
     if len(peaks) < 3 or limit is None or not all(peaks.values()):
         return None
     middle, mean = Fraction(sum(peaks), len(peaks)), Fraction(sum(peaks.values()), len(peaks))
