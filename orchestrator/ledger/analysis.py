@@ -1,5 +1,5 @@
-"""A study with everything that is worked out about it, once: what the page, the terminal and
-exports show."""
+"""A study with everything that is computed about it, once: what the page, the terminal and exports
+show."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ def analyse(
 
 
 def analyse_all(
-    found: Iterable[Study], measured: Sequence[Peaks] = (), names: Mapping[str, str] | None = None
+    studies: Iterable[Study], measured: Sequence[Peaks] = (), names: Mapping[str, str] | None = None
 ) -> list[Analysis]:
     """Each study analysed, in order. What concerns several parts of one sweep is with the first
     of them.
 
     ``names``: short kernel names, as :func:`analyse` takes them; by default of all these studies.
     """
-    found = list(found)
-    beside = {id(group[0]): group for group in parts(found)}
-    names = short_names(run for study in found for run in study.runs) if names is None else names
-    return [analyse(study, measured, beside.get(id(study), ()), names) for study in found]
+    studies = tuple(studies)
+    beside = {id(group[0]): group for group in parts(studies)}
+    names = short_names(run for study in studies for run in study.runs) if names is None else names
+    return [analyse(study, measured, beside.get(id(study), ()), names) for study in studies]
 
 
 def short_names(runs: Iterable[Run]) -> dict[str, str]:

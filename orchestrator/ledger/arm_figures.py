@@ -143,7 +143,7 @@ def facts_of(label: str, runs: Sequence[Run], peaks: Sequence[Peaks] = ()) -> Ar
 
 def epochs(run: Run) -> tuple[Epoch, ...]:
     tests = {row.number: row for row in run.report.steps if row.phase == "test"}
-    scored = {one.name: one.value for one in run.report.summaries if one.name.startswith(DICE)}
+    scored = {item.name: item.value for item in run.report.summaries if item.name.startswith(DICE)}
     rows = [row for row in run.report.steps if row.phase == "epoch" and row.duration_ns is not None]
     rows.sort(key=attrgetter("number"))
     course, reached_ns = [], 0.0
@@ -181,9 +181,9 @@ def top(run: Run, most: int = 10) -> tuple[Top, ...]:
 
 def shares(run: Run) -> Mapping[str, float] | None:
     """Kind of work -> share of all time in the trace, without kinds that took none."""
-    found = categories.times(run) or {}
-    whole = sum(found.values())
-    return {kind: spent / whole for kind, spent in found.items() if spent} if whole else None
+    times = categories.times(run) or {}
+    total = sum(times.values())
+    return {kind: spent / total for kind, spent in times.items() if spent} if total else None
 
 
 def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:

@@ -1,5 +1,5 @@
-"""The ledger: pen and paper, counted, and time, side by side for every batch, layer and direction.
-What took the time that belongs to no layer has each cause with its share.
+"""The ledger: estimated FLOPs, executed FLOPs and time of every layer, direction and batch size,
+and the causes of the time that belongs to no layer, each with its share.
 """
 
 from __future__ import annotations
@@ -422,7 +422,7 @@ def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class UnattributedCause:
     """One part of the time that belongs to no layer."""
 
     text: str
@@ -431,7 +431,7 @@ class Cause:
     """Its kernel launches; None where host ranges were timed."""
 
 
-def causes(run: PreparedRun) -> tuple[Cause, ...]:
+def explain_unattributed(run: PreparedRun) -> tuple[UnattributedCause, ...]:
     """Return the causes of the unattributed time of a run, the largest first; their shares add up
     to 1. Empty when there is none."""
     return _of_kernels(run) if times_kernels(run.run) else _of_ranges(run.run)
@@ -453,7 +453,7 @@ def beyond_time(run: Run) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
+def _of_kernels(run: PreparedRun) -> tuple[UnattributedCause, ...]:
     report = run.run.report
     ranges = {item.number: item for item in report.ranges}
     # ncu and DLProf give launches their layers without listing ranges
@@ -493,7 +493,7 @@ def _cause(kernel: Kernel, ranges: Mapping[int, Range], *, lacks_backward: bool)
     return BETWEEN if any(item.step is not None for item in around) else NO_CALL
 
 
-def _of_ranges(run: Run) -> tuple[Cause, ...]:
+def _of_ranges(run: Run) -> tuple[UnattributedCause, ...]:
     ranges = {item.number: item for item in run.report.ranges}
     if not any(item.layer for item in ranges.values()):
         return ()
@@ -517,12 +517,14 @@ def _of_ranges(run: Run) -> tuple[Cause, ...]:
     return _ranked(times, None)
 
 
-def _ranked(times: Mapping[str, float], launches: Mapping[str, int] | None) -> tuple[Cause, ...]:
+def _ranked(
+    times: Mapping[str, float], launches: Mapping[str, int] | None
+) -> tuple[UnattributedCause, ...]:
     """Return the causes with a share, the largest first."""
     total = sum(times.values())
     ranked = sorted(times.items(), key=lambda item: -item[1])
     return tuple(
-        Cause(text, time / total, launches[text] if launches else None)
+        UnattributedCause(text, time / total, launches[text] if launches else None)
         for text, time in ranked
         if time
     )

@@ -55,8 +55,8 @@ class Clocks:
     def scatter(self) -> float:
         """Slowest step / fastest step, of the clock where it is larger; 1 where nothing
         was timed."""
-        both = [one for one in (self.synchronised, self.profiled) if one is not None and one.low]
-        return max((one.high / one.low for one in both), default=1.0)
+        both = [self.synchronised, self.profiled]
+        return max((time.high / time.low for time in both if time and time.low), default=1.0)
 
 
 class LooseWork(NamedTuple):
@@ -109,7 +109,7 @@ class Network:
         """All runs, by batch size."""
         return tuple(
             sorted(
-                (run for one in self.analyses for run in one.study.runs),
+                (run for analysis in self.analyses for run in analysis.study.runs),
                 key=lambda run: run.batch_size or 0,
             )
         )
@@ -117,7 +117,8 @@ class Network:
     @cached_property
     def batches(self) -> tuple[int, ...]:
         """Batch sizes of the runs, ascending."""
-        return tuple(sorted({size for one in self.analyses for size in one.study.batches}))
+        sizes = {size for analysis in self.analyses for size in analysis.study.batches}
+        return tuple(sorted(sizes))
 
     def ops(self, batch: int) -> Sequence[OpShape]:
         """Shapes that a run recorded at this batch size, with backward where any did; () where
@@ -160,15 +161,16 @@ class Network:
 def modules_of(ops: Iterable[OpShape]) -> tuple[ModuleSeen, ...]:
     """The layers that ran an operation, with the shape of the last one's first output, in the
     network's order."""
-    found: dict[str, ModuleSeen] = {}
+    modules: dict[str, ModuleSeen] = {}
     for op in ops:
         if op.layer and op.direction == "forward":
             output = next((shape for shape in op.outputs if shape is not None), None)
-            held, depth = op.parameters, op.layer.count(".") + 1
-            found[op.layer] = ModuleSeen(
-                op.layer, op.kind, depth, output, held, held, PARAMETER_BYTES * held, called=True
+            depth, count = op.layer.count(".") + 1, op.parameters
+            size = PARAMETER_BYTES * count
+            modules[op.layer] = ModuleSeen(
+                op.layer, op.kind, depth, output, count, count, size, called=True
             )
-    return tuple(found.values())
+    return tuple(modules.values())
 
 
 def _point(network: Network, batch: int, layer: str) -> LayerPoint:

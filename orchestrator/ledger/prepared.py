@@ -1,8 +1,8 @@
-"""Which runs belong together (the same workload, options, mode, precision and device, under any
-profiler), and such a study ready for analysis: steps, kernel keys, times and counted sums of its
-runs, each computed once, at first use.
+"""Studies: runs that belong together (the same workload, options, mode, precision and device, under
+any profiler), with the steps, kernel keys, times and counted sums of each run, computed once, at
+first use.
 
-Ledger, verdicts, roofline, findings, tables and charts read these, not the raw run.
+Ledger, causes, roofline, findings, tables and charts read these, not the raw run.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _has_layers(run: Run) -> bool:
     return (
         run.report.tool == "torch"
         and isinstance(kernels, Sequence)
-        and any(one.layer is not None for one in kernels)
+        and any(kernel.layer is not None for kernel in kernels)
     )
 
 
@@ -201,8 +201,8 @@ class PreparedRun:
 
     @cached_property
     def launches(self) -> Sequence[tuple[Kernel, Key | None]]:
-        """(kernel, its key) of each launch in the measured steps; warm-up and trials of candidates
-        are left out."""
+        """(kernel, its key) of each launch in the measured steps; without warm-up and trials of
+        candidates, which have no number of a step where others have one."""
         pairs = zip(self.run.report.kernels, self.keys, strict=True)
         return [pair for pair in pairs if not self.numbered or pair[0].step is not None]
 
@@ -213,17 +213,16 @@ class PreparedRun:
         for kernel, key in zip(self.run.report.kernels, self.keys, strict=True):
             if key is not None:
                 groups[key].append(kernel)
-        return {key: self._row_kernels(kernels) for key, kernels in groups.items()}
-
-    def _row_kernels(self, kernels: Sequence[Kernel]) -> RowKernels:
-        """Return names and sources of a row's launches."""
-        launches = Counter([kernel.name for kernel in kernels])
-        sources = Counter([kernel.layer_source for kernel in kernels])
-        return RowKernels(
-            names={name: count / (self.steps or 1) for name, count in launches.most_common()},
-            guessed=sources["guessed"] / len(kernels),
-            shared=sources[SHARED] / len(kernels),
-        )
+        rows = {}
+        for key, kernels in groups.items():
+            launches = Counter([kernel.name for kernel in kernels])
+            sources = Counter([kernel.layer_source for kernel in kernels])
+            rows[key] = RowKernels(
+                names={name: count / (self.steps or 1) for name, count in launches.most_common()},
+                guessed=sources["guessed"] / len(kernels),
+                shared=sources[SHARED] / len(kernels),
+            )
+        return rows
 
     @cached_property
     def layer_times(self) -> LayerTimes | None:

@@ -247,7 +247,7 @@ def times_of_kernels(run: Run, keys: Sequence[Key | None], count: int | None) ->
             step = kernel.step if in_steps else None
             sums[key][step] += kernel.duration_ns / (1 if in_steps else count)
             steps[step] = None
-    totals = {step: sum(found.get(step, 0) for found in sums.values()) for step in steps}
+    totals = {step: sum(by_step.get(step, 0) for by_step in sums.values()) for step in steps}
     return _gather(
         sums,
         totals,
@@ -299,15 +299,13 @@ def _gather(
     if not totals:
         return None
     rows = {
-        key: spread([found.get(step, 0) for step in totals], over)
-        for key, found in sums.items()
+        key: spread([by_step.get(step, 0) for step in totals], over)
+        for key, by_step in sums.items()
         if key is not None
     }
-    attributed = {
-        step: sum(found.get(step, 0) for key, found in sums.items() if key is not None)
-        for step in totals
-    }
-    left = [max(total - attributed[step], 0) for step, total in totals.items()]
-    return LayerTimes(
-        basis, trusted, whole, rows, spread([*totals.values()], over), spread(left, over)
-    )
+    unattributed = [
+        max(total - sum(sums[key].get(step, 0) for key in rows), 0)
+        for step, total in totals.items()
+    ]
+    total, rest = spread([*totals.values()], over), spread(unattributed, over)
+    return LayerTimes(basis, trusted, whole, rows, total, rest)

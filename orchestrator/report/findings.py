@@ -18,7 +18,7 @@ from perfctl.orchestrator.ledger.ledger import (
     LedgerRow,
     at_batch,
     beyond_time,
-    causes,
+    explain_unattributed,
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
@@ -349,7 +349,7 @@ def _outside(study: Study, ledger: Ledger) -> Iterator[Finding]:
     if worst is None or worst.share <= MUCH:
         return
     run, said = study.at(worst.batch).timing, []
-    for cause in causes(run) if run else ():
+    for cause in explain_unattributed(run) if run else ():
         if cause.share >= WORTH:
             often = (
                 f", {cause.launches:,} {'launch' if cause.launches == 1 else 'launches'}"

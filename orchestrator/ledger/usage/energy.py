@@ -18,6 +18,7 @@ from typing import ClassVar, TypeVar
 from perfctl.orchestrator.ledger.usage.readings import (
     by_device,
     measured_window,
+    points_of,
     seconds,
     sum_known,
 )
@@ -159,10 +160,8 @@ def why_none(run: Run) -> str:
 
 
 def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
-    counter = sorted(
-        {s.at_ns: float(s.energy_j) for s in samples if s.energy_j is not None}.items()
-    )
-    power = sorted({s.at_ns: float(s.power_w) for s in samples if s.power_w is not None}.items())
+    counter = points_of(samples, "energy_j")
+    power = points_of(samples, "power_w")
     # a counter that went backwards was reset, by a reload of the driver
     is_counted = (
         len(counter) > 1

@@ -565,8 +565,8 @@ def _find_ops(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
         candidates[op.layer].append(by_rows.get(rows_of(op), set(PHASES)))
     sure = {
         layer
-        for layer, phases in candidates.items()
-        if all(len(one) == 1 for one in phases) and ran[layer] <= set().union(*phases)
+        for layer, choices in candidates.items()
+        if all(len(phases) == 1 for phases in choices) and ran[layer] <= set().union(*choices)
     }
     ops = [op for op in forward if op.layer in sure and by_rows[rows_of(op)] == {phase}]
     return ops, set(candidates) - sure

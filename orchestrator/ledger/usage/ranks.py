@@ -186,7 +186,7 @@ def _job(runs: Sequence[Run]) -> Job:
     collectives, matches = match_runs(runs)
     clocks = _align_clocks(matches, len(runs))
     latest = [
-        max(start_of(one) + clocks[index].shift for index, one in match.items())
+        max(start_of(item) + clocks[index].shift for index, item in match.items())
         for match in matches
     ]
     ranks = []
@@ -298,11 +298,11 @@ def match(
     ] = defaultdict(lambda: defaultdict(list))
     for index, collectives in enumerate(ranks):
         stated = groups[index] if groups else {}
-        for one in collectives:
-            kind = one.name.lower().replace("_", "")
-            if is_timed(one) and any(name in kind for name in _TOGETHER):
-                members = stated.get(one.group) if one.group is not None else None
-                by_key[one.name, one.group, one.group_size, members][index].append(one)
+        for item in collectives:
+            kind = item.name.lower().replace("_", "")
+            if is_timed(item) and any(name in kind for name in _TOGETHER):
+                members = stated.get(item.group) if item.group is not None else None
+                by_key[item.name, item.group, item.group_size, members][index].append(item)
     matches: list[Match] = []
     for (_, _, size, members), by_rank in by_key.items():
         is_of_all = members is None and (size is None or size >= len(ranks))

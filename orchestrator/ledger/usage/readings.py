@@ -205,9 +205,7 @@ def seconds(nanoseconds: float) -> str:
 
 def _mean(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
     """Return the mean of a field over the time of the measured steps, and what it is over."""
-    points = [
-        (sample.at_ns, value) for sample in samples if (value := getattr(sample, field)) is not None
-    ]
+    points = points_of(samples, field)
     if not points:
         reasons = (gap.reason for gap in run.report.gaps if gap.quantity == f"sample.{field}")
         return UsageShare(None, next(reasons, "not sampled"))
@@ -220,6 +218,12 @@ def _mean(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
     else:
         span = "mean over time, from the first measured step to the end of the last"
     return UsageShare(value, span)
+
+
+def points_of(samples: Iterable[Sample], field: str) -> list[tuple[int, float]]:
+    """Return (ns, value) of a field by time; of several samples at one time the last counts."""
+    pairs = ((sample.at_ns, getattr(sample, field)) for sample in samples)
+    return sorted({moment: float(value) for moment, value in pairs if value is not None}.items())
 
 
 def measured_window(run: Run) -> tuple[int, int] | None:
@@ -238,16 +242,15 @@ def mean_over_time(
     None where no reading covers any of the window. Without a window, from the first reading to the
     last; of several readings at one time the last counts.
     """
-    means = dict(points)
-    order = sorted(means)
-    if window is None and len(order) == 1:
-        return means[order[0]]
-    low, high = window if window is not None else (order[0], order[-1])
+    means = sorted(dict(points).items())
+    if window is None and len(means) == 1:
+        return means[0][1]
+    low, high = window if window is not None else (means[0][0], means[-1][0])
     weight = total = 0.0
-    for before, moment in pairwise(order):
+    for (before, _), (moment, mean) in pairwise(means):
         part = max(min(moment, high) - max(before, low), 0)
         weight += part
-        total += part * means[moment]
+        total += part * mean
     return total / weight if weight else None
 
 

@@ -175,15 +175,14 @@ def placed(report: Report) -> float | None:
     if not (known or report.served_steps or report.graph_launches):
         return None
     total = sum_ns(kernels)
-    parts = {part.launch: 0.0 for part in report.kernel_parts}
+    shares: defaultdict[int, float] = defaultdict(float)
     for part in report.kernel_parts:
-        parts[part.launch] += part.share if part.layer is not None else 0.0
-    found = sum(
-        (kernel.duration_ns or 0)
-        * (1.0 if kernel.layer is not None else parts.get(kernel.launch, 0.0))
+        shares[part.launch] += part.share if part.layer is not None else 0.0
+    attributed = sum(
+        (kernel.duration_ns or 0) * (1.0 if kernel.layer is not None else shares[kernel.launch])
         for kernel in kernels
     )
-    return found / total if total else None
+    return attributed / total if total else None
 
 
 def inferred(report: Report) -> tuple[int, int, float] | None:

@@ -16,7 +16,7 @@ from perfctl.orchestrator.ledger.ledger import (
     Ledger,
     LedgerRow,
     Unattributed,
-    causes,
+    explain_unattributed,
 )
 from perfctl.orchestrator.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, covers_capture
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
@@ -516,7 +516,7 @@ def _causes_at(item: Unattributed, found: Analysis) -> str:
     run = found.study.at(item.batch).timing
     said = [
         f"{one.text} {percent(one.share * item.share)}{_often(one.launches)}"
-        for one in (causes(run) if run else ())
+        for one in (explain_unattributed(run) if run else ())
     ]
     at = "" if item.batch is None else f"batch {item.batch}: "
     return f"; {at}{', '.join(said)}" if said else ""
