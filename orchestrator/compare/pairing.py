@@ -45,7 +45,8 @@ def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
             continue
         for size in sizes_a:
             where = f"{name}, batch {size}"
-            tries = [] if size is None else [run for run in second.at(size) if run.status != "ok"]
+            sized = [] if size is None else second.recorded(size)
+            tries = [item.run for item in sized if item.run.status != "ok"]
             if size in sizes_b:
                 opposed.append(Opposed(name, _runs_at(first, size), _runs_at(second, size)))
             elif tries:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
 from perfctl.orchestrator.counts.figure import Figure, total_of
 from perfctl.orchestrator.ledger.ledger import OUTSIDE, ledger
-from perfctl.orchestrator.ledger.prepared import PreparedRun, PreparedStudy, studies
+from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 
@@ -87,7 +87,7 @@ def observe_times(run: PreparedRun) -> dict[Key, Observed]:
 def observe_flops(run: PreparedRun) -> dict[Key, Observed]:
     """Return the counted FLOPs of a step, by layer and direction and in all."""
     (study,) = studies([run.run])
-    entries = ledger(PreparedStudy(study, (run,)))
+    entries = ledger(replace(study, prepared=(run,)))
     figures = {(row.layer, row.direction): row.counted for row in entries.rows}
     if any(key is None for _, key in run.launches):  # else there is nothing to count of no layer
         figures.update(((UNATTRIBUTED, ""), rest.counted) for rest in entries.unattributed)

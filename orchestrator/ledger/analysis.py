@@ -1,5 +1,5 @@
-"""A study with everything that is worked out about it, once: what the page, the terminal and
-exports show."""
+"""A study with everything that is computed about it, once: what the page, the terminal and exports
+show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.counts.kernels.short_names import shorten
 from perfctl.orchestrator.ledger.causes.judge import Judgement, judge
 from perfctl.orchestrator.ledger.ledger import Ledger, ledger
-from perfctl.orchestrator.ledger.prepared import PreparedStudy, Study, parts, prepare
+from perfctl.orchestrator.ledger.prepared import Study, parts
 from perfctl.orchestrator.ledger.roofline import Roofline, roofline
 from perfctl.orchestrator.ledger.sweep import BatchPoint, points
 from perfctl.records.run import Run
@@ -20,7 +20,7 @@ from perfctl.records.run import Run
 class Analysis:
     """One study, analysed."""
 
-    prepared: PreparedStudy
+    study: Study
     ledger: Ledger
     judgement: Judgement
     roofline: Roofline
@@ -30,10 +30,6 @@ class Analysis:
     the first of them."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Kernel name -> its short form, unique among all the studies that are read together."""
-
-    @property
-    def study(self) -> Study:
-        return self.prepared.study
 
 
 def analyse(
@@ -48,34 +44,31 @@ def analyse(
     is read alone. ``names``: short kernel names of all that is read together; by default of
     this study.
     """
-    prepared = prepare(study)
-    entries = ledger(prepared)
+    entries = ledger(study)
     group = (study,) if beside is None else tuple(beside)
-    judgement = judge(prepared, entries, group)
-    roofs = roofline(prepared, entries, measured)
     return Analysis(
-        prepared,
-        entries,
-        judgement,
-        roofs,
-        points(prepared),
-        group,
-        short_names(study.runs) if names is None else names,
+        study=study,
+        ledger=entries,
+        judgement=judge(study, entries, group),
+        roofline=roofline(study, entries, measured),
+        points=points(study),
+        parts=group,
+        names=short_names(study.runs) if names is None else names,
     )
 
 
 def analyse_all(
-    found: Iterable[Study], measured: Sequence[Peaks] = (), names: Mapping[str, str] | None = None
+    studies: Iterable[Study], measured: Sequence[Peaks] = (), names: Mapping[str, str] | None = None
 ) -> list[Analysis]:
     """Each study analysed, in order. What concerns several parts of one sweep is with the first
     of them.
 
     ``names``: short kernel names, as :func:`analyse` takes them; by default of all these studies.
     """
-    found = list(found)
-    beside = {id(group[0]): group for group in parts(found)}
-    names = short_names(run for study in found for run in study.runs) if names is None else names
-    return [analyse(study, measured, beside.get(id(study), ()), names) for study in found]
+    studies = tuple(studies)
+    beside = {id(group[0]): group for group in parts(studies)}
+    names = short_names(run for study in studies for run in study.runs) if names is None else names
+    return [analyse(study, measured, beside.get(id(study), ()), names) for study in studies]
 
 
 def short_names(runs: Iterable[Run]) -> dict[str, str]:

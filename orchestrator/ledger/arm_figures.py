@@ -5,20 +5,23 @@ FLOPs: 1 multiply-add = 2.
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of
 from perfctl.orchestrator.counts.kernels import categories
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, totals
+from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.prepared import PreparedRun, device_label
 from perfctl.orchestrator.ledger.sweep import memory_figures
-from perfctl.orchestrator.ledger.usage.intervals import Intervals
-from perfctl.records.report import Kernel
+from perfctl.orchestrator.ledger.usage.intervals import (
+    Intervals,
+    end_of,
+    is_timed,
+    start_of,
+    sum_ns,
+)
 from perfctl.records.run import Run
 
 DICE = "dice:epoch:"
@@ -110,16 +113,14 @@ def facts_of(label: str, runs: Sequence[Run], peaks: Sequence[Peaks] = ()) -> Ar
     step = timed[0].median if timed else None
     course = epochs(run)
     wanted = ("layer ranges",) if run.device_kind == "cpu" else ("layer ranges", "kernel")
-    busy = [
-        one.share for one in prepared.usage.busy if one.stream is None and one.share is not None
-    ]
+    busy = prepared.usage.ways.kernels.value
     gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in wanted]
     return ArmFacts(
         label=label,
         device=device_label(run),
         precision=run.precision,
         runs=len(runs),
-        total_ns=sum(one.ns for one in course) if course else None,
+        total_ns=sum(epoch.ns for epoch in course) if course else None,
         step_ns=step,
         step_range=(timed[0].low, timed[0].high) if timed else None,
         steps_per_second=1e9 / step if step else None,
@@ -132,7 +133,7 @@ def facts_of(label: str, runs: Sequence[Run], peaks: Sequence[Peaks] = ()) -> Ar
         top=top(run),
         categories=shares(run),
         rate=rate(run, step, peaks),
-        idle=1 - statistics.fmean(busy) if busy else None,
+        idle=None if busy is None else 1 - busy,
         overlap=overlap(run),
         launch_bound=launch_bound(run),
         overhead=overhead(run),
@@ -142,55 +143,47 @@ def facts_of(label: str, runs: Sequence[Run], peaks: Sequence[Peaks] = ()) -> Ar
 
 def epochs(run: Run) -> tuple[Epoch, ...]:
     tests = {row.number: row for row in run.report.steps if row.phase == "test"}
-    scored = {one.name: one.value for one in run.report.summaries if one.name.startswith(DICE)}
+    scored = {item.name: item.value for item in run.report.summaries if item.name.startswith(DICE)}
     rows = [row for row in run.report.steps if row.phase == "epoch" and row.duration_ns is not None]
     rows.sort(key=attrgetter("number"))
-    spent = [float(row.duration_ns or 0) for row in rows]
-    return tuple(
-        Epoch(
-            row.number,
-            ns,
-            gone,
-            row.loss,
-            tests[row.number].loss if row.number in tests else None,
-            row.accuracy,
-            scored.get(f"{DICE}{row.number}"),
-        )
-        for row, ns, gone in zip(rows, spent, accumulate(spent), strict=True)
-    )
+    course, reached_ns = [], 0.0
+    for row in rows:
+        ns = float(row.duration_ns or 0)
+        reached_ns += ns
+        test_loss = tests[row.number].loss if row.number in tests else None
+        dice = scored.get(f"{DICE}{row.number}")
+        course.append(Epoch(row.number, ns, reached_ns, row.loss, test_loss, row.accuracy, dice))
+    return tuple(course)
 
 
 def top(run: Run, most: int = 10) -> tuple[Top, ...]:
     """The most expensive kernels by time; without kernels, CPU operations by self time. One line
     per name, as in torch's tables."""
-    found: list[tuple[str, int, float, float]] = [
-        (one.name, 1, one.duration_ns or 0, 0) for one in run.report.kernels
+    rows = [
+        Top(name, categories.kernel(name), len(kernels), sum_ns(kernels), None, 0.0)
+        for name, kernels in group_by(run.report.kernels, lambda kernel: kernel.name).items()
     ]
-    kernels = bool(found)
-    if not kernels:
-        found = [
-            (one.name, one.calls, one.self_cpu_ns or 0, one.cpu_ns or 0)
-            for one in run.report.operations
-        ]
-    sums: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
-    for name, *figures in found:
-        sums[name] = [one + more for one, more in zip(sums[name], figures, strict=True)]
-    whole = sum(own for _, own, _ in sums.values())
-    kind = categories.kernel if kernels else categories.operation
-    return tuple(
-        Top(name, kind(name), int(calls), own, None if kernels else total, own / whole)
-        for name, (calls, own, total) in sorted(
-            sums.items(), key=lambda item: (-item[1][1], item[0])
-        )[:most]
-        if whole
-    )
+    rows = rows or [
+        Top(
+            name,
+            categories.operation(name),
+            sum(item.calls for item in items),
+            sum(item.self_cpu_ns or 0 for item in items),
+            sum(item.cpu_ns or 0 for item in items),
+            0.0,
+        )
+        for name, items in group_by(run.report.operations, lambda item: item.name).items()
+    ]
+    whole = sum(row.self_ns for row in rows)
+    rows.sort(key=lambda row: (-row.self_ns, row.name))
+    return tuple(replace(row, share=row.self_ns / whole) for row in rows[:most] if whole)
 
 
 def shares(run: Run) -> Mapping[str, float] | None:
     """Kind of work -> share of all time in the trace, without kinds that took none."""
-    found = categories.times(run) or {}
-    whole = sum(found.values())
-    return {kind: spent / whole for kind, spent in found.items() if spent} if whole else None
+    times = categories.times(run) or {}
+    total = sum(times.values())
+    return {kind: spent / total for kind, spent in times.items() if spent} if total else None
 
 
 def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
@@ -217,13 +210,12 @@ def launch_bound(run: Run) -> float | None:
     """Share of kernels that ran for less time than the device was idle before them; None without
     kernel times."""
     spans = sorted(
-        (one.device_index or 0, one.start_ns, one.start_ns + one.duration_ns)
-        for one in run.report.kernels
-        if one.start_ns is not None and one.duration_ns is not None
+        (start_of(kernel), end_of(kernel), kernel.device_index or 0)
+        for kernel in filter(is_timed, run.report.kernels)
     )
     waited: list[bool] = []
-    reached: dict[int, float] = {}
-    for device, start, end in spans:
+    reached: dict[int, int] = {}
+    for start, end, device in spans:
         if device in reached:
             waited.append(start - reached[device] > end - start)
         reached[device] = max(end, reached.get(device, end))
@@ -232,20 +224,18 @@ def launch_bound(run: Run) -> float | None:
 
 def overlap(run: Run) -> float | None:
     """Share of the copies' time in which a kernel of the device ran; None without copies."""
-    running: dict[int, list[Kernel]] = defaultdict(list)
-    for one in run.report.kernels:
-        if one.start_ns is None or one.duration_ns is None:
-            return None
-        running[one.device_index or 0].append(one)
-    kernels = {device: Intervals.of(spans) for device, spans in running.items()}
-    whole = both = 0.0
-    for copy in run.report.copies:
-        if copy.kind != "memset" and copy.start_ns is not None and copy.duration_ns:
-            start, end = copy.start_ns, copy.start_ns + copy.duration_ns
-            whole += copy.duration_ns
-            if (device := copy.device_index or 0) in kernels:
-                both += kernels[device].length_within(start, end)
-    return both / whole if whole else None
+    if not all(map(is_timed, run.report.kernels)):
+        return None
+    by_device = group_by(run.report.kernels, lambda kernel: kernel.device_index or 0)
+    running = {device: Intervals.of(kernels) for device, kernels in by_device.items()}
+    copies = [copy for copy in run.report.copies if copy.kind != "memset" and is_timed(copy)]
+    covered = sum(
+        running[copy.device_index or 0].length_within(start_of(copy), end_of(copy))
+        for copy in copies
+        if (copy.device_index or 0) in running
+    )
+    whole = sum_ns(copies)
+    return covered / whole if whole else None
 
 
 def overhead(run: Run) -> float | None:

@@ -1,11 +1,11 @@
-"""The ledger: pen and paper, counted, and time, side by side for every batch, layer and direction.
-What took the time that belongs to no layer has each cause with its share.
+"""The ledger: estimated FLOPs, executed FLOPs and time of every layer, direction and batch size,
+and the causes of the time that belongs to no layer, each with its share.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import starmap
@@ -16,11 +16,12 @@ from perfctl.orchestrator.counts.derived.run import NO_RULE
 from perfctl.orchestrator.counts.figure import Figure, missing, total_of
 from perfctl.orchestrator.counts.kernels.names import family, recognise
 from perfctl.orchestrator.counts.kernels.repeats import extrapolated
+from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
     PreparedRun,
-    PreparedStudy,
+    Study,
     as_estimate,
 )
 from perfctl.orchestrator.ledger.timing import (
@@ -214,14 +215,13 @@ class Ledger:
         return any(row.counted.value is not None for row in self.rows)
 
 
-def ledger(study: PreparedStudy) -> Ledger:
+def ledger(study: Study) -> Ledger:
     """Return the rows for every batch size of a study."""
-    by_batch = [_at_batch(batch) for batch in study.batches]
+    by_batch = [_at_batch(batch) for batch in study.prepared_batches]
     rows = [row for of_batch, _ in by_batch for row in of_batch]
     # first position anywhere; layers without one come after the rest, the optimizer last
-    order: dict[str, int] = {}
-    for row in rows:
-        order[row.place] = min(row.position, order.get(row.place, row.position))
+    by_place = group_by(rows, lambda row: row.place)
+    order = {place: min(row.position for row in of_place) for place, of_place in by_place.items()}
     directions = {direction: index for index, direction in enumerate(DIRECTIONS)}
     rows.sort(
         key=lambda row: (
@@ -238,9 +238,8 @@ def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | Non
     """Return the rows of one batch size, and what is left over."""
     times = batch.times
     # pen and paper; a layer may hold several operations
-    calls: dict[Key, tuple[LayerCall, ...]] = {}
-    for call in next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ()):
-        calls[call.layer, call.direction] = (*calls.get((call.layer, call.direction), ()), call)
+    recorded = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
+    calls = group_by(recorded, lambda call: (call.layer, call.direction))
     counted, uncounted = _counted(batch)
     derived: Mapping[Key | None, Figure] = {}
     if batch.derived and batch.derived.steps:
@@ -282,13 +281,9 @@ def _row(
     flops = None if paper.lower_bound else paper.value
     trusted = bool(times and times.trusted)
     positions = [call.position for call in calls if call.position is not None]
-    time_reason = None
-    if time is None:
-        time_reason = (
-            "no range or kernel of it was seen"
-            if times
-            else "no run at this batch size timed its layers"
-        )
+    not_timed = "no run at this batch size timed its layers"
+    if times is not None:
+        not_timed = "no range or kernel of it was seen"
     return LedgerRow(
         batch=batch.batch,
         layer=key[0],
@@ -301,7 +296,7 @@ def _row(
         derived=derived if derived is not None and derived.value is not None else None,
         ratio=counted.value / flops if counted.value is not None and flops else None,
         time=time,
-        time_reason=time_reason,
+        time_reason=not_timed if time is None else None,
         basis=times.basis if times and time else None,
         trusted=trusted,
         share=time.mean / times.total.mean if time and times and times.total.mean else None,
@@ -313,7 +308,7 @@ def _row(
     )
 
 
-def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set[Key]:
+def _keys(calls: Iterable[Key], measured: set[Key]) -> set[Key]:
     """Rows to show: what was measured, and what is on paper unless it is inside a
     measured "backward"."""
     keys = set(measured)
@@ -330,7 +325,7 @@ def _keys(calls: Mapping[Key, tuple[LayerCall, ...]], measured: set[Key]) -> set
 
 
 def _parts(
-    calls: Mapping[Key, tuple[LayerCall, ...]], layer: str, direction: str, *, whole: bool
+    calls: Mapping[Key, Sequence[LayerCall]], layer: str, direction: str, *, whole: bool
 ) -> tuple[LayerCall, ...]:
     """Pen and paper for one row: a ``whole`` "backward" is the gradients and all else, the
     optimizer's row all layers."""
@@ -427,7 +422,7 @@ def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class UnattributedCause:
     """One part of the time that belongs to no layer."""
 
     text: str
@@ -436,7 +431,7 @@ class Cause:
     """Its kernel launches; None where host ranges were timed."""
 
 
-def causes(run: PreparedRun) -> tuple[Cause, ...]:
+def explain_unattributed(run: PreparedRun) -> tuple[UnattributedCause, ...]:
     """Return the causes of the unattributed time of a run, the largest first; their shares add up
     to 1. Empty when there is none."""
     return _of_kernels(run) if times_kernels(run.run) else _of_ranges(run.run)
@@ -458,7 +453,7 @@ def beyond_time(run: Run) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _of_kernels(run: PreparedRun) -> tuple[Cause, ...]:
+def _of_kernels(run: PreparedRun) -> tuple[UnattributedCause, ...]:
     report = run.run.report
     ranges = {item.number: item for item in report.ranges}
     # ncu and DLProf give launches their layers without listing ranges
@@ -498,7 +493,7 @@ def _cause(kernel: Kernel, ranges: Mapping[int, Range], *, lacks_backward: bool)
     return BETWEEN if any(item.step is not None for item in around) else NO_CALL
 
 
-def _of_ranges(run: Run) -> tuple[Cause, ...]:
+def _of_ranges(run: Run) -> tuple[UnattributedCause, ...]:
     ranges = {item.number: item for item in run.report.ranges}
     if not any(item.layer for item in ranges.values()):
         return ()
@@ -522,12 +517,14 @@ def _of_ranges(run: Run) -> tuple[Cause, ...]:
     return _ranked(times, None)
 
 
-def _ranked(times: Mapping[str, float], launches: Mapping[str, int] | None) -> tuple[Cause, ...]:
+def _ranked(
+    times: Mapping[str, float], launches: Mapping[str, int] | None
+) -> tuple[UnattributedCause, ...]:
     """Return the causes with a share, the largest first."""
     total = sum(times.values())
     ranked = sorted(times.items(), key=lambda item: -item[1])
     return tuple(
-        Cause(text, time / total, launches[text] if launches else None)
+        UnattributedCause(text, time / total, launches[text] if launches else None)
         for text, time in ranked
         if time
     )

@@ -6,9 +6,11 @@ read together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from perfctl.orchestrator.counts.counters.sums import instructions
 from perfctl.orchestrator.counts.derived.run import as_flops
@@ -17,8 +19,9 @@ from perfctl.orchestrator.estimate.sheets.network import NetworkSheet, network_s
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, sheet_for
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import LedgerRow
-from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
-from perfctl.orchestrator.ledger.timing import GRADIENTS, Spread, spread
+from perfctl.orchestrator.ledger.prepared import PreparedBatch
+from perfctl.orchestrator.ledger.sweep import NOT_COUNTED
+from perfctl.orchestrator.ledger.timing import GRADIENTS, Spread, host_times, spread
 from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.records.run import Run
 
@@ -52,8 +55,20 @@ class Clocks:
     def scatter(self) -> float:
         """Slowest step / fastest step, of the clock where it is larger; 1 where nothing
         was timed."""
-        both = [one for one in (self.synchronised, self.profiled) if one is not None and one.low]
-        return max((one.high / one.low for one in both), default=1.0)
+        both = [self.synchronised, self.profiled]
+        return max((time.high / time.low for time in both if time and time.low), default=1.0)
+
+
+class LooseWork(NamedTuple):
+    """Launches that no layer claims."""
+
+    flops: float | None
+    """FLOPs of collected fp32 instructions: a part of what they executed if not all instructions
+    were collected."""
+    names: tuple[str, ...]
+    """Instructions that ``flops`` is made of."""
+    derived: float | None
+    """All FLOPs of these launches, if a rule completes what was collected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +82,8 @@ class LayerPoint:
     """By hardware counters; never a derived value."""
     derived: Figure
     """From kernel names, grids and shapes."""
-    loose: float | None
-    """FLOPs of collected fp32 instructions in launches that no layer claims; only where the layer
-    has no count. A part of what they executed where not all instructions were collected."""
-    loose_names: tuple[str, ...]
-    """Instructions that ``loose`` is made of."""
-    loose_derived: float | None
-    """All FLOPs of these launches, where a rule completes what was collected."""
+    loose: LooseWork
+    """Only if the layer has no count."""
     row: LedgerRow | None
     """The ledger's row that ``counted`` stands in; None where no run saw the layer."""
     step_paper: Figure
@@ -99,7 +109,7 @@ class Network:
         """All runs, by batch size."""
         return tuple(
             sorted(
-                (run for one in self.analyses for run in one.study.runs),
+                (run for analysis in self.analyses for run in analysis.study.runs),
                 key=lambda run: run.batch_size or 0,
             )
         )
@@ -107,13 +117,14 @@ class Network:
     @cached_property
     def batches(self) -> tuple[int, ...]:
         """Batch sizes of the runs, ascending."""
-        return tuple(sorted({size for one in self.analyses for size in one.study.batches}))
+        sizes = {size for analysis in self.analyses for size in analysis.study.batches}
+        return tuple(sorted(sizes))
 
     def ops(self, batch: int) -> Sequence[OpShape]:
         """Shapes that a run recorded at this batch size, with backward where any did; () where
         none did."""
-        known = [run.report.ops for run in self.runs if run.batch_size == batch and run.report.ops]
-        return max(known, key=len, default=())
+        ops = [run.report.ops for run in self.runs if run.batch_size == batch]
+        return max(ops, key=len, default=())
 
     def sheet(self, batch: int, layer: str) -> Sheet | None:
         """The worked sheet of a layer; None where its shapes are not known."""
@@ -121,12 +132,8 @@ class Network:
 
     def network_sheet(self, batch: int) -> NetworkSheet:
         """A line for every layer that computes something, and the totals."""
-        calls = next((run.layer_calls for run in self._with_calls(batch)), ())
-        return network_sheet(modules_of(self.ops(batch)), calls)
-
-    def _with_calls(self, batch: int) -> list[Run]:
-        known = [run for run in self.runs if run.batch_size == batch and run.layer_calls]
-        return sorted(known, key=lambda run: -len(run.layer_calls))
+        calls = [run.layer_calls for run in self.runs if run.batch_size == batch]
+        return network_sheet(modules_of(self.ops(batch)), max(calls, key=len, default=()))
 
     def step_paper(self, batch: int) -> Figure:
         """Paper FLOPs of a whole step; not known where a training's backward was not recorded."""
@@ -140,11 +147,11 @@ class Network:
 
     def main_layer(self) -> str | None:
         """The layer with the most multiply-adds in forward; None where no shapes are known."""
-        sums: dict[str, int] = {}
+        macs: Counter[str] = Counter()
         for batch in self.batches[-1:]:
             for line in self.network_sheet(batch).lines:
-                sums[line.layer] = sums.get(line.layer, 0) + (line.macs or 0)
-        return max(sums, key=lambda layer: sums[layer], default=None)
+                macs[line.layer] += line.macs or 0
+        return max(macs, key=macs.__getitem__, default=None)
 
     def points(self, layer: str) -> tuple[LayerPoint, ...]:
         """One a batch size."""
@@ -154,168 +161,136 @@ class Network:
 def modules_of(ops: Iterable[OpShape]) -> tuple[ModuleSeen, ...]:
     """The layers that ran an operation, with the shape of the last one's first output, in the
     network's order."""
-    found: dict[str, ModuleSeen] = {}
+    modules: dict[str, ModuleSeen] = {}
     for op in ops:
         if op.layer and op.direction == "forward":
             output = next((shape for shape in op.outputs if shape is not None), None)
-            held, depth = op.parameters, op.layer.count(".") + 1
-            found[op.layer] = ModuleSeen(
-                op.layer, op.kind, depth, output, held, held, PARAMETER_BYTES * held, called=True
+            depth, count = op.layer.count(".") + 1, op.parameters
+            size = PARAMETER_BYTES * count
+            modules[op.layer] = ModuleSeen(
+                op.layer, op.kind, depth, output, count, count, size, called=True
             )
-    return tuple(found.values())
+    return tuple(modules.values())
 
 
 def _point(network: Network, batch: int, layer: str) -> LayerPoint:
-    prepared = [
-        item for one in network.analyses for item in one.prepared.batches if item.batch == batch
+    runs = [run for run in network.runs if run.batch_size == batch]
+    batches = [
+        item
+        for analysis in network.analyses
+        for item in analysis.study.prepared_batches
+        if item.batch == batch
     ]
     rows = [
         row
-        for one in network.analyses
-        for row in one.ledger.rows
-        if row.batch == batch and row.layer == layer and row.direction == "forward"
+        for analysis in network.analyses
+        for row in analysis.ledger.rows
+        if (row.batch, row.layer, row.direction) == (batch, layer, "forward")
     ]
     nothing = missing("not_collected", "no run at this batch size saw the layer")
-    counts = [
+    counted_rows = [
         row for row in rows if row.counted.value is not None and row.counted.state != "derived"
     ]
-    row = next(iter(counts), rows[0] if rows else None)
+    row = next(iter([*counted_rows, *rows]), None)
     counted = row.counted if row is not None else nothing
     if counted.state == "derived":
-        counted = missing(
-            "not_collected", "no counters at this batch size; 'perfctl ncu' collects them"
-        )
+        counted = NOT_COUNTED
     derived = [
-        found
-        for one in rows
-        for found in (one.derived, one.counted)
-        if found and found.state == "derived"
+        figure
+        for row in rows
+        for figure in (row.derived, row.counted)
+        if figure and figure.state == "derived" and figure.value is not None
     ]
-    loose, names, completed = _loose(prepared) if counted.value is None else (None, (), None)
-    why = (
-        "no kernel was recorded"
-        if not _any_kernel(prepared)
-        else "no rule for the kernels that ran"
-    )
-    why = "its kernels belong to no layer" if names else why
-    whole = [item.counted.whole_work for item in prepared if item.counted is not None]
+    loose = _loose_work(batches) if counted.value is None else LooseWork(None, (), None)
+    why = "no kernel was recorded"
+    if loose.names:
+        why = "its kernels belong to no layer"
+    elif any(item.run.report.kernels for of_batch in batches for item in of_batch.runs):
+        why = "no rule for the kernels that ran"
+    whole = [item.counted.whole_work for item in batches if item.counted is not None]
     return LayerPoint(
-        batch,
-        next((one.paper for one in rows if one.paper.value is not None), nothing),
-        counted,
-        next((one for one in derived if one.value is not None), missing("not_available", why)),
-        loose,
-        names,
-        completed,
-        row,
-        network.step_paper(batch),
-        next(
+        batch=batch,
+        paper=next((row.paper for row in rows if row.paper.value is not None), nothing),
+        counted=counted,
+        derived=next(iter(derived), missing("not_available", why)),
+        loose=loose,
+        row=row,
+        step_paper=network.step_paper(batch),
+        step_counted=next(
             (work.total for work in whole if work is not None),
             counted if counted.value is None else nothing,
         ),
-        _clocks(network, prepared, batch, layer, ("forward",)),
-        _clocks(network, prepared, batch, layer, _BACKWARD),
-        _step_clocks(prepared),
-        _host(network, batch, layer),
+        forward=_layer_clocks(runs, batches, layer, ("forward",)),
+        backward=_layer_clocks(runs, batches, layer, _BACKWARD),
+        step=_step_clocks(batches),
+        host=tuple(
+            {
+                time.run.profiler: time.nanoseconds
+                for time in host_times(runs)
+                if (time.layer, time.direction) == (layer, "forward")
+            }.items()
+        ),
     )
 
 
-def _any_kernel(prepared: Iterable[PreparedBatch]) -> bool:
-    return any(item.run.report.kernels for batch in prepared for item in batch.runs)
-
-
-def _loose(prepared: Iterable[PreparedBatch]) -> tuple[float | None, tuple[str, ...], float | None]:
-    """(FLOPs of collected instructions of no layer, the instructions, all FLOPs of these launches
-    by their rules)."""
-    for batch in prepared:
+def _loose_work(batches: Iterable[PreparedBatch]) -> LooseWork:
+    for batch in batches:
         if batch.counted is None:
             continue
-        of_none = [kernel.launch for kernel, key in batch.counted.launches if key is None]
-        found = [instructions(batch.counted.values.get(launch, {})) for launch in of_none]
-        names = tuple(dict.fromkeys(name.upper() for one in found for name in one))
-        if not names:
-            continue
-        total = sum(_WEIGHTS[name] * value for one in found for name, value in one.items())
-        whole = [
-            as_flops(batch.completed[launch]).fp32.value
-            for launch in of_none
-            if launch in batch.completed
-        ]
-        known = [value for value in whole if value is not None]
-        return total, names, sum(known) if known else None
-    return None, (), None
+        launches = [kernel.launch for kernel, key in batch.counted.launches if key is None]
+        counts = [instructions(batch.counted.values.get(launch, {})) for launch in launches]
+        names = tuple(dict.fromkeys(name.upper() for by_name in counts for name in by_name))
+        if names:
+            total = sum(
+                _WEIGHTS[name] * value for by_name in counts for name, value in by_name.items()
+            )
+            completed = [
+                flops
+                for launch in launches
+                if launch in batch.completed
+                and (flops := as_flops(batch.completed[launch]).fp32.value) is not None
+            ]
+            return LooseWork(total, names, sum(completed) if completed else None)
+    return LooseWork(None, (), None)
 
 
-def _clocks(
-    network: Network,
-    prepared: Iterable[PreparedBatch],
-    batch: int,
-    layer: str,
-    directions: Sequence[str],
+def _layer_clocks(
+    runs: Sequence[Run], batches: Iterable[PreparedBatch], layer: str, directions: Sequence[str]
 ) -> Clocks:
-    timed = [
-        [
-            one
-            for one in run.report.layer_times
-            if one.layer == layer and one.direction in directions
-        ]
-        for run in network.runs
-        if run.batch_size == batch
-    ]
-    own = next((found for found in reversed(timed) if found), ())
     synchronised: Spread | None = None
-    if own:
-        middle, low, high = (
-            float(sum(getattr(one, name) for one in own))
-            for name in ("duration_ns", "low_ns", "high_ns")
-        )
-        synchronised = Spread(middle, low, high, own[0].steps, middle)
-    for item in prepared:
-        times = item.times
-        mine = (
-            [one for (name, way), one in times.rows.items() if name == layer and way in directions]
-            if times
-            else []
-        )
-        if times is not None and mine and times.trusted:
-            return Clocks(synchronised, _sum(mine), times.basis)
+    for run in reversed(runs):
+        timed = [
+            item
+            for item in run.report.layer_times
+            if item.layer == layer and item.direction in directions
+        ]
+        if timed:
+            middle = float(sum(item.duration_ns for item in timed))
+            low, high = sum(item.low_ns for item in timed), sum(item.high_ns for item in timed)
+            synchronised = Spread(middle, float(low), float(high), timed[0].steps, middle)
+            break
+    for times in (batch.times for batch in batches):
+        if times is None or not times.trusted:
+            continue
+        parts = [
+            part
+            for (name, direction), part in times.rows.items()
+            if name == layer and direction in directions
+        ]
+        if parts:
+            # step by step: a median of sums is no sum of medians
+            steps = zip(*(part.values for part in parts), strict=True)
+            profiled = parts[0] if len(parts) == 1 else spread(list(map(sum, steps)))
+            return Clocks(synchronised, profiled, times.basis)
     return Clocks(synchronised, None, None)
 
 
-def _sum(parts: Sequence[Spread]) -> Spread:
-    """Of the parts of one direction, step by step: a median of sums is no sum of medians."""
-    return (
-        parts[0]
-        if len(parts) == 1
-        else spread([sum(step) for step in zip(*(one.values for one in parts), strict=True)])
-    )
-
-
-def _step_clocks(prepared: Iterable[PreparedBatch]) -> Clocks:
+def _step_clocks(batches: Iterable[PreparedBatch]) -> Clocks:
     plain: Spread | None = None
-    profiled: tuple[Spread, str] | None = None
-    for item in _runs(prepared):
-        if item.step_time is None:
-            continue
-        if item.run.profiler == "none":
+    profiled: tuple[Spread, str] | tuple[None, None] = (None, None)
+    for item in (item for batch in batches for item in batch.runs):
+        if item.step_time is not None and item.run.profiler == "none":
             plain = item.step_time[0]
-        else:
+        elif item.step_time is not None:
             profiled = item.step_time
-    return Clocks(plain, *(profiled or (None, None)))
-
-
-def _runs(prepared: Iterable[PreparedBatch]) -> Iterator[PreparedRun]:
-    for batch in prepared:
-        yield from batch.runs
-
-
-def _host(network: Network, batch: int, layer: str) -> tuple[tuple[str, float], ...]:
-    name = f"host_time:{layer}:forward"
-    found = {
-        run.profiler: one.value
-        for run in network.runs
-        if run.batch_size == batch
-        for one in run.report.summaries
-        if one.name == name and one.value is not None
-    }
-    return tuple(found.items())
+    return Clocks(plain, *profiled)

@@ -1,8 +1,8 @@
-"""Which runs belong together (the same workload, options, mode, precision and device, under any
-profiler), and such a study ready for analysis: steps, kernel keys, times and counted sums of its
-runs, each computed once, at first use.
+"""Studies: runs that belong together (the same workload, options, mode, precision and device, under
+any profiler), with the steps, kernel keys, times and counted sums of each run, computed once, at
+first use.
 
-Ledger, verdicts, roofline, findings, tables and charts read these, not the raw run.
+Ledger, causes, roofline, findings, tables and charts read these, not the raw run.
 """
 
 from __future__ import annotations
@@ -53,42 +53,6 @@ V = TypeVar("V")
 _NO_VALUES: Mapping[str, float | None] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
-    """Runs that may be read side by side, in order of batch size; a foreign report is a study of
-    its own."""
-
-    workload: str | None
-    """None for a report that was made elsewhere and does not say."""
-    mode: str | None
-    precision: str | None
-    device: str | None
-    variant: str | None
-    """The workload's own options that are not at their default; None when all are."""
-    runs: tuple[Run, ...]
-
-    @property
-    def batches(self) -> tuple[int, ...]:
-        """Batch sizes that were asked for, ascending; failed ones too."""
-        return tuple(sorted({run.batch_size for run in self.runs if run.batch_size is not None}))
-
-    def at(self, batch: int) -> tuple[Run, ...]:
-        """The runs at one batch size."""
-        return tuple(run for run in self.runs if run.batch_size == batch)
-
-    @property
-    def foreign(self) -> bool:
-        """True for a report without workload or batch size: perfctl does not know what ran."""
-        return self.workload is None or not self.batches
-
-    @property
-    def on_paper(self) -> bool:
-        """True where there is a ledger: of a run of perfctl's, of a report that holds its
-        operators' shapes, and of a trace of torch.profiler whose kernels have layers, which has
-        times without paper FLOPs."""
-        return not self.foreign or any(run.report.ops or _has_layers(run) for run in self.runs)
-
-
 def _has_layers(run: Run) -> bool:
     """Return whether a run is a trace of torch.profiler, read in full, with kernels that have
     layers."""
@@ -96,7 +60,7 @@ def _has_layers(run: Run) -> bool:
     return (
         run.report.tool == "torch"
         and isinstance(kernels, Sequence)
-        and any(one.layer is not None for one in kernels)
+        and any(kernel.layer is not None for kernel in kernels)
     )
 
 
@@ -237,8 +201,8 @@ class PreparedRun:
 
     @cached_property
     def launches(self) -> Sequence[tuple[Kernel, Key | None]]:
-        """(kernel, its key) of each launch in the measured steps; warm-up and trials of candidates
-        are left out."""
+        """(kernel, its key) of each launch in the measured steps; without warm-up and trials of
+        candidates, which have no number of a step where others have one."""
         pairs = zip(self.run.report.kernels, self.keys, strict=True)
         return [pair for pair in pairs if not self.numbered or pair[0].step is not None]
 
@@ -249,17 +213,16 @@ class PreparedRun:
         for kernel, key in zip(self.run.report.kernels, self.keys, strict=True):
             if key is not None:
                 groups[key].append(kernel)
-        return {key: self._row_kernels(kernels) for key, kernels in groups.items()}
-
-    def _row_kernels(self, kernels: Sequence[Kernel]) -> RowKernels:
-        """Return names and sources of a row's launches."""
-        launches = Counter([kernel.name for kernel in kernels])
-        sources = Counter([kernel.layer_source for kernel in kernels])
-        return RowKernels(
-            names={name: count / (self.steps or 1) for name, count in launches.most_common()},
-            guessed=sources["guessed"] / len(kernels),
-            shared=sources[SHARED] / len(kernels),
-        )
+        rows = {}
+        for key, kernels in groups.items():
+            launches = Counter([kernel.name for kernel in kernels])
+            sources = Counter([kernel.layer_source for kernel in kernels])
+            rows[key] = RowKernels(
+                names={name: count / (self.steps or 1) for name, count in launches.most_common()},
+                guessed=sources["guessed"] / len(kernels),
+                shared=sources[SHARED] / len(kernels),
+            )
+        return rows
 
     @cached_property
     def layer_times(self) -> LayerTimes | None:
@@ -453,15 +416,17 @@ class PreparedBatch:
         """The run with the most trustworthy layer times, by ``preference``; one that knows no layer
         after all others."""
         timed = [item for item in self.runs if item.layer_times is not None]
-        timed.sort(
+        candidates = [item for item in timed if item.layer_times and item.layer_times.rows]
+        candidates = candidates or [item for item in timed if item.run.report.kernels]
+        return min(
+            candidates,
             key=lambda item: (
                 preference(item.run.profiler, self.clock),
                 item.run.status != "ok",
                 -item.run.id,
-            )
+            ),
+            default=None,
         )
-        without = next((item for item in timed if item.run.report.kernels), None)
-        return next((item for item in timed if item.layer_times and item.layer_times.rows), without)
 
     @property
     def times(self) -> LayerTimes | None:
@@ -474,49 +439,75 @@ class PreparedBatch:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PreparedStudy:
-    """A study and its runs."""
+class Study:
+    """Runs that may be read side by side, in order of batch size; a foreign report is a study of
+    its own. What several readers need of them is computed once, at first use."""
 
-    study: Study
-    runs: tuple[PreparedRun, ...]
+    workload: str | None
+    """None for a report that was made elsewhere and does not say."""
+    mode: str | None
+    precision: str | None
+    device: str | None
+    variant: str | None
+    """The workload's own options that are not at their default; None when all are."""
+    runs: tuple[Run, ...]
+    prepared: tuple[PreparedRun, ...] = ()
+    """The runs if a caller has prepared them; otherwise they are at their first use."""
+
+    @cached_property
+    def prepared_runs(self) -> tuple[PreparedRun, ...]:
+        """The runs with their fused kernels parted between layers."""
+        precision = None if self.foreign else self.precision
+        return self.prepared or tuple(parted(PreparedRun(run, precision)) for run in self.runs)
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Batch sizes that were asked for, ascending; failed ones too."""
+        return tuple(sorted({run.batch_size for run in self.runs if run.batch_size is not None}))
+
+    @property
+    def foreign(self) -> bool:
+        """True for a report without workload or batch size: perfctl does not know what ran."""
+        return self.workload is None or not self.batches
+
+    @property
+    def on_paper(self) -> bool:
+        """True where there is a ledger: of a run of perfctl's, of a report that holds its
+        operators' shapes, and of a trace of torch.profiler whose kernels have layers, which has
+        times without paper FLOPs."""
+        return not self.foreign or any(run.report.ops or _has_layers(run) for run in self.runs)
 
     @cached_property
     def clock(self) -> str | None:
         """Profiler whose layer times are read at all batch sizes; None for a single batch size."""
-        if len(self.study.batches) < 2:
+        if len(self.batches) < 2:
             return None
-        return widest(
-            (item for runs in self._joined.values() for item in runs), lambda item: item.layer_times
-        )
+        runs = [item for runs in self._joined.values() for item in runs]
+        return widest(runs, lambda item: item.layer_times)
 
     @cached_property
     def step_clock(self) -> str | None:
         """Profiler whose steps are timed at most batch sizes."""
-        return widest(self.runs, lambda item: item.step_time)
+        return widest(self.prepared_runs, lambda item: item.step_time)
 
     @cached_property
-    def batches(self) -> tuple[PreparedBatch, ...]:
+    def prepared_batches(self) -> tuple[PreparedBatch, ...]:
         """One a batch size, ascending; one without a size for a report that holds shapes; else
         empty where no run says it."""
         return tuple(PreparedBatch(batch, runs, self.clock) for batch, runs in self._joined.items())
 
     @cached_property
     def _joined(self) -> dict[int | None, tuple[PreparedRun, ...]]:
-        sizes = self.study.batches or ((None,) if self.study.on_paper else ())
+        sizes = self.batches or ((None,) if self.on_paper else ())
         return {batch: tuple(with_whole_backward(self.recorded(batch))) for batch in sizes}
 
     def at(self, batch: int | None) -> PreparedBatch:
-        """The batch size ``batch`` of the study. Raises KeyError where there is none."""
-        return {item.batch: item for item in self.batches}[batch]
+        """Return the batch size ``batch`` of the study. Raises KeyError where there is none."""
+        return {item.batch: item for item in self.prepared_batches}[batch]
 
     def recorded(self, batch: int | None) -> list[PreparedRun]:
-        return [item for item in self.runs if item.run.batch_size == batch]
-
-
-def prepare(study: Study) -> PreparedStudy:
-    """The study ready to be read. Nothing is computed yet."""
-    precision = None if study.foreign else study.precision
-    return PreparedStudy(study, tuple(parted(PreparedRun(run, precision)) for run in study.runs))
+        """Return the runs at one batch size."""
+        return [item for item in self.prepared_runs if item.run.batch_size == batch]
 
 
 def parted(item: PreparedRun) -> PreparedRun:
@@ -570,10 +561,6 @@ def _fold(item: PreparedRun, layers: Set[str]) -> PreparedRun:
 def widest(runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]) -> str | None:
     """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None
     when none is."""
-    batches: dict[str, set[int | None]] = defaultdict(set)
-    for item in runs:
-        if timed(item) is not None:
-            batches[item.run.profiler].add(item.run.batch_size)
-    return min(
-        batches, key=lambda profiler: (-len(batches[profiler]), preference(profiler)), default=None
-    )
+    known = {(item.run.profiler, item.run.batch_size) for item in runs if timed(item) is not None}
+    sizes = Counter(profiler for profiler, _ in known)
+    return min(sizes, key=lambda profiler: (-sizes[profiler], preference(profiler)), default=None)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -20,8 +19,9 @@ from perfctl.orchestrator.counts.counters.work import (
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
 from perfctl.orchestrator.counts.kernels.pairing import match
+from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
+from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, covers_capture
 from perfctl.orchestrator.ledger.usage.inference import latency
 from perfctl.records.run import Run
@@ -391,7 +391,7 @@ class Roofline:
     @property
     def levels(self) -> tuple[str, ...]:
         """Memory levels whose bytes were counted, from the SMs outwards."""
-        seen = {one.level for point in self.points for one in point.levels}
+        seen = {item.level for point in self.points for item in point.levels}
         return tuple(level for level in LEVELS if level in seen)
 
     @property
@@ -404,7 +404,7 @@ class Roofline:
         if not any(point.traffic.counted.value is not None for point in self.points):
             return None
         missing = [level for level in LEVELS if level not in self.levels]
-        known = {one.level for point in self.points for one in point.levels if one.bandwidth}
+        known = {item.level for point in self.points for item in point.levels if item.bandwidth}
         unknown = [level for level in self.levels if level not in known]
         reasons = []
         if missing:
@@ -424,30 +424,27 @@ class Roofline:
         return self.by_row.get((batch, layer, direction))
 
 
-def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = ()) -> Roofline:
+def roofline(study: Study, ledger: Ledger, measured: Sequence[Peaks] = ()) -> Roofline:
     """The points of a study; ``measured`` peaks take the place of published ones for devices of the
     same name."""
-    runs = study.study.runs
-    device = next(
-        (run.device for run in runs if run.device),
-        next(iter(runs[0].devices), None) if runs else None,
-    )
+    recorded = next((run.device for run in study.runs if run.device), None)
+    device = recorded or next(iter(study.runs[0].devices), None)
     per_cycle = bytes_per_cycle(
         values
-        for item in study.runs
+        for item in study.prepared_runs
         if item.run.profiler == "ncu"
         for values in item.values.values()
     )
     peaks = with_caches(peaks_of(device, measured), device, per_cycle)
-    if not study.study.on_paper:
-        return Roofline(peaks, (), [partial(_kernels, run, run, None, None) for run in study.runs])
-    rows: dict[int | None, list[LedgerRow]] = defaultdict(list)
-    for row in ledger.rows:
-        rows[row.batch].append(row)
-    precision = study.study.precision
+    if not study.on_paper:
+        return Roofline(
+            peaks, (), [partial(_kernels, run, run, None, None) for run in study.prepared_runs]
+        )
+    rows = group_by(ledger.rows, lambda row: row.batch)
+    precision = study.precision
     works = []
-    for batch in study.batches:
-        of_batch = rows[batch.batch]
+    for batch in study.prepared_batches:
+        of_batch = rows.get(batch.batch, [])
         by_key = batch.counting.work_by_key if batch.counting else {}
         nothing = ON_A_CPU if batch.on_cpu else NO_WORK
         works.append(_step(batch, of_batch, nothing, precision))
@@ -461,7 +458,7 @@ def roofline(study: PreparedStudy, ledger: Ledger, measured: Sequence[Peaks] = (
         tuple(place(work, peaks) for work in works),
         [
             partial(_kernels, batch.counting, batch.timing, batch.batch, precision)
-            for batch in study.batches
+            for batch in study.prepared_batches
         ],
     )
 
@@ -496,15 +493,14 @@ def wall_time(run: PreparedRun) -> tuple[float, str] | None:
         return None
     step, basis = run.step_time
     answers = latency(run.run)
-    median = answers.percentiles[50] if answers else None
-    return (
-        (step.median, basis) if median is None else (median, f"{basis}, without waiting for images")
-    )
+    if answers and (median := answers.percentiles[50]) is not None:
+        return median, f"{basis}, without waiting for images"
+    return step.median, basis
 
 
 def _partly(rows: Sequence[LedgerRow]) -> str | None:
-    """Why the paper FLOPs of rows are not known whole: "at least 1,024 FLOP on paper: fft (forward)
-    not counted"."""
+    """Return why not all paper FLOPs of rows are known: "at least 1,024 FLOP on paper: fft
+    (forward) not counted"."""
     names = dict.fromkeys(
         f"{call.kind or 'an operation'} ({call.direction})"
         for row in rows
@@ -604,8 +600,8 @@ def _kernels(
 
 def _mean_times(run: Run, times: Mapping[int, float | None]) -> dict[str, float]:
     """Return kernel name -> mean nanoseconds per launch; ``times`` are those of its launches."""
-    by_name: dict[str, list[float]] = defaultdict(list)
-    for kernel in run.report.kernels:
-        if (took := times.get(kernel.launch)) is not None:
-            by_name[kernel.name].append(took)
-    return {name: fmean(durations) for name, durations in by_name.items()}
+    timed = (item for item in run.report.kernels if times.get(item.launch) is not None)
+    return {
+        name: fmean(times[kernel.launch] or 0 for kernel in kernels)
+        for name, kernels in group_by(timed, lambda kernel: kernel.name).items()
+    }

@@ -12,8 +12,9 @@ from perfctl.orchestrator.counts.counters.work import NO_BYTES
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer
 from perfctl.orchestrator.ledger.ledger import Ledger
-from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, PreparedStudy
-from perfctl.orchestrator.ledger.timing import Key, Spread, preference
+from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
+from perfctl.orchestrator.ledger.timing import Key, Spread, preference, step_durations
+from perfctl.orchestrator.ledger.usage.readings import max_known
 from perfctl.orchestrator.statistics import interval
 from perfctl.records.run import Run
 
@@ -61,11 +62,9 @@ class BatchPoint:
         return self.step.median / self.samples if self.step and self.samples else None
 
 
-def points(study: PreparedStudy) -> tuple[BatchPoint, ...]:
+def points(study: Study) -> tuple[BatchPoint, ...]:
     """Return one point per batch size, ascending; a failed one too, without figures."""
-    return tuple(
-        _point(batch, study.recorded(batch), study.step_clock) for batch in study.study.batches
-    )
+    return tuple(_point(batch, study.recorded(batch), study.step_clock) for batch in study.batches)
 
 
 def _point(batch: int, runs: Sequence[PreparedRun], clock: str | None) -> BatchPoint:
@@ -99,15 +98,8 @@ def _point(batch: int, runs: Sequence[PreparedRun], clock: str | None) -> BatchP
 
 def _repeats(run: Run, newest: Spread) -> tuple[float, ...]:
     """Return the median step of each repeat, the newest last; nothing without repeats."""
-    durations = (
-        [
-            step.duration_ns
-            for step in steps
-            if step.phase == "step" and step.duration_ns is not None
-        ]
-        for steps in run.repeats
-    )
-    medians = [statistics.median(of_repeat) for of_repeat in durations if of_repeat]
+    repeats = filter(None, map(step_durations, run.repeats))
+    medians = [statistics.median(durations) for durations in repeats]
     return (*medians, newest.median) if medians else ()
 
 
@@ -121,12 +113,8 @@ def memory_figures(run: Run) -> dict[str, int]:
         if (moment, quantity) in recorded
         and not (moment == "after" and ("peak", quantity) in recorded)
     }
-    used = [
-        sample.memory_used_bytes
-        for sample in run.report.samples
-        if sample.memory_used_bytes is not None
-    ]
-    return figures | {"device in use": max(used)} if used else figures
+    used = max_known(sample.memory_used_bytes for sample in run.report.samples)
+    return figures if used is None else figures | {"device in use": used}
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +172,13 @@ class LayerKernels:
         return tuple(Switch(old, new) for old, new in pairs if set(old.kernels) != set(new.kernels))
 
 
-def algorithm_changes(study: PreparedStudy, ledger: Ledger) -> tuple[LayerKernels, ...]:
+def algorithm_changes(study: Study, ledger: Ledger) -> tuple[LayerKernels, ...]:
     """Return every layer and direction with kernels, in the ledger's order; nothing for a report
     without batch sizes."""
     by_batch = [
-        _kernel_sets(batch, batch.batch) for batch in study.batches if batch.batch is not None
+        _kernel_sets(batch, batch.batch)
+        for batch in study.prepared_batches
+        if batch.batch is not None
     ]
     names = {(row.layer, row.direction): row.name for row in ledger.rows}
     return tuple(

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfctl.records.report import COVERS, WHOLE_CAPTURE, Range
+from perfctl.records.report import COVERS, WHOLE_CAPTURE, Range, Step
 from perfctl.records.run import Run
 
 HOST_TIME = "host_time"
@@ -74,10 +74,9 @@ def host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
 
 def macs_of(run: Run, layer: str, direction: str = "forward") -> int | None:
     """Multiply-adds of a layer on paper; None where a formula is missing, or the layer."""
-    known = [
-        call.macs for call in run.layer_calls if (call.layer, call.direction) == (layer, direction)
-    ]
-    return sum(one or 0 for one in known) if known and None not in known else None
+    calls = [call for call in run.layer_calls if (call.layer, call.direction) == (layer, direction)]
+    macs = [call.macs for call in calls if call.macs is not None]
+    return sum(macs) if macs and len(macs) == len(calls) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +162,7 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
     """(time of a whole step, which clock); None when steps were not timed, and always under ncu."""
     if run.profiler == "ncu":
         return None
-    timed = [
-        step.duration_ns
-        for step in run.report.steps
-        if step.phase == "step" and step.duration_ns is not None
-    ]
-    if timed:
+    if timed := step_durations(run.report.steps):
         watched = (
             "with no profiler" if run.profiler == "none" else f"while {run.profiler} was recording"
         )
@@ -181,9 +175,18 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
     return (spread(ranges), f"step ranges, {run.profiler}") if ranges else None
 
 
+def step_durations(steps: Iterable[Step]) -> list[int]:
+    """Return the durations of the complete steps in ns, without phases and steps that lack one."""
+    return [
+        step.duration_ns for step in steps if step.phase == "step" and step.duration_ns is not None
+    ]
+
+
 def upwards(number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
-    """The range with this number and those around it."""
-    while number is not None and number in ranges:
+    """Yield the range with this number and those around it."""
+    seen: set[int] = set()
+    while number is not None and number in ranges and number not in seen:
+        seen.add(number)
         yield ranges[number]
         number = ranges[number].parent
 
@@ -192,7 +195,7 @@ def self_times(ranges: Mapping[int, Range], numbers: Iterable[int]) -> dict[int,
     """Return the time of each of these ranges without those of them that lie inside of it."""
     own = {number: float(ranges[number].duration_ns or 0) for number in numbers}
     for number in own:
-        above = (outer.number for outer in upwards(ranges[number].parent, ranges))
+        above = (item.number for item in upwards(ranges[number].parent, ranges))
         holder = next((outer for outer in above if outer in own), None)
         if holder is not None:
             own[holder] -= ranges[number].duration_ns or 0
@@ -244,7 +247,7 @@ def times_of_kernels(run: Run, keys: Sequence[Key | None], count: int | None) ->
             step = kernel.step if in_steps else None
             sums[key][step] += kernel.duration_ns / (1 if in_steps else count)
             steps[step] = None
-    totals = {step: sum(found.get(step, 0) for found in sums.values()) for step in steps}
+    totals = {step: sum(by_step.get(step, 0) for by_step in sums.values()) for step in steps}
     return _gather(
         sums,
         totals,
@@ -296,15 +299,13 @@ def _gather(
     if not totals:
         return None
     rows = {
-        key: spread([found.get(step, 0) for step in totals], over)
-        for key, found in sums.items()
+        key: spread([by_step.get(step, 0) for step in totals], over)
+        for key, by_step in sums.items()
         if key is not None
     }
-    attributed = {
-        step: sum(found.get(step, 0) for key, found in sums.items() if key is not None)
-        for step in totals
-    }
-    left = [max(total - attributed[step], 0) for step, total in totals.items()]
-    return LayerTimes(
-        basis, trusted, whole, rows, spread([*totals.values()], over), spread(left, over)
-    )
+    unattributed = [
+        max(total - sum(sums[key].get(step, 0) for key in rows), 0)
+        for step, total in totals.items()
+    ]
+    total, rest = spread([*totals.values()], over), spread(unattributed, over)
+    return LayerTimes(basis, trusted, whole, rows, total, rest)

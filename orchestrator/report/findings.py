@@ -18,9 +18,9 @@ from perfctl.orchestrator.ledger.ledger import (
     LedgerRow,
     at_batch,
     beyond_time,
-    causes,
+    explain_unattributed,
 )
-from perfctl.orchestrator.ledger.prepared import PreparedRun, PreparedStudy, Study
+from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.readings import BUSY, busy_from, fits
 from perfctl.orchestrator.ledger.usage.run_usage import Busy, RunUsage, range_totals
@@ -84,19 +84,8 @@ DEVICE = 34
 def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
     """From which batch size on the GPU is busy, why it waits, and which batch fits."""
     if (since := busy_from([run.ways for run in runs])) is not None:
-        batch, is_busy = since
-        ways = [run.ways for run in runs if run.run.batch_size == batch]
-        shares = (
-            way.nvml.value if way.kernels.value is None else way.kernels.value for way in ways
-        )
-        gpus = max(
-            (way.kernels.gpus if way.kernels.value is not None else way.nvml.gpus for way in ways),
-            default=1,
-        )
-        over = f", mean of {gpus} GPUs" if gpus > 1 else ""
-        known = next(
-            (f": {percent(share)} there{over}" for share in shares if share is not None), ""
-        )
+        batch, is_busy, share = since
+        over = f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""
         much = f"({percent(BUSY)} of the time or more)"
         where = (
             f"{much} from batch {batch} on"
@@ -104,18 +93,19 @@ def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
             else f"at no measured batch size {much}, up to batch {batch}"
         )
         who, verb = gpu_of([run.run for run in runs])
-        yield Finding(f"{who} {verb} busy {where}{known}.", "utilisation")
+        at_this = f": {percent(share.value or 0)} there{over}"
+        yield Finding(f"{who} {verb} busy {where}{at_this}.", "utilisation")
     idle = [
         (sum(item.by_cause.values()) / item.window_ns, item)
         for run in runs
         for item in run.idle
         if item.window_ns
     ]
-    share, worst = max(idle, key=lambda pair: pair[0], default=(0.0, None))
-    if worst is not None and share >= MUCH_IDLE:
+    idle_share, worst = max(idle, key=lambda pair: pair[0], default=(0.0, None))
+    if worst is not None and idle_share >= MUCH_IDLE:
         cause, length = max(worst.by_cause.items(), key=lambda pair: pair[1])
         yield Finding(
-            f"No kernel runs in {percent(share)} of the {time(worst.window_ns)} {worst.window}"
+            f"No kernel runs in {percent(idle_share)} of the {time(worst.window_ns)} {worst.window}"
             f"{at_batch(worst.run.batch_size)}. {time(length)} of these "
             f"{time(sum(worst.by_cause.values()))} is {_CAUSES[cause]}.",
             "utilisation",
@@ -135,8 +125,8 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
     stands out."""
     study, ledger = found.study, found.ledger
     if study.foreign:
-        derived = any(batch.derived for batch in found.prepared.batches)
-        others = without_layers(found.prepared.runs, found.names, derived=derived)
+        derived = any(batch.derived for batch in found.study.prepared_batches)
+        others = without_layers(found.study.prepared_runs, found.names, derived=derived)
         return (
             *sorted((*_of_shapes(found), *others), key=lambda item: item.warning),
             *_failures(study),
@@ -146,9 +136,9 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
         *_largest_shares(ledger),
         *(inference_findings(study.runs) or _per_sample(found.points)),
         *_waits(found),
-        *busy_findings([item.usage for item in found.prepared.runs]),
-        *timeline_findings(found.prepared.runs),
-        *_outside(found.prepared, ledger),
+        *busy_findings([item.usage for item in found.study.prepared_runs]),
+        *timeline_findings(found.study.prepared_runs),
+        *_outside(found.study, ledger),
         *_refused(found),
         *_derived(found),
         *_not_counted(ledger),
@@ -166,11 +156,11 @@ def _of_shapes(found: Analysis) -> Iterator[Finding]:
         lines = headlines(found.judgement, found.ledger)
         if not any("tile padding" in line.rules for line in lines):
             yield from padding_findings(phases)
-        yield from _outside(found.prepared, found.ledger)
+        yield from _outside(found.study, found.ledger)
         yield from _refused(found)
         yield from _derived(found)
         # where a run's counts are missing as a whole, a warning of its own says so and what to do
-        lacking = any(lacking_flops(run) is not None for run in found.prepared.runs)
+        lacking = any(lacking_flops(run) is not None for run in found.study.prepared_runs)
         yield from _not_counted(found.ledger, told=lacking)
 
 
@@ -179,7 +169,7 @@ def _derived(found: Analysis) -> Iterator[Finding]:
     run = next(
         (
             batch.derived
-            for batch in reversed(found.prepared.batches)
+            for batch in reversed(found.study.prepared_batches)
             if batch.derived and not batch.counted
         ),
         None,
@@ -334,7 +324,7 @@ def _waits(found: Analysis) -> Iterator[Finding]:
     ]
     if waiting:
         worst = min(waiting, key=lambda work: work.busy or 0)
-        who, _ = gpu_of([item.run for item in found.prepared.runs])
+        who, _ = gpu_of([item.run for item in found.study.prepared_runs])
         share = percent(worst.busy or 0)
         text = (
             f"{who} computes in only {share} of a step at batch {worst.batch}, by medians: it "
@@ -354,12 +344,12 @@ def _refused(found: Analysis) -> Iterator[Finding]:
         )
 
 
-def _outside(study: PreparedStudy, ledger: Ledger) -> Iterator[Finding]:
+def _outside(study: Study, ledger: Ledger) -> Iterator[Finding]:
     worst = max(ledger.unattributed, key=lambda item: item.share, default=None)
     if worst is None or worst.share <= MUCH:
         return
     run, said = study.at(worst.batch).timing, []
-    for cause in causes(run) if run else ():
+    for cause in explain_unattributed(run) if run else ():
         if cause.share >= WORTH:
             often = (
                 f", {cause.launches:,} {'launch' if cause.launches == 1 else 'launches'}"

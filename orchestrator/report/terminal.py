@@ -139,7 +139,7 @@ def _facts(run: Run, analysis: Analysis) -> tuple[tuple[str, str], ...]:
 
 
 def _views(run: Run, analysis: Analysis) -> list[View]:
-    prepared = analysis.prepared.runs
+    prepared = analysis.study.prepared_runs
     used = [item.usage for item in prepared]
     views = (
         *inference_tables([run]),
@@ -155,7 +155,7 @@ def _views(run: Run, analysis: Analysis) -> list[View]:
         usage.energy_table(used),
         usage.memory_list(run),
         page_study.summaries([run]),
-        about.gaps(analysis.prepared, analysis.ledger),
+        about.gaps(analysis.study, analysis.ledger),
     )
     return [view for view in views if view is not None]
 

@@ -31,7 +31,7 @@ def test_whatever_makes_other_work_makes_another_study(synthetic: ModuleType) ->
         (64, "torch", 1),
         (64, "torch", 3),
     ]
-    assert [run.id for run in found[0].at(64)] == [1, 3]
+    assert [item.run.id for item in found[0].recorded(64)] == [1, 3]
     assert not any(study.foreign for study in found)
 
 

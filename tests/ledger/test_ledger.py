@@ -13,7 +13,6 @@ from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow, ledger
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
-    prepare,
     studies,
 )
 from perfctl.records.paper import LayerCall
@@ -35,7 +34,7 @@ def gpu(synthetic: ModuleType) -> Ledger:
         for run in synthetic.gpu_pair(number, batch)
     ]
     (study,) = studies(runs)
-    return ledger(prepare(study))
+    return ledger(study)
 
 
 @pytest.mark.parametrize("batch", [16, 32, 64, 128, 256])
@@ -68,7 +67,7 @@ def test_time_is_from_nsys_although_counts_are_from_ncu(gpu: Ledger, synthetic: 
 
 def test_on_a_cpu_counts_are_not_available_and_have_no_value(synthetic: ModuleType) -> None:
     (study,) = studies([synthetic.cpu_run(1, 64)])
-    entries = ledger(prepare(study))
+    entries = ledger(study)
     assert {r.counted.state for r in entries.rows} == {"not_available"}
     assert {r.counted.value for r in entries.rows} == {None} == {r.ratio for r in entries.rows}
 
@@ -78,13 +77,13 @@ def test_a_hole_in_the_counters_makes_a_lower_bound(synthetic: ModuleType) -> No
     # conv2 forward of step 0
     kept = [counter for counter in ncu.report.counters if counter.launch != 2]
     (study,) = studies([replace(ncu, report=replace(ncu.report, counters=kept))])
-    found = row(ledger(prepare(study)), "conv2", "forward", 64).counted
+    found = row(ledger(study), "conv2", "forward", 64).counted
     assert found.lower_bound and (found.launches, found.of_launches) == (2, 3)
 
 
 def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate(synthetic: ModuleType) -> None:
     (study,) = studies(synthetic.gpu_pair(1, 64)[1:])
-    found = row(ledger(prepare(study)), "conv2", "forward", 64)
+    found = row(ledger(study), "conv2", "forward", 64)
     assert found.time is not None and not found.trusted and found.achieved is None
 
 
@@ -100,7 +99,7 @@ def test_shares_add_up_although_steps_differ(synthetic: ModuleType) -> None:
         ],
     )
     (study,) = studies([run])
-    entries = ledger(prepare(study))
+    entries = ledger(study)
     assert [r.share for r in entries.rows] == [pytest.approx(15 / 34), pytest.approx(10 / 34)]
     assert entries.unattributed[0].share == pytest.approx(9 / 34)
 
@@ -118,7 +117,7 @@ def test_gradients_seen_by_one_run_fold_into_the_backward_that_another_saw(
         for kernel in ncu.report.kernels
     ]
     (study,) = studies([nsys, replace(ncu, report=replace(ncu.report, kernels=by_node))])
-    found = ledger(prepare(study))
+    found = ledger(study)
     assert row(found, "conv2", "backward", 64).ratio == 1
     assert not [r for r in found.rows if r.layer == "conv2" and r.direction.startswith("grad")]
 
@@ -144,7 +143,7 @@ def test_a_first_layer_with_its_weight_gradient_alone_meets_the_paper_of_that_di
         for run in synthetic.gpu_pair(1, 64)
     ]
     (study,) = studies(runs)
-    found = row(ledger(prepare(study)), "conv1", "grad_weight", 64)
+    found = row(ledger(study), "conv1", "grad_weight", 64)
     assert found.paper.value == 2 * 64 * 32 * 26 * 26 * 9 and found.ratio == 1
 
 
@@ -163,7 +162,7 @@ def test_a_guessed_layer_makes_an_estimate_and_says_so(synthetic: ModuleType) ->
         for run in synthetic.gpu_pair(1, 64)
     ]
     (study,) = studies(runs)
-    found = ledger(prepare(study))
+    found = ledger(study)
     guess = row(found, "fc2", "forward", 64)
     assert (
         guess.guessed == 1
@@ -201,7 +200,7 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(
         layer_calls=calls, profiler="nsys", device=synthetic.V100, kernels=[seen]
     )
     (study,) = studies([run])
-    rows = ledger(prepare(study)).rows
+    rows = ledger(study).rows
     assert [found.name for found in rows] == [
         "a forward",
         "a grad_weight",
@@ -241,9 +240,7 @@ def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own(
         kernels=[seen],
     )
     (study,) = studies([run])
-    assert [
-        (found.layer, found.name, found.paper.value) for found in ledger(prepare(study)).rows
-    ] == [
+    assert [(found.layer, found.name, found.paper.value) for found in ledger(study).rows] == [
         ("fc", "fc optimizer", 3),
         ("", "optimizer", 7),
     ]
@@ -256,8 +253,7 @@ def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_m
         seen = Kernel(0, "k", layer="fc", direction=direction, step=0, duration_ns=5)
         (study,) = studies([synthetic.make_run(layer_calls=calls, profiler="nsys", kernels=[seen])])
         return [
-            (found.direction, found.paper.value, found.paper.reason)
-            for found in ledger(prepare(study)).rows
+            (found.direction, found.paper.value, found.paper.reason) for found in ledger(study).rows
         ]
 
     weight, bias, inner = (
@@ -311,15 +307,12 @@ def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_cou
     (study,) = studies(
         [replace(narrowed, layer_calls=(*narrowed.layer_calls, call("late", "forward", 9)))]
     )
-    late = row(ledger(prepare(study)), "late", "forward", 64).counted
+    late = row(ledger(study), "late", "forward", 64).counted
     assert (late.state, late.reason) == ("not_collected", "ncu counted in conv2 only (--layer)")
     (study,) = studies(
         [replace(whole, layer_calls=(*whole.layer_calls, call("late", "forward", 9)))]
     )
-    assert (
-        row(ledger(prepare(study)), "late", "forward", 64).counted.reason
-        == "ncu saw no kernel of it"
-    )
+    assert row(ledger(study), "late", "forward", 64).counted.reason == "ncu saw no kernel of it"
 
 
 def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
@@ -328,7 +321,7 @@ def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
 
     def reason(*runs: Any) -> str | None:
         (study,) = studies(runs)
-        return ledger(prepare(study)).rows[0].counted.reason
+        return ledger(study).rows[0].counted.reason
 
     assert (
         reason(replace(bare, status="failed", reason="no right."))
@@ -369,6 +362,6 @@ def test_kernels_outside_of_the_steps_are_not_counted_into_them(synthetic: Modul
     (study,) = studies([replace(ncu, report=replace(ncu.report, kernels=kernels))])
     # Two of three launches, over three steps: each executed half of the paper's 2 FLOPs a
     # multiply-add.
-    assert row(ledger(prepare(study)), "conv2", "forward", 64).counted.value == pytest.approx(
+    assert row(ledger(study), "conv2", "forward", 64).counted.value == pytest.approx(
         2 / 3 * synthetic.macs("conv2", 64)
     )

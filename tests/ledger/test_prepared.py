@@ -17,7 +17,6 @@ from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
-    prepare,
     studies,
     with_whole_backward,
 )
@@ -129,9 +128,9 @@ def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: Mo
 
 def test_a_batch_size_that_the_study_lacks_is_an_error(synthetic: ModuleType) -> None:
     (study,) = studies([synthetic.cpu_run(1, 64)])
-    assert prepare(study).at(64).batch == 64
+    assert study.at(64).batch == 64
     with pytest.raises(KeyError):
-        prepare(study).at(65)
+        study.at(65)
 
 
 def test_a_whole_page_asks_every_question_of_a_run_once(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import PreparedRun, prepare, studies
+from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.ledger.roofline import Roofline, roofline
 from perfctl.records.report import Counter, Device, Kernel, Step
 from perfctl.records.run import Run
@@ -19,7 +19,7 @@ READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 
 def of(*runs: Run) -> Roofline:
     (study,) = studies(runs)
-    return roofline(prepare(study), ledger(prepare(study)))
+    return roofline(study, ledger(study))
 
 
 def kernel(

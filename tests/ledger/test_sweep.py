@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.sweep import BatchPoint, memory_figures, points
 from perfctl.orchestrator.ledger.timing import spread
 from perfctl.records.report import MemoryFigure, Sample, Step
@@ -22,7 +22,7 @@ def timed(*lengths: int | None, phase: str = "step") -> tuple[Step, ...]:
 
 def of(*runs: Any) -> tuple[BatchPoint, ...]:
     (study,) = studies(runs)
-    return points(prepare(study))
+    return points(study)
 
 
 def test_a_whole_run_comes_before_a_failed_one_then_the_better_clock_then_the_newer(
@@ -117,10 +117,8 @@ def test_the_ledger_has_one_clock_for_all_batch_sizes_where_it_can(synthetic: Mo
     torch = [synthetic.cpu_run(number, batch) for number, batch in enumerate((16, 64, 256), 1)]
     nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
     (study,) = studies([nsys, *torch])
-    assert {row.basis for row in ledger(prepare(study)).rows if row.time} == {
+    assert {row.basis for row in ledger(study).rows if row.time} == {
         "host ranges, torch on the CPU"
     }
     (alone,) = studies([nsys, torch[0]])
-    assert {row.basis for row in ledger(prepare(alone)).rows if row.time} == {
-        "host ranges, nsys on the CPU"
-    }
+    assert {row.basis for row in ledger(alone).rows if row.time} == {"host ranges, nsys on the CPU"}

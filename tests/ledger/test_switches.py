@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.sweep import LayerKernels, algorithm_changes, describe
 from perfctl.records.report import Counter, Kernel
 from perfctl.records.run import Run
@@ -60,7 +60,7 @@ def run(
 
 def conv2(runs: list[Run], synthetic: ModuleType) -> LayerKernels:
     (study,) = studies(runs)
-    (found,) = algorithm_changes(prepare(study), ledger(prepare(study)))
+    (found,) = algorithm_changes(study, ledger(study))
     assert (found.layer, found.direction, found.name) == ("conv2", "forward", "conv2 forward")
     return found
 
@@ -115,7 +115,7 @@ def test_bytes_that_nobody_counted_are_not_zero(synthetic: ModuleType) -> None:
 def test_kernels_without_counters_are_shown_and_not_counted(synthetic: ModuleType) -> None:
     timed = [synthetic.gpu_pair(number, batch)[0] for number, batch in enumerate((16, 32), 1)]
     (study,) = studies(timed)
-    rows = algorithm_changes(prepare(study), ledger(prepare(study)))
+    rows = algorithm_changes(study, ledger(study))
     assert ("conv2", "forward") in {(row.layer, row.direction) for row in rows}
     assert all(item.flops_per_sample.state == "not_collected" for row in rows for item in row.sets)
 

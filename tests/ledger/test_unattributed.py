@@ -14,10 +14,10 @@ from perfctl.orchestrator.ledger.ledger import (
     NO_CALL,
     NO_RANGES,
     beyond_time,
-    causes,
+    explain_unattributed,
     ledger,
 )
-from perfctl.orchestrator.ledger.prepared import PreparedRun, prepare, studies
+from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.records.report import Gap, Kernel, Range
 from perfctl.records.run import Run
@@ -65,7 +65,7 @@ IN_CONV = {"layer": "conv1", "direction": "forward", "layer_source": "range"}
 
 
 def shares(run: Run) -> dict[str, float]:
-    return {cause.text: cause.share for cause in causes(PreparedRun(run))}
+    return {cause.text: cause.share for cause in explain_unattributed(PreparedRun(run))}
 
 
 def test_compiled_code_is_told_by_its_range_or_its_kernels(synthetic: ModuleType) -> None:
@@ -89,7 +89,7 @@ def test_launches_outside_of_all_steps_and_graphs_without_kernels_are_not_in_the
         "CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node",
     )
     run = gpu(synthetic, kernels, [STEP, FORWARD, CONV], gaps=(gap,))
-    assert causes(PreparedRun(run)) == ()
+    assert explain_unattributed(PreparedRun(run)) == ()
     graph, outside = beyond_time(run)
     assert "--cuda-graph-trace=node" in graph
     assert outside.startswith("1 of 2 launches lie outside every measured step")
@@ -130,7 +130,7 @@ def test_a_run_of_which_no_kernel_has_a_layer_still_has_its_row_of_unattributed_
     synthetic: ModuleType,
 ) -> None:
     (study,) = studies([gpu(synthetic, [kernel(0, 10), kernel(1, 30)], [STEP])])
-    (item,) = ledger(prepare(study)).unattributed
+    (item,) = ledger(study).unattributed
     assert (item.share, item.time.median) == (1, 40)
 
 
@@ -138,7 +138,7 @@ def test_a_run_whose_kernels_took_no_time_at_all_has_no_share_to_state(
     synthetic: ModuleType,
 ) -> None:
     (study,) = studies([gpu(synthetic, [kernel(0, 0), kernel(1, 0, 3, **IN_CONV)], [STEP, CONV])])
-    found = ledger(prepare(study))
+    found = ledger(study)
     assert found.unattributed == ()
     assert {row.share for row in found.rows} == {None}
 
@@ -163,7 +163,7 @@ def test_each_phase_is_named_on_either_clock(phase: str, cause: str, synthetic: 
         GRADIENT,
     ]
     inner = span(7, "aten::relu", 1)
-    (found,) = causes(
+    (found,) = explain_unattributed(
         PreparedRun(
             gpu(synthetic, [kernel(0, 50, 3, **IN_CONV), kernel(1, 30, 7)], [*around, inner])
         )
@@ -177,7 +177,9 @@ def test_each_phase_is_named_on_either_clock(phase: str, cause: str, synthetic: 
         ]
     )
     # 100 of the step, 60 of the phase, 25 of a layer in it.
-    assert [(item.text, item.share, item.launches) for item in causes(PreparedRun(timed))] == [
+    assert [
+        (item.text, item.share, item.launches) for item in explain_unattributed(PreparedRun(timed))
+    ] == [
         (BETWEEN, 40 / 75, None),
         (cause, 35 / 75, None),
     ]
@@ -195,14 +197,14 @@ def test_the_largest_cause_is_first_and_each_has_its_launches(synthetic: ModuleT
     ]
     ranges = [STEP, FORWARD, BACKWARD, CONV, GRADIENT]
     endless = kernel(7, 5, 2)._replace(duration_ns=None)
-    found = causes(PreparedRun(gpu(synthetic, [*kernels, endless], ranges)))
+    found = explain_unattributed(PreparedRun(gpu(synthetic, [*kernels, endless], ranges)))
     assert [(item.text.split(", ")[0], item.share, item.launches) for item in found] == [
         ("autograd", 45 / 70, 2),
         ("launches outside every range", 15 / 70, 1),
         (BETWEEN.split(", ")[0], 10 / 70, 1),
     ]
     unnumbered = [item._replace(step=None) for item in kernels[:3]]
-    whole = causes(PreparedRun(gpu(synthetic, unnumbered, ranges)))
+    whole = explain_unattributed(PreparedRun(gpu(synthetic, unnumbered, ranges)))
     assert [(item.share, item.launches) for item in whole] == [(20 / 30, 1), (10 / 30, 1)], (
         "no launch says its step"
     )
@@ -274,7 +276,7 @@ def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_ti
         "no cause takes less than no time"
     )
     filled = [ranges[0]._replace(duration_ns=500), layer._replace(parent=0)]
-    assert causes(PreparedRun(synthetic.make_run(1, ranges=filled))) == ()
+    assert explain_unattributed(PreparedRun(synthetic.make_run(1, ranges=filled))) == ()
 
 
 def test_launches_outside_of_steps_are_said_only_beside_others_that_are_inside(

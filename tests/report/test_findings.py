@@ -132,7 +132,7 @@ def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span
         "µs. 4.00 µs is one wait from b to c"
     ) in item.text
     assert item.evidence == "utilisation"
-    (used,) = analyse(studies([run])[0]).prepared.runs
+    (used,) = analyse(studies([run])[0]).study.prepared_runs
     assert used.usage.ways.kernels.value == pytest.approx(share / 100)
     assert not any("ran kernels" in text for text in texts(replace(run, profiler="ncu")))
 

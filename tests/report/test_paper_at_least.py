@@ -125,7 +125,7 @@ def test_the_findings_and_the_list_of_gaps_name_it(found: Analysis) -> None:
     said = [item.text for item in findings(found) if item.warning]
     where = "Paper FLOPs of conv2 forward, conv2 backward are lower bounds"
     assert f"{where}: linalg_matrix_exp is not counted." in said
-    table = gaps(found.prepared, found.ledger)
+    table = gaps(found.study, found.ledger)
     assert table is not None
     shown = [[cell.text for cell in cells] for cells in table.rows]
     (why,) = [one[2] for one in shown if one[:2] == ["paper FLOPs", "lower bound"]]

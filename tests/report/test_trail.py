@@ -77,7 +77,7 @@ def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is
 
 def test_the_source_names_the_report_the_launches_and_a_query_for_their_rows() -> None:
     found = swept()
-    counting = found.prepared.at(64).counting
+    counting = found.study.at(64).counting
     assert counting is not None
     mine = [kernel.launch for kernel, key in counting.launches if key == ("conv2", "forward")]
     source = step(trail(found, "conv2/forward/64"), "Source")
@@ -152,7 +152,7 @@ def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_other
         at = [name for name, _ in view.measures].index("ratio")
         assert abs(float(total.cells[at].value or 0) - counted / paper) < 1e-5
         assert f"over {len(rows)} of " in (total.cells[at].title or "")
-        times = found.prepared.at(batch).times
+        times = found.study.at(batch).times
         assert times is not None and total.cells[1 - at].value == times.total.median
 
 

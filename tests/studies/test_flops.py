@@ -220,9 +220,9 @@ def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(
     adds = 1000 * 64 * 24 * 24  # one per output of a test batch of 1,000
     for point in first.points("conv2"):
         assert point.paper.value == 2 * conv2_macs(FIRST, point.batch)
-        assert (point.loose, point.loose_names) == (adds, ("FADD",))
+        assert (point.loose.flops, point.loose.names) == (adds, ("FADD",))
         # FFMA, FMUL and FADD of the same launch
-        assert point.loose_derived == 2 * 288 * adds + 2 * adds
+        assert point.loose.derived == 2 * 288 * adds + 2 * adds
         assert point.counted.value is None
 
 

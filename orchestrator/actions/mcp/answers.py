@@ -339,7 +339,7 @@ def kernels(
     from perfctl.orchestrator.report.page.kernels import summary
 
     found, analysis = _analysed(store, run)
-    table = summary(analysis.prepared.runs, names=analysis.names)
+    table = summary(analysis.study.prepared_runs, names=analysis.names)
     rows: list[dict[str, Any]] = []
     units: dict[str, str] = {}
     if table is not None:
@@ -376,7 +376,7 @@ def _no_column(found: Run, analysis: Analysis) -> dict[str, str]:
         (gap.reason for gap in found.report.gaps if gap.quantity == "kernel.duration_ns"), None
     )
     no_time = timed or "this report has no durations"
-    lacking = lacking_flops(analysis.prepared.runs[0])
+    lacking = lacking_flops(analysis.study.prepared_runs[0])
     no_flops = f"{lacking[0]}: {lacking[1]}" if lacking else "not collected"
     return {"time": no_time, "share": no_time, "executed": no_flops}
 

@@ -27,7 +27,7 @@ from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.counts.kernels.pairing import inside, narrowed_to
 from perfctl.orchestrator.estimate.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
-from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedRun, PreparedStudy
+from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import Key
 from perfctl.records.paper import OpShape
 from perfctl.records.run import Run
@@ -277,13 +277,13 @@ Loose = Mapping[int, tuple[KernelGroup, ...]]
 say steps)."""
 
 
-def row_evidence(study: PreparedStudy, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
+def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
     """(evidence of each ledger row with products on paper or recomputation, kernels of no layer by
     batch size)."""
     found = EvidenceTable()
     loose = {}
     seen = {}
-    for batch in study.batches:
+    for batch in study.prepared_batches:
         counting = batch.counting
         kernels = kernels_by_key(counting) if counting else {}
         size = batch.batch or 1

@@ -29,7 +29,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     ratio_of,
 )
 from perfctl.orchestrator.ledger.ledger import Ledger
-from perfctl.orchestrator.ledger.prepared import PreparedStudy, Study
+from perfctl.orchestrator.ledger.prepared import Study
 
 Rule = Callable[[RuleInput], Cause | None]
 
@@ -101,13 +101,13 @@ class Judgement:
         return self.rows.get((batch or 1, layer, direction), _NO_CAUSES)
 
 
-def judge(study: PreparedStudy, ledger: Ledger, parts: Sequence[Study] | None = None) -> Judgement:
+def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) -> Judgement:
     """Return all causes of a study; none for a report without estimated layers.
 
     ``parts``: the studies of the same sweep that it is read with, itself among them; empty if
     another of them has their causes. By default it is read alone.
     """
-    parts = (study.study,) if parts is None else parts
+    parts = (study,) if parts is None else parts
     table, loose = row_evidence(study, ledger)
     window = window_rules.find_window(table, loose)
     table = _read_as_batch_of(window, table)
@@ -127,9 +127,9 @@ def judge(study: PreparedStudy, ledger: Ledger, parts: Sequence[Study] | None = 
     sweep = (
         *window_rules.window_cause(window),
         *(step.sweep_cause() for found in steps.values() for step in found),
-        *window_rules.times_flat(study.study, ledger, window),
+        *window_rules.times_flat(study, ledger, window),
         *window_rules.unattributed_fadds(table, loose),
-        *window_rules.hand_estimates(study.study),
+        *window_rules.hand_estimates(study),
         *study_rules.other_gpu(parts),
         *study_rules.less_time_for_more(parts),
         *missing_rules.directions_missing(table, loose),

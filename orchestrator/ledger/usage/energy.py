@@ -15,7 +15,13 @@ from itertools import pairwise
 from statistics import median
 from typing import ClassVar, TypeVar
 
-from perfctl.orchestrator.ledger.usage.readings import by_device, measured_window, sum_known
+from perfctl.orchestrator.ledger.usage.readings import (
+    by_device,
+    measured_window,
+    points_of,
+    seconds,
+    sum_known,
+)
 from perfctl.records.report import Sample
 from perfctl.records.run import Run
 
@@ -154,10 +160,8 @@ def why_none(run: Run) -> str:
 
 
 def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
-    counter = sorted(
-        {s.at_ns: float(s.energy_j) for s in samples if s.energy_j is not None}.items()
-    )
-    power = sorted({s.at_ns: float(s.power_w) for s in samples if s.power_w is not None}.items())
+    counter = points_of(samples, "energy_j")
+    power = points_of(samples, "power_w")
     # a counter that went backwards was reset, by a reload of the driver
     is_counted = (
         len(counter) > 1
@@ -229,11 +233,6 @@ def _why_not(
     if pause > SPAN_PERIODS_MIN * unit:
         return f"no power was read for {seconds(pause)} of the span"
     return None
-
-
-def seconds(nanoseconds: float) -> str:
-    """2100000000 -> "2.1 s", 249000000 -> "249 ms"."""
-    return f"{nanoseconds / 1e9:.3g} s" if nanoseconds >= 1e9 else f"{nanoseconds / 1e6:.3g} ms"
 
 
 def at(points: Points, moment: float) -> float:

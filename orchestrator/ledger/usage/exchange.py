@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 from typing import ClassVar, NamedTuple
 
 from perfctl.orchestrator.counts.hardware.machines import find
-from perfctl.orchestrator.ledger.usage.intervals import Intervals
-from perfctl.orchestrator.ledger.usage.ranks import Job, Match, RankUse, match_runs
+from perfctl.orchestrator.ledger.grouping import group_by
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, start_of
+from perfctl.orchestrator.ledger.usage.ranks import Job, Match, RankUse
 from perfctl.records.report import Kernel
 
 RANGE, AFTER = "range", "after backward"
@@ -206,10 +207,10 @@ class JobTalk:
     @property
     def late_by_rank(self) -> dict[int, int]:
         """Rank -> what it cost all by coming last, over all steps."""
-        sums: dict[int, int] = defaultdict(int)
-        for one in self.late:
-            sums[one.rank] += one.late_ns
-        return dict(sums)
+        sums: Counter[int] = Counter()
+        for late in self.late:
+            sums[late.rank] += late.late_ns
+        return sums
 
 
 def bus_bandwidth(
@@ -275,11 +276,8 @@ class _RankTalk:
             step: talking.length - talking.overlap(use.activity.compute)
             for step, talking in self.communication.items()
         }
-        pairs: dict[int | None, list[tuple[int, int]]] = defaultdict(list)
-        for intervals in (self.compute, self.communication):
-            for step, of_step in intervals.items():
-                pairs[step] += of_step.pairs
-        self.span_ns = {step: Intervals(of_step).span for step, of_step in pairs.items()}
+        running = _by_step([*use.activity.computing, *use.activity.kernel_of.values()])
+        self.span_ns = {step: of_step.span for step, of_step in running.items()}
         if len(self.span_ns) > 1:
             self.span_ns.pop(None, None)  # before and after the steps
 
@@ -299,9 +297,7 @@ class _RankTalk:
 
 
 def _by_step(kernels: Iterable[Kernel]) -> dict[int | None, Intervals]:
-    by_step: dict[int | None, list[Kernel]] = defaultdict(list)
-    for kernel in kernels:
-        by_step[kernel.step].append(kernel)
+    by_step = group_by(kernels, lambda kernel: kernel.step)
     return {step: Intervals.of(of_step) for step, of_step in by_step.items()}
 
 
@@ -372,35 +368,34 @@ def job_talk(job: Job) -> JobTalk:
 
 def _exchanges(job: Job, ranks: Sequence[_RankTalk]) -> tuple[Exchange, ...]:
     """Return the matched collectives, in order of the first rank's start."""
-    collectives, matches = match_runs([use.run for use in job.ranks])
-    indexes = [{id(one): index for index, one in enumerate(of_rank)} for of_rank in collectives]
-    return tuple(
-        _exchange(
-            match,
-            [job.ranks[rank] for rank in match],
-            [
-                ranks[rank].sources.get(indexes[rank][id(one)], _UNKNOWN)
-                for rank, one in match.items()
-            ],
-        )
-        for match in matches
-    )
+    indexes = [
+        {id(record): index for index, record in enumerate(of_rank)} for of_rank in job.collectives
+    ]
+    exchanges = []
+    for match in job.matches:
+        uses = [job.ranks[rank] for rank in match]
+        sources = [
+            ranks[rank].sources.get(indexes[rank][id(record)], _UNKNOWN)
+            for rank, record in match.items()
+        ]
+        exchanges.append(_exchange(match, uses, sources))
+    return tuple(exchanges)
 
 
 def _exchange(match: Match, uses: Sequence[RankUse], sources: Sequence[_Source]) -> Exchange:
     """Return one collective; starts are on the first rank's clock."""
     records = list(match.values())
     first = records[0]
-    starts = [(one.start_ns or 0) + use.shift_ns for use, one in zip(uses, records, strict=True)]
+    starts = [start_of(item) + use.shift_ns for use, item in zip(uses, records, strict=True)]
     latest, second = sorted(starts, reverse=True)[:2]
-    shortest = min(one.duration_ns or 0 for one in records)
-    exposed = [one.exposed_ns for one in records if one.exposed_ns is not None]
+    shortest = min(item.duration_ns or 0 for item in records)
+    exposed = [item.exposed_ns for item in records if item.exposed_ns is not None]
     layer = layer_by = None
     layer_reason: str | None = "the ranks launched it after different layers"
     if len({(source.layer, source.layer_by) for source in sources}) == 1:
         _, layer, layer_by = sources[0]
         layer_reason = NO_LAYER if layer is None else None
-    if len({one.bytes for one in records}) == 1:
+    if len({item.bytes for item in records}) == 1:
         size = first.bytes
         speed, no_speed = bus_bandwidth(first.name, size, first.group_size, shortest)
     else:
@@ -431,19 +426,19 @@ def _by_layer(ranks: Sequence[_RankTalk], exchanges: Sequence[Exchange]) -> tupl
     Key = tuple[str, int | None, str | None, str | None]
     groups: dict[Key, list[list[int | None]]] = defaultdict(lambda: [[] for _ in ranks])
     for of_rank, rank in enumerate(ranks):
-        for index, one in enumerate(rank.collectives):
+        for index, item in enumerate(rank.collectives):
             _, layer, layer_by = rank.sources.get(index, _UNKNOWN)
-            groups[one.name, one.group_size, layer, layer_by][of_rank].append(one.exposed_ns)
-    by_key: dict[Key, list[Exchange]] = defaultdict(list)
-    for exchange in exchanges:
-        key = exchange.name, exchange.group_size, exchange.layer, exchange.layer_by
-        by_key[key].append(exchange)
+            groups[item.name, item.group_size, layer, layer_by][of_rank].append(item.exposed_ns)
+    by_key = group_by(
+        exchanges, lambda item: (item.name, item.group_size, item.layer, item.layer_by)
+    )
     layers = []
     for key, exposed in groups.items():
         is_known = all(ns is not None for of_rank in exposed for ns in of_rank)
         sums = [sum(ns or 0 for ns in of_rank) for of_rank in exposed]
-        speeds = [one.bandwidth for one in by_key[key] if one.bandwidth is not None]
-        reasons = (one.bandwidth_reason for one in by_key[key] if one.bandwidth_reason)
+        matched = by_key.get(key, [])
+        speeds = [item.bandwidth for item in matched if item.bandwidth is not None]
+        reasons = (item.bandwidth_reason for item in matched if item.bandwidth_reason)
         layers.append(
             LayerTalk(
                 *key,
@@ -461,17 +456,14 @@ def _late(
     exchanges: Sequence[Exchange], clock_errors: Mapping[int, float | None]
 ) -> tuple[Late, ...]:
     """Return what each rank cost by coming last in each step; ``clock_errors`` are by rank."""
-    counts: dict[tuple[int | None, int], int] = defaultdict(int)
-    groups: dict[tuple[int | None, int], list[Exchange]] = defaultdict(list)
-    for one in exchanges:
-        for rank in one.ranks:
-            counts[one.step, rank] += 1
-        if one.last is not None:
-            groups[one.step, one.last].append(one)
+    counts = Counter((item.step, rank) for item in exchanges for rank in item.ranks)
+    groups = group_by(exchanges, lambda item: (item.step, item.last))
     late = []
     for (step, rank), last in groups.items():
+        if rank is None:
+            continue
         own = clock_errors[rank]
-        others = [clock_errors[other] for one in last for other in one.ranks if other != rank]
+        others = [clock_errors[other] for item in last for other in item.ranks if other != rank]
         known = [error for error in others if error is not None]
         is_known = own is not None and len(known) == len(others)
         late.append(
@@ -480,21 +472,21 @@ def _late(
                 step=step,
                 times=len(last),
                 of=counts[step, rank],
-                late_ns=sum(one.late_ns for one in last),
-                waiting_ns=sum(one.waiting_ns for one in last),
+                late_ns=sum(item.late_ns for item in last),
+                waiting_ns=sum(item.waiting_ns for item in last),
                 error_ns=len(last) * ((own or 0) + max(known, default=0)) if is_known else None,
             )
         )
-    return tuple(sorted(late, key=lambda one: (one.step is None, one.step or 0, -one.late_ns)))
+    return tuple(sorted(late, key=lambda item: (item.step is None, item.step or 0, -item.late_ns)))
 
 
 def _clock_errors(job: Job) -> tuple[float | None, ...]:
     """Return the error of each rank's clock: 0 only in a job whose times have no resolution."""
     times = [
-        one.start_ns
+        item.start_ns
         for use in job.ranks
-        for one in use.activity.collectives
-        if one.start_ns is not None
+        for item in use.activity.collectives
+        if item.start_ns is not None
     ]
     resolution = math.gcd(*(time - times[0] for time in times)) if times else 0
     return tuple(

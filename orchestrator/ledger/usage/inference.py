@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from perfctl.orchestrator.counts.kernels.names import recognise
+from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.usage.readings import BUSY, UsageShare, smallest_busy_batch
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Kernel
@@ -131,7 +132,7 @@ def latencies(runs: Iterable[Run]) -> tuple[Latency, ...]:
     """Return the latency of the runs that are inference over images, by model (in order of
     appearance) and batch size."""
     items = [item for item in map(latency, runs) if item is not None]
-    models = list(dict.fromkeys(item.model for item in items))
+    models = [item.model for item in items]
     items.sort(
         key=lambda item: (
             models.index(item.model),
@@ -219,24 +220,19 @@ def inference_points(runs: Iterable[Run]) -> tuple[InferencePoint, ...]:
     """
     inference = [run for run in runs if run.mode != "train"]
     names = _labels(inference)
-    groups: dict[tuple[str, int | None], list[Run]] = defaultdict(list)
-    for run, name in zip(inference, names, strict=True):
-        groups[name, run.batch_size].append(run)
-    order = list(dict.fromkeys(names))
-    keys = sorted(groups, key=lambda key: (order.index(key[0]), key[1] is None, key[1] or 0))
-    return tuple(_point(model, batch, groups[model, batch]) for model, batch in keys)
+    pairs = zip(inference, names, strict=True)
+    groups = group_by(pairs, lambda pair: (pair[1], pair[0].batch_size))
+    keys = sorted(groups, key=lambda key: (names.index(key[0]), key[1] is None, key[1] or 0))
+    return tuple(_point(*key, [run for run, _ in groups[key]]) for key in keys)
 
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Return the name of each run's model, with the details in which its runs differ."""
     named = [(model_of(run), _details(run)) for run in runs]
-    by_model: dict[str, set[tuple[str, ...]]] = defaultdict(set)
-    for model, details in named:
-        if details:
-            by_model[model].add(details)
     labels = []
     for model, details in named:
-        columns = zip(details, *by_model[model], strict=True) if details else ()
+        known = [other for name, other in named if name == model and other]
+        columns = zip(details, *known, strict=True) if details else ()
         differing = [detail for detail, *others in columns if len(set(others)) > 1]
         labels.append(", ".join([model, *filter(None, differing)]))
     return labels
@@ -313,9 +309,9 @@ def _tensor(uses: Sequence[RunUsage]) -> UsageShare:
         for share in (use.ways.dlprof_tensor, use.ways.tensor_pipe):
             if share.value is not None:
                 return share
-    for use in uses:
-        if use.run.report.kernels:
-            return tensor_share(tuple(use.run.report.kernels))
+    kernels = next((use.run.report.kernels for use in uses if use.run.report.kernels), ())
+    if kernels:
+        return tensor_share(tuple(kernels))
     reason = "no kernels, counters or summary of DLProf: readings of nvidia-smi lack it"
     refused = (use.ways.dlprof_tensor for use in uses if use.run.profiler == "dlprof")
     return next(refused, _missing(uses, reason))
@@ -379,9 +375,7 @@ def _peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
 def busy_from(points: Sequence[InferencePoint], threshold: float = BUSY) -> tuple[BusyFrom, ...]:
     """Return each model's smallest batch size from which on the GPU is busy at all that were
     measured, by one way."""
-    by_model: dict[str, list[InferencePoint]] = defaultdict(list)
-    for point in points:
-        by_model[point.model].append(point)
+    by_model = group_by(points, lambda point: point.model)
     return tuple(_busy_from(model, of_model, threshold) for model, of_model in by_model.items())
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from perfctl.records.report import Collective, Copy, Kernel, OpCall, Range
+from perfctl.records.report import Collective, Copy, Kernel, OpCall, Range, Step
 
-Timed = Kernel | Copy | Range | Collective | OpCall
+Timed = Kernel | Copy | Range | Collective | OpCall | Step
 
 
 class Intervals:
@@ -29,11 +29,7 @@ class Intervals:
     @classmethod
     def of(cls, items: Iterable[Timed]) -> Intervals:
         """Return when any of ``items`` ran, without those that lack a start or a duration."""
-        return cls(
-            (item.start_ns, end_of(item))
-            for item in items
-            if item.start_ns is not None and item.duration_ns is not None
-        )
+        return cls((start_of(item), end_of(item)) for item in items if is_timed(item))
 
     @property
     def length(self) -> int:
@@ -41,9 +37,15 @@ class Intervals:
         return self._sums[-1]
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """Start of the first interval and end of the last; (0, 0) without any."""
+        return (self.pairs[0][0], self.pairs[-1][1]) if self.pairs else (0, 0)
+
+    @property
     def span(self) -> int:
         """Time from the start of the first interval to the end of the last."""
-        return self.pairs[-1][1] - self.pairs[0][0] if self.pairs else 0
+        start, end = self.bounds
+        return end - start
 
     def length_within(self, start: int, end: int) -> int:
         """Return how much of the time from ``start`` to ``end`` the intervals cover."""
@@ -75,6 +77,11 @@ class Intervals:
         return gaps
 
 
+def is_timed(item: Timed) -> bool:
+    """Return True if an item states its start and its duration."""
+    return item.start_ns is not None and item.duration_ns is not None
+
+
 def start_of(item: Timed) -> int:
     """Return when an item started, in ns on the report's clock."""
     return item.start_ns or 0
@@ -85,6 +92,12 @@ def end_of(item: Timed) -> int:
     return (item.start_ns or 0) + round(item.duration_ns or 0)
 
 
-def running_ns(kernels: Iterable[Kernel]) -> int:
-    """Return the time in which at least one of the kernels ran."""
-    return Intervals.of(kernels).length
+def find_running_ns(kernels: Sequence[Kernel]) -> int | None:
+    """Return the time in which at least one of the kernels ran; None without kernels, and if one
+    has no start or no duration."""
+    return Intervals.of(kernels).length if kernels and all(map(is_timed, kernels)) else None
+
+
+def sum_ns(items: Iterable[Timed]) -> float:
+    """Return the durations of the items added up; one that is not known counts as 0."""
+    return sum(item.duration_ns or 0 for item in items)

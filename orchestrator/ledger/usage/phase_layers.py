@@ -26,7 +26,9 @@ from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of
 from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.counts.kernels.shared import SHARED, by_layer
 from perfctl.orchestrator.estimate.flops.engine import estimate
+from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.timing import kernel_steps
+from perfctl.orchestrator.ledger.usage.intervals import start_of
 from perfctl.orchestrator.ledger.usage.readings import sum_known
 from perfctl.orchestrator.ledger.usage.served import PHASES, MixedSteps, rows_of
 from perfctl.records.paper import OpShape
@@ -160,12 +162,11 @@ def padding(kernel: Kernel, rows: int, columns: int, *, amd: bool) -> Padding | 
     if transposed.factor == straight.factor or kernel.name.startswith("Cijk_"):
         return transposed
     grid = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
-    block = (kernel.block_x, kernel.block_y, kernel.block_z)
-    if None in grid or (amd and None in block):
+    block = (kernel.block_x, kernel.block_y, kernel.block_z) if amd else (1,)
+    if None in grid or None in block:
         return None
-    threads = prod(side or 1 for side in block) if amd else 1
-    blocks = prod(side or 1 for side in grid) // threads
-    fitting = [one for one in (transposed, straight) if blocks and blocks == prod(one.tiles)]
+    blocks = prod(side or 1 for side in grid) // prod(side or 1 for side in block)
+    fitting = [way for way in (transposed, straight) if blocks and blocks == prod(way.tiles)]
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -380,12 +381,9 @@ class _PhaseReader:
 
     def read(self) -> PhaseParts:
         """Return the phase, part by part."""
-        rows: dict[str, list[Kernel]] = {}
-        for kernel in sorted(self.kernels, key=lambda kernel: kernel.start_ns or 0):
-            rows.setdefault(self.names.get(kernel.layer or "", OUTSIDE), []).append(kernel)
-        ops: defaultdict[str, list[OpShape]] = defaultdict(list)
-        for op in self.ops:
-            ops[self.names.get(op.layer, OUTSIDE)].append(op)
+        ordered = sorted(self.kernels, key=start_of)
+        rows = group_by(ordered, lambda kernel: self.names.get(kernel.layer or "", OUTSIDE))
+        ops = group_by(self.ops, lambda op: self.names.get(op.layer, OUTSIDE))
         total = sum_known(kernel.duration_ns for kernel in self.kernels)
         # attention itself runs in parts of that name without products; of nested ones the innermost
         named = [
@@ -514,31 +512,27 @@ class _PhaseReader:
     ) -> tuple[tuple[Padding, ...], float | None]:
         """Return the tiles of a part's products, and executed / paper of all of them; a kernel is a
         product's by their order in the layer."""
-        multiplying: defaultdict[str | None, list[Kernel]] = defaultdict(list)
-        for kernel in kernels:
-            if is_product(kernel):
-                multiplying[kernel.layer].append(kernel)
-        products: defaultdict[str, list[OpShape]] = defaultdict(list)
-        for op in sorted(ops, key=lambda op: op.position):
-            products[op.layer].append(op)
+        multiplying = group_by(filter(is_product, kernels), lambda kernel: kernel.layer)
+        products = group_by(sorted(ops, key=lambda op: op.position), lambda op: op.layer)
         tiles: dict[Padding, None] = {}
         executed = paper = 0.0
         amd, is_complete = is_amd(self.run), True
         for layer, of_layer in products.items():
             calls = sum(op.calls for op in of_layer)
             is_even = len(of_layer) == 1 or calls == len(of_layer) * max(len(self.steps), 1)
-            if len(multiplying[layer]) != calls or not is_even:
+            of_kernels = multiplying.get(layer, [])
+            if len(of_kernels) != calls or not is_even:
                 is_complete = False
                 continue
-            for kernel, op in zip(multiplying[layer], cycle(of_layer)):
-                one = padding(kernel, rows_of(op), _columns(op), amd=amd)
-                if one is None:
+            for kernel, op in zip(of_kernels, cycle(of_layer)):
+                product = padding(kernel, rows_of(op), _columns(op), amd=amd)
+                if product is None:
                     is_complete = False
                     continue
-                tiles[one] = None
-                macs = one.rows * one.columns * _depth(op)
+                tiles[product] = None
+                macs = product.rows * product.columns * _depth(op)
                 paper += macs
-                executed += macs * one.factor
+                executed += macs * product.factor
         return tuple(tiles), executed / paper if is_complete and paper else None
 
 
@@ -571,8 +565,8 @@ def _find_ops(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
         candidates[op.layer].append(by_rows.get(rows_of(op), set(PHASES)))
     sure = {
         layer
-        for layer, phases in candidates.items()
-        if all(len(one) == 1 for one in phases) and ran[layer] <= set().union(*phases)
+        for layer, choices in candidates.items()
+        if all(len(phases) == 1 for phases in choices) and ran[layer] <= set().union(*choices)
     }
     ops = [op for op in forward if op.layer in sure and by_rows[rows_of(op)] == {phase}]
     return ops, set(candidates) - sure
@@ -581,10 +575,9 @@ def _find_ops(run: Run, phase: str) -> tuple[list[OpShape], set[str]]:
 def _find_cache(ops: Iterable[OpShape]) -> tuple[Cache | None, str | None]:
     """Return the widths of attention from its projections: a fused one (...QKV...) or three, and
     that of the output beside them."""
-    products: defaultdict[str, list[OpShape]] = defaultdict(list)
-    for op in sorted(ops, key=lambda op: op.position):
-        if "attention" in op.layer.lower() and len(op.inputs) > 1:
-            products[op.layer.rpartition(".")[0]].append(op)
+    attending = (op for op in ops if "attention" in op.layer.lower() and len(op.inputs) > 1)
+    ordered = sorted(attending, key=lambda op: op.position)
+    products = group_by(ordered, lambda op: op.layer.rpartition(".")[0])
     blocks: Counter[tuple[int, int, int]] = Counter()
     for of_block in products.values():
         fused = [op for op in of_block if "qkv" in op.layer.rpartition(".")[2].lower()]

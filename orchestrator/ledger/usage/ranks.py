@@ -15,7 +15,8 @@ from pathlib import PurePath
 from statistics import median
 from typing import ClassVar, NamedTuple
 
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of
+from perfctl.orchestrator.ledger.grouping import group_by
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, is_timed, start_of
 from perfctl.records.report import Collective, Copy, Kernel
 from perfctl.records.run import Run
 
@@ -37,14 +38,12 @@ class Activity:
         self.collectives = list(collectives)
         self.computing: list[Kernel] = []
         """Kernels with times that are of no collective."""
-        by_time: dict[tuple[int, float], list[int]] = defaultdict(list)
-        for index, collective in enumerate(self.collectives):
-            if collective.start_ns is not None and collective.duration_ns is not None:
-                by_time[collective.start_ns, collective.duration_ns].append(index)
+        by_time: dict[tuple[int | None, float | None], list[int]] = group_by(
+            range(len(self.collectives)),
+            lambda index: (self.collectives[index].start_ns, self.collectives[index].duration_ns),
+        )
         kernel_of: dict[int, Kernel] = {}
-        for kernel in kernels:
-            if kernel.start_ns is None or kernel.duration_ns is None:
-                continue
+        for kernel in filter(is_timed, kernels):
             if indexes := by_time.get((kernel.start_ns, kernel.duration_ns)):
                 kernel_of[indexes.pop(0)] = kernel
             else:
@@ -70,16 +69,14 @@ def with_exposed(collectives: Iterable[Collective], kernels: Iterable[Kernel]) -
     Kernels of other collectives do not cover it.
     """
     activity = Activity(kernels, (), collectives)
-    by_device: dict[int | None, list[Kernel]] = defaultdict(list)
-    for kernel in activity.computing:
-        by_device[kernel.device_index].append(kernel)
+    by_device = group_by(activity.computing, lambda kernel: kernel.device_index)
     covering = {device: Intervals.of(computing) for device, computing in by_device.items()}
     result = activity.collectives
     for index, kernel in activity.kernel_of.items():
         exposed = result[index].duration_ns or 0
         if kernel.device_index in covering:
-            start, end = result[index].start_ns or 0, end_of(result[index])
-            exposed -= covering[kernel.device_index].length_within(start, end)
+            covered = covering[kernel.device_index]
+            exposed -= covered.length_within(start_of(kernel), end_of(kernel))
         result[index] = result[index]._replace(exposed_ns=exposed)
     return result
 
@@ -149,6 +146,9 @@ class Job:
 
     ranks: tuple[RankUse, ...]
     world_size: int | None
+    collectives: Sequence[Sequence[Collective]] = field(compare=False, repr=False)
+    """Of each rank, with times since 1970."""
+    matches: Sequence[Match] = field(compare=False, repr=False)
 
     @property
     def straggler(self) -> RankUse | None:
@@ -183,17 +183,17 @@ def jobs(runs: Iterable[Run]) -> tuple[Job, ...]:
 
 
 def _job(runs: Sequence[Run]) -> Job:
-    _, matches = match_runs(runs)
+    collectives, matches = match_runs(runs)
     clocks = _align_clocks(matches, len(runs))
     latest = [
-        max((one.start_ns or 0) + clocks[index].shift for index, one in match.items())
+        max(start_of(item) + clocks[index].shift for index, item in match.items())
         for match in matches
     ]
     ranks = []
     for index, (run, clock) in enumerate(zip(runs, clocks, strict=True)):
         activity = Activity(run.report.kernels, run.report.copies, run.report.collectives)
         waits = [
-            last - (match[index].start_ns or 0) - clock.shift
+            last - start_of(match[index]) - clock.shift
             for last, match in zip(latest, matches, strict=True)
             if index in match
         ]
@@ -215,7 +215,7 @@ def _job(runs: Sequence[Run]) -> Job:
                 activity=activity,
             )
         )
-    return Job(tuple(ranks), runs[0].report.world_size)
+    return Job(tuple(ranks), runs[0].report.world_size, collectives, matches)
 
 
 class _Clock(NamedTuple):
@@ -257,29 +257,27 @@ def _align_clocks(matches: Sequence[Match], count: int) -> list[_Clock]:
     return [clocks[index] for index in range(count)]
 
 
-def _since_1970(run: Run) -> list[Collective]:
-    """Return the run's collectives with times since 1970, where the report states when its clock
-    began."""
-    base = run.report.environment.get("clock_base_ns", "")
-    began = int(base) if base.isdecimal() else 0
-    return [
-        one._replace(start_ns=None if one.start_ns is None else one.start_ns + began)
-        for one in run.report.collectives
-    ]
-
-
 def match_runs(runs: Sequence[Run]) -> tuple[list[list[Collective]], list[Match]]:
-    """Return the collectives of each run with times since 1970, and those that all ranks of their
-    group took part in. Reports state the groups that are smaller than the job."""
+    """Return the collectives of each run, and those that all ranks of their group took part in.
+    Times are since 1970 if the report states when its clock began; reports state the groups that
+    are smaller than the job."""
     index_of = {run.report.rank: index for index, run in enumerate(runs)}
     groups: list[dict[str, Members]] = []
+    collectives = []
     for run in runs:
+        base = run.report.environment.get("clock_base_ns", "")
+        began = int(base) if base.isdecimal() else 0
+        collectives.append(
+            [
+                item if item.start_ns is None else item._replace(start_ns=item.start_ns + began)
+                for item in run.report.collectives
+            ]
+        )
         try:
             stated = json.loads(run.report.environment.get("process_groups", "{}"))
             groups.append({name: tuple(map(index_of.get, ranks)) for name, ranks in stated.items()})
         except (ValueError, TypeError, AttributeError):
             groups.append({})
-    collectives = list(map(_since_1970, runs))
     return collectives, match(collectives, groups)
 
 
@@ -300,12 +298,11 @@ def match(
     ] = defaultdict(lambda: defaultdict(list))
     for index, collectives in enumerate(ranks):
         stated = groups[index] if groups else {}
-        for one in collectives:
-            kind = one.name.lower().replace("_", "")
-            is_timed = one.start_ns is not None and one.duration_ns is not None
-            if is_timed and any(name in kind for name in _TOGETHER):
-                members = stated.get(one.group) if one.group is not None else None
-                by_key[one.name, one.group, one.group_size, members][index].append(one)
+        for item in collectives:
+            kind = item.name.lower().replace("_", "")
+            if is_timed(item) and any(name in kind for name in _TOGETHER):
+                members = stated.get(item.group) if item.group is not None else None
+                by_key[item.name, item.group, item.group_size, members][index].append(item)
     matches: list[Match] = []
     for (_, _, size, members), by_rank in by_key.items():
         is_of_all = members is None and (size is None or size >= len(ranks))
@@ -314,10 +311,10 @@ def match(
         is_complete = is_of_all or len(here) == len(indexes) == len(set(here)) == size
         counts = {len(by_rank.get(index, ())) for index in here}
         if len(here) > 1 and is_complete and len(counts) == 1:
-            columns = [sorted(by_rank[index], key=_when) for index in here]
+            columns = [sorted(by_rank[index], key=_start_and_end) for index in here]
             matches += (dict(zip(here, row, strict=True)) for row in zip(*columns, strict=True))
-    return sorted(matches, key=lambda match: _when(match[min(match)]))
+    return sorted(matches, key=lambda match: _start_and_end(match[min(match)]))
 
 
-def _when(one: Collective) -> tuple[int, int]:
-    return one.start_ns or 0, end_of(one)
+def _start_and_end(collective: Collective) -> tuple[int, int]:
+    return start_of(collective), end_of(collective)

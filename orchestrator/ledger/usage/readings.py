@@ -5,19 +5,23 @@ source, readings of the device, and memory, with the paper figures next to it.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
+from perfctl.orchestrator.ledger.grouping import group_by
+from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.records.report import Sample
 from perfctl.records.run import Run
 
 N = TypeVar("N", int, float)
 BUSY = 0.9
 """Share of time from which a GPU counts as busy."""
+SENSOR_WINDOW_MAX_NS = 1_000_000_000
+"""Time that one reading of a GPU's utilization is the mean of, at most: 1/6 s to 1 s by the GPU
+model (NVIDIA's documentation of nvmlUtilization_t)."""
 OCCUPANCY = ("sm__warps_active.avg.pct_of_peak_sustained_active",)
 TENSOR_PIPE = (
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
@@ -96,12 +100,12 @@ class Ways:
 
 def by_device(run: Run) -> dict[int | None, list[Sample]]:
     """Return the samples of each device, without those of the host and of PyTorch's allocator."""
-    groups: dict[int | None, list[Sample]] = defaultdict(list)
-    for sample in run.report.samples:
-        is_allocator = sample.allocated_bytes is not None or sample.reserved_bytes is not None
-        if not is_host(sample) and not is_allocator:
-            groups[sample.device_index].append(sample)
-    return groups
+    samples = (
+        sample
+        for sample in run.report.samples
+        if not is_host(sample) and sample.allocated_bytes is None and sample.reserved_bytes is None
+    )
+    return group_by(samples, lambda sample: sample.device_index)
 
 
 def is_host(sample: Sample) -> bool:
@@ -115,20 +119,19 @@ def readings(run: Run) -> tuple[Readings, ...]:
 
 
 def _readings(run: Run, device: int | None, samples: list[Sample]) -> Readings:
-    def known(field: str) -> list[Any]:
-        return [value for sample in samples if (value := getattr(sample, field)) is not None]
-
-    utilisation = _mean(run, samples, "gpu_utilisation")
+    temperatures = [item.temperature_c for item in samples if item.temperature_c is not None]
+    clocks = [item.sm_clock_hz for item in samples if item.sm_clock_hz is not None]
+    utilisation = _mean_utilisation(run, samples)
     return Readings(
         run=run,
         device=device,
         count=len(samples),
         utilisation=utilisation.value,
-        memory_used=max(known("memory_used_bytes"), default=None),
-        memory_total=max(known("memory_total_bytes"), default=None),
+        memory_used=max_known(item.memory_used_bytes for item in samples),
+        memory_total=max_known(item.memory_total_bytes for item in samples),
         power=_mean(run, samples, "power_w").value,
-        temperature=max(known("temperature_c"), default=None),
-        clock=min(known("sm_clock_hz"), default=None),
+        temperature=max(temperatures, default=None),
+        clock=min(clocks, default=None),
         span=utilisation.reason,
     )
 
@@ -159,11 +162,10 @@ def _nvml(run: Run) -> UsageShare:
     devices = by_device(run)
     index = run.device.index if run.device is not None else 0
     groups = [devices[index]] if run.workload and index in devices else [*devices.values()] or [[]]
-    means = [_mean(run, group, "gpu_utilisation") for group in groups]
+    means = [_mean_utilisation(run, group) for group in groups]
     known = [mean.value for mean in means if mean.value is not None]
     over = f", mean of {len(known)} GPUs" if len(known) > 1 else ""
-    is_of_nsys = known and run.profiler == "nsys" and run.origin == "ingested"
-    sampled = "GR Active as nsys sampled it, " if is_of_nsys else ""
+    sampled = "GR Active as nsys sampled it, " if known and _is_sampled_by_nsys(run) else ""
     return UsageShare(
         sum(known) / len(known) if known else None,
         f"{sampled}{means[0].reason}{over}",
@@ -171,11 +173,39 @@ def _nvml(run: Run) -> UsageShare:
     )
 
 
+def _is_sampled_by_nsys(run: Run) -> bool:
+    return run.profiler == "nsys" and run.origin == "ingested"
+
+
+def _mean_utilisation(run: Run, samples: Sequence[Sample]) -> UsageShare:
+    """Return the mean utilization of the GPU; no value if the samples do not describe the program:
+    ncu replays every kernel with idle time between, a failed run has samples of what went wrong,
+    and a sample of steps that are shorter than the sensor's window is mostly of other time."""
+    mean, window = _mean(run, samples, "gpu_utilisation"), measured_window(run)
+    length = window[1] - window[0] if window else SENSOR_WINDOW_MAX_NS
+    if mean.value is None:
+        return mean
+    if run.profiler == "ncu":
+        return UsageShare(None, "ncu replays every kernel, so the samples do not show the program")
+    if run.status == "failed":
+        return UsageShare(None, "the run failed, so the samples do not show its steps")
+    if length < SENSOR_WINDOW_MAX_NS and not _is_sampled_by_nsys(run):
+        reason = (
+            f"the steps take {seconds(length)} together, and a sample is the mean of up to "
+            f"{seconds(SENSOR_WINDOW_MAX_NS)}"
+        )
+        return UsageShare(None, reason)
+    return mean
+
+
+def seconds(nanoseconds: float) -> str:
+    """2100000000 -> "2.1 s", 249000000 -> "249 ms"."""
+    return f"{nanoseconds / 1e9:.3g} s" if nanoseconds >= 1e9 else f"{nanoseconds / 1e6:.3g} ms"
+
+
 def _mean(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
     """Return the mean of a field over the time of the measured steps, and what it is over."""
-    points = [
-        (sample.at_ns, value) for sample in samples if (value := getattr(sample, field)) is not None
-    ]
+    points = points_of(samples, field)
     if not points:
         reasons = (gap.reason for gap in run.report.gaps if gap.quantity == f"sample.{field}")
         return UsageShare(None, next(reasons, "not sampled"))
@@ -190,15 +220,17 @@ def _mean(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
     return UsageShare(value, span)
 
 
+def points_of(samples: Iterable[Sample], field: str) -> list[tuple[int, float]]:
+    """Return (ns, value) of a field by time; of several samples at one time the last counts."""
+    pairs = ((sample.at_ns, getattr(sample, field)) for sample in samples)
+    return sorted({moment: float(value) for moment, value in pairs if value is not None}.items())
+
+
 def measured_window(run: Run) -> tuple[int, int] | None:
     """Return the time from the first measured step to the end of the last, on the steps' clock;
     None if steps have no times."""
-    steps = [
-        (step.start_ns, step.start_ns + step.duration_ns)
-        for step in run.report.steps
-        if step.phase == "step" and step.start_ns is not None and step.duration_ns is not None
-    ]
-    return (min(start for start, _ in steps), max(end for _, end in steps)) if steps else None
+    steps = Intervals.of(step for step in run.report.steps if step.phase == "step")
+    return steps.bounds if steps.pairs else None
 
 
 def mean_over_time(
@@ -210,16 +242,15 @@ def mean_over_time(
     None where no reading covers any of the window. Without a window, from the first reading to the
     last; of several readings at one time the last counts.
     """
-    means = dict(points)
-    order = sorted(means)
-    if window is None and len(order) == 1:
-        return means[order[0]]
-    low, high = window if window is not None else (order[0], order[-1])
+    means = sorted(dict(points).items())
+    if window is None and len(means) == 1:
+        return means[0][1]
+    low, high = window if window is not None else (means[0][0], means[-1][0])
     weight = total = 0.0
-    for before, moment in pairwise(order):
+    for (before, _), (moment, mean) in pairwise(means):
         part = max(min(moment, high) - max(before, low), 0)
         weight += part
-        total += part * means[moment]
+        total += part * mean
     return total / weight if weight else None
 
 
@@ -281,27 +312,33 @@ def smallest_busy_batch(shares: Mapping[int, float], threshold: float = BUSY) ->
     )
 
 
-def busy_from(runs: Sequence[Ways], threshold: float = BUSY) -> tuple[int, bool] | None:
-    """(smallest batch size from which on the GPU is busy, True), or (largest measured, False) where
-    it never is.
+class BusyBatch(NamedTuple):
+    """The smallest batch size from which on a GPU is busy, or the largest measured one."""
 
-    By kernels where they are known, else by NVML; None where nothing is known of any batch size.
-    """
-    by_kernels, by_nvml = (
-        {
-            batch: share.value
+    batch: int
+    is_busy: bool
+    share: UsageShare
+    """At that batch size."""
+
+
+def busy_from(runs: Sequence[Ways], threshold: float = BUSY) -> BusyBatch | None:
+    """Return from which batch size on the GPU is busy, by kernels if they are known of any, and
+    otherwise by NVML; None if no share is known."""
+    for pairs in (
+        [(item.run.batch_size, item.kernels) for item in runs],
+        [(item.run.batch_size, item.nvml) for item in runs],
+    ):
+        shares = {
+            batch: share
             for batch, share in reversed(pairs)
             if batch is not None and share.value is not None
         }
-        for pairs in (
-            [(item.run.batch_size, item.kernels) for item in runs],
-            [(item.run.batch_size, item.nvml) for item in runs],
-        )
-    )
-    if not (shares := by_kernels or by_nvml):
-        return None
-    batch = smallest_busy_batch(shares, threshold)
-    return (max(shares), False) if batch is None else (batch, True)
+        if shares:
+            values = {batch: share.value or 0.0 for batch, share in shares.items()}
+            batch = smallest_busy_batch(values, threshold)
+            last = max(shares) if batch is None else batch
+            return BusyBatch(last, batch is not None, shares[last])
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,18 +382,19 @@ def memory_use(run: Run) -> MemoryUse:
         outputs=sum(outputs) if outputs else None,
         allocated=figures.get(("peak", "allocated")),
         reserved=figures.get(("peak", "reserved")),
-        process=_max_known(sample.process_memory_bytes for sample in samples),
-        device=_max_known(sample.memory_used_bytes for sample in samples),
+        process=max_known(sample.process_memory_bytes for sample in samples),
+        device=max_known(sample.memory_used_bytes for sample in samples),
         device_total=figures.get(("before", "device_total"))
         or figures.get(("after", "device_total"))
-        or _max_known(sample.memory_total_bytes for sample in samples)
+        or max_known(sample.memory_total_bytes for sample in samples)
         or (device.memory_bytes if device else None),
         host=figures.get(("peak", "host_resident")),
-        host_all=_max_known(sample.host_memory_bytes for sample in run.report.samples),
+        host_all=max_known(sample.host_memory_bytes for sample in run.report.samples),
     )
 
 
-def _max_known(values: Iterable[int | None]) -> int | None:
+def max_known(values: Iterable[int | None]) -> int | None:
+    """Return the largest number that is known; None without any."""
     return max((value for value in values if value is not None), default=None)
 
 
@@ -385,7 +423,7 @@ def fits(uses: Iterable[MemoryUse]) -> Fits | None:
     """
     known = [use for use in uses if use.run.batch_size is not None and use.reserved is not None]
     peaks = dict(sorted({use.run.batch_size or 0: use.reserved or 0 for use in known}.items()))
-    limit = _max_known(use.device_total for use in known)
+    limit = max_known(use.device_total for use in known)
     if len(peaks) < 3 or limit is None or not all(peaks.values()):
         return None
     middle, mean = Fraction(sum(peaks), len(peaks)), Fraction(sum(peaks.values()), len(peaks))
@@ -395,6 +433,5 @@ def fits(uses: Iterable[MemoryUse]) -> Fits | None:
     error = max(abs(fixed + slope * batch - peak) / peak for batch, peak in peaks.items())
     if slope <= 0 or error > LINE_ERROR_MAX:
         return None
-    return Fits(
-        max(int((limit - fixed) // slope), 0), limit, float(fixed), float(slope), tuple(peaks)
-    )
+    largest = max(int((limit - fixed) // slope), 0)
+    return Fits(largest, limit, float(fixed), float(slope), tuple(peaks))

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from perfctl.orchestrator.counts.kernels.names import family
-from perfctl.orchestrator.ledger.timing import is_step_range
+from perfctl.orchestrator.ledger.grouping import group_by
+from perfctl.orchestrator.ledger.timing import is_step_range, upwards
 from perfctl.orchestrator.ledger.usage.energy import Energy, energy
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, start_of
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, is_timed, start_of
 from perfctl.orchestrator.ledger.usage.readings import (
     MemoryUse,
     Readings,
@@ -138,22 +138,17 @@ class KernelWindow:
 def kernel_window(run: Run) -> KernelWindow:
     """Return the kernels of the run's measured steps, or of all of its time."""
     kernels = list(run.report.kernels)
-    timed = all(
-        kernel.start_ns is not None and kernel.duration_ns is not None for kernel in kernels
-    )
-    if run.profiler == "ncu" or not kernels or not timed:
+    if run.profiler == "ncu" or not kernels or not all(map(is_timed, kernels)):
         return KernelWindow({}, 0, 0, "")
     words = "from the first kernel to the end of the last"
-    start, end = min(kernel.start_ns or 0 for kernel in kernels), max(map(end_of, kernels))
+    start, end = Intervals.of(kernels).bounds
     steps = [item for item in run.report.ranges if is_step_range(item)]
     if steps:
-        start = min(step.start_ns for step in steps)
+        start = min(map(start_of, steps))
         end = max(end, *map(end_of, steps))
         words = "from the first step to the end of the last step or kernel"
-    by_device: dict[int, list[Kernel]] = defaultdict(list)
-    for kernel in kernels:
-        if start <= (kernel.start_ns or 0) < end:
-            by_device[kernel.device_index or 0].append(kernel)
+    inside = (kernel for kernel in kernels if start <= start_of(kernel) < end)
+    by_device = group_by(inside, lambda kernel: kernel.device_index or 0)
     return KernelWindow(dict(sorted(by_device.items())), start, end, words)
 
 
@@ -173,9 +168,7 @@ class RunUsage:
         rows = []
         for device, kernels in self.window.by_device.items():
             rows.append(self._busy(device, None, len(kernels), self.window.running[device]))
-            streams: dict[int | None, list[Kernel]] = defaultdict(list)
-            for kernel in kernels:
-                streams[kernel.stream].append(kernel)
+            streams = group_by(kernels, lambda kernel: kernel.stream)
             if len(streams) > 1:
                 rows += [
                     self._busy(device, stream, len(streams[stream]), Intervals.of(streams[stream]))
@@ -331,10 +324,8 @@ class RangeTotal:
 def range_totals(run: Run) -> tuple[RangeTotal, ...]:
     """Return every name once, in order of first appearance. Ranges without an end are left out;
     nested ones overlap."""
-    groups: dict[tuple[str, str | None], list[Range]] = defaultdict(list)
-    for item in run.report.ranges:
-        if item.duration_ns is not None:
-            groups[item.name, item.domain].append(item)
+    ended = (item for item in run.report.ranges if item.duration_ns is not None)
+    groups = group_by(ended, lambda item: (item.name, item.domain))
     totals = []
     for (name, domain), ranges in groups.items():
         host = [item.duration_ns or 0 for item in ranges]
@@ -371,21 +362,14 @@ def projections(run: Run) -> tuple[Projection, ...]:
     """Return the ranges of a run on the GPU's time line, in their order, once for each GPU. Empty
     where no kernel names its range."""
     ranges = {item.number: item for item in run.report.ranges}
-    own: dict[tuple[int, int], list[Kernel]] = defaultdict(list)
-    for kernel in run.report.kernels:
-        is_timed = kernel.start_ns is not None and kernel.duration_ns is not None
-        if is_timed and kernel.range_number in ranges:
-            own[kernel.range_number, kernel.device_index or 0].append(kernel)
+    timed = filter(is_timed, run.report.kernels)
+    own = group_by(timed, lambda kernel: (kernel.range_number, kernel.device_index or 0))
     spans: dict[tuple[int, int], tuple[int, int]] = {}
-    for (number, device), kernels in own.items():
-        first, last = min(kernel.start_ns or 0 for kernel in kernels), max(map(end_of, kernels))
-        around: set[int] = set()
-        outer: int | None = number
-        while outer is not None and outer in ranges and outer not in around:
-            around.add(outer)
-            start, end = spans.get((outer, device), (first, last))
-            spans[outer, device] = min(start, first), max(end, last)
-            outer = ranges[outer].parent
+    for (innermost, device), kernels in own.items():
+        first, last = Intervals.of(kernels).bounds
+        for item in upwards(innermost, ranges):
+            start, end = spans.get((item.number, device), (first, last))
+            spans[item.number, device] = min(start, first), max(end, last)
     return tuple(
         Projection(ranges[number], device, *span)
         for (number, device), span in sorted(spans.items())

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from math import prod
 
 from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.ledger.usage.intervals import running_ns
+from perfctl.orchestrator.ledger.grouping import group_by
+from perfctl.orchestrator.ledger.usage.intervals import find_running_ns, sum_ns
 from perfctl.orchestrator.ledger.usage.readings import sum_known
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel, Report
@@ -110,29 +111,24 @@ def same_sequences(run: Run) -> int | None:
 def phases(run: Run) -> tuple[PhaseUse, ...]:
     """Return the phases of a run in the order of PHASES, mixed steps followed by their parts; empty
     where no step is a server's."""
-    steps: defaultdict[str, list[ServedStep]] = defaultdict(list)
-    phase_of: dict[int | None, str] = {}
-    for step in run.report.served_steps:
-        steps[step.phase].append(step)
-        phase_of[step.number] = step.phase
-    kernels: defaultdict[str, list[Kernel]] = defaultdict(list)
-    for kernel in run.report.kernels if steps else ():
-        if kernel.step in phase_of:
-            kernels[phase_of[kernel.step]].append(kernel)
+    steps = group_by(run.report.served_steps, lambda step: step.phase)
+    phase_of: dict[int | None, str] = {
+        step.number: phase for phase, of_phase in steps.items() for step in of_phase
+    }
+    launched = run.report.kernels if steps else ()
+    kernels = group_by(launched, lambda kernel: phase_of.get(kernel.step))
     return tuple(
         row
         for phase in PHASES
         if phase in steps
-        for row in _phase(run, phase, steps[phase], kernels[phase])
+        for row in _phase(run, phase, steps[phase], kernels.get(phase, ()))
     )
 
 
 def _phase(
     run: Run, phase: str, steps: Sequence[ServedStep], kernels: Sequence[Kernel]
 ) -> Iterator[PhaseUse]:
-    is_timed = kernels and all(
-        kernel.start_ns is not None and kernel.duration_ns is not None for kernel in kernels
-    )
+    running_ns = find_running_ns(kernels)
     use = PhaseUse(
         run=run,
         phase=phase,
@@ -141,12 +137,12 @@ def _phase(
         sequences=sum_known(step.sequences for step in steps),
         tokens=sum_known(step.tokens for step in steps),
         launches=len(kernels),
-        kernel_ns=sum(kernel.duration_ns or 0 for kernel in kernels) if is_timed else None,
-        running_ns=running_ns(kernels) if is_timed else None,
+        kernel_ns=None if running_ns is None else sum_ns(kernels),
+        running_ns=running_ns,
         partial=any(step.partial for step in steps),
     )
     yield use
-    if phase != "mixed" or not use.tokens or not use.kernel_ns or use.running_ns is None:
+    if phase != "mixed" or not use.tokens or not use.kernel_ns or running_ns is None:
         return
     split = MixedSteps(run)
     of_prompts = 0.0
@@ -163,7 +159,7 @@ def _phase(
         ),
     ):
         sequences, tokens = (sum_known(numbers) for numbers in zip(*counts, strict=True))
-        running = use.running_ns * took / use.kernel_ns
+        running = running_ns * took / use.kernel_ns
         yield PhaseUse(run, phase, part, len(steps), sequences, tokens, None, took, running)
 
 
@@ -178,16 +174,15 @@ def placed(report: Report) -> float | None:
     known = report.kernel_parts or any(kernel.layer is not None for kernel in kernels)
     if not (known or report.served_steps or report.graph_launches):
         return None
-    total = sum(kernel.duration_ns or 0 for kernel in kernels)
-    parts = {part.launch: 0.0 for part in report.kernel_parts}
+    total = sum_ns(kernels)
+    shares: defaultdict[int, float] = defaultdict(float)
     for part in report.kernel_parts:
-        parts[part.launch] += part.share if part.layer is not None else 0.0
-    found = sum(
-        (kernel.duration_ns or 0)
-        * (1.0 if kernel.layer is not None else parts.get(kernel.launch, 0.0))
+        shares[part.launch] += part.share if part.layer is not None else 0.0
+    attributed = sum(
+        (kernel.duration_ns or 0) * (1.0 if kernel.layer is not None else shares[kernel.launch])
         for kernel in kernels
     )
-    return found / total if total else None
+    return attributed / total if total else None
 
 
 def inferred(report: Report) -> tuple[int, int, float] | None:

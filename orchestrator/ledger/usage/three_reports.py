@@ -10,6 +10,7 @@ import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.usage.inference import (
     COMPUTE,
     COPY,
@@ -18,9 +19,8 @@ from perfctl.orchestrator.ledger.usage.inference import (
     tensor_share,
     uses_tensor_cores,
 )
-from perfctl.orchestrator.ledger.usage.intervals import running_ns
+from perfctl.orchestrator.ledger.usage.intervals import find_running_ns, sum_ns
 from perfctl.orchestrator.ledger.usage.readings import UsageShare
-from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
 
@@ -88,23 +88,14 @@ def name_rows(run: Run) -> tuple[NameRow, ...]:
 
 
 def _kernel_rows(run: Run) -> list[NameRow]:
-    times: dict[str, list[float]] = defaultdict(list)
-    for kernel in run.report.kernels:
-        if kernel.duration_ns is not None:
-            times[kernel.name].append(kernel.duration_ns)
-    total = sum(map(sum, times.values())) or 1
-    return [
-        NameRow(
-            name=name,
-            tensor=uses_tensor_cores(name),
-            calls=len(durations),
-            total=sum(durations),
-            shortest=min(durations),
-            longest=max(durations),
-            share=sum(durations) / total,
-        )
-        for name, durations in times.items()
-    ]
+    timed = [kernel for kernel in run.report.kernels if kernel.duration_ns is not None]
+    total = sum_ns(timed) or 1
+    rows = []
+    for name, kernels in group_by(timed, lambda kernel: kernel.name).items():
+        took, durations = sum_ns(kernels), [kernel.duration_ns or 0 for kernel in kernels]
+        tensor, shortest, longest = uses_tensor_cores(name), min(durations), max(durations)
+        rows.append(NameRow(name, tensor, len(kernels), took, shortest, longest, took / total))
+    return rows
 
 
 def _operator_rows(run: Run) -> list[NameRow]:
@@ -126,17 +117,12 @@ def iteration_rows(run: Run) -> tuple[IterationRow, ...]:
     """Return the measured steps of a run, by number; those that only kernels name, too (DLProf's
     iteration report)."""
     phases = phase_times(run)
-    launched: dict[int, list[Kernel]] = defaultdict(list)
-    for kernel in run.report.kernels:
-        if kernel.step is not None:
-            launched[kernel.step].append(kernel)
+    launched = group_by(run.report.kernels, lambda kernel: kernel.step)
     no_kernels = "no launch says its step" if run.report.kernels else "no kernels"
     rows = []
-    for number in sorted({*phases["step"], *launched}):
+    numbers = {*phases["step"], *(number for number in launched if number is not None)}
+    for number in sorted(numbers):
         kernels = launched.get(number, [])
-        is_timed = kernels and all(
-            kernel.start_ns is not None and kernel.duration_ns is not None for kernel in kernels
-        )
         step, load, copy, compute = (
             phases[name].get(number) for name in ("step", LOAD, COPY, COMPUTE)
         )
@@ -148,7 +134,7 @@ def iteration_rows(run: Run) -> tuple[IterationRow, ...]:
                 copy=copy,
                 compute=compute,
                 kernels=len(kernels) or None,
-                kernel_ns=running_ns(kernels) if is_timed else None,
+                kernel_ns=find_running_ns(kernels),
                 tensor=tensor_share(kernels) if kernels else UsageShare(None, no_kernels),
             )
         )
@@ -161,12 +147,8 @@ def summary_row(run: Run) -> SummaryRow:
     phases = phase_times(run)
     steps = list(phases["step"].values())
     wall = sum(steps)
-    kernels = [
-        (kernel.name, kernel.duration_ns)
-        for kernel in run.report.kernels
-        if kernel.duration_ns is not None
-    ]
-    tensor = sum(took for name, took in kernels if uses_tensor_cores(name))
+    kernels = [kernel for kernel in run.report.kernels if kernel.duration_ns is not None]
+    tensor = [kernel for kernel in kernels if uses_tensor_cores(kernel.name)]
     load, copy, compute = (
         phases[name].total() / wall if wall and phases[name] else None
         for name in (LOAD, COPY, COMPUTE)
@@ -180,6 +162,6 @@ def summary_row(run: Run) -> SummaryRow:
         copy_share=copy,
         compute_share=compute,
         kernels=len(kernels) or None,
-        kernel_ns=sum(took for _, took in kernels) if kernels else None,
-        tensor_ns=tensor if kernels else None,
+        kernel_ns=sum_ns(kernels) if kernels else None,
+        tensor_ns=sum_ns(tensor) if kernels else None,
     )

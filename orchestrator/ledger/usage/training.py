@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.ledger.timing import GRADIENTS, kernel_keys, times_kernels
-from perfctl.orchestrator.ledger.usage.intervals import running_ns
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, is_timed, sum_ns
 from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE
 from perfctl.records.ranges import DIRECTIONS
 from perfctl.records.report import Kernel
@@ -109,17 +109,14 @@ def passes(run: Run) -> tuple[PassUse, ...]:
     is_foreign = run.origin == "ingested" and not list(run.report.served_steps)
     if not is_foreign or not isinstance(kernels, Sequence) or not times_kernels(run):
         return ()
-    is_timed = all(
-        kernel.start_ns is not None and kernel.duration_ns is not None for kernel in kernels
-    )
-    if run.profiler == "ncu" or not is_timed:
+    if run.profiler == "ncu" or not all(map(is_timed, kernels)):
         return ()
     by_direction: defaultdict[str | None, list[Kernel]] = defaultdict(list)
     for kernel, key in zip(kernels, kernel_keys(run), strict=True):
         by_direction[key[1] if key is not None else None].append(kernel)
     if not by_direction.keys() & {"backward", *GRADIENTS}:
         return ()
-    total = sum(kernel.duration_ns or 0 for kernel in kernels)
+    total = sum_ns(kernels)
     uses = tuple(
         _use(run, direction, by_direction[direction], total)
         for direction in (*DIRECTIONS, None)
@@ -131,7 +128,7 @@ def passes(run: Run) -> tuple[PassUse, ...]:
 
 
 def _use(run: Run, direction: str | None, kernels: Sequence[Kernel], total: float) -> PassUse:
-    took = sum(kernel.duration_ns or 0 for kernel in kernels)
+    took = sum_ns(kernels)
     return PassUse(
         run=run,
         direction=direction,
@@ -139,10 +136,8 @@ def _use(run: Run, direction: str | None, kernels: Sequence[Kernel], total: floa
         launches=len(kernels),
         kernel_ns=took,
         share=took / total if total else 0.0,
-        running_ns=running_ns(kernels),
-        collective_ns=sum(
-            kernel.duration_ns or 0 for kernel in kernels if family(kernel.name) == COLLECTIVE
-        ),
+        running_ns=Intervals.of(kernels).length,
+        collective_ns=sum_ns(kernel for kernel in kernels if family(kernel.name) == COLLECTIVE),
         queries=queries(kernels),
     )
 

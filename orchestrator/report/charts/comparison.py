@@ -35,8 +35,8 @@ def flops_chart(layer: str, networks: Named) -> Chart | None:
         ("paper", lambda point: point.paper.value),
         ("counted", lambda point: point.counted.value),
         ("derived", lambda point: point.derived.value),
-        (f"collected{LOOSE}", lambda point: point.loose),
-        (f"derived{LOOSE}", lambda point: point.loose_derived),
+        (f"collected{LOOSE}", lambda point: point.loose.flops),
+        (f"derived{LOOSE}", lambda point: point.loose.derived),
     )
     lines = list(_lines(networks, ways))
     if not lines:

@@ -151,8 +151,8 @@ def _breakdown(key: str, found: Analysis) -> list[Chart]:
     """What the GPU did with its time, a bar a batch size: of the run whose layer times are read,
     else of any."""
     known: dict[int | None, Breakdown] = {}
-    groups = [(at.batch, (at.timing, *at.runs)) for at in found.prepared.batches] or [
-        (None, found.prepared.runs)
+    groups = [(at.batch, (at.timing, *at.runs)) for at in found.study.prepared_batches] or [
+        (None, found.study.prepared_runs)
     ]
     for batch, runs in groups:
         parts = next(
@@ -258,7 +258,7 @@ def counts_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
     for row in found.ledger.rows:
         if (row.layer, row.direction) == window.row and row.whole_paper and row.batch is not None:
             lines[PAPER][row.batch] = row.whole_paper / 2
-    for at in found.prepared.batches:
+    for at in found.study.prepared_batches:
         if at.counted is None or at.batch is None:
             continue
         for name in ("fadd", "ffma"):

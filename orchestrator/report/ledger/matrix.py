@@ -152,7 +152,7 @@ def _ratio_total(rows: Sequence[LedgerRow]) -> Cell:
 
 def _time_total(found: Analysis, batch: int | None) -> Cell:
     """The time that the shares of one batch size are of."""
-    times = found.prepared.at(batch).times
+    times = found.study.at(batch).times
     if times is None:
         return nothing("not timed")
     took = times.total

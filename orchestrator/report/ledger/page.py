@@ -16,7 +16,7 @@ from perfctl.orchestrator.ledger.ledger import (
     Ledger,
     LedgerRow,
     Unattributed,
-    causes,
+    explain_unattributed,
 )
 from perfctl.orchestrator.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, covers_capture
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
@@ -513,10 +513,10 @@ def _left_over(found: Analysis) -> list[Group]:
 def _causes_at(item: Unattributed, found: Analysis) -> str:
     """ "; batch 32: autograd 3.0 %", with the shares that findings name; "" where no cause
     is known."""
-    run = found.prepared.at(item.batch).timing
+    run = found.study.at(item.batch).timing
     said = [
         f"{one.text} {percent(one.share * item.share)}{_often(one.launches)}"
-        for one in (causes(run) if run else ())
+        for one in (explain_unattributed(run) if run else ())
     ]
     at = "" if item.batch is None else f"batch {item.batch}: "
     return f"; {at}{', '.join(said)}" if said else ""

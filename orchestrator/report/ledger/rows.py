@@ -304,6 +304,6 @@ def shown_run(run: Run) -> ShownRun:
         run,
         run.report,
         list(ledger_rows([analysed])),
-        energy_rows(analysed.prepared.runs[0]),
+        energy_rows(analysed.study.prepared_runs[0]),
         run.layer_calls,
     )

@@ -96,7 +96,7 @@ def packed(found: Iterable[Trail]) -> dict[str, object]:
 
 def trails(found: Analysis) -> tuple[Trail, ...]:
     """Trails of all ledger rows, then of the verdicts about the sweep (one a rule)."""
-    each = {batch.batch: _kernels_of(batch) for batch in found.prepared.batches}
+    each = {batch.batch: _kernels_of(batch) for batch in found.study.prepared_batches}
     rows = tuple(_row_trail(row, found, each[row.batch]) for row in found.ledger.rows)
     by_rule: dict[str, list[Cause]] = {}
     for cause in found.judgement.sweep:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from perfctl.orchestrator.counts.hardware.seen import seen_gpu
 from perfctl.orchestrator.counts.kernels.pairing import match, unmatched_lines
 from perfctl.orchestrator.ledger.ledger import Ledger
-from perfctl.orchestrator.ledger.prepared import PreparedStudy, Study, device_label
+from perfctl.orchestrator.ledger.prepared import Study, device_label
 from perfctl.orchestrator.ledger.usage.phase_layers import phase_parts
 from perfctl.orchestrator.report.findings import lacking_flops
 from perfctl.orchestrator.report.page.kernels import run_label
@@ -142,9 +142,8 @@ def _facts(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
     return values
 
 
-def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
+def gaps(study: Study, ledger: Ledger) -> Table | None:
     """Missing figures and why; equal gaps of several runs on one row."""
-    study = prepared.study
     found: dict[tuple[str, str, str, str | None], dict[str, None]] = defaultdict(dict)
     for run in study.runs:
         for gap in run.report.gaps:
@@ -169,10 +168,10 @@ def gaps(prepared: PreparedStudy, ledger: Ledger) -> Table | None:
         if what == "paper FLOPs" and len(names) != everything:  # the others have them
             why = f"of {len(names):,} of {everything:,} rows ({_list(_kinds(names), 3)}): {why}"
         rows.append((what, state, why, concerns, nothing("a gap of the comparison")))
-    for item in prepared.runs if study.foreign else ():
+    for item in study.prepared_runs if study.foreign else ():
         if (said := lacking_flops(item)) is not None:
             rows.append(("executed FLOPs", *said, nothing("all kernels"), run_label(item.run)))
-    for batch in prepared.batches:
+    for batch in study.prepared_batches:
         runs = [item.run for item in batch.runs]
         timing = next(
             (run for run in runs if run.profiler in ("nsys", "torch") and run.report.kernels), None

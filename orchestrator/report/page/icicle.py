@@ -58,12 +58,12 @@ def icicles(found: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, Any]
     ``trail`` (key of the ledger row, "" where there is none), ``layer`` and ``direction`` ("" where
     they are its parent's, or it has none).
     """
-    batches = [batch for batch in found.prepared.batches if batch.times and batch.times.rows]
+    batches = [batch for batch in found.study.prepared_batches if batch.times and batch.times.rows]
     if batches:
         return tuple(_packed(*_of_layers(batch, colours, found.names)) for batch in batches)
     timed = [
         run
-        for run in found.prepared.runs
+        for run in found.study.prepared_runs
         if run.run.profiler != "ncu" and _took(run.run.report.kernels)
     ]
     return tuple(_packed(*_of_families(run, found.names)) for run in timed)

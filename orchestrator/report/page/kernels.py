@@ -447,7 +447,7 @@ def switch_table(found: Analysis) -> Table | None:
         Column("changes", style="text", note="against the batch size before"),
     ]
     served = sorted(
-        algorithm_changes(found.prepared, found.ledger), key=lambda item: not item.switches
+        algorithm_changes(found.study, found.ledger), key=lambda item: not item.switches
     )
     rows = [row for item in served for row in _rows(item, found.names)]
     return table("Kernels along the sweep, layers whose kernels change first", columns, rows)

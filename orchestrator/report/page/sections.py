@@ -15,7 +15,6 @@ from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse_all, short_names
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
-    PreparedStudy,
     Study,
     heading,
     parts,
@@ -99,13 +98,13 @@ PRINTED = 40
 """Rows of the matrix on paper, those with the most time."""
 
 
-def derived_table(study: PreparedStudy, names: Mapping[str, str] | None = None) -> Table | None:
+def derived_table(study: Study, names: Mapping[str, str] | None = None) -> Table | None:
     """One row a batch size, layer, kernel and rule; None where no launch has a rule.
 
     ``names``: short kernel names of the page.
     """
-    names = short_names(study.study.runs) if names is None else names
-    rows = [row for batch in study.batches for row in _rows(batch, names)]
+    names = short_names(study.runs) if names is None else names
+    rows = [row for batch in study.prepared_batches for row in _rows(batch, names)]
     return listing("Derived counts, by the rule of each kernel", COLUMNS, rows, drop_run=False)
 
 
@@ -362,7 +361,7 @@ def _parts(
     yield from _tables(
         "derived",
         "Derived counts",
-        derived_table(found.prepared, found.names),
+        derived_table(found.study, found.names),
         folded=found.ledger.any_counted,
     )
     if tables := roofline_tables(found.roofline, found.names):
@@ -384,9 +383,9 @@ def _parts(
         title = "Steps" if study.foreign else "Batch sweep"
         yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[first:])
     yield from _tables("switches", "Kernel switches", switch_table(found))
-    by_name = _some(kernels.summary(found.prepared.runs, names=found.names))
+    by_name = _some(kernels.summary(found.study.prepared_runs, names=found.names))
     long = (
-        kernels.launches(found.prepared.runs, found.names),
+        kernels.launches(found.study.prepared_runs, found.names),
         page_study.counters(some, found.names),
     )
     if grids := tuple(grid for grid in long if grid):
@@ -413,7 +412,7 @@ def _parts(
     )
     yield from _tables("api", "API calls", page_study.api_calls(some), folded=True)
     yield from _tables("ranks", "Ranks", *(view for talk in ranks for view in ranks_tables(talk)))
-    used = [item.usage for item in found.prepared.runs]
+    used = [item.usage for item in found.study.prepared_runs]
     known = (
         *_some(
             usage.ways_table(used),
@@ -435,7 +434,7 @@ def _parts(
     yield Section(
         "runs", "Runs and environment", tables=tables, environment=about.environment(some)
     )
-    yield from _tables("gaps", "Gaps", about.gaps(found.prepared, entries), about.diagnostics(some))
+    yield from _tables("gaps", "Gaps", about.gaps(found.study, entries), about.diagnostics(some))
     if again := about.commands(study):
         yield Section("repeat", "Repeat", commands=again)
 

@@ -165,7 +165,9 @@ def _executed_cell(one: Analysis, batch: int | None) -> Cell:
 
 def _busy(one: Analysis, batch: int | None) -> UsageShare:
     runs = [
-        item for item in one.prepared.runs if item.run.batch_size == batch or not one.study.batches
+        item
+        for item in one.study.prepared_runs
+        if item.run.batch_size == batch or not one.study.batches
     ]
     runs.sort(key=lambda item: LIGHTEST_FIRST.get(item.run.profiler, len(LIGHTEST_FIRST)))
     ways = [item.usage.ways for item in runs]

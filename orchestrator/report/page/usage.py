@@ -9,8 +9,7 @@ from math import floor
 
 from perfctl.orchestrator.ledger.analysis import short_names
 from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts
-from perfctl.orchestrator.ledger.usage.energy import seconds
-from perfctl.orchestrator.ledger.usage.readings import UsageShare
+from perfctl.orchestrator.ledger.usage.readings import UsageShare, seconds
 from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, RunUsage
 from perfctl.orchestrator.ledger.usage.served import inferred, is_guessed, phases, placed
 from perfctl.orchestrator.ledger.usage.training import PassUse, Queries, attends, passes

@@ -226,7 +226,7 @@ def _comparison(study: FlopsStudy, points: Points) -> Chapter:
         for reason in dict.fromkeys(filter(None, reasons))
     ]
     names = dict.fromkeys(
-        name for _, found in points for point in found for name in point.loose_names
+        name for _, found in points for point in found for name in point.loose.names
     )
     if names:
         text.append(

@@ -158,10 +158,10 @@ def _flops_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, st
                 ),
                 "comparison",
             )
-        elif point.loose is not None:
-            names = ", ".join(point.loose_names)
+        elif point.loose.flops is not None:
+            names = ", ".join(point.loose.names)
             yield (
-                f"{said}; kernels of no layer show {si(point.loose, 'FLOP')} of {names}.",
+                f"{said}; kernels of no layer show {si(point.loose.flops, 'FLOP')} of {names}.",
                 "comparison",
             )
         else:
@@ -169,7 +169,7 @@ def _flops_findings(study: FlopsStudy, points: Points) -> Iterator[tuple[str, st
                 0
             ]  # the rest is in the table
             yield f"{said}; nothing was counted: {why}.", "comparison"
-    flat = [point.loose for point in found if point.loose is not None]
+    flat = [point.loose.flops for point in found if point.loose.flops is not None]
     if len(flat) > 1 and len(set(flat)) == 1 and found[0].batch != found[-1].batch:
         yield (
             (

@@ -279,8 +279,8 @@ def comparison(points: Points, layer: str) -> Table | None:
                 nothing(point.counted.reason or "not counted")
                 if share is None
                 else Cell(ratio(share), value=share),
-                count(_whole(point.loose), no_loose),
-                count(_whole(point.loose_derived), no_loose),
+                count(_whole(point.loose.flops), no_loose),
+                count(_whole(point.loose.derived), no_loose),
                 _exact(point.step_paper),
                 figure_cell(point.step_counted, "FLOP"),
             ]

@@ -8,10 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from perfctl.orchestrator.ledger.usage.inference import BusyFrom, InferencePoint
 from perfctl.orchestrator.ledger.usage.readings import (
     BUSY,
-    Readings,
     UsageShare,
-    by_device,
-    mean_over_time,
 )
 from perfctl.orchestrator.ledger.usage.three_reports import iteration_rows, name_rows, summary_row
 from perfctl.orchestrator.report import tables
@@ -585,7 +582,7 @@ def _samples_table(points: Sequence[InferencePoint]) -> Table | None:
     columns = [
         Column("device"),
         Column("readings"),
-        Column("utilisation", note="mean over time of all readings"),
+        Column("utilisation", note="mean over time, of the measured steps where they are known"),
         Column("memory used", base="B", note="highest"),
         Column("memory", base="B"),
         Column("power", "W", note="mean"),
@@ -605,7 +602,7 @@ def _samples_table(points: Sequence[InferencePoint]) -> Table | None:
                     *_heads(point),
                     count(one.device, "the readings do not say"),
                     one.count,
-                    share_cell(mean_use(one), "not sampled"),
+                    share_cell(one.utilisation, one.span),
                     size_cell(one.memory_used, "not sampled"),
                     size_cell(one.memory_total, "not sampled"),
                     power,
@@ -613,16 +610,6 @@ def _samples_table(points: Sequence[InferencePoint]) -> Table | None:
                 ]
             )
     return _made("Readings of the GPU", columns, rows)
-
-
-def mean_use(one: Readings) -> float | None:
-    samples = by_device(one.run)[one.device]
-    points = [
-        (sample.at_ns, sample.gpu_utilisation)
-        for sample in samples
-        if sample.gpu_utilisation is not None
-    ]
-    return mean_over_time(points) if points else None
 
 
 def _all_table(points: Sequence[InferencePoint]) -> Table | None:

@@ -15,7 +15,7 @@ from perfctl.orchestrator.counts.counters.amd import dram_bytes, is_amd
 from perfctl.orchestrator.counts.counters.work import amd_flops, flops_by_launch, makes_flops
 from perfctl.orchestrator.counts.counters.work import dram_bytes as bytes_of
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.records.report import Counter, Device
 
 VALU = "SQ_INSTS_VALU_{}_{}"
@@ -163,7 +163,7 @@ def test_the_ledger_of_an_amd_run_sets_its_matrix_flops_against_paper(
         counters=counters,
     )
     (study,) = studies([run])
-    rows = {(row.layer, row.direction): row for row in ledger(prepare(study)).rows}
+    rows = {(row.layer, row.direction): row for row in ledger(study).rows}
     conv, fc = rows["conv2", "forward"], rows["fc1", "backward"]
     assert conv.paper.value == conv.counted.value == 2 * 64 * 64 * 24 * 24 * 288
     assert (conv.counted.state, fc.counted.state) == ("counted", "estimated")

@@ -18,7 +18,7 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     row_evidence,
 )
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import PreparedRun, prepare, studies
+from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Counter, Kernel, Step
 from perfctl.records.run import Run
@@ -41,7 +41,7 @@ def _shapes(ops: Any) -> Any:
 
 def of(*runs: Run) -> tuple[dict[tuple[int, str, str], RowEvidence], Any]:
     (study,) = studies(runs)
-    return row_evidence(prepare(study), ledger(prepare(study)))
+    return row_evidence(study, ledger(study))
 
 
 def with_ops(run: Run, *ops: OpShape) -> Run:

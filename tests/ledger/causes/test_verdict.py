@@ -12,7 +12,7 @@ import pytest
 from perfctl.orchestrator.ledger.causes.judge import Judgement, judge
 from perfctl.orchestrator.ledger.causes.rule import Cause, explained_share
 from perfctl.orchestrator.ledger.ledger import Ledger, ledger
-from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix, headlines
 from scripts.proof.verdicts import scenarios as sim
 from tests.sample import sample
@@ -22,8 +22,8 @@ Scenario = sim.Scenario
 
 def judged(scenario: Any) -> tuple[Judgement, Ledger]:
     (study,) = studies(sim.make_runs(scenario))
-    entries = ledger(prepare(study))
-    return judge(prepare(study), entries), entries
+    entries = ledger(study)
+    return judge(study, entries), entries
 
 
 def assert_exactly_the_truth(scenario: Any) -> Judgement:
@@ -201,8 +201,8 @@ def scaled(share: float) -> tuple[Judgement, Ledger]:
     ]
     runs[0].report.counters[:] = less  # type: ignore[index]
     (study,) = studies(runs)
-    entries = ledger(prepare(study))
-    return judge(prepare(study), entries), entries
+    entries = ledger(study)
+    return judge(study, entries), entries
 
 
 def test_what_no_rule_explains_is_said_in_percent() -> None:
@@ -264,7 +264,7 @@ def test_gaps_come_before_switches_of_which_the_first_is_told() -> None:
 
 def test_a_report_without_layers_on_paper_gets_no_verdict(synthetic: Any) -> None:
     (study,) = studies([synthetic.foreign_run(1)])
-    assert judge(prepare(study), ledger(prepare(study))) == Judgement()
+    assert judge(study, ledger(study)) == Judgement()
 
 
 def test_forward_that_ran_again_under_a_range_of_its_own_is_recomputation() -> None:
@@ -283,7 +283,7 @@ def test_forward_that_ran_again_under_a_range_of_its_own_is_recomputation() -> N
         ]
         runs.append(replace(run, report=replace(run.report, kernels=kernels)))
     (study,) = studies(runs)
-    found = judge(prepare(study), ledger(prepare(study)))
+    found = judge(study, ledger(study))
     (item,) = found.at(64, "conv2", "recompute").causes
     assert item.rule == "recomputation" and "1.36 GFLOP" in describe_cause(item)
     assert not found.at(64, "conv2", "backward").causes
@@ -329,7 +329,7 @@ def test_a_run_of_perfctl_ncu_is_not_told_to_use_it() -> None:
     for origin, advised in (("ingested", True), ("measured", False)):
         runs = [replace(run, origin=origin) for run in sim.make_runs(Scenario(window=1000))]
         (study,) = studies(runs)
-        found = judge(prepare(study), ledger(prepare(study)))
+        found = judge(study, ledger(study))
         todos = [describe_fix(item) for item in found.sweep if item.rule == "wrong window"]
         todos += [
             describe_fix(item)

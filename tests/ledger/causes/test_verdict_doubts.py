@@ -13,7 +13,7 @@ import pytest
 from perfctl.orchestrator.ledger.causes.judge import Judgement, judge
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.ledger import Ledger, ledger
-from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix, headlines
 from perfctl.records.run import Run
 from scripts.proof.verdicts import scenarios as sim
@@ -25,8 +25,8 @@ Scenario = sim.Scenario
 
 def judged(runs: Iterable[Run]) -> tuple[Judgement, Ledger]:
     (study,) = studies(list(runs))
-    entries = ledger(prepare(study))
-    return judge(prepare(study), entries), entries
+    entries = ledger(study)
+    return judge(study, entries), entries
 
 
 def rules(judgement: Judgement, batch: int, layer: str, direction: str = "forward") -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.usage.phase_layers import (
     EITHER,
     Padding,
@@ -219,8 +219,7 @@ def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_th
         kernel._replace(direction="forward") for kernel in (*found.run.report.kernels, *norms)
     ]
     (study,) = studies([replace(found.run, report=replace(found.run.report, kernels=kernels))])
-    prepared = prepare(study)
-    table = gaps(prepared, ledger(prepared))
+    table = gaps(study, ledger(study))
     assert table is not None
     (said,) = (row[2].text for row in table.rows if row[0].text == "paper FLOPs")
     assert said.startswith(f"of {BLOCKS} of {BLOCKS * 4} rows (Norm forward): ")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,12 +14,19 @@ from hypothesis import strategies as st
 
 from perfctl import parsers
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
-from perfctl.orchestrator.ledger.usage.readings import mean_over_time, measured_window
+from perfctl.orchestrator.ledger.usage.readings import (
+    SENSOR_WINDOW_MAX_NS,
+    busy_from,
+    mean_over_time,
+    measured_window,
+    readings,
+)
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
 from perfctl.records.run import Run
 
 GPU = Device("a GPU", "gpu", memory_bytes=1000)
+SECOND = 10**9
 
 
 def kernel(start: int, length: float, stream: int = 7, device: int = 0, launch: int = 0) -> Kernel:
@@ -131,22 +139,75 @@ def test_readings_are_averaged_over_time_and_inside_of_the_steps(synthetic: Modu
     assert mean_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
     assert mean_over_time(points, (5, 30)) == pytest.approx((5 * 1.0 + 10 * 0.5 + 10 * 0.2) / 25)
     assert mean_over_time(points, (60, 70)) is None
-    samples = [Sample(at, value, None, None, None, None, None, 0) for at, value in points]
-    run = synthetic.make_run(
-        samples=samples, steps=(Step(0, "step", 5, 10), Step(1, "step", 15, 15)), device=GPU
-    )
+    samples = [Sample(at * SECOND, value, *[None] * 5, 0) for at, value in points]
+    steps = (Step(0, "step", 5 * SECOND, 10 * SECOND), Step(1, "step", 15 * SECOND, 15 * SECOND))
+    run = synthetic.make_run(samples=samples, steps=steps, device=GPU)
     assert RunUsage(run).ways.nvml.value == pytest.approx(mean_over_time(points, (5, 30)) or 0)
 
 
 def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none(
     synthetic: ModuleType,
 ) -> None:
-    samples = [Sample(at, 0.5, None, None, None, None, None, 0) for at in (0, 100)]
-    short = synthetic.make_run(samples=samples, steps=(Step(0, "step", 40, 5),), device=GPU)
-    late = synthetic.make_run(samples=samples, steps=(Step(0, "step", 140, 5),), device=GPU)
-    assert RunUsage(short).ways.nvml.value == 0.5
+    samples = [Sample(at * SECOND, 0.5, *[None] * 5, 0) for at in (0, 100)]
+    between, late = (
+        synthetic.make_run(
+            samples=samples, steps=(Step(0, "step", start * SECOND, 5 * SECOND),), device=GPU
+        )
+        for start in (40, 140)
+    )
+    assert RunUsage(between).ways.nvml.value == 0.5
     assert RunUsage(late).ways.nvml.value is None
     assert "none of 2 readings" in RunUsage(late).ways.nvml.reason
+
+
+def sampled_run(synthetic: ModuleType, length: int, profiler: str = "none", **fields: Any) -> Run:
+    """A run of two equal steps of ``length`` ns together, with a sample of 5.5 % every 100 ms."""
+    samples = [Sample(at * SECOND // 10, 0.055, *[None] * 5, 0) for at in range(60)]
+    steps = [
+        Step(0, "step", SECOND, length // 2),
+        Step(1, "step", SECOND + length // 2, length // 2),
+    ]
+    made: Run = synthetic.make_run(
+        profiler=profiler, samples=samples, steps=steps, device=GPU, batch_size=256, **fields
+    )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("length", "profiler", "status", "reason"),
+    [
+        (2 * SECOND, "ncu", "ok", "ncu replays every kernel"),
+        (2 * SECOND, "none", "failed", "the run failed"),
+        (SECOND // 100, "none", "ok", "the steps take 10 ms together"),
+        (SENSOR_WINDOW_MAX_NS - 2, "torch", "ok", "a sample is the mean of up to 1 s"),
+    ],
+)
+def test_samples_that_do_not_show_the_program_give_no_utilization_and_no_busy_batch(
+    length: int, profiler: str, status: str, reason: str, synthetic: ModuleType
+) -> None:
+    run = sampled_run(synthetic, length, profiler, status=status)
+    ways, (reading,) = RunUsage(run).ways, readings(run)
+    assert (ways.nvml.value, reading.utilisation) == (None, None)
+    assert reason in ways.nvml.reason == reading.span
+    assert busy_from([ways]) is None
+
+
+def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization(
+    synthetic: ModuleType,
+) -> None:
+    ways = RunUsage(sampled_run(synthetic, SENSOR_WINDOW_MAX_NS)).ways
+    assert ways.nvml.value == pytest.approx(0.055)
+    assert (busy_from([ways]) or ())[:2] == (256, False)
+
+
+def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples(
+    synthetic: ModuleType,
+) -> None:
+    kernels = [kernel(SECOND, 1_000_000), kernel(SECOND + 9_000_000, 1_000_000, launch=1)]
+    run = sampled_run(synthetic, SECOND // 100, "nsys", kernels=kernels, ranges=[])
+    ways = RunUsage(run).ways
+    assert (ways.nvml.value, ways.kernels.value) == (None, 2 / 10)
+    assert (busy_from([ways]) or ())[:2] == (256, False)
 
 
 def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(

@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.rows import ledger_rows
 from perfctl.orchestrator.report.terminal import ledger_document
 from perfctl.parsers.kineto.origins import _multiplies, read_path, read_paths
@@ -147,7 +147,7 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path: Path) -> N
         batch_size=8,
     )
     (study,) = studies([run])
-    rows = {row.layer: row for row in ledger(prepare(study)).rows}
+    rows = {row.layer: row for row in ledger(study).rows}
     times = {layer: row.time.median for layer, row in rows.items() if row.time}
     assert times == {"block.norm": 4_000, "block": 4_000, "block.act": 4_000, "block.fc": 36_000}
     assert sum(row.share or 0 for row in rows.values()) == pytest.approx(1)

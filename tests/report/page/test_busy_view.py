@@ -3,7 +3,7 @@ of models."""
 
 from __future__ import annotations
 
-from perfctl.orchestrator.ledger.prepared import prepare, studies
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.study import across
 from perfctl.orchestrator.report.findings import busy_findings, without_layers
@@ -43,8 +43,8 @@ def made(number: int, batch: int, share: float, model: str = "resnet18") -> Run:
         mode="infer",
         workload="torchvision_infer",
         memory=(MemoryFigure("peak", "reserved", 1000 + 20 * batch),),
-        samples=[Sample(at, share / 2, 5000, 100_000, None, None, None, 0) for at in (0, 10)],
-        steps=(Step(0, "step", 0, 10),),
+        samples=[Sample(at, share / 2, 5000, 100_000, None, None, None, 0) for at in (0, 10**10)],
+        steps=(Step(0, "step", 0, 10**10),),
     )
     return run
 
@@ -112,9 +112,8 @@ def _ran(*spans: tuple[int, int]) -> str:
         Kernel(at, f"k{at}", start_ns=start, duration_ns=length, device_index=0)
         for at, (start, length) in enumerate(spans)
     ]
-    (prepared,) = prepare(
-        studies([synthetic.foreign_run(1, kernels=kernels, profiler="torch", ranges=[])])[0]
-    ).runs
+    run = synthetic.foreign_run(1, kernels=kernels, profiler="torch", ranges=[])
+    (prepared,) = studies([run])[0].prepared_runs
     return next(one.text for one in without_layers([prepared]) if "ran kernels for" in one.text)
 
 
