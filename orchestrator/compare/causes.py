@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, ClassVar
 
+from perfctl.orchestrator.compare.compared import DIFFERS, EQUAL, Number, Row
 from perfctl.orchestrator.compare.quantities import (
     KERNEL_TIME,
     PER_REPORT,
@@ -21,7 +22,6 @@ from perfctl.orchestrator.compare.quantities import (
     UNATTRIBUTED,
     Key,
 )
-from perfctl.orchestrator.compare.rows import DIFFERS, EQUAL, Number, Row
 from perfctl.orchestrator.counts.kernels.names import arithmetic, family
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 
@@ -215,7 +215,11 @@ class Why:
         all kernels. None: unknown."""
         row = self.kernels or self.step
         if row is not None:
-            return None if row.a is None or row.b is None else (row.a.median, row.b.median)
+            return (
+                None
+                if row.before is None or row.after is None
+                else (row.before.median, row.after.median)
+            )
         return self._sum_executed(lambda side: side.ns)
 
     @property
@@ -261,8 +265,8 @@ def explain(rows: Sequence[Row]) -> Why:
     """Return the rows of one pair, aligned."""
     times = [row for row in rows if row.key.quantity == "time"]
     kernels = [row for row in times if row.key.level == "kernel"]
-    layers_a = {row.key.layer for row in kernels if row.a is not None}
-    layers_b = {row.key.layer for row in kernels if row.b is not None}
+    layers_a = {row.key.layer for row in kernels if row.before is not None}
+    layers_b = {row.key.layer for row in kernels if row.after is not None}
     by_layer = not kernels or bool(layers_a & layers_b - {UNATTRIBUTED, ""})
     groups: dict[RowKey, list[Row]] = defaultdict(list)
     for row in kernels:
@@ -271,19 +275,23 @@ def explain(rows: Sequence[Row]) -> Why:
     if kernels:  # those of no layer are listed by their kind of work
         layers = {key: row for key, row in layers.items() if by_layer and key[0] != UNATTRIBUTED}
     counts = {
-        (row.key.layer, row.key.direction): (row.a.median, row.b.median)
+        (row.key.layer, row.key.direction): (row.before.median, row.after.median)
         for row in rows
         if row.key[:2] == ("layer", "flops")
         and row.result in (EQUAL, DIFFERS)
-        and row.a is not None
-        and row.b is not None
-        and row.a.median
+        and row.before is not None
+        and row.after is not None
+        and row.before.median
     }
     parts = []
     for key in dict.fromkeys((*layers, *groups)):
         layer, group = layers.get(key), groups.get(key, [])
-        a = _executed([(row.key.kernel, row.a) for row in group], layer.a if layer else None)
-        b = _executed([(row.key.kernel, row.b) for row in group], layer.b if layer else None)
+        a = _executed(
+            [(row.key.kernel, row.before) for row in group], layer.before if layer else None
+        )
+        b = _executed(
+            [(row.key.kernel, row.after) for row in group], layer.after if layer else None
+        )
         name = layer.name if layer is not None else f"{key[1]} kernels"
         parts.append(Part(*key, name, _kind(a, b), a, b, layer, counts.get(key)))
     steps = {row.key: row for row in times if row.key.level == "step"}

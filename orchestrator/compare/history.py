@@ -10,10 +10,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from perfctl.orchestrator.compare.changes import Change, exact_changes, noisy_changes
-from perfctl.orchestrator.compare.facts import FACTS, commit_of
-from perfctl.orchestrator.compare.quantities import STEP_TIME, observe_flops, observe_times
+from perfctl.orchestrator.compare.quantities import (
+    COUNTED_FLOPS,
+    LAUNCHES,
+    PEAK_MEMORY,
+    SAMPLE_RATE,
+    STEP_TIME,
+    observe,
+)
+from perfctl.orchestrator.compare.sides import FACTS, commit_of
 from perfctl.orchestrator.ledger.prepared import PreparedRun, heading, parted, studies
-from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
@@ -48,6 +54,16 @@ class What(NamedTuple):
         return (
             f"{self.layer} {self.direction}".strip() if self.quantity == "layer" else self.quantity
         )
+
+
+WHOLE_STEP = {
+    STEP_TIME: What("step"),
+    SAMPLE_RATE: What("throughput"),
+    COUNTED_FLOPS: What("flops"),
+    LAUNCHES: What("launches"),
+    PEAK_MEMORY: What("memory"),
+}
+"""Quantities of a complete step that a history shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +133,13 @@ class History:
 
 def read_run(run: Run, store: int) -> Seen:
     """Return a run, reduced to its quantities."""
-    item = parted(PreparedRun(run))
     values: dict[What, float] = {}
-    for key, observed in observe_times(item).items():
-        what = None
-        if key.level == "layer":
+    for key, observed in observe(parted(PreparedRun(run))).items():
+        what = WHOLE_STEP.get(key)
+        if key[:2] == ("layer", "time"):
             what = What("layer", key.layer, key.direction)
-        elif key == STEP_TIME or key.quantity == "throughput":
-            what = What("step" if key == STEP_TIME else "throughput")
-        if what is not None and observed.trusted:
+        if what is not None and observed.trusted and not observed.is_bound:
             values[what] = statistics.median(observed.values)
-    counts = observe_flops(item) if run.report.counters else {}
-    for key, observed in counts.items():
-        if key.level == "step" and not observed.is_bound:
-            values[What("flops")] = observed.values[0]
-    if run.report.kernels and item.steps:
-        values[What("launches")] = len({kernel.launch for kernel, _ in item.launches}) / item.steps
-    if (allocated := memory_figures(run).get("peak allocated")) is not None:
-        values[What("memory")] = allocated
     (study,) = studies([run])
     return Seen(
         run=run.id,

@@ -41,7 +41,7 @@ class Key(NamedTuple):
     @property
     def name(self) -> str:
         """ "step", "conv2 forward", "conv2 forward: volta_sgemm_128x64_tn"."""
-        if self.level == "step":
+        if self.what:
             return self.what
         layer = self.layer or ("optimizer" if self.direction == "optimizer" else OUTSIDE)
         row = layer if layer == self.direction else f"{layer} {self.direction}".strip()
@@ -49,6 +49,10 @@ class Key(NamedTuple):
 
 
 STEP_TIME, KERNEL_TIME = Key("step", "time", "step"), Key("step", "time", KERNELS)
+SAMPLE_RATE = Key("step", "throughput", "samples per second")
+COUNTED_FLOPS = Key("step", "flops", "counted FLOPs")
+LAUNCHES = Key("step", "launches", "launches")
+PEAK_MEMORY = Key("step", "memory", "peak allocated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,19 @@ class Observed:
 
 def observe(run: PreparedRun) -> dict[Key, Observed]:
     """Return every quantity of a run."""
-    memory = {
+    return observe_times(run) | _energy(run) | observe_memory(run) | observe_flops(run)
+
+
+def observe_memory(run: PreparedRun) -> dict[Key, Observed]:
+    """Return memory as the run recorded it, and how many kernels it launched."""
+    observed = {
         Key("step", "memory", name): Observed((float(size),), "memory as the run recorded it")
         for name, size in memory_figures(run.run).items()
     }
-    counts = observe_flops(run) if run.run.report.counters else {}
-    return observe_times(run) | _energy(run) | memory | counts
+    if run.launches:
+        count = len({kernel.launch for kernel, _ in run.launches}) / (run.steps or 1)
+        observed[LAUNCHES] = Observed((count,), "launches of kernels", bool(run.steps))
+    return observed
 
 
 def observe_times(run: PreparedRun) -> dict[Key, Observed]:
@@ -86,6 +97,8 @@ def observe_times(run: PreparedRun) -> dict[Key, Observed]:
 
 def observe_flops(run: PreparedRun) -> dict[Key, Observed]:
     """Return the counted FLOPs of a step, by layer and direction and in all."""
+    if not run.run.report.counters:
+        return {}
     (study,) = studies([run.run])
     entries = ledger(PreparedStudy(study, (run,)))
     figures = {(row.layer, row.direction): row.counted for row in entries.rows}
@@ -97,7 +110,7 @@ def observe_flops(run: PreparedRun) -> dict[Key, Observed]:
         if figure.value is not None
     }
     if observed:
-        observed[Key("step", "flops", "counted FLOPs")] = _exact(total_of(figures.values()))
+        observed[COUNTED_FLOPS] = _exact(total_of(figures.values()))
     return observed
 
 
@@ -137,7 +150,7 @@ def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
     samples = run.run.samples_per_step
     if samples and min(spread.values) > 0:
         rates = tuple(samples * 1e9 / value for value in spread.values)
-        yield Key("step", "throughput", "samples per second"), Observed(rates, basis)
+        yield SAMPLE_RATE, Observed(rates, basis)
     for phase in PHASES:
         sums: Counter[int] = Counter()
         for step in sorted(run.run.report.steps, key=attrgetter("number")):

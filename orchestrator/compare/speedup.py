@@ -13,8 +13,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.compare.facts import NOT_RECORDED, Difference, compare_facts
 from perfctl.orchestrator.compare.quantities import PHASES, STEP_TIME, UNATTRIBUTED, observe_times
+from perfctl.orchestrator.compare.sides import NOT_RECORDED, Difference, compare_facts
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, epochs, facts_of
 from perfctl.orchestrator.ledger.prepared import PreparedRun

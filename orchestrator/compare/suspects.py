@@ -20,8 +20,8 @@ from perfctl.orchestrator.compare.causes import (
     Why,
 )
 from perfctl.orchestrator.compare.compare import Pair
-from perfctl.orchestrator.compare.facts import NOT_RECORDED, Difference
-from perfctl.orchestrator.compare.rows import BETTER, NOT_SHOWN, WITHIN, WORSE
+from perfctl.orchestrator.compare.compared import BETTER, NOT_SHOWN, WITHIN, WORSE
+from perfctl.orchestrator.compare.sides import NOT_RECORDED, Difference
 
 LIKELY, POSSIBLE, UNLIKELY = "likely", "possible", "unlikely"
 NOT_RANKED = "not ranked"
@@ -70,7 +70,7 @@ def suspects(pair: Pair, why: Why) -> tuple[Suspect, ...]:
 
     If nothing was compared, none is ranked, because there is no change that could have a cause.
     """
-    if not any(row.a and row.b for row in pair.rows):
+    if not any(row.before and row.after for row in pair.rows):
         return tuple(
             Suspect(difference, NOT_RANKED, "nothing was compared")
             for difference in pair.differences
@@ -93,12 +93,19 @@ def _rank(difference: Difference, why: Why) -> _Ranked:
 def between_kernels(why: Why) -> bool:
     """Return whether the step changed, and its kernels by less than half of that."""
     step, kernels = why.step, why.kernels
-    if step is None or kernels is None or not (step.a and step.b and kernels.a and kernels.b):
+    if (
+        step is None
+        or kernels is None
+        or not (step.before and step.after and kernels.before and kernels.after)
+    ):
         return False
     if step.result in (NOT_SHOWN, WITHIN):
         return False
-    change, inside = step.b.median - step.a.median, kernels.b.median - kernels.a.median
-    is_change = abs(change) > UNCHANGED_KERNELS_SHARE_MAX * step.a.median
+    change, inside = (
+        step.after.median - step.before.median,
+        kernels.after.median - kernels.before.median,
+    )
+    is_change = abs(change) > UNCHANGED_KERNELS_SHARE_MAX * step.before.median
     return is_change and inside / change < KERNELS_SHARE_OF_CHANGE_MIN
 
 

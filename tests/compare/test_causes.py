@@ -250,7 +250,7 @@ def test_no_difference_is_ranked_where_nothing_was_compared(net: Any) -> None:
     (pair,) = compare(
         net("A", {}), net("B", {}, environment=ENVIRONMENT | {"cudnn": "9.99", "python": "3.99"})
     ).pairs
-    alone = replace(pair, rows=tuple(replace(row, a=None) for row in pair.rows))
+    alone = replace(pair, rows=tuple(replace(row, before=None) for row in pair.rows))
     assert {(one.level, one.why) for one in suspects(alone, explain(alone.rows))} == {
         ("not ranked", "nothing was compared")
     }

@@ -20,7 +20,7 @@ from perfctl.orchestrator.actions.gate.baseline import (
     text_of,
 )
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.compare.gate_rows import Measured, Outcome
+from perfctl.orchestrator.compare.gate import Measured, Outcome
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text
 

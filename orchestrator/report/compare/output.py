@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.compare.causes import Part as Alignment
 from perfctl.orchestrator.compare.compare import Comparison, Pair
-from perfctl.orchestrator.compare.rows import BETTER, NEWS, WORSE, Row
+from perfctl.orchestrator.compare.compared import BETTER, NEWS, WORSE, Row
 from perfctl.orchestrator.compare.suspects import Suspect
 from perfctl.orchestrator.report.compare.page import (
     SENTENCES,
@@ -175,7 +175,7 @@ def _markdown_rows(chosen: list[tuple[Pair, Row]]) -> list[str]:
     for pair, row in chosen[:MARKDOWN_ROWS]:
         values = (
             DASH if side is None else quantity(row.key.quantity, side.median)
-            for side in (row.a, row.b)
+            for side in (row.before, row.after)
         )
         change = DASH if row.change is None else percent_change(row.change)
         cells = (

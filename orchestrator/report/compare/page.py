@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.compare.causes import KINDS, SAME, TIMED, Executed, Part
 from perfctl.orchestrator.compare.compare import Comparison, Pair
-from perfctl.orchestrator.compare.quantities import PER_REPORT
-from perfctl.orchestrator.compare.rows import (
+from perfctl.orchestrator.compare.compared import (
     BETTER,
     MEANING,
     NEWS,
@@ -17,6 +16,7 @@ from perfctl.orchestrator.compare.rows import (
     Number,
     Row,
 )
+from perfctl.orchestrator.compare.quantities import PER_REPORT
 from perfctl.orchestrator.compare.suspects import NOT_RANKED
 from perfctl.orchestrator.report.compare.words import (
     ENERGY_UNITS,
@@ -402,8 +402,8 @@ def _line(pair: Pair, row: Row, reach: float, several: bool, sized: bool, *, sai
     cells += [
         *([text_cell(pair.batch or DASH)] if sized else []),
         Cell(name_of(row), _title_of(row), value=row.name),
-        _value(row, row.a, "A"),
-        _value(row, row.b, "B"),
+        _value(row, row.before, "A"),
+        _value(row, row.after, "B"),
         nothing(row.reason)
         if row.change is None
         else Cell(percent_change(row.change), value=round(row.change, 6)),
@@ -423,15 +423,15 @@ def _title_of(row: Row) -> str | None:
 def name_of(row: Row) -> str:
     """The name, with the grids where they changed, else with the launches where their
     number changed."""
-    if row.a is None or row.b is None:
+    if row.before is None or row.after is None:
         return row.name
-    if set(row.a.grids) != set(row.b.grids):
+    if set(row.before.grids) != set(row.after.grids):
         a, b = (
             ", ".join(side.grids[:3]) + (", ..." if len(side.grids) > 3 else "")
-            for side in (row.a, row.b)
+            for side in (row.before, row.after)
         )
         return f"{row.name} (grid {a or 'not known'} in A, {b or 'not known'} in B)"
-    a_many, b_many = row.a.launches, row.b.launches
+    a_many, b_many = row.before.launches, row.after.launches
     if a_many is None or b_many is None or a_many == b_many:
         return row.name
     return f"{row.name} ({a_many:g} launches in A, {b_many:g} in B)"

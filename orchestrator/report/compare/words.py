@@ -22,9 +22,7 @@ from perfctl.orchestrator.compare.causes import (
     explain,
 )
 from perfctl.orchestrator.compare.compare import Comparison, Pair
-from perfctl.orchestrator.compare.facts import NOT_RECORDED
-from perfctl.orchestrator.compare.quantities import KERNELS, UNATTRIBUTED
-from perfctl.orchestrator.compare.rows import (
+from perfctl.orchestrator.compare.compared import (
     BETTER,
     DIFFERS,
     EQUAL,
@@ -39,6 +37,8 @@ from perfctl.orchestrator.compare.rows import (
     WORSE,
     Row,
 )
+from perfctl.orchestrator.compare.quantities import KERNELS, UNATTRIBUTED
+from perfctl.orchestrator.compare.sides import NOT_RECORDED
 from perfctl.orchestrator.compare.suspects import (
     LIKELY,
     NOT_RANKED,
@@ -227,7 +227,9 @@ def moved_to(part: Part) -> str:
 def whole_of(pair: Pair) -> Row | None:
     """The time of a step on both sides; where it was not timed, of its kernels. None
     without either."""
-    every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.a and row.b)
+    every = (
+        row for row in pair.rows if row.key[:2] == ("step", "time") and row.before and row.after
+    )
     rows = {row.key.what: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
     return rows.get("step") or rows.get(KERNELS)
 
@@ -253,7 +255,7 @@ def _untimed(found: Comparison, several: bool) -> Finding:
         row
         for pair in found.pairs
         for row in pair.rows
-        if row.key[:2] == ("layer", "flops") and row.a and row.b
+        if row.key[:2] == ("layer", "flops") and row.before and row.after
     )
     rows = [row for row in every if row.key.layer != UNATTRIBUTED]
     if not rows:
@@ -276,10 +278,13 @@ def _untimed(found: Comparison, several: bool) -> Finding:
 def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
     """How the step changed, in one sentence of at most 140 characters, and why nothing more
     is said."""
-    assert row.a is not None and row.b is not None
+    assert row.before is not None and row.after is not None
     what = "The step" if row.key.what == "step" else "The kernels of a step"
     have, took = ("is", "took") if row.key.what == "step" else ("are", "took")
-    at, both = _places_of([pair], several), f"{time(row.a.median)} in A, {time(row.b.median)} in B"
+    at, both = (
+        _places_of([pair], several),
+        f"{time(row.before.median)} in A, {time(row.after.median)} in B",
+    )
     gate = f"{found.gate * 100:g} %"
     if row.result in _CHANGED:
         return (
@@ -357,18 +362,18 @@ def repeats_for(row: Row, gate: float) -> int | None:
     """Runs a side until a change as large as the gate would show, at the spread seen; None where
     that is not known."""
     if (
-        row.ratio is None
-        or row.a is None
-        or row.b is None
+        row.test is None
+        or row.before is None
+        or row.after is None
         or not gate
-        or row.ratio.high <= row.ratio.low
+        or row.test.high <= row.test.low
     ):
         return None
-    runs = min(row.a.of_runs, row.b.of_runs)
+    runs = min(row.before.of_runs, row.after.of_runs)
     if runs < 2:
-        return REPEATS if max(row.a.of_runs, row.b.of_runs) < 2 else None
+        return REPEATS if max(row.before.of_runs, row.after.of_runs) < 2 else None
     # the interval then reaches no farther than the gate to each side
-    wide = ratio_too_wide(row.ratio, runs, "runs", (1 + gate) ** 2)
+    wide = ratio_too_wide(row.test, runs, "runs", (1 + gate) ** 2)
     return runs + (wide.more if wide else 1)
 
 
@@ -377,8 +382,12 @@ def because(found: Why) -> str | None:
     if not found.parts:
         return None
     if between_kernels(found):
-        assert found.step is not None and found.step.a is not None and found.step.b is not None
-        all_of_it = found.step.b.median - found.step.a.median
+        assert (
+            found.step is not None
+            and found.step.before is not None
+            and found.step.after is not None
+        )
+        all_of_it = found.step.after.median - found.step.before.median
         much = f"{_signed(found.whole or 0.0)} of the {_signed(all_of_it)}"
         return f"Kernels account for {much}: the rest is between kernels (host, launches, data)"
     same = found.of(SAME)
@@ -566,12 +575,12 @@ def sentence(group: list[Counts], several: bool = False) -> str:
     places = _places_of([pair for pair, _ in group], several)
     at = _places_of([pair]) if len(group) > 1 else ""
     if row.result in (NEW, GONE):
-        number = row.b if row.result == NEW else row.a
+        number = row.after if row.result == NEW else row.before
         assert number is not None
         size = f", {amount_of(row, number.median)} a step{at}" if row.key.quantity == "time" else ""
         return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{size}."
-    assert row.a is not None and row.b is not None
-    both = f"{amount_of(row, row.a.median)} in A, {amount_of(row, row.b.median)} in B"
+    assert row.before is not None and row.after is not None
+    both = f"{amount_of(row, row.before.median)} in A, {amount_of(row, row.after.median)} in B"
     if row.result == DIFFERS:
         of = "a whole step" if row.key.level == "step" else row.name
         return f"Counted FLOPs of {of} differ{places}: {both}{at}."
