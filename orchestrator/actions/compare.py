@@ -22,9 +22,9 @@ from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.compare.causes import Suspect
     from perfctl.orchestrator.compare.compare import Comparison, Side
     from perfctl.orchestrator.compare.history import History, Seen
-    from perfctl.orchestrator.compare.suspects import Suspect
     from perfctl.records.run import Run
 
 
@@ -237,7 +237,6 @@ def _suspects(
 ) -> tuple[Suspect, ...]:
     from perfctl.orchestrator.compare.causes import explain
     from perfctl.orchestrator.compare.compare import Side, compare
-    from perfctl.orchestrator.compare.suspects import suspects
 
     sides = []
     for label, point in (("A", before), ("B", after)):
@@ -253,4 +252,4 @@ def _suspects(
                 )
             )
     pairs = compare(sides[0], sides[1]).pairs
-    return suspects(pairs[0], explain(pairs[0].rows)) if pairs else ()
+    return explain(pairs[0]).suspects if pairs else ()

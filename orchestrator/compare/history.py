@@ -23,7 +23,7 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun, heading, parted, s
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.suspects import Suspect
+    from perfctl.orchestrator.compare.causes import Suspect
 
 QUANTITIES = {
     "step": "ns",

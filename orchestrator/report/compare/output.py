@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.compare.causes import Part as Alignment
+from perfctl.orchestrator.compare.causes import Suspect
 from perfctl.orchestrator.compare.compare import Comparison, Pair
 from perfctl.orchestrator.compare.compared import BETTER, NEWS, WORSE, Row
-from perfctl.orchestrator.compare.suspects import Suspect
 from perfctl.orchestrator.report.compare.page import (
     SENTENCES,
     CompareTable,
@@ -19,7 +19,6 @@ from perfctl.orchestrator.report.compare.page import (
 )
 from perfctl.orchestrator.report.compare.words import (
     around,
-    explained,
     findings,
     percent_change,
     quantity,
@@ -212,24 +211,22 @@ def document(found: Comparison) -> list[Part]:
     return [Part(view.title, said), *map(of_view, tables)]
 
 
-def compare_output(found: Comparison) -> CompareOutput:
-    """Return the whole comparison for programs."""
-    said = findings(found)
+def compare_output(comparison: Comparison) -> CompareOutput:
+    """Return the complete comparison for programs."""
+    said = findings(comparison)
+    a, b = comparison.a.label, comparison.b.label
     return CompareOutput(
-        comparison=found,
-        a=ComparedSide(found.a.label, [run.id for pair in found.pairs for run in pair.runs_a]),
-        b=ComparedSide(found.b.label, [run.id for pair in found.pairs for run in pair.runs_b]),
-        regressions=len(found.regressions),
-        improvements=len(found.improvements),
-        news=len(found.news),
-        not_comparable=len(found.not_comparable),
+        comparison=comparison,
+        a=ComparedSide(a, [run.id for pair in comparison.pairs for run in pair.runs_a]),
+        b=ComparedSide(b, [run.id for pair in comparison.pairs for run in pair.runs_b]),
+        regressions=len(comparison.regressions),
+        improvements=len(comparison.improvements),
+        news=len(comparison.news),
+        not_comparable=len(comparison.not_comparable),
         findings=said.news,
         warnings=said.warnings,
-        pairs=list(map(_pair, found.pairs)),
+        pairs=[
+            ComparedPair(why.pair, not why.pair.blocked, why.suspects, why.by_layer, why.parts)
+            for why in said.pairs
+        ],
     )
-
-
-def _pair(pair: Pair) -> ComparedPair:
-    shown = explained(pair)
-    why = shown.why
-    return ComparedPair(pair, not pair.blocked, shown.suspects, why.by_layer, why.parts)

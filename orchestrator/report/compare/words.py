@@ -11,6 +11,8 @@ from perfctl.orchestrator.compare.causes import (
     ARITHMETIC,
     GRIDS,
     LAUNCHES,
+    LIKELY,
+    NOT_RANKED,
     ONLY_A,
     ONLY_B,
     OTHER_KERNELS,
@@ -19,6 +21,7 @@ from perfctl.orchestrator.compare.causes import (
     Cause,
     Part,
     Why,
+    between_kernels,
     explain,
 )
 from perfctl.orchestrator.compare.compare import Comparison, Pair
@@ -37,15 +40,8 @@ from perfctl.orchestrator.compare.compared import (
     WORSE,
     Row,
 )
-from perfctl.orchestrator.compare.quantities import KERNELS, UNATTRIBUTED
+from perfctl.orchestrator.compare.quantities import KERNELS, STEP_TIME, UNATTRIBUTED
 from perfctl.orchestrator.compare.sides import NOT_RECORDED
-from perfctl.orchestrator.compare.suspects import (
-    LIKELY,
-    NOT_RANKED,
-    Suspect,
-    between_kernels,
-    suspects,
-)
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.report.numbers import full, si, significant, size, time
 from perfctl.orchestrator.report.page.records import Finding
@@ -90,110 +86,82 @@ class Said:
     heads: int
     """How many of these are about the whole."""
     warnings: tuple[str, ...]
+    pairs: tuple[Why, ...]
+    """The alignment of each pair, from which they were made."""
 
     @property
     def news(self) -> tuple[str, ...]:
         return tuple(finding.text for finding in self.findings)
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """A pair with its alignment."""
-
-    pair: Pair
-    why: Why
-    suspects: tuple[Suspect, ...]
-
-
-def explained(pair: Pair) -> Explained:
-    found = explain(pair.rows)
-    return Explained(pair, found, suspects(pair, found))
-
-
-def findings(found: Comparison) -> Said:
-    """How the step changed and why; regressions, improvements, new and gone; then everything that
-    could not be compared."""
-    several = len({pair.heading for pair in found.pairs}) > 1
-    pairs = [explained(pair) for pair in found.pairs]
-    heads = list(_heads(found, several))
-    parts = {"step": "steps", "layer": "layers"}
-    rest = []
+def findings(comparison: Comparison) -> Said:
+    """Return how the step changed and why; regressions, improvements, new and gone; then everything
+    that could not be compared."""
+    several = len({pair.heading for pair in comparison.pairs}) > 1
+    pairs = tuple(map(explain, comparison.pairs))
+    heads = list(_heads(comparison, pairs, several))
     aligned = [
-        (one, part) for one in pairs for part in one.why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
+        (why, part) for why in pairs for part in why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
     ]
-    told = {(id(one.pair), part.layer, part.direction) for one, part in aligned if part.layer}
+    in_layers = {(id(why.pair), part.layer, part.direction) for why, part in aligned if part.layer}
     news = [
-        item
-        for item in found.news
-        if item[1].key.level != "kernel" or (id(item[0]), *item[1].key[3:5]) not in told
+        (pair, row)
+        for pair, row in comparison.news
+        if row.key.level != "kernel" or (id(pair), *row.key[3:5]) not in in_layers
     ]
-    for group in _groups([*found.regressions, *found.improvements, *news]):
-        key = group[0][1].key
-        if (key.quantity, key.what) == ("time", "step") and len(found.pairs) == 1:
+    rest = []
+    for group in _groups([*comparison.regressions, *comparison.improvements, *news]):
+        row = group[0][1]
+        if row.key == STEP_TIME and len(comparison.pairs) == 1:
             continue  # the first sentence
-        evidence = (
-            key.quantity if key.quantity in ("memory", "flops") else parts.get(key.level, "kernels")
-        )
+        by_quantity = row.key.quantity in ("memory", "flops")
+        evidence = row.key.quantity if by_quantity else f"{row.key.level}s"
         text = sentence(group, several)
-        moved = next(
-            (
-                words
-                for one, part in aligned
-                if part.row is group[0][1] and (words := moved_to(part))
-            ),
-            None,
-        )
-        rest.append(Finding(f"{text[:-1]}; {moved}." if moved else text, evidence))
-    judged = (*WORSE, *BETTER)
-    free = [
-        (one, part)
-        for one, part in aligned
-        if part.layer and (found.forced or not one.pair.blocked)
+        if moved := next((moved_to(part) for _, part in aligned if part.row is row), ""):
+            text = f"{text[:-1]}; {moved}."
+        rest.append(Finding(text, evidence))
+    unjudged = [
+        (why, part)
+        for why, part in aligned
+        if part.layer
+        and (comparison.forced or not why.pair.blocked)
+        and (part.row is None or part.row.result not in (*WORSE, *BETTER))
     ]
-    rest += _realigned(
-        [item for item in free if item[1].row is None or item[1].row.result not in judged], several
+    rest += _realigned(unjudged, several)
+    blocked = dict.fromkeys(
+        difference.sentence for pair in comparison.pairs for difference in pair.blocked
     )
-    blocked = dict.fromkeys(one.sentence for pair in found.pairs for one in pair.blocked)
-    banner = (
-        f"Not comparable, and compared by force: {'; '.join(blocked)}."
-        if found.forced and blocked
-        else None
-    )
-    return Said(banner, (*heads, *rest), len(heads), tuple(_warnings(found)))
+    banner = None
+    if comparison.forced and blocked:
+        banner = f"Not comparable, and compared by force: {'; '.join(blocked)}."
+    return Said(banner, (*heads, *rest), len(heads), tuple(_warnings(comparison)), pairs)
 
 
-def _heads(found: Comparison, several: bool) -> Iterator[Finding]:
-    measured = [(pair, row) for pair in found.pairs if (row := whole_of(pair)) is not None]
-    if not measured:
-        yield _untimed(found, several)
-    chosen = max(
-        measured,
-        key=lambda one: (one[1].result in _CHANGED, abs(one[1].change or 0.0)),
-        default=None,
-    )
-    if chosen is not None:
-        others = [_briefly(pair, row, several) for pair, row in measured if pair is not chosen[0]]
-        text = how(*chosen, found, several)
-        yield Finding(
-            f"{text} {'; '.join(others)[:1].upper()}{'; '.join(others)[1:]}.".strip()
-            if others
-            else text,
-            "steps",
+def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Iterator[Finding]:
+    measured = [(pair, row) for pair in comparison.pairs if (row := whole_of(pair)) is not None]
+    if measured:
+        pair, row = max(
+            measured, key=lambda item: (item[1].result in _CHANGED, abs(item[1].change or 0.0))
         )
-    pair = chosen[0] if chosen else next((pair for pair in found.pairs if pair.rows), None)
-    if pair is None:
-        return
-    one = explained(pair)
-    if cause := because(one.why):
-        where = "" if len(found.pairs) == 1 or not pair.batch else f" (batch {pair.batch})"
-        yield Finding(f"{cause}{where}.", "why")
-    if said := environment(one):
-        yield Finding(said, "differences")
+        others = "; ".join(
+            _briefly(other, row, several) for other, row in measured if other is not pair
+        )
+        text = how(pair, row, comparison, several)
+        yield Finding(f"{text} {others[:1].upper()}{others[1:]}." if others else text, "steps")
+    else:
+        yield _untimed(comparison, pairs, several)
+    chosen = [why for why in pairs if (why.pair is pair if measured else why.pair.rows)]
+    for why in chosen[:1]:
+        if cause := because(why):
+            is_one = len(pairs) == 1 or not why.pair.batch
+            yield Finding(f"{cause}{'' if is_one else f' (batch {why.pair.batch})'}.", "why")
+        if differences := environment(why):
+            yield Finding(differences, "differences")
 
 
-def _realigned(aligned: Sequence[tuple[Explained, Part]], several: bool) -> Iterator[Finding]:
+def _realigned(aligned: Sequence[tuple[Why, Part]], several: bool) -> Iterator[Finding]:
     """Layers that run other kernels, each once for all batch sizes that changed alike."""
-    groups: dict[tuple[str, ...], list[tuple[Explained, Part]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[Why, Part]]] = {}
     for one, part in aligned:
         groups.setdefault((one.pair.heading, part.name, moved_to(part)), []).append((one, part))
     for (_, name, changed), found in groups.items():
@@ -234,26 +202,20 @@ def whole_of(pair: Pair) -> Row | None:
     return rows.get("step") or rows.get(KERNELS)
 
 
-def _untimed(found: Comparison, several: bool) -> Finding:
-    """The time of whole reports, where their steps are not known; else what was counted."""
-    for pair in found.pairs:
-        whole = explain(pair.rows)
-        if (
-            whole.has_kernels
-            and not whole.per_step
-            and whole.total is not None
-            and all(whole.total)
-        ):
-            a, b = whole.total
+def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Finding:
+    """Return the time of whole reports, where their steps are not known; else what was counted."""
+    for why in pairs:
+        if why.has_kernels and not why.per_step and why.total is not None and all(why.total):
+            a, b = why.total
             return Finding(
                 "All kernels of the report took "
-                f"{_longer(b / a - 1)}{_places_of([pair], several)}: {time(a)} in A, {time(b)} in "
-                "B. Not judged: how many steps these are is unknown.",
+                f"{_longer(b / a - 1)}{_places_of([why.pair], several)}: {time(a)} in A, "
+                f"{time(b)} in B. Not judged: how many steps these are is unknown.",
                 "why",
             )
     every = (
         row
-        for pair in found.pairs
+        for pair in comparison.pairs
         for row in pair.rows
         if row.key[:2] == ("layer", "flops") and row.before and row.after
     )
@@ -261,7 +223,7 @@ def _untimed(found: Comparison, several: bool) -> Finding:
     if not rows:
         return Finding(
             "Nothing was compared."
-            if not any(pair.rows for pair in found.pairs)
+            if not any(pair.rows for pair in comparison.pairs)
             else "No step was timed on both sides.",
             "differences",
         )
@@ -280,7 +242,7 @@ def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
     is said."""
     assert row.before is not None and row.after is not None
     what = "The step" if row.key.what == "step" else "The kernels of a step"
-    have, took = ("is", "took") if row.key.what == "step" else ("are", "took")
+    have = "is" if row.key.what == "step" else "are"
     at, both = (
         _places_of([pair], several),
         f"{time(row.before.median)} in A, {time(row.after.median)} in B",
@@ -311,7 +273,7 @@ def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
             f"Too noisy to judge{at}: {what.lower()} changed by {around(row.interval)}; {advice}."
         )
     if row.change is None:
-        return f"{what} {took} {both}{at}; {row.reason}."
+        return f"{what} took {both}{at}; {row.reason}."
     moved = _longer(row.change)
     if not found.forced and pair.blocked:
         first, *rest = pair.blocked
@@ -323,15 +285,15 @@ def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
         )
         reasons = "; ".join(f"{one.sentence} ({one.why})" for one in pair.blocked)
         return (
-            f"Not comparable ({facts}): {what.lower()} {took} {moved}, {both}. "
+            f"Not comparable ({facts}): {what.lower()} took {moved}, {both}. "
             f"{_sentence(reasons)} --force judges all the same."
         )
     if row.needs_repeats:
         return (
-            f"{what} {took} {moved}{at} ({both}), too little to judge: {REPEATS} repeats a side "
+            f"{what} took {moved}{at} ({both}), too little to judge: {REPEATS} repeats a side "
             "would do."
         )
-    return f"{what} {took} {moved}{at} ({both}), not judged. {_sentence(row.reason)}"
+    return f"{what} took {moved}{at} ({both}), not judged. {_sentence(row.reason)}"
 
 
 def _named(words: Sequence[str], most: int = 3) -> str:
@@ -448,15 +410,8 @@ def _cause(cause: Cause, found: Why) -> str:
         return f"{where} {'also uses' if after else 'no longer uses'} {after or before}: {much}"
     part = cause.parts[0]
     if cause.kind == LAUNCHES:
-        sides = [
-            [
-                side.launches or 0.0
-                for one in cause.parts
-                if (side := getattr(one, which)) is not None
-            ]
-            for which in "ab"
-        ]
-        a, b = map(sum, sides)
+        launches = [part.figures(lambda side: side.launches) for part in cause.parts]
+        a, b = (sum(count or 0.0 for count in side) for side in zip(*launches, strict=True))
         word = "More" if b > a else "Fewer" if b < a else "Other"
         return (
             f"{word} launches{' a step' if found.per_step else ''} ({where}), {a:,.5g} in A, "
@@ -507,45 +462,32 @@ def algorithm_words(method: str) -> str:
     return " ".join(_WORDS.get(word, word) for word in method.split(" "))
 
 
-def _facts(found: Sequence[Suspect]) -> str:
-    """The first three by name."""
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return ", ".join(one.difference.fact for one in found[:3]) + more
-
-
-def environment(one: Explained) -> str | None:
-    """The differences that are likely causes; None where the sides do not differ, or nothing
+def environment(why: Why) -> str | None:
+    """Return the differences that are likely causes; None where the sides do not differ, or nothing
     was compared."""
-    if all(found.level == NOT_RANKED for found in one.suspects):
+    if all(suspect.level == NOT_RANKED for suspect in why.suspects):
         return None
-    software = [found for found in one.pair.differences if found.software]
-    likely = [found for found in one.suspects if found.level == LIKELY]
+    likely = [suspect for suspect in why.suspects if suspect.level == LIKELY]
     if not likely:
-        unknown = [
-            found
-            for found in one.suspects
-            if NOT_RECORDED in (found.difference.a, found.difference.b)
-        ]
-        differ = [found for found in one.suspects if found not in unknown]
-        facts = f"; {_facts(differ)} differ{'s' if len(differ) == 1 else ''}" if differ else ""
-        facts += (
-            f"; {_facts(unknown)} {'was' if len(unknown) == 1 else 'were'} recorded on one side "
-            "only"
-            if unknown
-            else ""
-        )
+        unknown: list[str] = []
+        differ: list[str] = []
+        for suspect in why.suspects:
+            difference = suspect.difference
+            is_unknown = NOT_RECORDED in (difference.a, difference.b)
+            (unknown if is_unknown else differ).append(difference.fact)
+        facts = f"; {_named(differ)} differ{'s' if len(differ) == 1 else ''}" if differ else ""
+        if unknown:
+            verb = "was" if len(unknown) == 1 else "were"
+            facts += f"; {_named(unknown)} {verb} recorded on one side only"
         return f"No difference between the sides is a likely cause{facts}."
-    first = likely[0].difference
+    first, *others = (suspect.difference for suspect in likely)
+    reason = _sentence(likely[0].why)
+    software = [difference for difference in why.pair.differences if difference.software]
     if first.software and len(software) == 1:
         name = _PROPER.get(first.fact, first.fact)
-        return (
-            f"{name} ({first.a} in A, {first.b} in B) is the only version that changed. "
-            f"{_sentence(likely[0].why)}"
-        )
-    change = f"{first.fact} {first.a} in A, {first.b} in B"
-    others = [found.difference.fact for found in likely[1:]]
-    tail = f"; also {', '.join(others)}" if others else ""
-    return f"Likely cause: {change}{tail}. {_sentence(likely[0].why)}"
+        return f"{name} ({first.a} in A, {first.b} in B) is the only version that changed. {reason}"
+    tail = f"; also {', '.join(other.fact for other in others)}" if others else ""
+    return f"Likely cause: {first.fact} {first.a} in A, {first.b} in B{tail}. {reason}"
 
 
 def _signed(ns: float) -> str:
