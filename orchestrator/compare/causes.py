@@ -244,7 +244,7 @@ class Why:
     def suspects(self) -> tuple[Suspect, ...]:
         """Every difference of the pair, the likeliest first; within a level in the order of the
         facts. None is ranked if nothing was compared: no change could then have a cause."""
-        if not any(row.before and row.after for row in self.pair.rows):
+        if not any(row.medians for row in self.pair.rows):
             return tuple(
                 Suspect(difference, NOT_RANKED, "nothing was compared")
                 for difference in self.pair.differences
@@ -280,11 +280,7 @@ class Why:
         all kernels. None: unknown."""
         row = self.kernels or self.step
         if row is not None:
-            return (
-                None
-                if row.before is None or row.after is None
-                else (row.before.median, row.after.median)
-            )
+            return row.medians
         return self._sum_executed(lambda side: side.ns)
 
     @property
@@ -336,17 +332,16 @@ def explain(pair: Pair) -> Why:
     groups: dict[RowKey, list[Row]] = defaultdict(list)
     for row in kernels:
         groups[_row_key(row.key, by_layer)].append(row)
-    layers = {(row.key.layer, row.key.direction): row for row in times if row.key.level == "layer"}
+    layers = {row.key[3:5]: row for row in times if row.key.level == "layer"}
     if kernels:  # those of no layer are listed by their kind of work
         layers = {key: row for key, row in layers.items() if by_layer and key[0] != UNATTRIBUTED}
     counts = {
-        (row.key.layer, row.key.direction): (row.before.median, row.after.median)
+        row.key[3:5]: medians
         for row in pair.rows
         if row.key[:2] == ("layer", "flops")
         and row.result in (EQUAL, DIFFERS)
-        and row.before is not None
-        and row.after is not None
-        and row.before.median
+        and (medians := row.medians)
+        and medians[0]
     }
     parts = []
     for key in dict.fromkeys((*layers, *groups)):
@@ -376,7 +371,7 @@ def execute(
 ) -> Executed | None:
     """Return what one side ran: its kernels by name, and the time of the layer."""
     ran = [(name, number) for name, number in rows if number is not None]
-    if not ran and layer is None:
+    if not (ran or layer):
         return None
     launches = [number.launches for _, number in ran if number.launches is not None]
     kernels = tuple(sorted({name for name, _ in ran}))
@@ -441,20 +436,11 @@ def _rank(difference: Difference, why: Why) -> _Ranked:
 
 def between_kernels(why: Why) -> bool:
     """Return whether the step changed, and its kernels by less than half of that."""
-    step, kernels = why.step, why.kernels
-    if (
-        step is None
-        or kernels is None
-        or not (step.before and step.after and kernels.before and kernels.after)
-    ):
+    step, kernels = (row and row.medians for row in (why.step, why.kernels))
+    if not step or not kernels or why.result in (NOT_SHOWN, WITHIN):
         return False
-    if step.result in (NOT_SHOWN, WITHIN):
-        return False
-    change, inside = (
-        step.after.median - step.before.median,
-        kernels.after.median - kernels.before.median,
-    )
-    is_change = abs(change) > UNCHANGED_KERNELS_SHARE_MAX * step.before.median
+    change, inside = step[1] - step[0], kernels[1] - kernels[0]
+    is_change = abs(change) > UNCHANGED_KERNELS_SHARE_MAX * step[0]
     return is_change and inside / change < KERNELS_SHARE_OF_CHANGE_MIN
 
 

@@ -146,8 +146,7 @@ def compare(a: Side, b: Side, *, gate: float = GATE, force: bool = False) -> Com
     which every page then states.
     """
     alignment = align(a.runs, b.runs)
-    pairs = _name_kernels([_compare_pair(opposed, force) for opposed in alignment.opposed])
-    pairs = _judge(pairs, gate)
+    pairs = _judge([_compare_pair(opposed, force) for opposed in alignment.opposed], gate)
     return Comparison(a, b, gate, force, tuple(pairs), *alignment[1:])
 
 
@@ -218,25 +217,12 @@ def _compare_rows(a: Sequence[Run], b: Sequence[Run], profilers: Sequence[str]) 
     return rows
 
 
-def _name_kernels(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs, kernels by names that are short and differ wherever the kernels do; without
-    their layer where no kernel has one."""
-    short = shorten(row.key.kernel for pair in pairs for row in pair.rows if row.key.kernel)
-    renamed = []
-    for pair in pairs:
-        has_layers = any(row.key.kernel and row.key.layer != UNATTRIBUTED for row in pair.rows)
-        rows = []
-        for row in pair.rows:
-            if name := short.get(row.key.kernel):
-                name = row.key._replace(kernel=name).name if has_layers else name
-                row = replace(row, name=name)
-            rows.append(row)
-        renamed.append(replace(pair, rows=tuple(rows)))
-    return renamed
-
-
 def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
-    """Return the pairs with all rows of a level judged together, and throughput as its step."""
+    """Return the pairs with all rows of a level judged together, and throughput as its step.
+
+    Kernels get names that are short and differ wherever the kernels do; without their layer where
+    no kernel of the pair has one.
+    """
     rows = {(index, row.key): row for index, pair in enumerate(pairs) for row in pair.rows}
     for level in LEVELS:
         p_values = {
@@ -247,6 +233,8 @@ def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
         for where, adjusted in holm(p_values).items():
             alpha = FALSE_VERDICT_CHANCE_MAX / len(LEVELS)
             rows[where] = judge_row(rows[where], adjusted, gate=gate, alpha=alpha)
+    short = shorten(key.kernel for _, key in rows if key.kernel)
+    with_layers = {index for index, key in rows if key.kernel and key.layer != UNATTRIBUTED}
     for (index, key), row in rows.items():
         step = rows.get((index, STEP_TIME))
         if key.quantity == "throughput" and step is not None:
@@ -254,15 +242,17 @@ def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
                 1 / (1 + step.interval[1]) - 1,
                 1 / (1 + step.interval[0]) - 1,
             )
-            is_judged = step.result != NOT_JUDGED
             rows[index, key] = replace(
                 row,
                 interval=ends,
                 p=step.p,
                 adjusted=step.adjusted,
                 result=step.result,
-                reason=f"as its step; {step.reason}" if is_judged else step.reason,
+                reason=f"{'' if step.result == NOT_JUDGED else 'as its step; '}{step.reason}",
             )
+        if name := short.get(key.kernel):
+            name = key._replace(kernel=name).name if index in with_layers else name
+            rows[index, key] = replace(row, name=name)
     return [
         replace(pair, rows=tuple(rows[index, row.key] for row in pair.rows))
         for index, pair in enumerate(pairs)

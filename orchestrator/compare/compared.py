@@ -97,6 +97,13 @@ class Row(Compared[Key, Number]):
     """Each side is one run with too few steps to show a spread."""
 
     @property
+    def medians(self) -> tuple[float, float] | None:
+        """Return the medians of both sides; None if a side lacks it."""
+        if self.before is None or self.after is None:
+            return None
+        return self.before.median, self.after.median
+
+    @property
     def weight(self) -> float:
         """How far the medians are apart; what one side lacks counts as 0."""
         before, after = (side.median if side else 0.0 for side in (self.before, self.after))

@@ -14,6 +14,7 @@ from perfctl.orchestrator.ledger.ledger import OUTSIDE, ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, PreparedStudy, studies
 from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
+from perfctl.records.report import Kernel
 
 LEVELS = ("step", "layer", "kernel")
 """Complete steps and memory; layers by direction; kernels by their full name inside them."""
@@ -179,21 +180,22 @@ def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
 
 def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
     steps, profiler = run.steps or 1, run.run.profiler
-    sums: dict[Key, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
-    grids: dict[Key, Counter[str]] = defaultdict(Counter)
+    groups: dict[Key, list[Kernel]] = defaultdict(list)
     timed_steps: dict[int | None, None] = {}
     for kernel, row_key in run.launches:
-        if kernel.duration_ns is None:
-            continue
-        key = Key("kernel", "time", "", *(row_key or (UNATTRIBUTED, "")), kernel.name)
-        sums[key][kernel.step] += kernel.duration_ns / (1 if run.numbered else steps)
-        sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
-        grids[key]["" if sides[0] is None else "x".join(str(side or 1) for side in sides)] += 1
-        timed_steps[kernel.step] = None
+        if kernel.duration_ns is not None:
+            key = Key("kernel", "time", "", *(row_key or (UNATTRIBUTED, "")), kernel.name)
+            groups[key].append(kernel)
+            timed_steps[kernel.step] = None
     basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if run.steps else PER_REPORT
-    for key, times in sums.items():
-        values = tuple(times.get(step, 0.0) for step in timed_steps)
-        counts = sorted(grids[key].items(), key=lambda item: (-item[1], item[0]))
-        shapes = tuple(grid for grid, _ in counts if grid)
-        launches = grids[key].total() / steps
-        yield key, Observed(values, basis, profiler != "ncu", shapes, launches)
+    for key, kernels in groups.items():
+        times: dict[int | None, float] = dict.fromkeys(timed_steps, 0.0)
+        grids: Counter[str] = Counter()
+        for kernel in kernels:
+            times[kernel.step] += (kernel.duration_ns or 0.0) / (1 if run.numbered else steps)
+            if kernel.grid_x is not None:
+                sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
+                grids["x".join(str(side or 1) for side in sides)] += 1
+        shapes = tuple(sorted(grids, key=lambda grid: (-grids[grid], grid)))
+        values = tuple(times.values())
+        yield key, Observed(values, basis, profiler != "ncu", shapes, len(kernels) / steps)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.compare.causes import (
     ALGORITHM,
     ARITHMETIC,
-    GRIDS,
     LAUNCHES,
     LIKELY,
     NOT_RANKED,
@@ -195,9 +194,7 @@ def moved_to(part: Part) -> str:
 def whole_of(pair: Pair) -> Row | None:
     """The time of a step on both sides; where it was not timed, of its kernels. None
     without either."""
-    every = (
-        row for row in pair.rows if row.key[:2] == ("step", "time") and row.before and row.after
-    )
+    every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.medians)
     rows = {row.key.what: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
     return rows.get("step") or rows.get(KERNELS)
 
@@ -213,87 +210,72 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
                 f"{time(b)} in B. Not judged: how many steps these are is unknown.",
                 "why",
             )
-    every = (
-        row
+    results = [
+        row.result
         for pair in comparison.pairs
         for row in pair.rows
-        if row.key[:2] == ("layer", "flops") and row.before and row.after
-    )
-    rows = [row for row in every if row.key.layer != UNATTRIBUTED]
-    if not rows:
-        return Finding(
-            "Nothing was compared."
-            if not any(pair.rows for pair in comparison.pairs)
-            else "No step was timed on both sides.",
-            "differences",
-        )
-    other = sum(row.result == DIFFERS for row in rows)
-    equal = sum(row.result == EQUAL for row in rows)
-    said = (
-        f"differ in {other} of {len(rows)}" if other else f"are the same in {equal} of {len(rows)}"
-    )
+        if row.key[:2] == ("layer", "flops") and row.medians and row.key.layer != UNATTRIBUTED
+    ]
+    if not results:
+        has_rows = any(pair.rows for pair in comparison.pairs)
+        text = "No step was timed on both sides." if has_rows else "Nothing was compared."
+        return Finding(text, "differences")
+    count = results.count(DIFFERS)
+    said = f"differ in {count}" if count else f"are the same in {results.count(EQUAL)}"
     return Finding(
-        f"No step was timed on both sides; counted FLOPs {said} rows of layers.", "flops"
+        f"No step was timed on both sides; counted FLOPs {said} of {len(results)} rows of layers.",
+        "flops",
     )
 
 
-def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
-    """How the step changed, in one sentence of at most 140 characters, and why nothing more
+def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> str:
+    """Return how the step changed, in one sentence of at most 140 characters, and why nothing more
     is said."""
-    assert row.before is not None and row.after is not None
-    what = "The step" if row.key.what == "step" else "The kernels of a step"
-    have = "is" if row.key.what == "step" else "are"
-    at, both = (
-        _places_of([pair], several),
-        f"{time(row.before.median)} in A, {time(row.after.median)} in B",
-    )
-    gate = f"{found.gate * 100:g} %"
+    assert row.medians is not None
+    is_step = row.key.what == "step"
+    what = "The step" if is_step else "The kernels of a step"
+    a, b = map(time, row.medians)
+    at, both = _places_of([pair], several), f"{a} in A, {b} in B"
+    gate = f"{comparison.gate * 100:g} %"
     if row.result in _CHANGED:
-        return (
-            f"{what} {have} {_much(row)} {row.result}{at}: {both} (95 % interval "
-            f"{around(row.interval)})."
-        )
+        have = "is" if is_step else "are"
+        interval = around(row.interval)
+        return f"{what} {have} {_much(row)} {row.result}{at}: {both} (95 % interval {interval})."
     if row.result == WITHIN:
-        return (
-            f"{what} changed by {percent_change(row.change or 0.0)}{at}, within the gate of "
-            f"{gate}: {both}."
-        )
+        change = percent_change(row.change or 0.0)
+        return f"{what} changed by {change}{at}, within the gate of {gate}: {both}."
     if row.result == NOT_SHOWN and row.interval is not None:
-        if max(-row.interval[0], row.interval[1]) <= found.gate:
-            return (
-                f"{what} did not change by more than {gate}{at}: {around(row.interval)} ({both})."
-            )
-        count = repeats_for(row, found.gate)
-        advice = (
-            "more repeats narrow it" if count is None else f"about {count} repeats a side would do"
-        )
-        if count is not None and count > MOST_REPEATS:
+        interval = around(row.interval)
+        if max(-row.interval[0], row.interval[1]) <= comparison.gate:
+            return f"{what} did not change by more than {gate}{at}: {interval} ({both})."
+        count = repeats_for(row, comparison.gate)
+        advice = f"about {count} repeats a side would do"
+        if count is None:
+            advice = "more repeats narrow it"
+        elif count > MOST_REPEATS:
             advice = f"even {MOST_REPEATS} repeats a side would not do"
-        return (
-            f"Too noisy to judge{at}: {what.lower()} changed by {around(row.interval)}; {advice}."
-        )
+        return f"Too noisy to judge{at}: {what.lower()} changed by {interval}; {advice}."
     if row.change is None:
         return f"{what} took {both}{at}; {row.reason}."
     moved = _longer(row.change)
-    if not found.forced and pair.blocked:
+    if not comparison.forced and pair.blocked:
         first, *rest = pair.blocked
-        short = not rest and len(first.a + first.b) < 40
-        facts = (
-            f"{first.fact} {first.a} in A, {first.b} in B"
-            if short
-            else _named([one.fact for one in pair.blocked])
-        )
-        reasons = "; ".join(f"{one.sentence} ({one.why})" for one in pair.blocked)
+        facts = f"{first.fact} {first.a} in A, {first.b} in B"
+        if rest or len(first.a + first.b) >= 40:
+            facts = _named([difference.fact for difference in pair.blocked])
         return (
             f"Not comparable ({facts}): {what.lower()} took {moved}, {both}. "
-            f"{_sentence(reasons)} --force judges all the same."
+            f"{_sentence(_reasons(pair))} --force judges all the same."
         )
     if row.needs_repeats:
-        return (
-            f"{what} took {moved}{at} ({both}), too little to judge: {REPEATS} repeats a side "
-            "would do."
-        )
+        advice = f"{REPEATS} repeats a side would do"
+        return f"{what} took {moved}{at} ({both}), too little to judge: {advice}."
     return f"{what} took {moved}{at} ({both}), not judged. {_sentence(row.reason)}"
+
+
+def _reasons(pair: Pair) -> str:
+    """Return why a pair is not comparable."""
+    return "; ".join(f"{difference.sentence} ({difference.why})" for difference in pair.blocked)
 
 
 def _named(words: Sequence[str], most: int = 3) -> str:
@@ -323,115 +305,99 @@ def _sentence(words: str) -> str:
 def repeats_for(row: Row, gate: float) -> int | None:
     """Runs a side until a change as large as the gate would show, at the spread seen; None where
     that is not known."""
-    if (
-        row.test is None
-        or row.before is None
-        or row.after is None
-        or not gate
-        or row.test.high <= row.test.low
-    ):
+    if not (row.test and row.before and row.after and gate) or row.test.high <= row.test.low:
         return None
-    runs = min(row.before.of_runs, row.after.of_runs)
-    if runs < 2:
-        return REPEATS if max(row.before.of_runs, row.after.of_runs) < 2 else None
+    runs = row.before.of_runs, row.after.of_runs
+    if min(runs) < 2:
+        return REPEATS if max(runs) < 2 else None
     # the interval then reaches no farther than the gate to each side
-    wide = ratio_too_wide(row.test, runs, "runs", (1 + gate) ** 2)
-    return runs + (wide.more if wide else 1)
+    wide = ratio_too_wide(row.test, min(runs), "runs", (1 + gate) ** 2)
+    return min(runs) + (wide.more if wide else 1)
 
 
-def because(found: Why) -> str | None:
-    """What stands behind the change, without the full stop; None where nothing is known."""
-    if not found.parts:
+def because(why: Why) -> str | None:
+    """Return what stands behind the change, without the full stop; None where nothing is known."""
+    if not why.parts:
         return None
-    if between_kernels(found):
-        assert (
-            found.step is not None
-            and found.step.before is not None
-            and found.step.after is not None
-        )
-        all_of_it = found.step.after.median - found.step.before.median
-        much = f"{_signed(found.whole or 0.0)} of the {_signed(all_of_it)}"
+    if between_kernels(why):
+        assert why.step is not None and why.step.medians is not None
+        a, b = why.step.medians
+        much = f"{_signed(why.whole or 0.0)} of the {_signed(b - a)}"
         return f"Kernels account for {much}: the rest is between kernels (host, launches, data)"
-    same = found.of(SAME)
-    if found.has_kernels and len(same) == len(found.parts):
-        text = f"Both sides run the same kernels as often on the same grids{_launches(found)}"
-        if found.result in _CHANGED and (factor := found.unchanged) is not None:
+    if why.has_kernels and len(why.of(SAME)) == len(why.parts):
+        launches = ""
+        if why.launches is not None:
+            span = " a step" if why.per_step else ""
+            launches = f" ({why.launches[0]:,.6g} launches{span})"
+        text = f"Both sides run the same kernels as often on the same grids{launches}"
+        if why.result in _CHANGED and (factor := why.unchanged) is not None:
             return f"{text}; they took {factor:.2f} times as long"
         return text
-    changed = [cause for cause in found.causes if cause.kind not in (SAME,)]
-    algorithms = [cause for cause in changed if cause.kind in (ALGORITHM, ARITHMETIC)]
-    lead = next(iter(found.causes))
-    if (
-        lead.kind in (SAME, TIMED)
-        and not algorithms
-        and (not found.whole or found.result in (NOT_SHOWN, WITHIN))
-    ):
+    algorithms = [cause for cause in why.causes if cause.kind in (ALGORITHM, ARITHMETIC)]
+    lead = why.causes[0]
+    is_unchanged = not why.whole or why.result in (NOT_SHOWN, WITHIN)
+    if lead.kind in (SAME, TIMED) and not algorithms and is_unchanged:
         return None  # what moved most of what did not move
     weight = abs(lead.change)
     # a change of algorithm is named where it matters, also behind kernels that merely took longer
-    told = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), None) or lead
-    return _cause(told, found)
+    told = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), lead)
+    return _cause(told, why)
 
 
-def of_the_change(change: float, found: Why) -> str:
+def of_the_change(change: float, why: Why) -> str:
     """ "+0.48 ms of the +0.50 ms of kernel time"."""
-    if not found.timed:
+    if not why.timed:
         return f"{_signed(change)} at ncu's clocks"
-    whole, of = found.whole, "of kernel time" if found.has_kernels else "of the step"
+    whole, of = why.whole, "of kernel time" if why.has_kernels else "of the step"
     if not whole:
         return _signed(change)
     if abs(change - whole) < 0.005 * abs(whole):
         return f"{_signed(change)}, all of the change {of}"
-    layers = sum(part.change or 0.0 for part in found.parts)
+    layers = sum(part.change or 0.0 for part in why.parts)
     # each is a median of its own
-    if not found.has_kernels and abs(layers - whole) > ADD_UP * abs(whole):
-        return (
-            f"{_signed(change)}, the step {_signed(whole)}; medians of layers do not add up to the "
-            "step's"
-        )
+    if not why.has_kernels and abs(layers - whole) > ADD_UP * abs(whole):
+        note = "medians of layers do not add up to the step's"
+        return f"{_signed(change)}, the step {_signed(whole)}; {note}"
     return f"{_signed(change)} of the {_signed(whole)} {of}"
 
 
-def _cause(cause: Cause, found: Why) -> str:
-    where, much = _where(cause), of_the_change(cause.change, found)
-    if cause.slower is not None and found.timed and cause.kind in (ALGORITHM, ARITHMETIC):
-        much = f"{percent_change(cause.slower - 1)} time; {much}"
-    if cause.flops is not None and cause.kind == ALGORITHM:
-        much = f"{significant(cause.flops)} times the FLOPs, {much}"
+def _cause(cause: Cause, why: Why) -> str:
+    where, much = _where(cause), of_the_change(cause.change, why)
     if cause.kind in (ALGORITHM, ARITHMETIC):
+        if cause.slower is not None and why.timed:
+            much = f"{percent_change(cause.slower - 1)} time; {much}"
+        if cause.flops is not None and cause.kind == ALGORITHM:
+            much = f"{significant(cause.flops)} times the FLOPs, {much}"
         before, after = (
             " + ".join(map(algorithm_words, side)) for side in (cause.before, cause.after)
         )
-        who = next(iter(cause.libraries)) if len(cause.libraries) == 1 else ""
-        who = {"cudnn": "cuDNN ", "cublas": "cuBLAS "}.get(who, "")
-        if before and after:
-            moved = f"{who}changed from {before} to {after}" if who else f"{before} became {after}"
-            return f"{moved} in {where}: {much}"
-        return f"{where} {'also uses' if after else 'no longer uses'} {after or before}: {much}"
-    part = cause.parts[0]
+        if not (before and after):
+            verb = "also uses" if after else "no longer uses"
+            return f"{where} {verb} {after or before}: {much}"
+        moved = f"{before} became {after}"
+        if len(cause.libraries) == 1:
+            (library,) = cause.libraries
+            if library in ("cudnn", "cublas"):
+                moved = f"{_WORDS[library]} changed from {before} to {after}"
+        return f"{moved} in {where}: {much}"
     if cause.kind == LAUNCHES:
         launches = [part.figures(lambda side: side.launches) for part in cause.parts]
         a, b = (sum(count or 0.0 for count in side) for side in zip(*launches, strict=True))
         word = "More" if b > a else "Fewer" if b < a else "Other"
-        return (
-            f"{word} launches{' a step' if found.per_step else ''} ({where}), {a:,.5g} in A, "
-            f"{b:,.5g} in B: {much}"
-        )
+        span = " a step" if why.per_step else ""
+        return f"{word} launches{span} ({where}), {a:,.5g} in A, {b:,.5g} in B: {much}"
     if cause.kind in (ONLY_A, ONLY_B):
         return f"{where} ran in {cause.kind[-1]} only: {much}"
-    words = {
-        OTHER_KERNELS: "runs other kernels of the same algorithm",
-        GRIDS: "runs the same kernels on other grids",
-        SAME: "runs the same kernels as often",
-        TIMED: "changed most",
-    }
+    first = cause.parts[0]
     if cause.kind in (TIMED, SAME):
-        change = part.change or 0.0
         tail = "" if cause.kind == TIMED else ", with the same kernels"
-        return f"{part.name} changed most: {of_the_change(change, found)}{tail}"
-    plural = len(cause.parts) > 1 and not where.startswith(part.name)
-    verb = words[cause.kind].replace("runs", "run", 1) if plural else words[cause.kind]
-    return f"{where[:1].upper() + where[1:] if plural else where} {verb}: {much}"
+        return f"{first.name} changed most: {of_the_change(first.change or 0.0, why)}{tail}"
+    kernels = "the same kernels on other grids"
+    if cause.kind == OTHER_KERNELS:
+        kernels = "other kernels of the same algorithm"
+    if len(cause.parts) > 1 and not where.startswith(first.name):
+        return f"{where[:1].upper()}{where[1:]} run {kernels}: {much}"
+    return f"{where} runs {kernels}: {much}"
 
 
 def _where(cause: Cause) -> str:
@@ -446,15 +412,6 @@ def _where(cause: Cause) -> str:
     if len(layers) == 1 and all(part.layer for part in cause.parts):
         return f"{next(iter(layers))} ({', '.join(part.direction for part in cause.parts)})"
     return f"{len(layers)} layer{'s' if len(layers) > 1 else ''}"
-
-
-def _launches(found: Why) -> str:
-    counts = found.launches
-    return (
-        f" ({counts[0]:,.6g} launches{' a step' if found.per_step else ''})"
-        if counts is not None
-        else ""
-    )
 
 
 def algorithm_words(method: str) -> str:
@@ -517,12 +474,13 @@ def sentence(group: list[Counts], several: bool = False) -> str:
     places = _places_of([pair for pair, _ in group], several)
     at = _places_of([pair]) if len(group) > 1 else ""
     if row.result in (NEW, GONE):
-        number = row.after if row.result == NEW else row.before
+        number = row.before or row.after
         assert number is not None
         size = f", {amount_of(row, number.median)} a step{at}" if row.key.quantity == "time" else ""
         return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{size}."
-    assert row.before is not None and row.after is not None
-    both = f"{amount_of(row, row.before.median)} in A, {amount_of(row, row.after.median)} in B"
+    assert row.medians is not None
+    a, b = (amount_of(row, median) for median in row.medians)
+    both = f"{a} in A, {b} in B"
     if row.result == DIFFERS:
         of = "a whole step" if row.key.level == "step" else row.name
         return f"Counted FLOPs of {of} differ{places}: {both}{at}."
@@ -546,56 +504,53 @@ def _places_of(pairs: list[Pair], several: bool = False) -> str:
     return f"{batch} of {pairs[0].heading}" if several else batch
 
 
-def _warnings(found: Comparison) -> list[str]:
-    blocks = list(_blocked(found))
-    told = len(blocks) == 1 and any(map(whole_of, found.not_comparable))  # by the first sentence
-    said = [
-        f"Not comparable: {reason}. --force judges all the same." for reason in blocks if not told
+def _warnings(comparison: Comparison) -> Iterator[str]:
+    blocks = list(_blocked(comparison))
+    if len(blocks) > 1 or not any(map(whole_of, comparison.not_comparable)):  # else said first
+        for reason in blocks:
+            yield f"Not comparable: {reason}. --force judges all the same."
+    for text in comparison.failed:
+        yield f"Failed in B: {text}."
+    for label, only in (("A", comparison.only_a), ("B", comparison.only_b)):
+        if only:
+            yield f"In {label} only: {'; '.join(only)}."
+    yield from dict.fromkeys(f"{note}." for pair in comparison.pairs for note in pair.notes)
+    free = [
+        row
+        for pair in comparison.pairs
+        if comparison.forced or not pair.blocked
+        for row in pair.rows
     ]
-    said += [f"Failed in B: {text}." for text in found.failed]
-    said += [
-        f"In {side} only: {'; '.join(only)}."
-        for side, only in (("A", found.only_a), ("B", found.only_b))
-        if only
-    ]
-    said += dict.fromkeys(f"{note}." for pair in found.pairs for note in pair.notes)
-    free = [row for pair in found.pairs if found.forced or not pair.blocked for row in pair.rows]
     reasons = Counter(row.reason for row in free if row.result == NOT_JUDGED)
     if reasons:
         ((reason, most),) = reasons.most_common(1)
         which = "" if most == reasons.total() else ", most of them because"
         verb = "is" if reasons.total() == 1 else "are"
-        said.append(f"{reasons.total()} of {len(free)} rows {verb} not judged{which}: {reason}.")
-    said += _hidden(found)
-    return said
-
-
-def _hidden(found: Comparison) -> list[str]:
+        yield f"{reasons.total()} of {len(free)} rows {verb} not judged{which}: {reason}."
     wide = [
         (pair, row)
-        for pair in found.pairs
+        for pair in comparison.pairs
         for row in pair.rows
         if row.key.quantity == "time"
         and row.result == NOT_SHOWN
         and row.interval is not None
-        and max(-row.interval[0], row.interval[1]) > found.gate
+        and max(-row.interval[0], row.interval[1]) > comparison.gate
     ]
-    return [
-        f"A change beyond the gate may hide in the spread of {len(wide)} of {found.judged} times: "
-        f"{row.name}{_places_of([pair])} changed by {around(row.interval)}. More repeats narrow it."
-        for pair, row in wide[:1]
-    ]
-
-
-def _blocked(found: Comparison) -> Iterator[str]:
-    groups: dict[tuple[str, ...], list[Pair]] = {}
-    for pair in found.not_comparable:
-        groups.setdefault(tuple(f"{one.sentence} ({one.why})" for one in pair.blocked), []).append(
-            pair
+    for pair, row in wide[:1]:
+        yield (
+            f"A change beyond the gate may hide in the spread of {len(wide)} of "
+            f"{comparison.judged} times: {row.name}{_places_of([pair])} changed by "
+            f"{around(row.interval)}. More repeats narrow it."
         )
+
+
+def _blocked(comparison: Comparison) -> Iterator[str]:
+    groups: dict[str, list[Pair]] = defaultdict(list)
+    for pair in comparison.not_comparable:
+        groups[_reasons(pair)].append(pair)
     for reasons, pairs in groups.items():
         batches = ", ".join(pair.batch for pair in pairs if pair.batch)
-        yield f"{pairs[0].heading}{f', batch {batches}' if batches else ''}: {'; '.join(reasons)}"
+        yield f"{pairs[0].heading}{f', batch {batches}' if batches else ''}: {reasons}"
 
 
 def quantity(kind: str, value: float) -> str:
