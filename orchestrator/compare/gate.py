@@ -237,17 +237,11 @@ def judge(
     after = _rename_report(before, after)
     moved = _find_moved(before, after)
     successors = {successor for successor, _ in moved.values()}
-    rows = [
-        Judged(
-            Place(*group),
-            Place(*group).name,
-            Place(*successor).name,
-            result=CHANGED,
-            reason=reason,
-            quantity=SETUP,
-        )
-        for group, (successor, reason) in moved.items()
-    ]
+    rows = []
+    for group, (successor, reason) in moved.items():
+        names = Place(*group).name, Place(*successor).name
+        row = Judged(Place(*group), *names, result=CHANGED, reason=reason, quantity=SETUP)
+        rows.append(row)
     for place in dict.fromkeys((*before.places, *after.places)):
         values, now = (side.places.get(place, {}) for side in (before, after))
         for quantity in dict.fromkeys((*values, *now)):
@@ -285,14 +279,12 @@ def _rename_report(before: Measured, after: Measured) -> Measured:
     )
     if len(old - new) != 1 or len(new - old) != 1:
         return after
-    (old_name,), (new_name,) = old - new, new - old
+    names = dict(zip(new - old, old - new, strict=True))
     places = {
-        place._replace(study=old_name) if place.study == new_name else place: values
+        place._replace(study=names.get(place.study, place.study)): values
         for place, values in after.places.items()
     }
-    environment = {
-        old_name if name == new_name else name: facts for name, facts in after.environment.items()
-    }
+    environment = {names.get(name, name): facts for name, facts in after.environment.items()}
     return replace(after, places=places, environment=environment)
 
 

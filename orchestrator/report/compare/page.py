@@ -253,11 +253,10 @@ def _algorithms(part: Part) -> Cell:
 
 def _both(words: Sequence[str | None], reason: str) -> Cell:
     """ "GEMM" where both sides say it, else "GEMM → GEMV"."""
-    if words[0] is None and words[1] is None:
+    distinct = dict.fromkeys(words)
+    if not any(distinct):
         return nothing(reason)
-    if words[0] == words[1]:
-        return text_cell(words[0])
-    return text_cell(" → ".join(word or DASH for word in words))
+    return text_cell(" → ".join(word or DASH for word in distinct))
 
 
 def signed_time(ns: float | None) -> Cell:
@@ -400,20 +399,20 @@ def _cells(pair: Pair, row: Row) -> tuple[Cell, ...]:
 
 
 def name_of(row: Row) -> str:
-    """The name, with the grids where they changed, else with the launches where their
-    number changed."""
-    if row.before is None or row.after is None:
+    """Return the name, with the grids where they changed, else with the launches where their number
+    changed."""
+    a, b = row.before, row.after
+    if a is None or b is None:
         return row.name
-    if set(row.before.grids) != set(row.after.grids):
-        a, b = (
-            ", ".join(side.grids[:3]) + (", ..." if len(side.grids) > 3 else "")
-            for side in (row.before, row.after)
+    if set(a.grids) != set(b.grids):
+        grids_a, grids_b = (
+            (", ".join(side.grids[:3]) or "not known") + (", ..." if len(side.grids) > 3 else "")
+            for side in (a, b)
         )
-        return f"{row.name} (grid {a or 'not known'} in A, {b or 'not known'} in B)"
-    a_many, b_many = row.before.launches, row.after.launches
-    if a_many is None or b_many is None or a_many == b_many:
+        return f"{row.name} (grid {grids_a} in A, {grids_b} in B)"
+    if a.launches is None or b.launches is None or a.launches == b.launches:
         return row.name
-    return f"{row.name} ({a_many:g} launches in A, {b_many:g} in B)"
+    return f"{row.name} ({a.launches:g} launches in A, {b.launches:g} in B)"
 
 
 def _value(row: Row, number: Number | None, side: str) -> Cell:
@@ -449,24 +448,20 @@ def _bar(row: Row, reach: float, style: str) -> Bar | None:
     )
 
 
-def _side(which: str, found: Comparison) -> tuple[str, str, str]:
-    side = found.a if which == "A" else found.b
-    used = [run for pair in found.pairs for run in (pair.runs_a if which == "A" else pair.runs_b)]
-    devices = dict.fromkeys(run.device.name or run.device.kind for run in used if run.device)
-    started = sorted(run.started_at for run in used if run.started_at)
-    origins = sorted({run.origin for run in used})
-    of = (
-        f" of {len(side.runs)}, for the other side has none like it"
-        if side.runs and not used
-        else ""
-    )
-    parts = [
-        f"{len(used)} run{'s' if len(used) != 1 else ''}{of}",
-        ", ".join(devices),
-        started[0][:10] if started else "",
-        "" if origins in ([], ["measured"]) else " and ".join(origins),
+def _side(label: str, comparison: Comparison) -> tuple[str, str, str]:
+    side = comparison.a if label == "A" else comparison.b
+    used = [
+        run for pair in comparison.pairs for run in (pair.runs_a if label == "A" else pair.runs_b)
     ]
-    return which, side.label, ", ".join(part for part in parts if part)
+    count = f"{len(used)} run{'s' if len(used) != 1 else ''}"
+    if side.runs and not used:
+        count += f" of {len(side.runs)}, for the other side has none like it"
+    devices = dict.fromkeys(run.device.name or run.device.kind for run in used if run.device)
+    started = min((run.started_at[:10] for run in used if run.started_at), default="")
+    origins = sorted({run.origin for run in used})
+    origin = "" if origins == ["measured"] else " and ".join(origins)
+    parts = (count, ", ".join(devices), started, origin)
+    return label, side.label, ", ".join(filter(None, parts))
 
 
 def _facts(pairs: Sequence[Pair]) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
