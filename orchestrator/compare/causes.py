@@ -30,7 +30,6 @@ from perfctl.orchestrator.compare.quantities import (
     PER_REPORT,
     STEP_TIME,
     UNATTRIBUTED,
-    Key,
 )
 from perfctl.orchestrator.compare.sides import NOT_RECORDED, Difference
 from perfctl.orchestrator.counts.kernels.names import arithmetic, family
@@ -231,7 +230,15 @@ class Why:
         """The largest change of time first."""
         groups: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[Part]] = defaultdict(list)
         for part in self.parts:
-            groups[part.kind, *_replaced(part)].append(part)
+            before: tuple[str, ...] = ()
+            after: tuple[str, ...] = ()
+            if part.a and part.b and part.kind in (ALGORITHM, ARITHMETIC):
+                before, after = part.a.algorithms, part.b.algorithms
+                if part.kind == ARITHMETIC:
+                    before, after = part.a.arithmetic, part.b.arithmetic
+            only_before = tuple(word for word in before if word not in after)
+            only_after = tuple(word for word in after if word not in before)
+            groups[part.kind, only_before, only_after].append(part)
         for parts in groups.values():
             parts.sort(key=lambda part: -abs(part.change or 0.0))
         causes = [Cause(*origin, tuple(parts)) for origin, parts in groups.items()]
@@ -331,7 +338,12 @@ def explain(pair: Pair) -> Why:
     by_layer = not kernels or bool(layers_a & layers_b - {UNATTRIBUTED, ""})
     groups: dict[RowKey, list[Row]] = defaultdict(list)
     for row in kernels:
-        groups[_row_key(row.key, by_layer)].append(row)
+        row_key = row.key[3:5]
+        if row.key.layer == UNATTRIBUTED or not by_layer:
+            kind = family(row.key.kernel)
+            is_optimizer = row.key.direction == "optimizer"
+            row_key = "", "optimizer" if is_optimizer else _FAMILIES.get(kind, kind or "other")
+        groups[row_key].append(row)
     layers = {row.key[3:5]: row for row in times if row.key.level == "layer"}
     if kernels:  # those of no layer are listed by their kind of work
         layers = {key: row for key, row in layers.items() if by_layer and key[0] != UNATTRIBUTED}
@@ -355,15 +367,6 @@ def explain(pair: Pair) -> Why:
     steps = {row.key: row for row in times if row.key.level == "step"}
     per_step = not any(PER_REPORT in (row.basis or "") for row in kernels)
     return Why(pair, tuple(parts), by_layer, steps.get(STEP_TIME), steps.get(KERNEL_TIME), per_step)
-
-
-def _row_key(key: Key, by_layer: bool) -> RowKey:
-    if by_layer and key.layer != UNATTRIBUTED:
-        return key.layer, key.direction
-    if key.direction == "optimizer":
-        return "", "optimizer"
-    kind = family(key.kernel)
-    return "", _FAMILIES.get(kind, kind or "other")
 
 
 def execute(
@@ -411,16 +414,6 @@ def _kind(a: Executed | None, b: Executed | None) -> str:
     ):
         return LAUNCHES
     return SAME if a.grids == b.grids else GRIDS
-
-
-def _replaced(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what only A, and what only B, computes with, if that is what changed."""
-    if part.a is None or part.b is None or part.kind not in (ALGORITHM, ARITHMETIC):
-        return (), ()
-    a, b = (
-        side.algorithms if part.kind == ALGORITHM else side.arithmetic for side in (part.a, part.b)
-    )
-    return tuple(word for word in a if word not in b), tuple(word for word in b if word not in a)
 
 
 def _rank(difference: Difference, why: Why) -> _Ranked:

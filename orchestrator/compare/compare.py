@@ -152,10 +152,11 @@ def compare(a: Side, b: Side, *, gate: float = GATE, force: bool = False) -> Com
 
 def _compare_pair(opposed: Opposed, force: bool) -> Pair:
     profilers = shared_profilers(opposed.a, opposed.b)
-    a, b = (
-        tuple(run for run in side if run.profiler in (profilers or _preferred(side)))
-        for side in (opposed.a, opposed.b)
-    )
+    sides = []
+    for side in opposed[1:]:
+        chosen = profilers or (min((run.profiler for run in side), key=preference),)
+        sides.append(tuple(run for run in side if run.profiler in chosen))
+    a, b = sides
     if profilers:
         differences, facts = compare_facts(a, b)
     else:
@@ -189,10 +190,6 @@ def _compare_pair(opposed: Opposed, force: bool) -> Pair:
             notes.append(f"In {label} {busy}")
     sizes = a[0].batch_size, b[0].batch_size
     return Pair(opposed.heading, *sizes, a, b, differences, facts, tuple(rows), tuple(notes))
-
-
-def _preferred(runs: Sequence[Run]) -> list[str]:
-    return sorted((run.profiler for run in runs), key=preference)[:1]
 
 
 def _compare_rows(a: Sequence[Run], b: Sequence[Run], profilers: Sequence[str]) -> list[Row]:

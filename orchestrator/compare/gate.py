@@ -417,15 +417,21 @@ def _judge_times(rows: list[Judged], gate: float, blocked: Mapping[str, str]) ->
         else:
             rows[index] = replace(row, reason=test.reason)
     slower, faster = (
-        holm({index: _p_value(rows[index], factor) for index in tests})
+        holm(
+            {
+                index: test.p
+                for index in tests
+                if isinstance(test := _compare_sessions(rows[index], None, factor), Ratio)
+            }
+        )
         for factor in (1 + gate, 1 / (1 + gate))
     )
     for index, test in tests.items():
         middle = (test.low * test.high) ** 0.5
         result = WITHIN
-        if middle > 1 + gate and slower[index] < ALPHA:
+        if middle > 1 + gate and slower.get(index, 1.0) < ALPHA:
             result = WORSE
-        elif middle < 1 / (1 + gate) and faster[index] < ALPHA:
+        elif middle < 1 / (1 + gate) and faster.get(index, 1.0) < ALPHA:
             result = BETTER
         change, low, high = (100 * (factor - 1) for factor in (middle, test.low, test.high))
         reason = f"{change:+.3g} % ({low:+.3g} to {high:+.3g} %)"
@@ -452,11 +458,6 @@ def _compare_sessions(row: Judged, blocked: str | None, factor: float = 1.0) -> 
             "--update"
         )
     return compare_samples([[time * factor] for time in old], [[new[-1]]])
-
-
-def _p_value(row: Judged, factor: float) -> float:
-    test = _compare_sessions(row, None, factor)
-    return test.p if isinstance(test, Ratio) else 1.0
 
 
 def _sessions(value: Value | None) -> tuple[float, ...]:

@@ -252,18 +252,12 @@ def _kernels(at: Place, item: PreparedRun) -> Counts:
         names = Counter(kernel.name for kernel in kernels)
         yield place, "launches", _as_count(len(kernels) / steps)
         yield place, "kernels", {name: _as_count(names[name] / steps) for name in sorted(names)}
-        threads = [_count_threads(kernel) for kernel in kernels]
-        if None not in threads:
-            yield place, "threads", _as_count(sum(filter(None, threads)) / steps)
+        shapes = [(k.grid_x, k.grid_y, k.grid_z, k.block_x, k.block_y, k.block_z) for k in kernels]
+        if not any(None in shape for shape in shapes):
+            threads = sum(math.prod(side or 0 for side in shape) for shape in shapes)
+            yield place, "threads", _as_count(threads / steps)
         if ways := sorted({way for name in names if (way := algorithm(name)) is not None}):
             yield place, "algorithm", "; ".join(ways)
-
-
-def _count_threads(kernel: Kernel) -> int | None:
-    """Return the threads of all blocks of a launch; None without its grid or block."""
-    grid = kernel.grid_x, kernel.grid_y, kernel.grid_z
-    sides = (*grid, kernel.block_x, kernel.block_y, kernel.block_z)
-    return None if None in sides else math.prod(side or 0 for side in sides)
 
 
 def _as_count(value: float) -> float:

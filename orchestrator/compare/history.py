@@ -4,7 +4,7 @@ or commits."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -164,7 +164,17 @@ def build_lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 
         line = _find_line(lines, run)
         line.facts = run.facts | line.facts
         for point in line.points:
-            if _is_repeat(point[0], run, by_commit):
+            first = point[0]
+            is_repeat = (first.store, first.sweep, first.commit) == (
+                run.store,
+                run.sweep,
+                run.commit,
+            )
+            if by_commit and first.commit and "+" not in first.commit:  # of one clean commit
+                is_repeat = first.commit == run.commit
+            elif abs(_time_of(first, False) - _time_of(run, False)) > REPEATS_APART_MAX_S:
+                is_repeat = False
+            if is_repeat:
                 point.append(run)
                 break
         else:
@@ -202,16 +212,6 @@ def _time_of(run: Seen, by_commit: bool) -> float:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def _is_repeat(a: Seen, b: Seen, by_commit: bool) -> bool:
-    """Return whether both are of one point: of one clean commit where commits are asked for; else
-    of one sweep and commit, within some hours."""
-    if by_commit and a.commit and "+" not in a.commit:
-        return a.commit == b.commit
-    if (a.store, a.sweep, a.commit) != (b.store, b.sweep, b.commit):
-        return False
-    return abs(_time_of(a, False) - _time_of(b, False)) <= REPEATS_APART_MAX_S
-
-
 def _differences(line: Line, run: Seen) -> list[str]:
     """Return the facts that make a run not comparable with a line; one that a side did not record
     does not."""
@@ -236,20 +236,15 @@ def _series(line: Line, gate: float) -> Iterator[Series]:
         }
         medians = [statistics.median(values) for values in repeats.values()]
         changes = exact_changes(medians)
-        is_exact = _is_exact(what, list(repeats.values()), changes)
+        # every change counts if all repeats agree; what is not counted by definition also keeps
+        # each of its levels for two points, or has repeats
+        is_exact = what.quantity in EXACT and all(len(set(one)) == 1 for one in repeats.values())
+        if what.quantity != "flops" and min(map(len, repeats.values())) < 2:
+            levels = ((change.before_points, change.after_points) for change in changes)
+            is_exact = is_exact and all(min(points) >= 2 for points in levels)
         if what.quantity == "throughput":  # the step's, the other way round
             changes = []
         elif not is_exact:
             count = layers if what.quantity == "layer" else 1
             changes = noisy_changes(medians, series=count, gate=gate)
         yield Series(what, tuple(repeats), tuple(medians), is_exact, tuple(changes))
-
-
-def _is_exact(what: What, repeats: Sequence[Sequence[float]], changes: Sequence[Change]) -> bool:
-    """Return whether every change counts: all repeats agree, and what is not counted by definition
-    also keeps each of its levels for two points or has repeats. ``changes``: of an exact count."""
-    if what.quantity not in EXACT or any(len(set(values)) > 1 for values in repeats):
-        return False
-    if what.quantity == "flops" or all(len(values) > 1 for values in repeats):
-        return True
-    return all(min(change.before_points, change.after_points) >= 2 for change in changes)

@@ -103,15 +103,6 @@ def _sampled_clock(run: Run) -> str | None:
     return f"{statistics.median(clocks) / 1e6:.0f} MHz" if clocks else None
 
 
-def _largest_clock(run: Run) -> str | None:
-    clocks = (device.clock_hz for device in run.devices if device.clock_hz)
-    return next((f"{clock / 1e6:.0f} MHz" for clock in clocks), None)
-
-
-def _driver(run: Run) -> str | None:
-    return next((device.driver_version for device in run.devices if device.driver_version), None)
-
-
 FACTS = (
     Fact("workload", True, _OTHER_WORK, lambda run: run.workload),
     Fact("variant", True, _OTHER_WORK, lambda run: run.variant or "defaults"),
@@ -124,7 +115,12 @@ FACTS = (
         lambda run: None if run.batch_size is None else str(run.batch_size),
     ),
     Fact("device", True, "the difference may come from the machine", device_label),
-    Fact("largest clock", True, "the device is set to another clock", _largest_clock),
+    Fact(
+        "largest clock",
+        True,
+        "the device is set to another clock",
+        lambda run: next((f"{d.clock_hz / 1e6:.0f} MHz" for d in run.devices if d.clock_hz), None),
+    ),
     Fact("SM clock while it ran", True, "the device ran at another clock", _sampled_clock, 0.05),
     *(
         Fact(name, True, "TF32 is other arithmetic", _environment(name))
@@ -134,7 +130,13 @@ FACTS = (
         Fact(name, False, _OTHER_SOFTWARE, _environment(name), software=True)
         for name in ("torch", "cuda", "cudnn")
     ),
-    Fact("driver", False, _OTHER_SOFTWARE, _driver, software=True),
+    Fact(
+        "driver",
+        False,
+        _OTHER_SOFTWARE,
+        lambda run: next((d.driver_version for d in run.devices if d.driver_version), None),
+        software=True,
+    ),
     Fact(
         "cudnn_benchmark",
         False,

@@ -128,8 +128,9 @@ def follow_command(words: list[str]) -> list[str]:
     modules: dict[CodeType, str] = {}
 
     def hook(frame: FrameType, event: str, argument: Any) -> None:
-        is_ours = module_of(frame).startswith("perfctl.") and frame.f_code.co_name != "<module>"
-        if event == "call" and is_ours:
+        # no comprehensions, no lambdas, and no methods that dataclass makes
+        is_named = "<" not in frame.f_code.co_name and frame.f_code.co_filename != "<string>"
+        if event == "call" and is_named and module_of(frame).startswith("perfctl."):
             modules.setdefault(frame.f_code, module_of(frame))
 
     for is_followed in (False, True):  # first only to load everything
