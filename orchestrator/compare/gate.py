@@ -499,12 +499,12 @@ def causes(outcome: Outcome, *verdicts: str) -> list[Cause]:
     for row in outcome.of(*verdicts):
         groups[row.key.study, row.quantity].append(row)
     new = outcome.of(NEW)
-    found = [
+    unsorted = [
         _group_cause(rows, [row for row in new if (row.key.study, row.quantity) == key])
         for key, rows in groups.items()
     ]
     return sorted(
-        found, key=lambda cause: (naming_rank(cause.first), -abs(cause.first.change or 0))
+        unsorted, key=lambda cause: (naming_rank(cause.first), -abs(cause.first.change or 0))
     )
 
 

@@ -140,12 +140,12 @@ def of_runs(runs: Sequence[Run]) -> Measured:
     return Measured(places, unknown, environment)
 
 
-def _name_studies(found: Sequence[Study]) -> Iterator[tuple[str, Study]]:
+def _name_studies(several: Sequence[Study]) -> Iterator[tuple[str, Study]]:
     """Yield each study with its heading; with its device, folder or number where several have one
     heading."""
-    headings = Counter(heading(study) for study in found)
+    headings = Counter(heading(study) for study in several)
     taken: Counter[str] = Counter()
-    for study in found:
+    for study in several:
         name = heading(study)
         if headings[name] > 1 and study.workload is not None:
             name = f"{name}, {study.device or 'no device'}"

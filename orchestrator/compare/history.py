@@ -238,7 +238,9 @@ def _series(line: Line, gate: float) -> Iterator[Series]:
         changes = exact_changes(medians)
         # every change counts if all repeats agree; what is not counted by definition also keeps
         # each of its levels for two points, or has repeats
-        is_exact = what.quantity in EXACT and all(len(set(one)) == 1 for one in repeats.values())
+        is_exact = what.quantity in EXACT and all(
+            len(set(values)) == 1 for values in repeats.values()
+        )
         if what.quantity != "flops" and min(map(len, repeats.values())) < 2:
             levels = ((change.before_points, change.after_points) for change in changes)
             is_exact = is_exact and all(min(points) >= 2 for points in levels)

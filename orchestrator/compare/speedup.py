@@ -199,15 +199,14 @@ def find_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ..
     is listed.
     """
     differences, facts = compare_facts(*([uncompiled(run) for run in side] for side in (a, b)))
-    found = [
+    judged = [
         replace(difference, blocks=difference.fact in MUST_AGREE) for difference in differences
     ]
+    recorded = {fact for fact, _, _ in facts}
     why = "whether the work is the same is not known"
-    found += [
-        Difference(name, NOT_RECORDED, NOT_RECORDED, False, why)
-        for name in MUST_AGREE
-        if name not in {fact for fact, _, _ in facts}
-    ]
+    for name in MUST_AGREE:
+        if name not in recorded:
+            judged.append(Difference(name, NOT_RECORDED, NOT_RECORDED, False, why))
     for name in (COMPILED, "samples", "length", "data_dir"):
         left, right = (
             ", ".join(
@@ -216,8 +215,8 @@ def find_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ..
             for side in (a, b)
         )
         if left != right:
-            found.append(Difference(name, left, right, True, "other work is timed"))
-    return tuple(found)
+            judged.append(Difference(name, left, right, True, "other work is timed"))
+    return tuple(judged)
 
 
 def uncompiled(run: Run) -> Run:
