@@ -23,7 +23,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from textwrap import dedent
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.records import paper
@@ -184,7 +184,16 @@ def _record_schema(kind: type) -> dict[str, Any]:
 def _hints_of(definition: Any) -> dict[str, Any]:
     # some modules import the records of paper for type checks only
     names = vars(paper) | vars(sys.modules[definition.__module__])
-    return get_type_hints(definition, localns=names, include_extras=True)
+    hints = get_type_hints(definition, localns=names, include_extras=True)
+    for base in getattr(definition, "__orig_bases__", ()):
+        variables = getattr(get_origin(base), "__parameters__", ())
+        types_of = dict(zip(variables, get_args(base), strict=True)) if variables else {}
+        for name, hint in hints.items():
+            if isinstance(hint, TypeVar):
+                hints[name] = types_of[hint]
+            elif own := getattr(hint, "__parameters__", ()):
+                hints[name] = hint[tuple(types_of[variable] for variable in own)]
+    return hints
 
 
 def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
@@ -211,7 +220,7 @@ def _docstrings_of_fields(kind: type) -> dict[str, str]:
     """Return field -> the docstring below it in the source."""
     (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
-    texts = {}
+    texts = _docstrings_of_fields(base) if is_dataclass(base := kind.__base__) else {}
     for field, below in zip(definition.body, definition.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             text = below.value if isinstance(below, ast.Expr) else None

@@ -66,8 +66,8 @@ class _Mean:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % interval of the typical value of several runs (Student's t on logarithms); None for one
-    run, or a 0."""
+    """Return the 95 % interval of the typical value of several runs (Student's t on logarithms);
+    None for one run, or a 0."""
     if len(values) < 2 or min(values) <= 0:
         return None
     mean = _mean_of_runs(values)
@@ -113,8 +113,10 @@ def compare_samples(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) 
         same = "every step took the same time"
     elif len(a) == 1 or len(b) == 1:
         mean_a, mean_b = _mean_of_runs(medians_a, medians_b), _mean_of_runs(medians_b, medians_a)
-        one = "A" if len(a) == 1 else "B"
-        basis = f"{len(a)} and {len(b)} runs; {one} is one run, assumed to spread like the others"
+        single = "A" if len(a) == 1 else "B"
+        basis = (
+            f"{len(a)} and {len(b)} runs; {single} is one run, assumed to spread like the others"
+        )
         same = SAME
     else:
         mean_a, mean_b = _mean_of_runs(medians_a), _mean_of_runs(medians_b)
@@ -167,13 +169,14 @@ def _mean_of_steps(values: Sequence[float]) -> _Mean:
 
 
 def autocorrelation(values: Sequence[float]) -> float:
-    """Of each value with the next, 0 to 0.95, with the bias of a short series, (1 + 4
-    r)/n, corrected."""
+    """Return the correlation of each value with the next, 0 to 0.95, with the bias of a short
+    series, (1 + 4 r)/n, corrected."""
     mean, count = statistics.fmean(values), len(values)
-    off = [value - mean for value in values]
-    whole = sum(each * each for each in off)
-    found = sum(left * right for left, right in pairwise(off)) / whole if whole else -1.0
-    return min(max(found + (1 + 4 * found) / count, 0.0), 0.95)
+    deviations = [value - mean for value in values]
+    squares = sum(deviation * deviation for deviation in deviations)
+    products = sum(left * right for left, right in pairwise(deviations))
+    biased = products / squares if squares else -1.0
+    return min(max(biased + (1 + 4 * biased) / count, 0.0), 0.95)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,23 +231,23 @@ def too_wide(
     return TooWide(bound, high - now, unit)
 
 
-def ratio_too_wide(found: Ratio, now: int, unit: str, factor: float = WIDEST) -> TooWide | None:
-    """Of a comparison whose sides have ``now`` values: error and degrees of freedom change with
-    their number alone.
+def ratio_too_wide(ratio: Ratio, now: int, unit: str, factor: float = WIDEST) -> TooWide | None:
+    """Return whether the interval of a comparison whose sides have ``now`` values says nothing:
+    error and degrees of freedom change with their number alone.
 
     factor: how far apart the interval's ends may be.
     """
-    error = (math.log(found.high) - math.log(found.low)) / t_quantile(CONFIDENCE, found.freedom)
+    error = (math.log(ratio.high) - math.log(ratio.low)) / t_quantile(CONFIDENCE, ratio.freedom)
 
     def width(count: int) -> float:
         more = count / now
-        return t_quantile(CONFIDENCE, found.freedom * more) * error / math.sqrt(more)
+        return t_quantile(CONFIDENCE, ratio.freedom * more) * error / math.sqrt(more)
 
     return too_wide(width, now, unit, math.log(factor), f"a factor of {factor:g}")
 
 
 def interval_too_wide(values: Sequence[float]) -> TooWide | None:
-    """Of the typical value of several runs, as ``interval`` gives it."""
+    """Judge the interval of the typical value of several runs, as ``interval`` gives it."""
     deviation = math.sqrt(_mean_of_runs(values).variance * len(values))
 
     def width(count: int) -> float:
@@ -254,7 +257,7 @@ def interval_too_wide(values: Sequence[float]) -> TooWide | None:
 
 
 def share_too_wide(share: float, count: int) -> TooWide | None:
-    """Of a share (0..1) of ``count``, as ``wilson`` gives it."""
+    """Judge the interval of a share (0..1) of ``count``, as ``wilson`` gives it."""
 
     def width(number: int) -> float:
         low, high = wilson(share, number)

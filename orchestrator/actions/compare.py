@@ -22,9 +22,9 @@ from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.compare.causes import Suspect
     from perfctl.orchestrator.compare.compare import Comparison, Side
     from perfctl.orchestrator.compare.history import History, Seen
-    from perfctl.orchestrator.compare.suspects import Suspect
     from perfctl.records.run import Run
 
 
@@ -58,19 +58,21 @@ def compare(
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
     limit = memory.bytes_of(memory_limit)
-    one, other = (side(given, Path(store), messages, limit, files=files) for given in (a, b))
+    sides = [side(given, Path(store), messages, limit, files=files) for given in (a, b)]
 
-    def compared(some: Sequence[tuple[int, Run]]) -> Comparison:
-        of_sides = (tuple(run for number, run in some if number == side) for side in (0, 1))
-        a, b = (replace(side, runs=runs) for side, runs in zip((one, other), of_sides, strict=True))
-        return comparing.compare(a, b, gate=gate, force=force)
+    def compare_runs(runs: Sequence[tuple[Side, Run]]) -> Comparison:
+        whole_sides = (
+            replace(side, runs=tuple(run for of_side, run in runs if of_side is side))
+            for side in sides
+        )
+        return comparing.compare(*whole_sides, gate=gate, force=force)
 
-    runs = [(number, run) for number, side in enumerate((one, other)) for run in side.runs]
-    return whole(runs, compared, lambda item: _named(item[1], (one, other)[item[0]]))
+    runs = [(side, run) for side in sides for run in side.runs]
+    return whole(runs, compare_runs, lambda item: _name_run(*item))
 
 
-def _named(run: Run, side: Side) -> str:
-    """ "run 3 of before.db", "run 3"."""
+def _name_run(side: Side, run: Run) -> str:
+    """Return "run 3 of before.db", or "run 3"."""
     name = f"run {run.id}"
     return name if side.label == name else f"{name} of {side.label}"
 
@@ -218,39 +220,33 @@ def history(
                         )
     if not runs:
         raise PerfctlError("no store holds a whole run of a known workload", "See 'perfctl runs'")
-    found = tuple(build_lines(runs, by_commit=by_commit, gate=gate))
-    places = {
-        (at, series.points[change.after]): series.points[change.after - 1]
-        for at, line in enumerate(found)
+    lines = tuple(build_lines(runs, by_commit=by_commit, gate=gate))
+    before_of = {
+        (index, series.points[change.after]): series.points[change.after - 1]
+        for index, line in enumerate(lines)
         for series in line.series
         for change in series.changes
     }
-    blamed = {
-        (at, after): _suspects(stores, found[at].points[before], found[at].points[after])
-        for (at, after), before in places.items()
+    suspects = {
+        (index, after): _find_suspects(
+            stores, lines[index].points[before], lines[index].points[after]
+        )
+        for (index, after), before in before_of.items()
     }
-    return History(tuple(map(str, stores)), gate, found, blamed)
+    return History(tuple(map(str, stores)), gate, lines, suspects)
 
 
-def _suspects(
+def _find_suspects(
     stores: Sequence[Path | str], before: Sequence[Seen], after: Sequence[Seen]
 ) -> tuple[Suspect, ...]:
     from perfctl.orchestrator.compare.causes import explain
     from perfctl.orchestrator.compare.compare import Side, compare
-    from perfctl.orchestrator.compare.suspects import suspects
 
-    sides = []
-    for label, point in (("A", before), ("B", after)):
-        with database.reading(Path(stores[point[0].store])) as connection:
-            sides.append(
-                Side(
-                    label,
-                    tuple(
-                        loaded(
-                            connection, [one.run for one in point if one.store == point[0].store]
-                        )
-                    ),
-                )
-            )
-    pairs = compare(sides[0], sides[1]).pairs
-    return suspects(pairs[0], explain(pairs[0].rows)) if pairs else ()
+    def load_side(label: str, point: Sequence[Seen]) -> Side:
+        store = point[0].store
+        with database.reading(Path(stores[store])) as connection:
+            ids = [seen.run for seen in point if seen.store == store]
+            return Side(label, tuple(loaded(connection, ids)))
+
+    pairs = compare(load_side("A", before), load_side("B", after)).pairs
+    return explain(pairs[0]).suspects if pairs else ()

@@ -1,27 +1,37 @@
 """Why a step changed: both sides aligned by layer, direction and algorithm, with what the change of
-each place comes from.
+each place comes from, and which differences between the sides may have caused it.
 
-Everything is read off the rows of a pair. Kernels of no layer are aligned by their family, and so
-are all kernels where the two sides have no layer in common; all ways to compute a convolution are
-then one family.
+Everything is read off the rows and differences of a pair. Kernels of no layer are aligned by their
+family, and so are all kernels where the two sides have no layer in common; all ways to compute a
+convolution are then one family.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, ClassVar
 
+from perfctl.orchestrator.compare.compare import Pair
+from perfctl.orchestrator.compare.compared import (
+    BETTER,
+    DIFFERS,
+    EQUAL,
+    NOT_SHOWN,
+    WITHIN,
+    WORSE,
+    Number,
+    Row,
+)
 from perfctl.orchestrator.compare.quantities import (
     KERNEL_TIME,
     PER_REPORT,
     STEP_TIME,
     UNATTRIBUTED,
-    Key,
 )
-from perfctl.orchestrator.compare.rows import DIFFERS, EQUAL, Number, Row
+from perfctl.orchestrator.compare.sides import NOT_RECORDED, Difference
 from perfctl.orchestrator.counts.kernels.names import arithmetic, family
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 
@@ -54,8 +64,35 @@ _FAMILIES: dict[str | None, str] = {
 }
 """Family of a kernel's name -> where it stands without a layer: all ways to compute a
 convolution together."""
+LIKELY, POSSIBLE, UNLIKELY = "likely", "possible", "unlikely"
+NOT_RANKED = "not ranked"
+LEVELS = (LIKELY, POSSIBLE, UNLIKELY, NOT_RANKED)
+UNCHANGED_KERNELS_SHARE_MAX = 0.02
+"""If the time of kernels that did not change moved by a larger share, it moved with the machine."""
+KERNELS_SHARE_OF_CHANGE_MIN = 0.5
+"""If kernels account for a smaller share of the step's change, the change is between them."""
 RowKey = tuple[str, str]
 """(layer, direction); ("", family) of kernels of no layer."""
+_Ranked = tuple[str, str]
+"""(level, reason)."""
+_NOTHING: _Ranked = (UNLIKELY, "nothing in the figures points to it")
+_OTHER = (ALGORITHM, ARITHMETIC, OTHER_KERNELS)
+_LAUNCHED = (ONLY_A, ONLY_B, LAUNCHES)
+_ALWAYS: Mapping[str, _Ranked] = {
+    **dict.fromkeys(
+        ("workload", "variant", "mode", "batch", "world_size"),
+        (LIKELY, "the step does other work"),
+    ),
+    **dict.fromkeys(
+        ("device", "cpu_model", "cpu_capability"),
+        (LIKELY, "every kernel takes another time on another device"),
+    ),
+    **dict.fromkeys(
+        ("profiler", "profiler version", "what timed the steps", "perfctl"),
+        (POSSIBLE, "profilers add time to a step"),
+    ),
+}
+"""Fact -> how likely it is, whatever the kernels show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +197,23 @@ class Cause:
         return frozenset().union(*(side.libraries for part in self.parts for side in part.sides))
 
 
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A difference, and how likely it is behind the change."""
+
+    JSON_NAMES: ClassVar = {"level": "as_cause", "why": "as_cause_why"}
+    JSON_INLINED = ("difference",)
+
+    difference: Difference
+    level: str
+    why: str
+
+
 @dataclass(frozen=True)
 class Why:
     """The alignment of a pair."""
 
+    pair: Pair
     parts: tuple[Part, ...]
     by_layer: bool
     """False where the sides have no layer in common, so that all kernels are aligned by
@@ -180,7 +230,15 @@ class Why:
         """The largest change of time first."""
         groups: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[Part]] = defaultdict(list)
         for part in self.parts:
-            groups[part.kind, *_replaced(part)].append(part)
+            before: tuple[str, ...] = ()
+            after: tuple[str, ...] = ()
+            if part.a and part.b and part.kind in (ALGORITHM, ARITHMETIC):
+                before, after = part.a.algorithms, part.b.algorithms
+                if part.kind == ARITHMETIC:
+                    before, after = part.a.arithmetic, part.b.arithmetic
+            only_before = tuple(word for word in before if word not in after)
+            only_after = tuple(word for word in after if word not in before)
+            groups[part.kind, only_before, only_after].append(part)
         for parts in groups.values():
             parts.sort(key=lambda part: -abs(part.change or 0.0))
         causes = [Cause(*origin, tuple(parts)) for origin, parts in groups.items()]
@@ -188,6 +246,20 @@ class Why:
         return tuple(
             sorted(causes, key=lambda cause: (-abs(cause.change), order.index(cause.kind)))
         )
+
+    @cached_property
+    def suspects(self) -> tuple[Suspect, ...]:
+        """Every difference of the pair, the likeliest first; within a level in the order of the
+        facts. None is ranked if nothing was compared: no change could then have a cause."""
+        if not any(row.medians for row in self.pair.rows):
+            return tuple(
+                Suspect(difference, NOT_RANKED, "nothing was compared")
+                for difference in self.pair.differences
+            )
+        ranked = [
+            Suspect(difference, *_rank(difference, self)) for difference in self.pair.differences
+        ]
+        return tuple(sorted(ranked, key=lambda suspect: LEVELS.index(suspect.level)))
 
     def of(self, *kinds: str) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.kind in kinds)
@@ -215,7 +287,7 @@ class Why:
         all kernels. None: unknown."""
         row = self.kernels or self.step
         if row is not None:
-            return None if row.a is None or row.b is None else (row.a.median, row.b.median)
+            return row.medians
         return self._sum_executed(lambda side: side.ns)
 
     @property
@@ -257,88 +329,69 @@ def _ratio(sums: tuple[float, float] | None) -> float | None:
     return sums[1] / sums[0] if sums and sums[0] else None
 
 
-def explain(rows: Sequence[Row]) -> Why:
-    """Return the rows of one pair, aligned."""
-    times = [row for row in rows if row.key.quantity == "time"]
+def explain(pair: Pair) -> Why:
+    """Return the rows of a pair, aligned."""
+    times = [row for row in pair.rows if row.key.quantity == "time"]
     kernels = [row for row in times if row.key.level == "kernel"]
-    layers_a = {row.key.layer for row in kernels if row.a is not None}
-    layers_b = {row.key.layer for row in kernels if row.b is not None}
+    layers_a = {row.key.layer for row in kernels if row.before is not None}
+    layers_b = {row.key.layer for row in kernels if row.after is not None}
     by_layer = not kernels or bool(layers_a & layers_b - {UNATTRIBUTED, ""})
     groups: dict[RowKey, list[Row]] = defaultdict(list)
     for row in kernels:
-        groups[_row_key(row.key, by_layer)].append(row)
-    layers = {(row.key.layer, row.key.direction): row for row in times if row.key.level == "layer"}
+        row_key = row.key[3:5]
+        if row.key.layer == UNATTRIBUTED or not by_layer:
+            kind = family(row.key.kernel)
+            is_optimizer = row.key.direction == "optimizer"
+            row_key = "", "optimizer" if is_optimizer else _FAMILIES.get(kind, kind or "other")
+        groups[row_key].append(row)
+    layers = {row.key[3:5]: row for row in times if row.key.level == "layer"}
     if kernels:  # those of no layer are listed by their kind of work
         layers = {key: row for key, row in layers.items() if by_layer and key[0] != UNATTRIBUTED}
     counts = {
-        (row.key.layer, row.key.direction): (row.a.median, row.b.median)
-        for row in rows
+        row.key[3:5]: medians
+        for row in pair.rows
         if row.key[:2] == ("layer", "flops")
         and row.result in (EQUAL, DIFFERS)
-        and row.a is not None
-        and row.b is not None
-        and row.a.median
+        and (medians := row.medians)
+        and medians[0]
     }
     parts = []
     for key in dict.fromkeys((*layers, *groups)):
         layer, group = layers.get(key), groups.get(key, [])
-        a = _executed([(row.key.kernel, row.a) for row in group], layer.a if layer else None)
-        b = _executed([(row.key.kernel, row.b) for row in group], layer.b if layer else None)
+        a = execute(
+            [(row.key.kernel, row.before) for row in group], layer.before if layer else None
+        )
+        b = execute([(row.key.kernel, row.after) for row in group], layer.after if layer else None)
         name = layer.name if layer is not None else f"{key[1]} kernels"
         parts.append(Part(*key, name, _kind(a, b), a, b, layer, counts.get(key)))
     steps = {row.key: row for row in times if row.key.level == "step"}
     per_step = not any(PER_REPORT in (row.basis or "") for row in kernels)
-    return Why(tuple(parts), by_layer, steps.get(STEP_TIME), steps.get(KERNEL_TIME), per_step)
+    return Why(pair, tuple(parts), by_layer, steps.get(STEP_TIME), steps.get(KERNEL_TIME), per_step)
 
 
-def executed(
-    names: Iterable[str],
-    *,
-    launches: float | None = None,
-    grids: Iterable[str] = (),
-    ns: float | None = None,
-) -> Executed:
-    """What kernels of these names do together."""
-    kernels = tuple(sorted(set(names)))
+def execute(
+    rows: Sequence[tuple[str, Number | None]], layer: Number | None = None
+) -> Executed | None:
+    """Return what one side ran: its kernels by name, and the time of the layer."""
+    ran = [(name, number) for name, number in rows if number is not None]
+    if not (ran or layer):
+        return None
+    launches = [number.launches for _, number in ran if number.launches is not None]
+    kernels = tuple(sorted({name for name, _ in ran}))
     doing = arithmetic(kernels)
-    methods = {kernel.method or kernel.family for kernel in doing}
     types = {
         " ".join(filter(None, (kernel.math, "tensor cores" if kernel.tensor_core else None)))
         for kernel in doing
     }
-    libraries = frozenset(kernel.library for kernel in doing if kernel.library)
     return Executed(
-        kernels,
-        tuple(sorted(filter(None, methods))),
-        tuple(sorted(filter(None, types))),
-        libraries,
-        launches,
-        frozenset(grids),
-        ns,
-    )
-
-
-def _row_key(key: Key, by_layer: bool) -> RowKey:
-    if by_layer and key.layer != UNATTRIBUTED:
-        return key.layer, key.direction
-    if key.direction == "optimizer":
-        return "", "optimizer"
-    kind = family(key.kernel)
-    return "", _FAMILIES.get(kind, kind or "other")
-
-
-def _executed(
-    kernels: Sequence[tuple[str, Number | None]], layer: Number | None
-) -> Executed | None:
-    """Return what one side ran: its kernels by name, and the time of the layer."""
-    ran = [(name, number) for name, number in kernels if number is not None]
-    if not ran and layer is None:
-        return None
-    launches = [number.launches for _, number in ran if number.launches is not None]
-    return executed(
-        (name for name, _ in ran),
+        kernels=kernels,
+        algorithms=tuple(
+            sorted(filter(None, {kernel.method or kernel.family for kernel in doing}))
+        ),
+        arithmetic=tuple(sorted(filter(None, types))),
+        libraries=frozenset(kernel.library for kernel in doing if kernel.library),
         launches=sum(launches) if launches and len(launches) == len(ran) else None,
-        grids=(f"{name} {grid}" for name, number in ran for grid in number.grids),
+        grids=frozenset(f"{name} {grid}" for name, number in ran for grid in number.grids),
         ns=layer.median if layer is not None else sum(number.median for _, number in ran),
     )
 
@@ -363,11 +416,141 @@ def _kind(a: Executed | None, b: Executed | None) -> str:
     return SAME if a.grids == b.grids else GRIDS
 
 
-def _replaced(part: Part) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what only A, and what only B, computes with, if that is what changed."""
-    if part.a is None or part.b is None or part.kind not in (ALGORITHM, ARITHMETIC):
-        return (), ()
-    a, b = (
-        side.algorithms if part.kind == ALGORITHM else side.arithmetic for side in (part.a, part.b)
+def _rank(difference: Difference, why: Why) -> _Ranked:
+    """What one side did not record may be the same on both, so it is never likely."""
+    level, reason = _ALWAYS.get(difference.fact, _NOTHING)
+    if (rule := _RULES.get(difference.fact)) is not None:
+        level, reason = rule(why)
+    if level == LIKELY and NOT_RECORDED in (difference.a, difference.b):
+        side = "A" if difference.a == NOT_RECORDED else "B"
+        return POSSIBLE, f"not recorded in {side}, so it may be the same"
+    return level, reason
+
+
+def between_kernels(why: Why) -> bool:
+    """Return whether the step changed, and its kernels by less than half of that."""
+    step, kernels = (row and row.medians for row in (why.step, why.kernels))
+    if not step or not kernels or why.result in (NOT_SHOWN, WITHIN):
+        return False
+    change, inside = step[1] - step[0], kernels[1] - kernels[0]
+    is_change = abs(change) > UNCHANGED_KERNELS_SHARE_MAX * step[0]
+    return is_change and inside / change < KERNELS_SHARE_OF_CHANGE_MIN
+
+
+def _name_parts(parts: tuple[Part, ...]) -> str:
+    """Return "conv2 forward" or "conv2 forward and 2 others"."""
+    others = len(parts) - 1
+    more = f" and {others} other{'s' if others > 1 else ''}" if others else ""
+    return f"{parts[0].name}{more}"
+
+
+def _parts_with(parts: tuple[Part, ...], fits: Callable[[Executed], bool]) -> tuple[Part, ...]:
+    return tuple(part for part in parts if any(map(fits, part.sides)))
+
+
+def _rank_by_unchanged_kernels(reason: str, why: Why) -> _Ranked:
+    factor = why.unchanged
+    if factor is None:
+        return POSSIBLE, reason
+    if abs(factor - 1) <= UNCHANGED_KERNELS_SHARE_MAX:
+        return UNLIKELY, f"kernels that are the same took {factor:.2f} times as long"
+    if why.result not in WORSE + BETTER:
+        return POSSIBLE, f"{reason}, and no change of the step is shown"
+    return LIKELY, f"{reason}: those that are the same took {factor:.2f} times as long"
+
+
+def _rank_types(why: Why) -> _Ranked:
+    if parts := why.of(ARITHMETIC):
+        return LIKELY, f"{_name_parts(parts)} multiply in another type of numbers"
+    if _parts_with(why.parts, lambda side: bool(side.arithmetic)):
+        return UNLIKELY, "the kernels multiply in the same types of numbers"
+    return POSSIBLE, "other arithmetic"
+
+
+def _rank_library(library: str, operation: str, reason: str, why: Why) -> _Ranked:
+    if not why.has_kernels:
+        return UNLIKELY, "no kernel ran on a GPU"
+    if parts := _parts_with(why.of(*_OTHER), lambda side: library in side.libraries):
+        return LIKELY, f"{reason}, and {_name_parts(parts)} ran other kernels"
+    if _parts_with(why.parts, lambda side: library in side.libraries):
+        return UNLIKELY, f"the same {operation} kernels ran"
+    return UNLIKELY, f"none of its {operation} kernels ran"
+
+
+def _rank_torch(why: Why) -> _Ranked:
+    if not why.has_kernels:
+        return LIKELY, "torch and the CPU libraries it comes with do the arithmetic"
+    other = why.of(*_OTHER)
+    changed = why.of(*_LAUNCHED) + _parts_with(
+        other, lambda side: not side.libraries & {"cudnn", "cublas"}
     )
-    return tuple(word for word in a if word not in b), tuple(word for word in b if word not in a)
+    if changed:
+        return LIKELY, f"torch chooses what is launched, and {_name_parts(changed)} changed"
+    if other:
+        return POSSIBLE, "torch comes with its own CUDA, cuBLAS and cuDNN"
+    if between_kernels(why):
+        return LIKELY, "the time between kernels changed, which is torch's on the host"
+    return UNLIKELY, "the same kernels were launched as often"
+
+
+def _rank_code(why: Why) -> _Ranked:
+    if changed := why.of(*_LAUNCHED, GRIDS):
+        return LIKELY, f"your code says what runs, and {_name_parts(changed)} changed"
+    if not why.has_kernels or between_kernels(why):
+        return LIKELY, "your code runs on the host"
+    if why.of(*_OTHER):
+        return POSSIBLE, "your code says how each layer is computed"
+    return UNLIKELY, "the same kernels were launched as often"
+
+
+def _rank_host(why: Why) -> _Ranked:
+    if not why.has_kernels:
+        return LIKELY, "the step ran on the CPU"
+    if between_kernels(why):
+        return LIKELY, "the time between kernels changed, which is the host's"
+    if why.step is not None and why.kernels is not None:
+        return UNLIKELY, "the kernels' time changed as the step's did"
+    return POSSIBLE, "the host launches the kernels"
+
+
+def _rank_driver(why: Why) -> _Ranked:
+    if not why.has_kernels:
+        return UNLIKELY, "no kernel ran on a GPU"
+    if between_kernels(why):
+        return POSSIBLE, "the driver launches the kernels, and the time between them changed"
+    if why.of(*_OTHER):
+        return UNLIKELY, "the kernels changed"
+    return _rank_by_unchanged_kernels("the driver sets clocks", why)
+
+
+def _rank_data(why: Why) -> _Ranked:
+    if parts := why.of(GRIDS):
+        return LIKELY, f"{_name_parts(parts)} ran on tensors of another size"
+    return POSSIBLE, "other data may be other work"
+
+
+_CLOCK = partial(_rank_by_unchanged_kernels, "the clock changes the time of every kernel")
+_CUDNN = partial(
+    _rank_library, "cudnn", "convolution", "convolutions run the kernels that cuDNN chooses"
+)
+_CUDA = partial(
+    _rank_library,
+    "cublas",
+    "GEMM",
+    "GEMMs run the kernels that cuBLAS chooses, which comes with CUDA",
+)
+_RULES: Mapping[str, Callable[[Why], _Ranked]] = {
+    **dict.fromkeys(("largest clock", "SM clock while it ran"), _CLOCK),
+    **dict.fromkeys(("precision", "tf32_conv", "tf32_matmul"), _rank_types),
+    **dict.fromkeys(("cudnn", "cudnn_benchmark"), _CUDNN),
+    **dict.fromkeys(
+        ("threads", "threads of the host", "python", "host", "cpu", "cpu_count", "kernel"),
+        _rank_host,
+    ),
+    "commit": _rank_code,
+    "torch": _rank_torch,
+    "cuda": _CUDA,
+    "driver": _rank_driver,
+    "data": _rank_data,
+}
+"""Fact -> how likely it is, by the kernels. Facts in neither table point nowhere."""

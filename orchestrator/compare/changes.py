@@ -213,11 +213,13 @@ def _unchanged(dice: Any, points: Array, wanted: int) -> Array:
         [points[:best] - points[:best].mean(), points[best:] - points[best:].mean()]
     )
     whole = float((rest**2).sum())
-    found = float((rest[1:] * rest[:-1]).sum()) / whole if whole else 0.0
-    alike = found + _BIAS * (1 + 4 * found) / count
-    drawn = dice.normal(alike, math.sqrt(max(1 - alike**2, 0.05) / count), wanted).clip(0.0, 0.98)
-    alike = min(max(alike, 0.0), 0.98)
-    shocks = np.concatenate([rest[:1] * math.sqrt(1 - alike**2), rest[1:] - alike * rest[:-1]])
+    biased = float((rest[1:] * rest[:-1]).sum()) / whole if whole else 0.0
+    correlation = biased + _BIAS * (1 + 4 * biased) / count
+    error = math.sqrt(max(1 - correlation**2, 0.05) / count)
+    drawn = dice.normal(correlation, error, wanted).clip(0.0, 0.98)
+    correlation = min(max(correlation, 0.0), 0.98)
+    first = rest[:1] * math.sqrt(1 - correlation**2)
+    shocks = np.concatenate([first, rest[1:] - correlation * rest[:-1]])
     rows: Array = dice.permuted(np.tile(shocks, (wanted, 1)), axis=1)
     rows[:, 0] /= np.sqrt(1 - drawn**2)
     for at in range(1, count):
@@ -229,7 +231,7 @@ def _range(points: Array, at: int) -> tuple[int, int]:
     """Splits that are almost as good as the one at ``at``."""
     gains = _gains(points[None])[0]
     inside = [*(points[:at] - points[:at].mean()), *(points[at:] - points[at:].mean())]
-    variance = sum(one * one for one in inside) / max(len(points) - 2, 1)
+    variance = sum(value * value for value in inside) / max(len(points) - 2, 1)
     near = [
         place + SHORTEST
         for place, gain in enumerate(gains)

@@ -11,16 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import ClassVar
 
-from perfctl.orchestrator.compare.facts import Difference, busy_with_others, compare_facts
-from perfctl.orchestrator.compare.pairing import Opposed, align, shared_profilers
-from perfctl.orchestrator.compare.quantities import (
-    LEVELS,
-    QUANTITIES,
-    STEP_TIME,
-    UNATTRIBUTED,
-    observe,
-)
-from perfctl.orchestrator.compare.rows import (
+from perfctl.orchestrator.compare.compared import (
     BETTER,
     GONE,
     NEW,
@@ -30,6 +21,21 @@ from perfctl.orchestrator.compare.rows import (
     Row,
     compare_quantities,
     judge_row,
+)
+from perfctl.orchestrator.compare.quantities import (
+    LEVELS,
+    QUANTITIES,
+    STEP_TIME,
+    UNATTRIBUTED,
+    observe,
+)
+from perfctl.orchestrator.compare.sides import (
+    Difference,
+    Opposed,
+    align,
+    busy_with_others,
+    compare_facts,
+    shared_profilers,
 )
 from perfctl.orchestrator.counts.kernels.short_names import shorten
 from perfctl.orchestrator.ledger.prepared import PreparedRun, parted, with_whole_backward
@@ -140,15 +146,14 @@ def compare(a: Side, b: Side, *, gate: float = GATE, force: bool = False) -> Com
     which every page then states.
     """
     alignment = align(a.runs, b.runs)
-    pairs = _name_kernels([_compare_pair(opposed, force) for opposed in alignment.opposed])
-    pairs = _judge(pairs, gate)
+    pairs = _judge([_compare_pair(opposed, force) for opposed in alignment.opposed], gate)
     return Comparison(a, b, gate, force, tuple(pairs), *alignment[1:])
 
 
 def _compare_pair(opposed: Opposed, force: bool) -> Pair:
     profilers = shared_profilers(opposed.a, opposed.b)
     sides = []
-    for side in (opposed.a, opposed.b):
+    for side in opposed[1:]:
         chosen = profilers or (min((run.profiler for run in side), key=preference),)
         sides.append(tuple(run for run in side if run.profiler in chosen))
     a, b = sides
@@ -165,16 +170,23 @@ def _compare_pair(opposed: Opposed, force: bool) -> Pair:
         reason = f"not comparable: {', '.join(blocking)} differ{'s' if len(blocking) == 1 else ''}"
         # without what a judgement left in them
         rows = [
-            Row(row.key, row.name, row.a, row.b, row.basis, row.change, reason=reason)
+            Row(
+                row.key,
+                row.before,
+                row.after,
+                row.change,
+                reason=reason,
+                name=row.name,
+                basis=row.basis,
+            )
             for row in rows
         ]
     notes = []
-    for label, runs in (("A", opposed.a), ("B", opposed.b)):
+    for label, runs, used in (("A", opposed.a, a), ("B", opposed.b, b)):
         others = sorted({run.profiler for run in runs} - set(profilers))
         if others and profilers:
             notes.append(f"{', '.join(others)} ran in {label} only and is not compared")
-    for label, runs in (("A", a), ("B", b)):
-        if (busy := busy_with_others(runs)) is not None:
+        if (busy := busy_with_others(used)) is not None:
             notes.append(f"In {label} {busy}")
     sizes = a[0].batch_size, b[0].batch_size
     return Pair(opposed.heading, *sizes, a, b, differences, facts, tuple(rows), tuple(notes))
@@ -186,47 +198,29 @@ def _compare_rows(a: Sequence[Run], b: Sequence[Run], profilers: Sequence[str]) 
     prepared = with_whole_backward([parted(PreparedRun(run)) for run in (*a, *b)])
     observed = [(run.run.profiler if profilers else "", observe(run)) for run in prepared]
     rows = []
-    for level, quantity in product(LEVELS, QUANTITIES):
+    for level_quantity in product(LEVELS, QUANTITIES):
         for profiler in profilers or ("",):
             sides = [
                 [
-                    {key: run[key] for key in run if key[:2] == (level, quantity)}
+                    {key: run[key] for key in run if key[:2] == level_quantity}
                     for name, run in side
                     if name == profiler
                 ]
                 for side in (observed[: len(a)], observed[len(a) :])
             ]
-            if any(sides[0]) and any(sides[1]):
+            if all(map(any, sides)):
                 rows += compare_quantities(*sides)
                 break
     return rows
 
 
-def _name_kernels(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs, kernels by names that are short and differ wherever the kernels do; without
-    their layer where no kernel has one."""
-    short = shorten(row.key.kernel for pair in pairs for row in pair.rows if row.key.kernel)
-    renamed = []
-    for pair in pairs:
-        kernels = [row for row in pair.rows if row.key.kernel]
-        has_layers = any(row.key.layer != UNATTRIBUTED for row in kernels)
-        rows = []
-        for row in pair.rows:
-            if name := short.get(row.key.kernel):
-                name = row.key._replace(kernel=name).name if has_layers else name
-                row = replace(row, name=name)
-            rows.append(row)
-        renamed.append(replace(pair, rows=tuple(rows)))
-    return renamed
-
-
 def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
-    """Return the pairs with all rows of a level judged together."""
-    rows = {
-        (index, position): row
-        for index, pair in enumerate(pairs)
-        for position, row in enumerate(pair.rows)
-    }
+    """Return the pairs with all rows of a level judged together, and throughput as its step.
+
+    Kernels get names that are short and differ wherever the kernels do; without their layer where
+    no kernel of the pair has one.
+    """
+    rows = {(index, row.key): row for index, pair in enumerate(pairs) for row in pair.rows}
     for level in LEVELS:
         p_values = {
             where: row.p
@@ -236,20 +230,27 @@ def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
         for where, adjusted in holm(p_values).items():
             alpha = FALSE_VERDICT_CHANCE_MAX / len(LEVELS)
             rows[where] = judge_row(rows[where], adjusted, gate=gate, alpha=alpha)
-    judged = []
-    for index, pair in enumerate(pairs):
-        of_pair = [rows[index, position] for position in range(len(pair.rows))]
-        step = next((row for row in of_pair if row.key == STEP_TIME), None)
-        judged.append(replace(pair, rows=tuple(_judge_throughput(row, step) for row in of_pair)))
-    return judged
-
-
-def _judge_throughput(row: Row, step: Row | None) -> Row:
-    """Return a row of throughput with the result of its step; other rows as they are."""
-    if row.key.quantity != "throughput" or step is None:
-        return row
-    ends = step.interval and (1 / (1 + step.interval[1]) - 1, 1 / (1 + step.interval[0]) - 1)
-    reason = step.reason if step.result == NOT_JUDGED else f"as its step; {step.reason}"
-    return replace(
-        row, interval=ends, p=step.p, adjusted=step.adjusted, result=step.result, reason=reason
-    )
+    short = shorten(key.kernel for _, key in rows if key.kernel)
+    with_layers = {index for index, key in rows if key.kernel and key.layer != UNATTRIBUTED}
+    for (index, key), row in rows.items():
+        step = rows.get((index, STEP_TIME))
+        if key.quantity == "throughput" and step is not None:
+            ends = step.interval and (
+                1 / (1 + step.interval[1]) - 1,
+                1 / (1 + step.interval[0]) - 1,
+            )
+            rows[index, key] = replace(
+                row,
+                interval=ends,
+                p=step.p,
+                adjusted=step.adjusted,
+                result=step.result,
+                reason=f"{'' if step.result == NOT_JUDGED else 'as its step; '}{step.reason}",
+            )
+        if name := short.get(key.kernel):
+            name = key._replace(kernel=name).name if index in with_layers else name
+            rows[index, key] = replace(row, name=name)
+    return [
+        replace(pair, rows=tuple(rows[index, row.key] for row in pair.rows))
+        for index, pair in enumerate(pairs)
+    ]

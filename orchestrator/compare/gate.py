@@ -13,30 +13,83 @@ of them; times of layers, of which there are many, are left to `compare`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar, NamedTuple
 
-from perfctl.orchestrator.compare.facts import FACTS, NOT_RECORDED
-from perfctl.orchestrator.compare.gate_rows import (
-    BETTER,
-    CHANGED,
-    KINDS,
-    MISSING,
-    NEW,
-    NOT_JUDGED,
-    SAME,
-    SETUP,
-    TIME,
-    WITHIN,
-    WORSE,
-    Judged,
-    Measured,
-    Outcome,
-    Place,
-    Value,
-)
+from perfctl.orchestrator.compare.compared import Compared
+from perfctl.orchestrator.compare.sides import FACTS, NOT_RECORDED
 from perfctl.orchestrator.statistics import Ratio, Untested, compare_samples, holm
 
+
+class Place(NamedTuple):
+    """What a quantity is of; all empty: of the whole."""
+
+    study: str = ""
+    """ "mnist_cnn, training, fp32", or the name of a report; "" for a model."""
+    batch: int | None = None
+    layer: str = ""
+    """Dotted module path; "" for the whole step."""
+    direction: str = ""
+
+    @property
+    def name(self) -> str:
+        """ "mnist_cnn, training, fp32, batch 16, conv2 forward"."""
+        size = "" if self.batch is None else f"batch {self.batch}"
+        layer = " ".join(filter(None, (self.layer, self.direction)))
+        return ", ".join(filter(None, (self.study, size, layer))) or "whole"
+
+
+class Kind(NamedTuple):
+    """What a quantity is, and how it is judged."""
+
+    unit: str
+    meaning: str
+    less_is_better: bool = True
+    """False: any change counts."""
+    tolerance: float = 0.0
+    """Share of the baseline's value that may come on top: 0 is exact."""
+
+
+KINDS: Mapping[str, Kind] = {
+    "setup": Kind(
+        "", "what was asked for: options, mode, precision, device, batch size", less_is_better=False
+    ),
+    "steps": Kind("", "measured steps of a recording", less_is_better=False),
+    "algorithm": Kind("", "how the kernels compute it, by their names", less_is_better=False),
+    "cast_bytes": Kind(
+        "bytes", "read and written by copies from one floating-point type to another"
+    ),
+    "flops": Kind("FLOP", "multiply-adds x 2, by formula, or as counted"),
+    "parameters": Kind("", "elements of all parameters"),
+    "launches": Kind("", "kernels a step"),
+    "kernels": Kind("", "names of kernels, and launches of each a step", less_is_better=False),
+    "counted_flops": Kind("FLOP", "what kernels executed in a step, by counters"),
+    "derived_flops": Kind(
+        "FLOP", "what kernels executed in a step, by their names, grids and shapes"
+    ),
+    "threads": Kind(
+        "", "of all blocks of all launches a step, by grids and blocks", less_is_better=False
+    ),
+    "operations": Kind("", "operations that PyTorch's dispatcher sees in a step"),
+    "elementwise_flops": Kind("FLOP", "by formula: biases, activations, norms, pooling"),
+    "copied_bytes": Kind(
+        "bytes", "tensors that clone makes, also where contiguous or reshape call it"
+    ),
+    "bytes": Kind("bytes", "tensors that operations read and write, by formula"),
+    "dram_bytes": Kind(
+        "bytes", "between the GPU and its memory in a step, by counters", tolerance=0.05
+    ),
+    "memory_peak": Kind(
+        "bytes", "largest sum of the tensors that are alive, as the allocator rounds them"
+    ),
+    "allocated": Kind("bytes", "peak of PyTorch's allocator", tolerance=0.01),
+    "time": Kind("ns", "a step: the median of each session, a sweep with --repeat", tolerance=0.05),
+}
+"""Quantity -> what it means; those first that name a cause rather than a consequence: a cast moves
+bytes, and a wider layer does too. A tolerance is stated in the baseline where it was chosen."""
+TIME, SETUP = "time", "setup"
 ALPHA = 0.01
 SESSIONS_MIN = 5
 """Of the baseline: fewer do not show what a time varies by from one session to another."""
@@ -63,6 +116,117 @@ _FACT_OF = {fact.name: fact for fact in FACTS}
 
 Group = tuple[str, int | None]
 """Study and batch size."""
+Value = int | float | str | Mapping[str, float] | tuple[float, ...]
+"""A figure; a text; launches by kernel name; or the time of each session, the oldest first."""
+Values = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is known of one subject."""
+
+    places: Mapping[Place, Values]
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    """What is not held -> why: "batch 16, conv3 forward: dram_bytes"."""
+    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Study -> fact -> value: libraries, device, clocks."""
+    problems: tuple[str, ...] = ()
+    """Why figures are less than the whole: where a trace stopped."""
+
+
+SAME, WITHIN, WORSE, CHANGED, BETTER = "same", "within the tolerance", "worse", "changed", "better"
+NEW, MISSING, NOT_JUDGED = "new", "missing", "not judged"
+MEANING = {
+    WORSE: "more than the baseline, by more than the tolerance; of time, shown by its spread too",
+    CHANGED: "another value, where more and less do not say which is better",
+    MISSING: "in the baseline, and not known now",
+    NEW: "not in the baseline: --update takes it in",
+    BETTER: "less than the baseline: --update holds the new level",
+    NOT_JUDGED: "known on both sides, and not to be compared",
+    WITHIN: "differs by no more than the tolerance, or than its spread explains",
+    SAME: "equal",
+}
+"""Verdict -> what it means; what a reader must see first comes first."""
+FAILS = (WORSE, CHANGED)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged(Compared[Place, Value]):
+    """One quantity against the baseline."""
+
+    JSON_KEYS = ("key", "quantity", "before", "after", "result", "reason", "change", "unit")
+    JSON_NAMES: ClassVar = {"key": "place", "result": "verdict", "reason": "said"}
+
+    result: Annotated[str, MEANING] = NOT_JUDGED
+    quantity: str = ""
+
+    @property
+    def unit(self) -> str | None:
+        """Of the quantity."""
+        return KINDS[self.quantity].unit or None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One entry of the baseline, judged."""
+
+    JSON_KEYS = (
+        "entry",
+        "failed",
+        "undecided",
+        "problems",
+        "notes",
+        "differences",
+        "not_the_same",
+        "same",
+    )
+    JSON_NAMES: ClassVar = {"not_the_same": "rows"}
+
+    entry: str
+    rows: tuple[Judged, ...]
+    """All, in the order of the baseline."""
+    differences: tuple[str, ...] = ()
+    """Facts of the environment that differ: "torch: 2.13.0 before, 2.14.1 now"."""
+    problems: tuple[str, ...] = ()
+    """Why the subject could not be had, or not all of it."""
+    notes: tuple[str, ...] = ()
+    """What is not held, and why."""
+
+    def of(self, *verdicts: str) -> tuple[Judged, ...]:
+        return tuple(row for row in self.rows if row.result in verdicts)
+
+    @property
+    def not_the_same(self) -> tuple[Judged, ...]:
+        """All rows but those that are equal."""
+        return tuple(row for row in self.rows if row.result != SAME)
+
+    @property
+    def same(self) -> int:
+        """How many rows are equal."""
+        return len(self.of(SAME))
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.of(*FAILS))
+
+    @property
+    def undecided(self) -> bool:
+        """Something of the baseline could not be judged at all, or nothing of it could."""
+        return bool(self.problems or self.of(MISSING)) or all(
+            row.result in (NEW, NOT_JUDGED) for row in self.rows
+        )
+
+
+class Cause(NamedTuple):
+    """Rows of one quantity in one study, of all its places and batch sizes."""
+
+    first: Judged
+    """The row that says most: of the layer where the quantity moved most, else of the whole."""
+    whole: Judged | None
+    """Of the step that ``first`` is a part of; None where ``first`` is the whole, or the whole is
+    not among the rows."""
+    others: tuple[Judged, ...]
+    """Rows of the other places, those that moved most first."""
 
 
 def judge(
@@ -71,39 +235,28 @@ def judge(
     """Return ``after`` against the baseline ``before``. tolerances: quantity -> share, where
     another than its kind's was chosen."""
     after = _rename_report(before, after)
-    groups_before, groups_after = (
-        dict.fromkeys((place.study, place.batch) for place in side.places)
-        for side in (before, after)
-    )
-    gone, new = (
-        sorted(groups, key=lambda group: (group[0], group[1] or 0))
-        for groups in (
-            groups_before.keys() - groups_after.keys(),
-            groups_after.keys() - groups_before.keys(),
-        )
-    )
-    moved = {
-        group: match
-        for group in gone
-        if (match := _find_successor(group, new, before, after)) is not None
-    }
+    moved = _find_moved(before, after)
     successors = {successor for successor, _ in moved.values()}
-    rows = [
-        Judged(Place(*group), SETUP, Place(*group).name, Place(*successor).name, CHANGED, reason)
-        for group, (successor, reason) in moved.items()
-    ]
+    rows = []
+    for group, (successor, reason) in moved.items():
+        names = Place(*group).name, Place(*successor).name
+        row = Judged(Place(*group), *names, result=CHANGED, reason=reason, quantity=SETUP)
+        rows.append(row)
     for place in dict.fromkeys((*before.places, *after.places)):
-        group = (place.study, place.batch)
         values, now = (side.places.get(place, {}) for side in (before, after))
         for quantity in dict.fromkeys((*values, *now)):
-            row = Judged(place, quantity, values.get(quantity), now.get(quantity))
-            if group in moved:
-                rows.append(replace(row, reason=f"see the {SETUP} of {Place(*group).name}"))
-            elif group not in successors and row.after is None:
-                rows.append(_judge_missing(row, after, group in gone))
-            elif group not in successors:
-                rows.append(_judge_value(row, tolerances))
-    _judge_times(rows, _tolerance(TIME, tolerances), _find_blocked(before, after))
+            row = Judged(place, values.get(quantity), now.get(quantity), quantity=quantity)
+            if place[:2] in moved:
+                row = replace(row, reason=f"see the {SETUP} of {Place(*place[:2]).name}")
+            elif place[:2] in successors:
+                continue
+            elif row.after is None:
+                row = _judge_missing(row, after)
+            else:
+                row = _judge_value(row, tolerances)
+            rows.append(row)
+    tolerance = tolerances.get(TIME, KINDS[TIME].tolerance)
+    _judge_times(rows, tolerance, _find_blocked(before, after))
     if after.problems:  # a part is less than the whole, and not better
         rows = [replace(row, result=NOT_JUDGED) if row.result == BETTER else row for row in rows]
     differences = dict.fromkeys(
@@ -117,14 +270,6 @@ def judge(
     return Outcome(entry, tuple(rows), tuple(differences), after.problems, notes)
 
 
-def _is_same(fact: str, old: str, new: str) -> bool:
-    return old == new or (fact in _FACT_OF and _FACT_OF[fact].is_same((old,), (new,)))
-
-
-def _tolerance(quantity: str, tolerances: Mapping[str, float]) -> float:
-    return tolerances.get(quantity, KINDS[quantity].tolerance)
-
-
 def _rename_report(before: Measured, after: Measured) -> Measured:
     """A report that was made elsewhere is known by its file's name: if each side has one of another
     name, they are one."""
@@ -134,40 +279,49 @@ def _rename_report(before: Measured, after: Measured) -> Measured:
     )
     if len(old - new) != 1 or len(new - old) != 1:
         return after
-    (old_name,), (new_name,) = old - new, new - old
+    names = dict(zip(new - old, old - new, strict=True))
     places = {
-        place._replace(study=old_name) if place.study == new_name else place: values
+        place._replace(study=names.get(place.study, place.study)): values
         for place, values in after.places.items()
     }
-    environment = {
-        old_name if name == new_name else name: facts for name, facts in after.environment.items()
-    }
+    environment = {names.get(name, name): facts for name, facts in after.environment.items()}
     return replace(after, places=places, environment=environment)
 
 
-def _find_successor(
-    group: Group, new: Sequence[Group], before: Measured, after: Measured
-) -> tuple[Group, str] | None:
-    """Return (what is there now in the place of a study and batch size, how it differs); None if
-    nothing is alike."""
-    candidates = []
-    old_facts = before.environment.get(group[0], {})
-    for other in new:
-        new_facts = after.environment.get(other[0], {})
-        is_other_work = old_facts.get("workload", NOT_RECORDED) != new_facts.get("workload")
-        if group[0] != other[0] and is_other_work:
-            continue
-        differences = [
-            f"{fact}: {old_facts.get(fact, 'not said')} before, "
-            f"{new_facts.get(fact, 'not said')} now"
-            for fact in _WORK
-            if old_facts.get(fact) != new_facts.get(fact)
-        ]
-        if group[1] != other[1]:
-            differences.append(f"batch: {group[1]} before, {other[1]} now")
-        reason = "; ".join(differences) or f"its name: {group[0]} before, {other[0]} now"
-        candidates.append((len(differences), other, reason))
-    return min(candidates, key=lambda candidate: candidate[0])[1:] if candidates else None
+def _find_moved(before: Measured, after: Measured) -> dict[Group, tuple[Group, str]]:
+    """Return each study and batch size that is gone -> (what is there now in its place, how it
+    differs), if anything is alike."""
+    groups = [{place[:2] for place in side.places} for side in (before, after)]
+    gone, new = (
+        sorted(some - others, key=lambda group: (group[0], group[1] or 0))
+        for some, others in (groups, groups[::-1])
+    )
+    moved = {}
+    for group in gone:
+        candidates = []
+        old_facts = before.environment.get(group[0], {})
+        for other in new:
+            new_facts = after.environment.get(other[0], {})
+            is_other_work = old_facts.get("workload", NOT_RECORDED) != new_facts.get("workload")
+            if group[0] != other[0] and is_other_work:
+                continue
+            differences = [
+                f"{fact}: {old_facts.get(fact, 'not said')} before, "
+                f"{new_facts.get(fact, 'not said')} now"
+                for fact in _WORK
+                if old_facts.get(fact) != new_facts.get(fact)
+            ]
+            if group[1] != other[1]:
+                differences.append(f"batch: {group[1]} before, {other[1]} now")
+            reason = "; ".join(differences) or f"its name: {group[0]} before, {other[0]} now"
+            candidates.append((len(differences), other, reason))
+        if candidates:
+            moved[group] = min(candidates, key=lambda candidate: candidate[0])[1:]
+    return moved
+
+
+def _is_same(fact: str, old: str, new: str) -> bool:
+    return old == new or (fact in _FACT_OF and _FACT_OF[fact].is_same((old,), (new,)))
 
 
 def _find_blocked(before: Measured, after: Measured) -> Mapping[str, str]:
@@ -189,57 +343,50 @@ def _find_blocked(before: Measured, after: Measured) -> Mapping[str, str]:
     return blocked
 
 
-def _judge_missing(row: Judged, after: Measured, is_gone: bool) -> Judged:
+def _judge_missing(row: Judged, after: Measured) -> Judged:
     """Judge what is not there now: unknown, or gone if the same quantity is known of the rest of
-    its step. ``is_gone``: nothing of this study and batch size is known now."""
-    place, quantity = row.place, row.quantity
-    own_reason = after.unknown.get(f"{place.name}: {quantity}")
-    reason = own_reason or after.unknown.get(Place(place.study, place.batch).name)
-    if quantity == TIME and own_reason is not None:
+    its step."""
+    group = row.key[:2]
+    own_reason = after.unknown.get(f"{row.key.name}: {row.quantity}")
+    reason = own_reason or after.unknown.get(Place(*group).name)
+    if row.quantity == TIME and own_reason is not None:
         return replace(row, reason=reason or "")
     is_known = any(
-        quantity in values and (other.study, other.batch) == (place.study, place.batch)
-        for other, values in after.places.items()
+        place[:2] == group and row.quantity in values for place, values in after.places.items()
     )
-    is_part = bool(place.layer or place.direction)
-    if reason is not None or is_gone or not is_known or not is_part:
+    is_part = bool(row.key.layer or row.key.direction)
+    if reason is not None or not is_known or not is_part:
         return replace(row, result=MISSING, reason=reason or "in the baseline, and not known now")
-    if quantity == TIME:
+    if row.quantity == TIME:
         return replace(row, reason="nothing of it was timed now")
-    is_better = quantity in KINDS and KINDS[quantity].less_is_better
+    kind = KINDS.get(row.quantity)
     change = -1.0 if isinstance(row.before, int | float) else None
-    result = BETTER if is_better else CHANGED
+    result = BETTER if kind is not None and kind.less_is_better else CHANGED
     return replace(row, result=result, reason="it is gone", change=change)
 
 
 def _judge_value(row: Judged, tolerances: Mapping[str, float]) -> Judged:
     """Judge a value that is known now; times are judged later, all together."""
-    old, new = row.before, row.after
+    old, new, kind = row.before, row.after, KINDS.get(row.quantity)
     if old is None:
         return replace(row, result=NEW, reason="not in the baseline")
-    if row.quantity not in KINDS:
+    if kind is None:
         return replace(row, reason="this release of perfctl does not know the quantity")
     if row.quantity == TIME:
         return row
-    if isinstance(old, int | float) and isinstance(new, int | float):
-        return _judge_number(row, old, new, _tolerance(row.quantity, tolerances))
     if old == new:
         return replace(row, result=SAME)
-    reason = f"{old} became {new}"
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        reason = _describe_launches(old, new)
-    return replace(row, result=CHANGED, reason=reason)
-
-
-def _judge_number(row: Judged, old: float, new: float, tolerance: float) -> Judged:
-    kind = KINDS[row.quantity]
+    if not (isinstance(old, int | float) and isinstance(new, int | float)):
+        reason = f"{old} became {new}"
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            reason = _describe_launches(old, new)
+        return replace(row, result=CHANGED, reason=reason)
     change = new / old - 1 if old else None
     share = "" if change is None else f", {100 * change:+.3g} %"
     reason = f"{new - old:+,.10g} {kind.unit}".rstrip() + share
     result = WORSE if new > old else BETTER
-    if new == old:
-        result, reason = SAME, ""
-    elif abs(new - old) <= tolerance * abs(old):
+    tolerance = tolerances.get(row.quantity, kind.tolerance)
+    if abs(new - old) <= tolerance * abs(old):
         result, reason = WITHIN, f"{reason}; {100 * tolerance:g} % is allowed"
     elif not kind.less_is_better:
         result = CHANGED
@@ -264,25 +411,38 @@ def _judge_times(rows: list[Judged], gate: float, blocked: Mapping[str, str]) ->
     for index, row in enumerate(rows):
         if row.quantity != TIME or row.before is None or row.after is None:
             continue
-        test = _compare_sessions(row, blocked.get(row.place.study))
+        test = _compare_sessions(row, blocked.get(row.key.study))
         if isinstance(test, Ratio):
             tests[index] = test
         else:
             rows[index] = replace(row, reason=test.reason)
     slower, faster = (
-        holm({index: _p_value(rows[index], factor) for index in tests})
+        holm(
+            {
+                index: test.p
+                for index in tests
+                if isinstance(test := _compare_sessions(rows[index], None, factor), Ratio)
+            }
+        )
         for factor in (1 + gate, 1 / (1 + gate))
     )
     for index, test in tests.items():
         middle = (test.low * test.high) ** 0.5
         result = WITHIN
-        if middle > 1 + gate and slower[index] < ALPHA:
+        if middle > 1 + gate and slower.get(index, 1.0) < ALPHA:
             result = WORSE
-        elif middle < 1 / (1 + gate) and faster[index] < ALPHA:
+        elif middle < 1 / (1 + gate) and faster.get(index, 1.0) < ALPHA:
             result = BETTER
         change, low, high = (100 * (factor - 1) for factor in (middle, test.low, test.high))
         reason = f"{change:+.3g} % ({low:+.3g} to {high:+.3g} %)"
-        rows[index] = replace(rows[index], result=result, reason=reason, change=middle - 1)
+        rows[index] = replace(
+            rows[index],
+            change=middle - 1,
+            interval=(test.low - 1, test.high - 1),
+            test=test,
+            result=result,
+            reason=reason,
+        )
 
 
 def _compare_sessions(row: Judged, blocked: str | None, factor: float = 1.0) -> Ratio | Untested:
@@ -298,11 +458,6 @@ def _compare_sessions(row: Judged, blocked: str | None, factor: float = 1.0) -> 
             "--update"
         )
     return compare_samples([[time * factor] for time in old], [[new[-1]]])
-
-
-def _p_value(row: Judged, factor: float) -> float:
-    test = _compare_sessions(row, None, factor)
-    return test.p if isinstance(test, Ratio) else 1.0
 
 
 def _sessions(value: Value | None) -> tuple[float, ...]:
@@ -335,3 +490,54 @@ def with_sessions(before: Measured, after: Measured, tolerances: Mapping[str, fl
         if TIME in values and is_unknown and place in places and place.study not in blocked:
             places[place][TIME] = values[TIME]
     return replace(after, places=places)
+
+
+def causes(outcome: Outcome, *verdicts: str) -> list[Cause]:
+    """Return the rows of these verdicts, those first whose quantity names a cause rather than a
+    consequence (the order of ``KINDS``)."""
+    groups: dict[tuple[str, str], list[Judged]] = defaultdict(list)
+    for row in outcome.of(*verdicts):
+        groups[row.key.study, row.quantity].append(row)
+    new = outcome.of(NEW)
+    unsorted = [
+        _group_cause(rows, [row for row in new if (row.key.study, row.quantity) == key])
+        for key, rows in groups.items()
+    ]
+    return sorted(
+        unsorted, key=lambda cause: (naming_rank(cause.first), -abs(cause.first.change or 0))
+    )
+
+
+def naming_rank(row: Judged) -> int:
+    """Return the position of the row's quantity among those that name a cause."""
+    return [*KINDS, row.quantity].index(row.quantity)
+
+
+def _group_cause(rows: Sequence[Judged], new: Sequence[Judged]) -> Cause:
+    """``new``: rows of places that the baseline does not have; one of them may be what made a sum
+    larger."""
+    ordered = sorted((*rows, *new), key=_distance, reverse=True)
+    first = min(
+        (row for row in ordered if row.key.batch == rows[0].key.batch),
+        key=lambda row: 0 if row.key.layer else 1 if row.key.direction else 2,
+    )
+    direction = first.key._replace(layer="")
+    totals = {row.key: row for row in rows if row is not first and not row.key.layer}
+    total = totals.get(direction) or totals.get(direction._replace(direction=""))
+    others = tuple(row for row in ordered if row is not first and row in rows)
+    return Cause(first, total, others)
+
+
+def _distance(row: Judged) -> float:
+    """Return how far a value moved, in its own unit: of kernels the launches that came and went, of
+    sessions the newest; a text has no distance."""
+    old, new = map(_as_numbers, (row.before, row.after))
+    return sum(abs(new.get(name, 0) - old.get(name, 0)) for name in {*old, *new})
+
+
+def _as_numbers(value: Value | None) -> Mapping[str, float]:
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, tuple):
+        return {"": value[-1]}
+    return {"": value} if isinstance(value, int | float) else {}

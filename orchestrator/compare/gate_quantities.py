@@ -1,5 +1,5 @@
-"""What a gate holds of a model on paper, and of recorded runs: counts of a step, and how long each
-session took.
+"""Quantities that a gate compares: of a model on paper, and of recorded runs the counts of a step,
+and how long each session took.
 
 FLOPs: 1 multiply-add = 2.
 Counts are held only where all repeats agree. Where nothing says how many steps a report has, they
@@ -14,15 +14,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
-from perfctl.orchestrator.compare.facts import FACTS, busy_with_others
-from perfctl.orchestrator.compare.gate_rows import SETUP, TIME, Measured, Place, Value
-from perfctl.orchestrator.compare.pairing import newest_repeats
+from perfctl.orchestrator.compare.gate import SETUP, TIME, Measured, Place, Value, Values
 from perfctl.orchestrator.compare.quantities import (
     KERNEL_TIME,
+    LAUNCHES,
+    PEAK_MEMORY,
     STEP_TIME,
     UNATTRIBUTED,
+    observe_memory,
     observe_times,
 )
+from perfctl.orchestrator.compare.sides import FACTS, busy_with_others, newest_repeats
 from perfctl.orchestrator.counts.counters.amd import is_amd
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, fused_only
 from perfctl.orchestrator.estimate.step import Estimate
@@ -36,7 +38,6 @@ from perfctl.orchestrator.ledger.prepared import (
     studies,
     with_whole_backward,
 )
-from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.orchestrator.ledger.timing import preference
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Kernel
@@ -56,7 +57,7 @@ _NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed",
 def of_model(estimates: Mapping[int, Estimate]) -> Measured:
     """Batch size -> one step on paper: the whole, then each layer by direction in the
     network's order."""
-    places: dict[Place, dict[str, Value]] = {}
+    places: dict[Place, Values] = {}
     unknown: dict[str, str] = {}
     for batch, estimate in estimates.items():
         places |= _sum(_model_counts(Place(batch=batch), estimate))
@@ -108,12 +109,11 @@ def _formulas(at: Place, calls: Iterable[LayerCall], no_layer: str) -> Numbers:
                 yield of_direction._replace(layer=call.layer or no_layer), quantity, value
 
 
-def _sum(numbers: Iterable[tuple[Place, str, int]]) -> dict[Place, dict[str, Value]]:
-    sums: dict[Place, dict[str, int]] = {}
+def _sum(numbers: Iterable[tuple[Place, str, int]]) -> dict[Place, Values]:
+    counters: dict[Place, Counter[str]] = defaultdict(Counter)
     for place, quantity, value in numbers:
-        of_place = sums.setdefault(place, {})
-        of_place[quantity] = of_place.get(quantity, 0) + value
-    return {place: dict(of_place) for place, of_place in sums.items()}
+        counters[place][quantity] += value
+    return {**counters}
 
 
 def of_runs(runs: Sequence[Run]) -> Measured:
@@ -140,12 +140,12 @@ def of_runs(runs: Sequence[Run]) -> Measured:
     return Measured(places, unknown, environment)
 
 
-def _name_studies(found: Sequence[Study]) -> Iterator[tuple[str, Study]]:
+def _name_studies(several: Sequence[Study]) -> Iterator[tuple[str, Study]]:
     """Yield each study with its heading; with its device, folder or number where several have one
     heading."""
-    headings = Counter(heading(study) for study in found)
+    headings = Counter(heading(study) for study in several)
     taken: Counter[str] = Counter()
-    for study in found:
+    for study in several:
         name = heading(study)
         if headings[name] > 1 and study.workload is not None:
             name = f"{name}, {study.device or 'no device'}"
@@ -184,11 +184,11 @@ def _add_repeats(
     for place, quantity in dict.fromkeys(key for counts in counts_of_runs for key in counts):
         if quantity in places.get(place, {}):
             continue
-        values = [counts.get((place, quantity)) for counts in counts_of_runs]
-        if values[0] is None or any(value != values[0] for value in values):
+        first, *others = (counts.get((place, quantity)) for counts in counts_of_runs)
+        if first is None or any(value != first for value in others):
             unknown[f"{place.name}: {quantity}"] = "not the same in all repeats, so it is not exact"
             continue
-        places.setdefault(place, {})[quantity] = values[0]
+        places.setdefault(place, {})[quantity] = first
     times = [time for run in prepared if (time := _step_time(run)) is not None]
     if TIME in places.get(at, {}) or not times or len(times) < len(prepared):
         return
@@ -200,12 +200,12 @@ def _add_repeats(
 
 def _step_time(run: PreparedRun) -> float | None:
     """Return the median of a step in ns; of its kernels where no clock was around the steps."""
-    observed = observe_times(run)
-    times = [observed[key] for key in (STEP_TIME, KERNEL_TIME) if key in observed]
+    observed = observe_times(run) if run.steps != 0 else {}
+    times = (observed[key] for key in (STEP_TIME, KERNEL_TIME) if key in observed)
     medians = (
         statistics.median(time.values) for time in times if time.trusted and any(time.values)
     )
-    return next(medians, None) if run.steps != 0 else None
+    return next(medians, None)
 
 
 def _place(at: Place, key: tuple[str, str] | None) -> Place:
@@ -229,6 +229,9 @@ def _counts(
         yield at, "steps", item.steps
     elif run.report.kernels:
         yield at, SETUP, "counts are of the whole report: nothing says how many steps it has"
+    recorded = observe_memory(item)
+    if LAUNCHES in recorded:
+        yield at, "launches", _as_count(recorded[LAUNCHES].values[0])
     yield from _kernels(at, item)
     if run.report.counters:
         yield from _executed(at, item, "counted", unknown)
@@ -236,8 +239,8 @@ def _counts(
         made = DerivedRun(run, item.precision, item.recorded, tuple(ops))
         if any(count.ffma or count.tensor for count in made.derived.values()):
             yield from _executed(at, made, "derived", unknown)
-    if (allocated := memory_figures(run).get("peak allocated")) is not None:
-        yield at, "allocated", allocated
+    if PEAK_MEMORY in recorded:
+        yield at, "allocated", _as_count(recorded[PEAK_MEMORY].values[0])
 
 
 def _kernels(at: Place, item: PreparedRun) -> Counts:
@@ -245,35 +248,21 @@ def _kernels(at: Place, item: PreparedRun) -> Counts:
     for kernel, key in item.launches:
         by_place[_place(at, key)].append(kernel)
     steps = item.steps or 1
-    if by_place:
-        yield at, "launches", _count(len({kernel.launch for kernel, _ in item.launches}), steps)
     for place, kernels in by_place.items():
         names = Counter(kernel.name for kernel in kernels)
-        yield place, "launches", _count(len(kernels), steps)
-        yield place, "kernels", {name: _count(names[name], steps) for name in sorted(names)}
-        threads = [_threads(kernel) for kernel in kernels]
-        if None not in threads:
-            yield place, "threads", _count(sum(one or 0 for one in threads), steps)
-        if ways := sorted({said for name in names if (said := algorithm(name)) is not None}):
+        yield place, "launches", _as_count(len(kernels) / steps)
+        yield place, "kernels", {name: _as_count(names[name] / steps) for name in sorted(names)}
+        shapes = [(k.grid_x, k.grid_y, k.grid_z, k.block_x, k.block_y, k.block_z) for k in kernels]
+        if not any(None in shape for shape in shapes):
+            threads = sum(math.prod(side or 0 for side in shape) for shape in shapes)
+            yield place, "threads", _as_count(threads / steps)
+        if ways := sorted({way for name in names if (way := algorithm(name)) is not None}):
             yield place, "algorithm", "; ".join(ways)
 
 
-def _threads(kernel: Kernel) -> int | None:
-    """Of all blocks of a launch; None where the report has no grid or no block."""
-    sides = (
-        kernel.grid_x,
-        kernel.grid_y,
-        kernel.grid_z,
-        kernel.block_x,
-        kernel.block_y,
-        kernel.block_z,
-    )
-    return None if None in sides else math.prod(side or 0 for side in sides)
-
-
-def _count(whole: float, steps: int) -> float:
-    """Of a step; a whole number where it is one."""
-    return whole // steps if whole % steps == 0 else whole / steps
+def _as_count(value: float) -> float:
+    """Return a whole number as an integer."""
+    return int(value) if value.is_integer() else value
 
 
 def _executed(at: Place, run: PreparedRun, how: str, unknown: dict[str, str]) -> Counts:

@@ -4,20 +4,26 @@ or commits."""
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from perfctl.orchestrator.compare.changes import Change, exact_changes, noisy_changes
-from perfctl.orchestrator.compare.facts import FACTS, commit_of
-from perfctl.orchestrator.compare.quantities import STEP_TIME, observe_flops, observe_times
+from perfctl.orchestrator.compare.quantities import (
+    COUNTED_FLOPS,
+    LAUNCHES,
+    PEAK_MEMORY,
+    SAMPLE_RATE,
+    STEP_TIME,
+    observe,
+)
+from perfctl.orchestrator.compare.sides import FACTS, commit_of
 from perfctl.orchestrator.ledger.prepared import PreparedRun, heading, parted, studies
-from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.suspects import Suspect
+    from perfctl.orchestrator.compare.causes import Suspect
 
 QUANTITIES = {
     "step": "ns",
@@ -48,6 +54,16 @@ class What(NamedTuple):
         return (
             f"{self.layer} {self.direction}".strip() if self.quantity == "layer" else self.quantity
         )
+
+
+WHOLE_STEP = {
+    STEP_TIME: What("step"),
+    SAMPLE_RATE: What("throughput"),
+    COUNTED_FLOPS: What("flops"),
+    LAUNCHES: What("launches"),
+    PEAK_MEMORY: What("memory"),
+}
+"""Quantities of a complete step that a history shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +133,13 @@ class History:
 
 def read_run(run: Run, store: int) -> Seen:
     """Return a run, reduced to its quantities."""
-    item = parted(PreparedRun(run))
     values: dict[What, float] = {}
-    for key, observed in observe_times(item).items():
-        what = None
-        if key.level == "layer":
+    for key, observed in observe(parted(PreparedRun(run))).items():
+        what = WHOLE_STEP.get(key)
+        if key[:2] == ("layer", "time"):
             what = What("layer", key.layer, key.direction)
-        elif key == STEP_TIME or key.quantity == "throughput":
-            what = What("step" if key == STEP_TIME else "throughput")
-        if what is not None and observed.trusted:
+        if what is not None and observed.trusted and not observed.is_bound:
             values[what] = statistics.median(observed.values)
-    counts = observe_flops(item) if run.report.counters else {}
-    for key, observed in counts.items():
-        if key.level == "step" and not observed.is_bound:
-            values[What("flops")] = observed.values[0]
-    if run.report.kernels and item.steps:
-        values[What("launches")] = len({kernel.launch for kernel, _ in item.launches}) / item.steps
-    if (allocated := memory_figures(run).get("peak allocated")) is not None:
-        values[What("memory")] = allocated
     (study,) = studies([run])
     return Seen(
         run=run.id,
@@ -159,7 +164,17 @@ def build_lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 
         line = _find_line(lines, run)
         line.facts = run.facts | line.facts
         for point in line.points:
-            if _is_repeat(point[0], run, by_commit):
+            first = point[0]
+            is_repeat = (first.store, first.sweep, first.commit) == (
+                run.store,
+                run.sweep,
+                run.commit,
+            )
+            if by_commit and first.commit and "+" not in first.commit:  # of one clean commit
+                is_repeat = first.commit == run.commit
+            elif abs(_time_of(first, False) - _time_of(run, False)) > REPEATS_APART_MAX_S:
+                is_repeat = False
+            if is_repeat:
                 point.append(run)
                 break
         else:
@@ -197,16 +212,6 @@ def _time_of(run: Seen, by_commit: bool) -> float:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def _is_repeat(a: Seen, b: Seen, by_commit: bool) -> bool:
-    """Return whether both are of one point: of one clean commit where commits are asked for; else
-    of one sweep and commit, within some hours."""
-    if by_commit and a.commit and "+" not in a.commit:
-        return a.commit == b.commit
-    if (a.store, a.sweep, a.commit) != (b.store, b.sweep, b.commit):
-        return False
-    return abs(_time_of(a, False) - _time_of(b, False)) <= REPEATS_APART_MAX_S
-
-
 def _differences(line: Line, run: Seen) -> list[str]:
     """Return the facts that make a run not comparable with a line; one that a side did not record
     does not."""
@@ -231,20 +236,17 @@ def _series(line: Line, gate: float) -> Iterator[Series]:
         }
         medians = [statistics.median(values) for values in repeats.values()]
         changes = exact_changes(medians)
-        is_exact = _is_exact(what, list(repeats.values()), changes)
+        # every change counts if all repeats agree; what is not counted by definition also keeps
+        # each of its levels for two points, or has repeats
+        is_exact = what.quantity in EXACT and all(
+            len(set(values)) == 1 for values in repeats.values()
+        )
+        if what.quantity != "flops" and min(map(len, repeats.values())) < 2:
+            levels = ((change.before_points, change.after_points) for change in changes)
+            is_exact = is_exact and all(min(points) >= 2 for points in levels)
         if what.quantity == "throughput":  # the step's, the other way round
             changes = []
         elif not is_exact:
             count = layers if what.quantity == "layer" else 1
             changes = noisy_changes(medians, series=count, gate=gate)
         yield Series(what, tuple(repeats), tuple(medians), is_exact, tuple(changes))
-
-
-def _is_exact(what: What, repeats: Sequence[Sequence[float]], changes: Sequence[Change]) -> bool:
-    """Return whether every change counts: all repeats agree, and what is not counted by definition
-    also keeps each of its levels for two points or has repeats. ``changes``: of an exact count."""
-    if what.quantity not in EXACT or any(len(set(values)) > 1 for values in repeats):
-        return False
-    if what.quantity == "flops" or all(len(values) > 1 for values in repeats):
-        return True
-    return all(min(change.before_points, change.after_points) >= 2 for change in changes)

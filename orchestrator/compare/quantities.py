@@ -14,6 +14,7 @@ from perfctl.orchestrator.ledger.ledger import OUTSIDE, ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
+from perfctl.records.report import Kernel
 
 LEVELS = ("step", "layer", "kernel")
 """Complete steps and memory; layers by direction; kernels by their full name inside them."""
@@ -41,7 +42,7 @@ class Key(NamedTuple):
     @property
     def name(self) -> str:
         """ "step", "conv2 forward", "conv2 forward: volta_sgemm_128x64_tn"."""
-        if self.level == "step":
+        if self.what:
             return self.what
         layer = self.layer or ("optimizer" if self.direction == "optimizer" else OUTSIDE)
         row = layer if layer == self.direction else f"{layer} {self.direction}".strip()
@@ -49,6 +50,10 @@ class Key(NamedTuple):
 
 
 STEP_TIME, KERNEL_TIME = Key("step", "time", "step"), Key("step", "time", KERNELS)
+SAMPLE_RATE = Key("step", "throughput", "samples per second")
+COUNTED_FLOPS = Key("step", "flops", "counted FLOPs")
+LAUNCHES = Key("step", "launches", "launches")
+PEAK_MEMORY = Key("step", "memory", "peak allocated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +76,19 @@ class Observed:
 
 def observe(run: PreparedRun) -> dict[Key, Observed]:
     """Return every quantity of a run."""
-    memory = {
+    return observe_times(run) | _energy(run) | observe_memory(run) | observe_flops(run)
+
+
+def observe_memory(run: PreparedRun) -> dict[Key, Observed]:
+    """Return memory as the run recorded it, and how many kernels it launched."""
+    observed = {
         Key("step", "memory", name): Observed((float(size),), "memory as the run recorded it")
         for name, size in memory_figures(run.run).items()
     }
-    counts = observe_flops(run) if run.run.report.counters else {}
-    return observe_times(run) | _energy(run) | memory | counts
+    if run.launches:
+        count = len({kernel.launch for kernel, _ in run.launches}) / (run.steps or 1)
+        observed[LAUNCHES] = Observed((count,), "launches of kernels", bool(run.steps))
+    return observed
 
 
 def observe_times(run: PreparedRun) -> dict[Key, Observed]:
@@ -86,6 +98,8 @@ def observe_times(run: PreparedRun) -> dict[Key, Observed]:
 
 def observe_flops(run: PreparedRun) -> dict[Key, Observed]:
     """Return the counted FLOPs of a step, by layer and direction and in all."""
+    if not run.run.report.counters:
+        return {}
     (study,) = studies([run.run])
     entries = ledger(replace(study, prepared=(run,)))
     figures = {(row.layer, row.direction): row.counted for row in entries.rows}
@@ -97,7 +111,7 @@ def observe_flops(run: PreparedRun) -> dict[Key, Observed]:
         if figure.value is not None
     }
     if observed:
-        observed[Key("step", "flops", "counted FLOPs")] = _exact(total_of(figures.values()))
+        observed[COUNTED_FLOPS] = _exact(total_of(figures.values()))
     return observed
 
 
@@ -137,7 +151,7 @@ def _steps(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
     samples = run.run.samples_per_step
     if samples and min(spread.values) > 0:
         rates = tuple(samples * 1e9 / value for value in spread.values)
-        yield Key("step", "throughput", "samples per second"), Observed(rates, basis)
+        yield SAMPLE_RATE, Observed(rates, basis)
     for phase in PHASES:
         sums: Counter[int] = Counter()
         for step in sorted(run.run.report.steps, key=attrgetter("number")):
@@ -166,21 +180,22 @@ def _layers(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
 
 def _kernels(run: PreparedRun) -> Iterator[tuple[Key, Observed]]:
     steps, profiler = run.steps or 1, run.run.profiler
-    sums: dict[Key, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
-    grids: dict[Key, Counter[str]] = defaultdict(Counter)
+    groups: dict[Key, list[Kernel]] = defaultdict(list)
     timed_steps: dict[int | None, None] = {}
     for kernel, row_key in run.launches:
-        if kernel.duration_ns is None:
-            continue
-        key = Key("kernel", "time", "", *(row_key or (UNATTRIBUTED, "")), kernel.name)
-        sums[key][kernel.step] += kernel.duration_ns / (1 if run.numbered else steps)
-        sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
-        grids[key]["" if sides[0] is None else "x".join(str(side or 1) for side in sides)] += 1
-        timed_steps[kernel.step] = None
+        if kernel.duration_ns is not None:
+            key = Key("kernel", "time", "", *(row_key or (UNATTRIBUTED, "")), kernel.name)
+            groups[key].append(kernel)
+            timed_steps[kernel.step] = None
     basis = KERNEL_BASIS.get(profiler, f"kernels, {profiler}") if run.steps else PER_REPORT
-    for key, times in sums.items():
-        values = tuple(times.get(step, 0.0) for step in timed_steps)
-        counts = sorted(grids[key].items(), key=lambda item: (-item[1], item[0]))
-        shapes = tuple(grid for grid, _ in counts if grid)
-        launches = grids[key].total() / steps
-        yield key, Observed(values, basis, profiler != "ncu", shapes, launches)
+    for key, kernels in groups.items():
+        times: dict[int | None, float] = dict.fromkeys(timed_steps, 0.0)
+        grids: Counter[str] = Counter()
+        for kernel in kernels:
+            times[kernel.step] += (kernel.duration_ns or 0.0) / (1 if run.numbered else steps)
+            if kernel.grid_x is not None:
+                sides = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
+                grids["x".join(str(side or 1) for side in sides)] += 1
+        shapes = tuple(sorted(grids, key=lambda grid: (-grids[grid], grid)))
+        values = tuple(times.values())
+        yield key, Observed(values, basis, profiler != "ncu", shapes, len(kernels) / steps)

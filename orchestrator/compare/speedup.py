@@ -12,9 +12,11 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
-from perfctl.orchestrator.compare.facts import NOT_RECORDED, Difference, compare_facts
+from perfctl.orchestrator.compare.compared import FASTER, NOT_SHOWN, SLOWER, Compared
 from perfctl.orchestrator.compare.quantities import PHASES, STEP_TIME, UNATTRIBUTED, observe_times
+from perfctl.orchestrator.compare.sides import NOT_RECORDED, Difference, compare_facts
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, epochs, facts_of
 from perfctl.orchestrator.ledger.prepared import PreparedRun
@@ -29,10 +31,8 @@ from perfctl.orchestrator.statistics import (
 from perfctl.records.run import Run
 
 MUST_AGREE = ("workload", "variant", "mode", "precision", "batch", "data", "seed", "world_size")
-"""Facts of ``compare.facts`` that must be the same; the device may differ."""
+"""Facts of ``compare.sides`` that must be the same; the device may differ."""
 COMPILED = "compile"
-Values = dict[tuple[str, str], list[tuple[float, ...]]]
-"""(level, name) -> a list of runs, each the values of its steps in ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +70,28 @@ class Unsettled:
         return TooWide(f"a factor of {WIDEST:g}", self.more, self.unit)
 
 
-@dataclass(frozen=True, slots=True)
-class GainLine:
-    """One quantity of both arms."""
+class LineKey(NamedTuple):
+    """What a line of a speed-up is about."""
 
     level: str
     name: str
-    base_ns: float | None
-    """Median of the first arm; None without one."""
-    ns: float | None
-    gain: Gain | None
+
+
+@dataclass(frozen=True, slots=True)
+class GainLine(Compared[LineKey, float]):
+    """One quantity of both arms; before and after are medians of the first and of the other."""
+
+    JSON_KEYS = ("key", "before", "after", "gain", "why", "unsettled")
+    JSON_NAMES: ClassVar = {"before": "base_ns", "after": "ns", "why": "reason"}
+    JSON_INLINED = ("key",)
+
+    gain: Gain | None = None
     """None without a spread, or with one that is too wide; ``reason`` says why."""
-    reason: str | None
     unsettled: Unsettled | None = None
+
+    @property
+    def why(self) -> str | None:
+        return self.reason or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +186,7 @@ def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
         return Against(arm.label, refused, differences, (), ())
     first, second = _values(base.runs), _values(arm.runs)
     lines = tuple(
-        compare_quantity(*key, first.get(key, []), second.get(key, []))
+        compare_quantity(key, first.get(key, []), second.get(key, []))
         for key in dict.fromkeys((*first, *second))
     )
     return Against(arm.label, (), differences, lines, if_only(lines))
@@ -190,15 +199,14 @@ def find_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ..
     is listed.
     """
     differences, facts = compare_facts(*([uncompiled(run) for run in side] for side in (a, b)))
-    found = [
+    judged = [
         replace(difference, blocks=difference.fact in MUST_AGREE) for difference in differences
     ]
+    recorded = {fact for fact, _, _ in facts}
     why = "whether the work is the same is not known"
-    found += [
-        Difference(name, NOT_RECORDED, NOT_RECORDED, False, why)
-        for name in MUST_AGREE
-        if name not in {fact for fact, _, _ in facts}
-    ]
+    for name in MUST_AGREE:
+        if name not in recorded:
+            judged.append(Difference(name, NOT_RECORDED, NOT_RECORDED, False, why))
     for name in (COMPILED, "samples", "length", "data_dir"):
         left, right = (
             ", ".join(
@@ -207,8 +215,8 @@ def find_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ..
             for side in (a, b)
         )
         if left != right:
-            found.append(Difference(name, left, right, True, "other work is timed"))
-    return tuple(found)
+            judged.append(Difference(name, left, right, True, "other work is timed"))
+    return tuple(judged)
 
 
 def uncompiled(run: Run) -> Run:
@@ -221,73 +229,76 @@ def uncompiled(run: Run) -> Run:
     return replace(run, variant=" ".join(words) or None)
 
 
-def _values(runs: Sequence[Run]) -> Values:
+def _values(runs: Sequence[Run]) -> dict[LineKey, list[tuple[float, ...]]]:
     """Return epochs, steps, phases and layers (both gradients of a layer as one backward), run by
-    run."""
-    values: Values = defaultdict(list)
+    run: the values of its steps in ns."""
+    values: dict[LineKey, list[tuple[float, ...]]] = defaultdict(list)
     for run in runs:
         if times := tuple(epoch.ns for epoch in epochs(run)):
-            values["epoch", "epoch"].append(times)
+            values[LineKey("epoch", "epoch")].append(times)
         layers: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         for key, observed in observe_times(PreparedRun(run)).items():
             if not observed.trusted:
                 continue
-            if key == STEP_TIME:
-                values["step", key.what].append(observed.values)
-            elif key.level == "step" and key.what in PHASES:
-                values["phase", key.what].append(observed.values)
+            if key == STEP_TIME or key.what in PHASES:
+                level = "step" if key == STEP_TIME else "phase"
+                values[LineKey(level, key.what)].append(observed.values)
             elif key.level == "layer" and key.layer != UNATTRIBUTED:
                 direction = "backward" if key.direction in GRADIENTS else key.direction
                 for step, value in enumerate(observed.values):
                     layers[f"{key.layer} {direction}".strip()][step] += value
         for name, sums in layers.items():
-            values["layer", name].append(tuple(sums.values()))
+            values[LineKey("layer", name)].append(tuple(sums.values()))
     return values
 
 
 def compare_quantity(
-    level: str, name: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
+    key: LineKey, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
 ) -> GainLine:
     """Return how many times faster ``b`` is than ``a``, or why that is unknown.
 
     Epochs of one run each are few and long: each counts as one measurement, and the basis says so.
     """
-    base, ns = (
+    before, after = (
         statistics.median(value for run in side for value in run) if side else None
         for side in (a, b)
     )
-    line = GainLine(level, name, base, ns, None, None)
-    is_one_run = len(a) == len(b) == 1
-    is_by_epoch = level == "epoch" and is_one_run
-    if is_by_epoch and min(len(a[0]), len(b[0])) < 2:
-        reason = "one epoch has no spread; run 2 or more epochs, or 5 repeats"
-        return replace(line, reason=reason)
-    if is_by_epoch:
-        test = compare_samples([[value] for value in a[0]], [[value] for value in b[0]])
-    else:
-        test = compare_samples(a, b)
+    line = GainLine(key, before, after)
+    unit = "runs"
+    if len(a) == len(b) == 1:
+        unit = "epochs" if key.level == "epoch" else "steps"
+    if unit == "epochs":
+        a, b = ([[value] for value in side[0]] for side in (a, b))
+        if min(len(a), len(b)) < 2:
+            reason = "one epoch has no spread; run 2 or more epochs, or 5 repeats"
+            return replace(line, reason=reason)
+    test = compare_samples(a, b)
     if isinstance(test, Untested):
         return replace(line, reason=test.reason)
-    basis, unit = test.basis, "runs"
-    if is_by_epoch:
-        counts = f"{len(a[0])} and {len(b[0])}"
+    basis = test.basis
+    if unit == "epochs":
+        counts = f"{len(a)} and {len(b)}"
         basis = f"{counts} epochs of one run each, without the spread between runs"
-    if is_one_run:
-        unit = "epochs" if is_by_epoch else "steps"
     low, high = 1 / test.high, 1 / test.low
     gain = Gain(math.sqrt(low * high), low, high, basis)
-    now = min(len(a[0]), len(b[0])) if is_one_run else max(min(len(a), len(b)), 2)
+    line = replace(
+        line,
+        change=1 / gain.value - 1,
+        interval=(test.low - 1, test.high - 1),
+        test=test,
+        result=SLOWER if test.low > 1 else FASTER if test.high < 1 else NOT_SHOWN,
+    )
+    now = min(len(a[0]), len(b[0])) if unit == "steps" else max(min(len(a), len(b)), 2)
     wide = ratio_too_wide(test, now, unit)
     if wide is None:
         return replace(line, gain=gain)
-    unsettled = Unsettled(gain, wide.more, wide.unit)
-    return replace(line, reason=unsettled.judged.reason, unsettled=unsettled)
+    return replace(line, reason=wide.reason, unsettled=Unsettled(gain, wide.more, unit))
 
 
 def disagreement(lines: Sequence[GainLine]) -> tuple[Gain, Gain] | None:
     """(of steps, of epochs) where the two do not agree: their 95 % intervals do not meet, and they
     are ``APART``."""
-    gains = {line.level: line.gain for line in lines}
+    gains = {line.key.level: line.gain for line in lines}
     steps, epochs = gains.get("step"), gains.get("epoch")
     if steps is None or epochs is None:
         return None
@@ -304,20 +315,19 @@ def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
     Amdahl, AFIPS 1967). A layer of a small part has a narrow interval here even where its own
     speed-up is not known.
     """
-    step = next((line.base_ns for line in lines if line.level == "step"), None)
+    step = next((line.before for line in lines if line.key.level == "step"), None)
     if not step:
         return ()
-    found = []
+    parts = []
     for line in lines:
         own = line.unsettled.found if line.unsettled else line.gain
-        if line.level == "layer" and own is not None and line.base_ns and line.base_ns < step:
-            part = line.base_ns / step
-            value, low, high = (amdahl(part, s) for s in (own.value, own.low, own.high))
+        if line.key.level == "layer" and own is not None and line.before and line.before < step:
+            share = line.before / step
+            value, low, high = (amdahl(share, gain) for gain in (own.value, own.low, own.high))
             if high <= WIDEST * low:
-                found.append(
-                    IfOnly(line.name, part, Gain(value, low, high, own.basis), 1 / (1 - part))
-                )
-    return tuple(sorted(found, key=lambda one: -one.gain.value))
+                gain = Gain(value, low, high, own.basis)
+                parts.append(IfOnly(line.key.name, share, gain, 1 / (1 - share)))
+    return tuple(sorted(parts, key=lambda part: -part.gain.value))
 
 
 def amdahl(share: float, faster: float) -> float:

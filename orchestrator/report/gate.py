@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree  # writes, reads nothing  # nosec B405
 
-from perfctl.orchestrator.compare.gate_rows import (
+from perfctl.orchestrator.compare.gate import (
     BETTER,
     FAILS,
     MEANING,
@@ -89,7 +89,7 @@ def _said(cause: Cause) -> str:
     became 1,018"."""
     if cause.whole is None or not isinstance(cause.whole.before, int | float):
         return line(cause.first)
-    what = cause.whole.place.direction or "step"
+    what = cause.whole.key.direction or "step"
     return (
         f"{line(cause.first)}; the whole {what}: {number(cause.whole.before)} became "
         f"{number(cause.whole.after)}"
@@ -98,7 +98,7 @@ def _said(cause: Cause) -> str:
 
 def line(row: Judged) -> str:
     """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100 %)"."""
-    where = f"{row.place.name}, {row.quantity}"
+    where = f"{row.key.name}, {row.quantity}"
     if row.result == NEW:
         return f"{where}: {number(row.after)}, {row.reason}"
     if row.result == MISSING or row.after is None:
@@ -168,7 +168,7 @@ def _entry_lines(outcome: Outcome) -> Iterator[str]:
 def _others(cause: Cause) -> str:
     """ "also at 12 more places: conv2 backward (+100 %), fc1 forward (+3 %), ..."."""
     named = [
-        f"{row.place.name}{'' if row.change is None else f' ({100 * row.change:+.3g} %)'}"
+        f"{row.key.name}{'' if row.change is None else f' ({100 * row.change:+.3g} %)'}"
         for row in cause.others
     ]
     several = f"{len(named)} more place{'s' if len(named) > 1 else ''}"
@@ -183,14 +183,14 @@ def _by_reason(rows: Sequence[Judged]) -> Iterator[str]:
     """One line for each reason, with what it is about."""
     groups: dict[tuple[str, str], list[Judged]] = {}
     for row in rows:
-        groups.setdefault((row.reason, row.place.study), []).append(row)
+        groups.setdefault((row.reason, row.key.study), []).append(row)
     for (said, _), found in groups.items():
         if len(found) == 1:
-            yield f"{found[0].place.name}, {found[0].quantity}: {_short(said)}"
+            yield f"{found[0].key.name}, {found[0].quantity}: {_short(said)}"
             continue
         what = ", ".join(dict.fromkeys(row.quantity for row in found))
         yield (
-            f"{len(found):,} quantities of {found[0].place.study or found[0].place.name} "
+            f"{len(found):,} quantities of {found[0].key.study or found[0].key.name} "
             f"({_short(what)}): {_short(said)}"
         )
 
@@ -221,7 +221,7 @@ def markdown(outcomes: Sequence[Outcome]) -> str:
         for one, cause in shown:
             row = cause.first
             said = f"{row.reason}; also at {len(cause.others)} more" if cause.others else row.reason
-            where = f"{one.entry}: {row.place.name}, {row.quantity}"
+            where = f"{one.entry}: {row.key.name}, {row.quantity}"
             cells = (row.result, where, number(row.before), number(row.after), said)
             lines.append(f"| {' | '.join(markdown_text(_short(cell)) for cell in cells)} |")
         if len(shown) < len(rows):
@@ -251,7 +251,7 @@ def junit(outcomes: Sequence[Outcome]) -> str:
             )
             ElementTree.SubElement(case, "error", message=_xml(problem))
         for row in outcome.rows:
-            name = _xml(f"{row.place.name}, {row.quantity}")
+            name = _xml(f"{row.key.name}, {row.quantity}")
             case = ElementTree.SubElement(
                 suite, "testcase", classname=_xml(outcome.entry), name=name
             )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
+from perfctl.orchestrator.compare.causes import Suspect
 from perfctl.orchestrator.compare.changes import Change, fewest
 from perfctl.orchestrator.compare.history import QUANTITIES, History, Line, Seen, Series
-from perfctl.orchestrator.compare.suspects import Suspect
 from perfctl.orchestrator.report.numbers import si, size, time
 
 BARS = "▁▂▃▄▅▆▇█"

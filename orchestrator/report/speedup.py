@@ -137,7 +137,7 @@ def headline(one: Speedup, other: Against, key: str, *, several: bool = False) -
     start, base = f"{name_of(one)}{at}: {device_of(other.label)}", device_of(one.base)
     if other.refused:
         return Finding(shortened(f"{start} has no speed-up: {other.refused[0]}."), key, True)
-    lines = {line.level: line for line in other.lines if line.level in ("step", "epoch")}
+    lines = {line.key.level: line for line in other.lines if line.key.level in ("step", "epoch")}
     whole, steps = (lines[level].gain if level in lines else None for level in ("epoch", "step"))
     if whole is not None:
         text = f"{start} {_times(whole, base)} by whole epochs ({span(_turned(whole))})"
@@ -202,12 +202,12 @@ def _rest(other: Against) -> str:
 
 def phases(other: Against) -> dict[str, float]:
     """Phase -> its share of the other device's step, medians."""
-    step = next((line.ns for line in other.lines if line.level == "step"), None)
+    step = next((line.after for line in other.lines if line.key.level == "step"), None)
     return (
         {
-            line.name: line.ns / step
+            line.key.name: line.after / step
             for line in other.lines
-            if line.level == "phase" and line.ns is not None
+            if line.key.level == "phase" and line.after is not None
         }
         if step
         else {}
@@ -237,7 +237,9 @@ def overview(found: Sequence[Speedup]) -> Table | None:
         for other in one.against:
             known = phases(other)
             largest = max(known, key=lambda name: known[name]) if known else None
-            lines = {line.level: line for line in other.lines if line.level in ("step", "epoch")}
+            lines = {
+                line.key.level: line for line in other.lines if line.key.level in ("step", "epoch")
+            }
             cells = [
                 cell for level in ("epoch", "step") for cell in gain_cells(lines.get(level))[1:]
             ]
@@ -260,7 +262,9 @@ def overview(found: Sequence[Speedup]) -> Table | None:
 
 def notes(one: Speedup) -> list[str]:
     """Sentences that a reader of the tables needs."""
-    both = any({"step", "epoch"} <= {line.level for line in other.lines} for other in one.against)
+    both = any(
+        {"step", "epoch"} <= {line.key.level for line in other.lines} for other in one.against
+    )
     said = [WHICH] if both else []
     said.append(
         f"Faster than {one.base}, with the 95 % interval; warm-up steps and test passes are in no "
@@ -399,11 +403,11 @@ def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     named: dict[tuple[str, str], list[GainLine | None]] = {}
     for place, other in enumerate(compared):
         for line in other.lines:
-            if line.level in levels:
-                named.setdefault((line.level, line.name), [None] * len(compared))[place] = line
+            if line.key.level in levels:
+                named.setdefault(line.key, [None] * len(compared))[place] = line
     rows = []
     for (_, name), lines in named.items():
-        first = next((line.base_ns for line in lines if line is not None), None)
+        first = next((line.before for line in lines if line is not None), None)
         gains = [cell for line in lines for cell in gain_cells(line)]
         rows.append([text_cell(name), time_cell(first, "on the other side only"), *gains])
     return table(caption, heads, rows)
@@ -417,14 +421,14 @@ def gain_cells(line: GainLine | None) -> list[Cell]:
     if line.unsettled is not None:
         needs = f"needs {line.unsettled.judged.further}"
         return [
-            time_cell(line.ns),
+            time_cell(line.after),
             Cell("unknown", line.reason, "no"),
             Cell(needs, line.reason, "no", value=needs),
         ]
     if line.gain is None:
         why = nothing(line.reason or "no spread is known")
-        return [time_cell(line.ns, "on the other side only"), why, why]
-    return [time_cell(line.ns), *_faster(line.gain, line.gain.basis)]
+        return [time_cell(line.after, "on the other side only"), why, why]
+    return [time_cell(line.after), *_faster(line.gain, line.gain.basis)]
 
 
 def _faster(gain: Gain, basis: str | None = None) -> tuple[Cell, Cell]:

@@ -28,17 +28,19 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.actions.compare import side
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.compare.gate import SESSIONS_MIN, judge, with_sessions
-from perfctl.orchestrator.compare.gate_quantities import of_model, of_runs
-from perfctl.orchestrator.compare.gate_rows import (
+from perfctl.orchestrator.compare.gate import (
     FAILS,
     NOT_JUDGED,
+    SESSIONS_MIN,
     TIME,
     WORSE,
     Measured,
     Outcome,
     causes,
+    judge,
+    with_sessions,
 )
+from perfctl.orchestrator.compare.gate_quantities import of_model, of_runs
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter as Metric
 from perfctl.records.report import Device, Kernel, MemoryFigure, Report, Step

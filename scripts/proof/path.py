@@ -19,17 +19,27 @@ are, in the worker, from the call of ``parsers.reports`` to the return of ``stor
 
 Without REPORT, the nsys export of tests/data/recorded-cpu, which has no kernels, is taken. Run it
 with the interpreter that has the perfctl to be measured; it works with 1.0 as well.
+
+    python scripts/proof/path.py --command "compare A.db B.db" [--list]
+
+follows a command instead, in this process, from its arguments to its answer. The functions of
+perfctl are put in the order in which each is called first, and a stay is a run of them in one
+module. Counted are stays, modules, and returns: stays in a module that was left before.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import os
+import shlex
 import sys
 import tempfile
+from itertools import groupby
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,16 +121,48 @@ def _name(frame: FrameType) -> str:
     return f"{module_of(frame)}.{frame.f_code.co_qualname}"
 
 
+def follow_command(words: list[str]) -> list[str]:
+    """Return the module of each function that a command calls, in the order of first calls."""
+    from perfctl.orchestrator.cli.main import main as perfctl
+
+    modules: dict[CodeType, str] = {}
+
+    def hook(frame: FrameType, event: str, argument: Any) -> None:
+        # no comprehensions, no lambdas, and no methods that dataclass makes
+        is_named = "<" not in frame.f_code.co_name and frame.f_code.co_filename != "<string>"
+        if event == "call" and is_named and module_of(frame).startswith("perfctl."):
+            modules.setdefault(frame.f_code, module_of(frame))
+
+    for is_followed in (False, True):  # first only to load everything
+        with (
+            contextlib.suppress(SystemExit),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            sys.setprofile(hook if is_followed else None)
+            perfctl(words)
+        sys.setprofile(None)
+    return list(modules.values())
+
+
 def main() -> None:
-    """Measure, and print both numbers."""
+    """Measure, and print the numbers."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     default = ROOT / "tests/data/recorded-cpu/nsys/b16/report.sqlite"
     parser.add_argument("report", nargs="?", type=Path, default=default)
+    parser.add_argument("--command", help="a command to follow, with its arguments")
     parser.add_argument("--list", action="store_true", help="name the modules and the calls")
     asked = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    if asked.command:
+        stays = [module for module, _ in groupby(follow_command(shlex.split(asked.command)))]
+        rooms = set(stays)
+        print(f"{len(stays)} stays, {len(rooms)} modules, {len(stays) - len(rooms)} returns")
+        if asked.list:
+            print(*stays, sep="\n")
+        return
     import perfctl
 
     with tempfile.TemporaryDirectory() as folder:

@@ -15,8 +15,7 @@ import yaml
 
 import perfctl
 from perfctl.orchestrator.actions.gate.gate import runs, update
-from perfctl.orchestrator.compare.gate import judge
-from perfctl.orchestrator.compare.gate_rows import (
+from perfctl.orchestrator.compare.gate import (
     BETTER,
     NOT_JUDGED,
     SAME,
@@ -24,6 +23,7 @@ from perfctl.orchestrator.compare.gate_rows import (
     WORSE,
     Measured,
     Place,
+    judge,
 )
 from perfctl.orchestrator.errors import PerfctlError
 

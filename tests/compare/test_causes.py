@@ -15,16 +15,17 @@ from perfctl.orchestrator.compare.causes import (
     GRIDS,
     KINDS,
     LAUNCHES,
+    LEVELS,
     ONLY_A,
     ONLY_B,
     OTHER_KERNELS,
     SAME,
     Why,
-    executed,
+    execute,
     explain,
 )
 from perfctl.orchestrator.compare.compare import Side, compare
-from perfctl.orchestrator.compare.suspects import LEVELS, suspects
+from perfctl.orchestrator.compare.compared import Number
 from perfctl.orchestrator.counts.kernels.names import arithmetic, of_layer
 from tests.make.two_sides import ENVIRONMENT
 
@@ -76,7 +77,7 @@ def net(side: Any) -> Any:
 
 def why(a: Side, b: Side) -> Why:
     (pair,) = compare(a, b).pairs
-    return explain(pair.rows)
+    return explain(pair)
 
 
 def kinds(found: Why) -> dict[str, str]:
@@ -198,7 +199,7 @@ def test_a_difference_is_likely_where_its_kernels_changed(
     (pair,) = compare(
         net("A", {}), net("B", names, environment=ENVIRONMENT | {fact: value}), force=True
     ).pairs
-    (found,) = suspects(pair, explain(pair.rows))
+    (found,) = explain(pair).suspects
     assert (found.difference.fact, found.level) == (fact, level)
     assert found.why
 
@@ -206,7 +207,7 @@ def test_a_difference_is_likely_where_its_kernels_changed(
 def test_the_likeliest_differences_come_first(net: Any) -> None:
     other = ENVIRONMENT | {"python": "3.99", "cudnn": "9.99", "cuda": "13.9"}
     (pair,) = compare(net("A", {}), net("B", {"conv2": WINOGRAD}, environment=other)).pairs
-    found = suspects(pair, explain(pair.rows))
+    found = explain(pair).suspects
     assert found[0].difference.fact == "cudnn"
     assert [LEVELS.index(one.level) for one in found] == sorted(
         LEVELS.index(one.level) for one in found
@@ -216,13 +217,18 @@ def test_the_likeliest_differences_come_first(net: Any) -> None:
 def test_a_layer_s_algorithms_are_those_of_its_arithmetic_and_a_product_between_transforms_is_none_of_its_own() -> (
     None
 ):
+    def algorithms(names: list[str]) -> tuple[str, ...]:
+        ran = execute([(name, Number(1.0, None, 1.0, 1.0, 1, 1, 1)) for name in names])
+        assert ran is not None
+        return ran.algorithms
+
     parts = ["void winograd_nonfused::winogradForwardData4x4<float>()", SGEMM]
-    assert executed(parts).algorithms == (of_layer(parts).method,)
-    assert executed([IMPLICIT, "void cudnn::ops::nchwToNhwcKernel<float>()"]).algorithms == (
+    assert algorithms(parts) == (of_layer(parts).method,)
+    assert algorithms([IMPLICIT, "void cudnn::ops::nchwToNhwcKernel<float>()"]) == (
         "implicit gemm",
     )
     assert [one.method for one in arithmetic([IMPLICIT, SGEMM])] == ["implicit gemm", "gemm"]
-    assert executed([]).algorithms == ()
+    assert execute([]) is None
 
 
 def test_every_kind_has_a_meaning_that_the_documentation_has() -> None:
@@ -238,7 +244,7 @@ def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause(net: Any) -
     it may be the same."""
     without = {fact: value for fact, value in ENVIRONMENT.items() if fact != "cudnn"}
     (pair,) = compare(net("A", {}, environment=without), net("B", {"conv2": WINOGRAD})).pairs
-    (found,) = suspects(pair, explain(pair.rows))
+    (found,) = explain(pair).suspects
     assert (found.difference.fact, found.level, found.why) == (
         "cudnn",
         "possible",
@@ -250,7 +256,7 @@ def test_no_difference_is_ranked_where_nothing_was_compared(net: Any) -> None:
     (pair,) = compare(
         net("A", {}), net("B", {}, environment=ENVIRONMENT | {"cudnn": "9.99", "python": "3.99"})
     ).pairs
-    alone = replace(pair, rows=tuple(replace(row, a=None) for row in pair.rows))
-    assert {(one.level, one.why) for one in suspects(alone, explain(alone.rows))} == {
+    alone = replace(pair, rows=tuple(replace(row, before=None) for row in pair.rows))
+    assert {(one.level, one.why) for one in explain(alone).suspects} == {
         ("not ranked", "nothing was compared")
     }

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.compare.compare import Comparison, Pair, Side, compare
-from perfctl.orchestrator.compare.rows import (
+from perfctl.orchestrator.compare.compared import (
     DIFFERS,
     EQUAL,
     FASTER,
@@ -112,18 +112,18 @@ def test_new_and_gone_kernels_show_with_the_runs_they_are_in(side: Any) -> None:
         the_row(found, "conv2 forward: conv_b<float>"),
         the_row(found, "conv2 forward: winograd<float>"),
     )
-    assert (gone.result, gone.b, gone.reason) == (
+    assert (gone.result, gone.after, gone.reason) == (
         GONE,
         None,
         "in 3 of 3 runs of A, in none of 3 runs of B",
     )
-    assert (new.result, new.a, new.reason) == (
+    assert (new.result, new.before, new.reason) == (
         NEW,
         None,
         "in 3 of 3 runs of B, in none of 3 runs of A",
     )
     assert {row.name for _, row in found.news} == {gone.name, new.name}
-    assert the_row(found, "conv2 forward").a is not None
+    assert the_row(found, "conv2 forward").before is not None
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
@@ -149,8 +149,8 @@ def test_counted_flops_are_exact_and_any_difference_is_news(
     ]
     found = compare(Side("A", tuple(counted)), Side("B", tuple(other)))
     row = the_row(found, "fc1 forward", "flops")
-    assert row.a is not None
-    assert row.a.median == 2 * synthetic.macs("fc1", 64)
+    assert row.before is not None
+    assert row.before.median == 2 * synthetic.macs("fc1", 64)
     assert row.result == (EQUAL if share == 1 else DIFFERS)
     assert row.result not in WORSE
     assert the_row(found, "conv2 forward").result == NOT_JUDGED, "ncu's times are not judged"
@@ -166,9 +166,9 @@ def test_fewer_flops_by_one_in_a_billion_are_news_too(synthetic: ModuleType) -> 
     # of the layer and of the step
     assert [row.result for _, row in found.news] == [DIFFERS, DIFFERS]
     row = the_row(found, "counted FLOPs", "flops")
-    assert row.a is not None
-    assert row.b is not None
-    assert row.b.median - row.a.median == 2  # 3 more FFMA over 3 steps
+    assert row.before is not None
+    assert row.after is not None
+    assert row.after.median - row.before.median == 2  # 3 more FFMA over 3 steps
 
 
 def test_gradients_told_apart_on_one_side_only_are_added_up_on_both(side: Any) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.compare.compare import Side, compare
-from perfctl.orchestrator.compare.facts import FACTS, compare_facts
-from perfctl.orchestrator.compare.rows import MEANING, NOT_JUDGED
+from perfctl.orchestrator.compare.compared import MEANING, NOT_JUDGED
+from perfctl.orchestrator.compare.sides import FACTS, compare_facts
 from perfctl.records.report import Sample
 from perfctl.records.run import Run
 from tests.make.two_sides import ENVIRONMENT, H200

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.compare.compare import Comparison, Pair, Side, compare
-from perfctl.orchestrator.compare.facts import Difference
-from perfctl.orchestrator.compare.quantities import Key
-from perfctl.orchestrator.compare.rows import (
+from perfctl.orchestrator.compare.compared import (
     EQUAL,
     FASTER,
     NEW,
@@ -23,6 +21,8 @@ from perfctl.orchestrator.compare.rows import (
     Number,
     Row,
 )
+from perfctl.orchestrator.compare.quantities import Key
+from perfctl.orchestrator.compare.sides import Difference
 from perfctl.records.report import Kernel, MemoryFigure, Step
 from perfctl.records.run import Run
 
@@ -132,12 +132,15 @@ def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides(
     (pair,) = compare(both("A", 1), both("B", 3)).pairs
     found = {row.key[:3]: row for row in pair.rows}
     step, memory = found["step", "time", "step"], found["step", "memory", "peak allocated"]
-    assert (step.a and step.a.median, step.basis) == (
+    assert (step.before and step.before.median, step.basis) == (
         100,
         "host clock around each step, while nsys was recording",
     )
-    assert (memory.a and memory.a.median, memory.result) == (512, EQUAL)
-    assert [row.b.median for row in pair.rows if row.b and row.key.level != "step"] == [40, 40]
+    assert (memory.before and memory.before.median, memory.result) == (512, EQUAL)
+    assert [row.after.median for row in pair.rows if row.after and row.key.level != "step"] == [
+        40,
+        40,
+    ]
     assert pair.notes == ()
 
 
@@ -190,7 +193,7 @@ def row(
     def number(value: float | None) -> Number | None:
         return None if value is None else Number(value, None, value, value, 1, 1, 1)
 
-    return Row(Key(level, quantity, name), name, number(a), number(b), basis=None, result=verdict)
+    return Row(Key(level, quantity, name), number(a), number(b), result=verdict, name=name)
 
 
 def pair_of(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.pairing import align, newest_repeats, shared_profilers
+from perfctl.orchestrator.compare.sides import align, newest_repeats, shared_profilers
 from perfctl.records.run import Run
 
 

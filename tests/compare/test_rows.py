@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.compare.quantities import Key, Observed
-from perfctl.orchestrator.compare.rows import (
+from perfctl.orchestrator.compare.compared import (
     DIFFERS,
     EQUAL,
     FASTER,
@@ -25,6 +24,7 @@ from perfctl.orchestrator.compare.rows import (
     compare_quantities,
     judge_row,
 )
+from perfctl.orchestrator.compare.quantities import Key, Observed
 
 CONV = Key("layer", "time", "", "conv2", "forward")
 STEP = Key("step", "time", "step")
@@ -78,7 +78,7 @@ def test_a_number_is_the_median_over_runs_of_each_runs_median_over_steps() -> No
         Observed((10.0, 20.0), "x", grids=("4x1x1", "2x1x1"), launches=5.0),
         Observed((7.0,), "x"),
     ]
-    a = row_of(CONV, [*runs, None], [seen(14.0, basis="y")]).a
+    a = row_of(CONV, [*runs, None], [seen(14.0, basis="y")]).before
     assert a is not None
     assert (a.median, a.low, a.high) == (7.0, 4.0, 15.0)  # of the medians 4, 15 and 7
     assert (a.runs, a.of_runs, a.steps) == (3, 4, 6)
@@ -93,8 +93,8 @@ def test_a_number_is_the_median_over_runs_of_each_runs_median_over_steps() -> No
 def test_the_change_is_b_over_a_less_one_and_unknown_from_0() -> None:
     row = row_of(CONV, [seen(4.0)], [seen(5.0)])
     assert (row.change, row.basis) == (0.25, "the clock")
-    assert row.a is not None and row.b is not None
-    assert (row.a.interval, row.b.launches, row.weight) == (None, None, 1.0)
+    assert row.before is not None and row.after is not None
+    assert (row.before.interval, row.after.launches, row.weight) == (None, None, 1.0)
     back = row_of(CONV, [seen(5.0)], [seen(4.0)])
     assert (back.change, back.weight) == (pytest.approx(-0.2), 1.0)
     assert row_of(CONV, [seen(0.0)], [seen(5.0)]).change is None

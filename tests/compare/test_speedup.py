@@ -14,6 +14,7 @@ from perfctl.orchestrator.compare.speedup import (
     Arm,
     Gain,
     GainLine,
+    LineKey,
     Unsettled,
     compare_quantity,
     if_only,
@@ -63,7 +64,7 @@ def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval(synthetic: 
             {"steps": steps(3000, ("forward", 1000))},
         )
     )
-    lines = {(line.level, line.name): line for line in found.against[0].lines}
+    lines = {line.key: line for line in found.against[0].lines}
     for key, expected in ((("step", "step"), 3.0), (("phase", "forward"), 6.0)):
         line = lines[key]
         assert line.gain is not None
@@ -75,7 +76,7 @@ def gain(
     level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
 ) -> Gain | Unsettled | str | None:
     """What the line of one quantity says: its gain, that it is not settled, or the reason."""
-    line = compare_quantity(level, level, a, b)
+    line = compare_quantity(LineKey(level, level), a, b)
     return line.gain or line.unsettled or line.reason
 
 
@@ -171,7 +172,9 @@ def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses(
 def layer_line(
     name: str, base: float | None, faster: Gain | None, level: str = "layer"
 ) -> GainLine:
-    return GainLine(level, name, base, base, faster, None if faster else "why not")
+    return GainLine(
+        LineKey(level, name), base, base, gain=faster, reason="" if faster else "why not"
+    )
 
 
 def test_one_layer_alone_saves_no_more_than_its_part_of_the_step() -> None:
@@ -255,13 +258,13 @@ def test_each_part_of_the_step_has_a_line_with_both_medians(synthetic: ModuleTyp
     }
     second = {"steps": steps(3000, ("forward", 1000), ("optimizer", 500))}
     found = speedup(arms(synthetic, first, second)).against[0].lines
-    assert [(line.level, line.name, line.base_ns, line.ns) for line in found] == [
+    assert [(*line.key, line.before, line.after) for line in found] == [
         ("epoch", "epoch", 300, None),
         ("step", "step", 9000, 3000),
         ("phase", "forward", 6000, 1000),
         ("phase", "optimizer", None, 500),
     ]
-    assert [line.reason for line in found] == ["on one side only", None, None, "on one side only"]
+    assert [line.why for line in found] == ["on one side only", None, None, "on one side only"]
 
 
 def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_left_out(
@@ -293,7 +296,7 @@ def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_lef
         for clock in (4, 1)
     ]
     found = speedup(arms(synthetic, made[0], made[1])).against[0].lines
-    assert [(line.level, line.name, line.base_ns, line.ns) for line in found] == [
+    assert [(*line.key, line.before, line.after) for line in found] == [
         ("layer", "fc forward", 400, 100),
         ("layer", "fc backward", 3200, 800),
         ("layer", "stem forward", 40, 10),

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+from perfctl.orchestrator.compare.compared import compare_quantities
 from perfctl.orchestrator.compare.quantities import (
     Key,
     Observed,
@@ -14,7 +15,6 @@ from perfctl.orchestrator.compare.quantities import (
     observe_flops,
     observe_times,
 )
-from perfctl.orchestrator.compare.rows import compare_quantities
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.report import Kernel, MemoryFigure, Sample, Step
 from perfctl.records.run import Run
@@ -233,7 +233,7 @@ def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> N
     key = Key("step", "throughput", "samples per second")
     runs = [{key: Observed((8e9 / took,), HOST)} for took in (200, 400)]
     (row,) = compare_quantities(runs, runs)
-    assert row.a is not None and row.a.median == pytest.approx(8e9 / 300)
+    assert row.before is not None and row.before.median == pytest.approx(8e9 / 300)
 
 
 def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole(synthetic: ModuleType) -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import re
 
-from perfctl.orchestrator.compare.speedup import Against, Gain, GainLine, IfOnly, Reached, Speedup
+from perfctl.orchestrator.compare.speedup import (
+    Against,
+    Gain,
+    GainLine,
+    IfOnly,
+    LineKey,
+    Reached,
+    Speedup,
+)
 from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, Rate
 from perfctl.orchestrator.report import speedup
 from perfctl.orchestrator.report.page.page import render_speedup
@@ -54,9 +62,9 @@ def study(lines: tuple[GainLine, ...], refused: tuple[str, ...] = ()) -> Speedup
 
 
 LINES = (
-    GainLine("step", "step", 30.0, 10.0, Gain(3.0, 2.5, 3.5, "10 and 10 steps"), None),
-    GainLine("phase", "forward", 20.0, 5.0, None, "one run each, and of 3 steps"),
-    GainLine("layer", HOSTILE, 20.0, None, None, "on one side only"),
+    GainLine(LineKey("step", "step"), 30.0, 10.0, gain=Gain(3.0, 2.5, 3.5, "10 and 10 steps")),
+    GainLine(LineKey("phase", "forward"), 20.0, 5.0, reason="one run each, and of 3 steps"),
+    GainLine(LineKey("layer", HOSTILE), 20.0, None, reason="on one side only"),
 )
 
 

@@ -17,6 +17,7 @@ from perfctl.orchestrator.compare.speedup import (
     Against,
     Gain,
     GainLine,
+    LineKey,
     Speedup,
     Unsettled,
     compare_quantity,
@@ -150,9 +151,9 @@ def speedup_of(*lines: GainLine) -> tuple[Speedup, Against]:
     return Speedup("unet", 16, "cpu", arms, (other,), ()), other
 
 
-STEP = GainLine("step", "step", 113.0, 10.0, Gain(11.3, 9.8, 12.9, "steps"), None)
-LOADING = GainLine("phase", "data", 4.0, 4.1, None, "")
-BACKWARD = GainLine("phase", "backward", 60.0, 4.5, None, "")
+STEP = GainLine(LineKey("step", "step"), 113.0, 10.0, gain=Gain(11.3, 9.8, 12.9, "steps"))
+LOADING = GainLine(LineKey("phase", "data"), 4.0, 4.1)
+BACKWARD = GainLine(LineKey("phase", "backward"), 60.0, 4.5)
 
 
 def test_the_headline_says_how_many_times_faster_and_what_the_rest_waits_for() -> None:
@@ -171,12 +172,16 @@ def test_the_headline_says_how_many_times_faster_and_what_the_rest_waits_for() -
     ],
 )
 def test_slower_and_no_different_are_called_so(low: float, high: float, words: str) -> None:
-    line = GainLine("step", "step", 1.0, 1.0, Gain((low * high) ** 0.5, low, high, ""), None)
+    line = GainLine(
+        LineKey("step", "step"), 1.0, 1.0, gain=Gain((low * high) ** 0.5, low, high, "")
+    )
     assert words in headline(*speedup_of(line), "unet").text
 
 
 def line(level: str, low: float, high: float) -> GainLine:
-    return GainLine(level, level, 80.0, 10.0, Gain((low * high) ** 0.5, low, high, level), None)
+    return GainLine(
+        LineKey(level, level), 80.0, 10.0, gain=Gain((low * high) ** 0.5, low, high, level)
+    )
 
 
 def test_whole_epochs_are_the_answer_and_steps_that_say_otherwise_follow_with_a_warning() -> None:
@@ -215,7 +220,7 @@ def gain(
     level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
 ) -> Gain | Unsettled | str | None:
     """What the line of one quantity says: its gain, that it is not settled, or the reason."""
-    line = compare_quantity(level, level, a, b)
+    line = compare_quantity(LineKey(level, level), a, b)
     return line.gain or line.unsettled or line.reason
 
 
@@ -232,7 +237,7 @@ def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_s
     )
     assert isinstance(enough, Gain)
     assert isinstance(fewer, Unsettled)
-    wide = GainLine("step", "step", 1.0, 1.0, None, found.judged.reason, found)
+    wide = GainLine(LineKey("step", "step"), 1.0, 1.0, reason=found.judged.reason, unsettled=found)
     said = headline(*speedup_of(wide), "unet")
     assert said.warning
     settle = f"about {found.more} more steps would settle it"

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from perfctl.orchestrator.compare.gate_rows import KINDS, SETUP, TIME, Measured, Place, Value
+from perfctl.orchestrator.compare.gate import KINDS, SETUP, TIME, Measured, Place, Value
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 
 FILE = Path("perfctl-gate.json")

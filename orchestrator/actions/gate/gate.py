@@ -20,7 +20,7 @@ from perfctl.orchestrator.actions.gate.baseline import (
     text_of,
 )
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.compare.gate_rows import Measured, Outcome
+from perfctl.orchestrator.compare.gate import Measured, Outcome
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text
 
@@ -69,11 +69,14 @@ def gate(
     PerfctlError for a damaged baseline. What cannot be measured is a problem of its outcome, and
     raises nothing. Nothing is written.
     """
+    from perfctl.orchestrator.compare.gate import judge
+    from perfctl.parsers import ReportError
+
     path = Path(baseline)
     held = read(path)
     chosen = {
         **held.tolerances,
-        **{key: check_tolerance(key, one) for key, one in (tolerances or {}).items()},
+        **{name: check_tolerance(name, share) for name, share in (tolerances or {}).items()},
     }
     known = {entry.name: entry for entry in held.entries}
     for subject in subjects:
@@ -83,12 +86,17 @@ def gate(
                 f"{path} has no entry '{subject.name}'",
                 f"It has {names}; `update` takes a new one in",
             )
-    asked = [(known[one.name], one.given, Path()) for one in subjects]
+    asked = [(known[subject.name], subject.given, Path()) for subject in subjects]
     asked = asked or [(entry, entry.subject, path.parent) for entry in held.entries]
-    return tuple(
-        _judged(entry, given, beside, chosen, messages, memory_limit)
-        for entry, given, beside in asked
-    )
+    outcomes = []
+    for entry, given, folder in asked:
+        try:
+            now = measure(given, folder, messages, memory_limit)
+        except (PerfctlError, ReportError) as error:
+            outcomes.append(Outcome(entry.name, (), problems=(str(error),)))
+        else:
+            outcomes.append(judge(entry.name, entry.measured, now, chosen))
+    return tuple(outcomes)
 
 
 def update(
@@ -123,9 +131,9 @@ def update(
     for subject in kept or [Subject(entry.name, entry.subject) for entry in held.entries]:
         measured = measure(subject.given, path.parent, messages, memory_limit)
         if not measured.places:
-            raise PerfctlError(
-                f"{subject.name}: nothing is known of it that a gate could hold", _why(measured)
-            )
+            reasons = (f"{what}: {why}" for what, why in measured.unknown.items())
+            problem = f"{subject.name}: nothing is known of it that a gate could hold"
+            raise PerfctlError(problem, next(reasons, None))
         older = next((entry.measured for entry in held.entries if entry.name == subject.name), None)
         if older is not None:
             measured = with_sessions(older, measured, held.tolerances)
@@ -134,42 +142,18 @@ def update(
     return held
 
 
-def _why(measured: Measured) -> str | None:
-    return next((f"{what}: {why}" for what, why in measured.unknown.items()), None)
-
-
 def _beside(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Its path as the baseline, in ``folder``, can keep it."""
-    kept = dict(given)
+    """Return a subject with its path as the baseline, in ``folder``, can keep it."""
+    subject = dict(given)
     for kind in ("runs", "model"):
-        in_file = kind == "model"
-        place, colon, rest = (
-            str(kept.get(kind, "")).rpartition(":") if in_file else (kept.get(kind), "", "")
-        )
-        if place and Path(place).exists() and (not in_file or place.endswith(".py")):
-            path, home = Path(place).resolve(), folder.resolve()
-            kept[kind] = (
-                f"{path.relative_to(home) if path.is_relative_to(home) else path}{colon}{rest}"
-            )
-    return kept
-
-
-def _judged(
-    entry: Entry,
-    given: Mapping[str, Any],
-    folder: Path,
-    tolerances: Mapping[str, float],
-    messages: Messages,
-    memory_limit: str | int | None,
-) -> Outcome:
-    from perfctl.orchestrator.compare.gate import judge
-    from perfctl.parsers import ReportError
-
-    try:
-        now = measure(given, folder, messages, memory_limit)
-    except (PerfctlError, ReportError) as error:
-        return Outcome(entry.name, (), problems=(str(error),))
-    return judge(entry.name, entry.measured, now, tolerances)
+        name, colon, rest = str(subject.get(kind, "")), "", ""
+        if kind == "model":  # of a file and a factory in it
+            name, colon, rest = name.rpartition(":")
+        if name and Path(name).exists() and (kind == "runs" or name.endswith(".py")):
+            path, home = Path(name).resolve(), folder.resolve()
+            path = path.relative_to(home) if path.is_relative_to(home) else path
+            subject[kind] = f"{path}{colon}{rest}"
+    return subject
 
 
 def measure(
@@ -178,16 +162,24 @@ def measure(
     messages: Messages = SILENT,
     memory_limit: str | int | None = None,
 ) -> Measured:
-    """A subject as it is now; paths are relative to ``folder``. Raises PerfctlError and ReportError
-    where it cannot be had."""
-    return (
-        _of_model(given, folder)
-        if "model" in given
-        else _of_runs(given, folder, messages, memory_limit)
-    )
+    """Return a subject as it is now; paths are relative to ``folder``. Raises PerfctlError and
+    ReportError where it cannot be had."""
+    from perfctl.orchestrator import memory
+    from perfctl.orchestrator.actions.compare import side
+    from perfctl.orchestrator.actions.stored_runs import analysed
+    from perfctl.orchestrator.actions.tables import DEFAULT
+    from perfctl.orchestrator.compare.gate_quantities import of_runs
+
+    if "model" in given:
+        return _measure_model(given, folder)
+    name = str(given["runs"])
+    path = folder / name
+    chosen = path if path.exists() else name
+    limit = memory.bytes_of(memory_limit)
+    return analysed(side(chosen, folder / DEFAULT, messages, limit).runs, of_runs)
 
 
-def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
+def _measure_model(given: Mapping[str, Any], folder: Path) -> Measured:
     from perfctl.orchestrator.actions.estimate import estimate_model
     from perfctl.orchestrator.actions.estimate_request import Request
     from perfctl.orchestrator.compare.gate_quantities import of_model
@@ -196,31 +188,14 @@ def _of_model(given: Mapping[str, Any], folder: Path) -> Measured:
         key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
     }
     batches = facts.pop("batches", (1,))
-    place, colon, factory = str(facts.get("model", "")).rpartition(":")
-    if place.endswith(".py") and (folder / place).exists():
-        facts["model"] = f"{folder / place}{colon}{factory}"
+    file, colon, factory = str(facts.get("model", "")).rpartition(":")
+    if file.endswith(".py") and (folder / file).exists():
+        facts["model"] = f"{folder / file}{colon}{factory}"
     try:
         request = Request(**facts)
     except TypeError as error:
         raise PerfctlError(
             f"the baseline asks for a model in a way that is not known: {error}"
         ) from error
-    found = estimate_model(request, batches)
-    return replace(of_model(found.batches), problems=found.problems)
-
-
-def _of_runs(
-    given: Mapping[str, Any], folder: Path, messages: Messages, limit: str | int | None
-) -> Measured:
-    from perfctl.orchestrator import memory
-    from perfctl.orchestrator.actions.compare import side
-    from perfctl.orchestrator.actions.stored_runs import analysed
-    from perfctl.orchestrator.actions.tables import DEFAULT
-    from perfctl.orchestrator.compare.gate_quantities import of_runs
-
-    named = str(given["runs"])
-    path = folder / named
-    found = side(
-        path if path.exists() else named, folder / DEFAULT, messages, memory.bytes_of(limit)
-    )
-    return analysed(found.runs, of_runs)
+    model = estimate_model(request, batches)
+    return replace(of_model(model.batches), problems=model.problems)

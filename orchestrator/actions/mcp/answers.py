@@ -485,7 +485,7 @@ def compare(
     """Two runs or sweeps of the store side by side: what became slower or faster, what is new
     or gone."""
     from perfctl.orchestrator.actions.compare import compare as compared
-    from perfctl.orchestrator.compare.rows import BETTER, NEWS, WORSE
+    from perfctl.orchestrator.compare.compared import BETTER, NEWS, WORSE
     from perfctl.orchestrator.report.compare.output import compare_output
 
     found = compared(a, b, gate=gate, force=force, store=store, messages=messages, files=False)

@@ -16,7 +16,7 @@ from perfctl.orchestrator.errors import PartlyDone, Regressed, UsageError
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.gate.gate import Subject
-    from perfctl.orchestrator.compare.gate_rows import Outcome
+    from perfctl.orchestrator.compare.gate import Outcome
 
 _LIST = list[str] | None
 

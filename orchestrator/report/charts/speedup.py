@@ -199,7 +199,7 @@ def across(found: Sequence[Speedup]) -> Iterator[Chart]:
         gains: dict[str, dict[int, Gain]] = {}
         for one in found:
             for other in one.against:
-                gain = next((line.gain for line in other.lines if line.level == level), None)
+                gain = next((line.gain for line in other.lines if line.key.level == level), None)
                 if gain is not None and one.batch is not None:
                     gains.setdefault(other.label, {})[one.batch] = gain
         lines = [
@@ -241,10 +241,10 @@ def _course_charts(one: Speedup, key: str) -> Iterator[Chart]:
 
 def _bar_charts(one: Speedup, key: str) -> Iterator[Chart]:
     gains = [
-        Bar(f"{other.label} {line.name}", line.gain.value, line.gain.low, line.gain.high, place)
+        Bar(f"{other.label} {line.key.name}", line.gain.value, line.gain.low, line.gain.high, place)
         for place, other in enumerate(one.against, 1)
         for line in other.lines
-        if line.gain is not None and line.level in ("epoch", "step", "phase")
+        if line.gain is not None and line.key.level in ("epoch", "step", "phase")
     ][:_MOST_BARS]
     if gains:
         title = f"Times faster than {one.base}"

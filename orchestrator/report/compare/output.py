@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.compare.causes import Part as Alignment
+from perfctl.orchestrator.compare.causes import Suspect
 from perfctl.orchestrator.compare.compare import Comparison, Pair
-from perfctl.orchestrator.compare.rows import BETTER, NEWS, WORSE, Row
-from perfctl.orchestrator.compare.suspects import Suspect
+from perfctl.orchestrator.compare.compared import Row
 from perfctl.orchestrator.report.compare.page import (
     SENTENCES,
     CompareTable,
-    CompareView,
     compare_view,
     name_of,
 )
 from perfctl.orchestrator.report.compare.words import (
     around,
-    explained,
     findings,
     percent_change,
     quantity,
@@ -36,8 +34,13 @@ if TYPE_CHECKING:
 ROWS, ELSEWHERE = 12, "--out compare.html shows them"
 """Rows of a table in the terminal, and the place of the others."""
 MARKDOWN_ROWS = 25
+MARKDOWN_HEAD = """\
+| batch | what | A | B | change | 95 % interval | verdict |
+|--:|---|--:|--:|--:|--:|---|"""
 LEFT_OUT = ("workload", "why", "95 % interval")
 """Columns of the page that do not fit a terminal of 80 columns."""
+LEFT_OUT_OF_WHY = ("workload", "launches", "FLOPs, B/A")
+"""Columns of the aligned sides that do not fit a terminal of 80 columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,9 @@ class CompareOutput:
     pairs: list[ComparedPair]
 
 
-def terminal(found: Comparison) -> list[RenderableType]:
-    """Sentences, then the tables of the page cut to what fits 80 columns."""
-    view = compare_view(found, made_at="")
+def terminal(comparison: Comparison) -> list[RenderableType]:
+    """Return sentences, then the tables of the page cut to what fits 80 columns."""
+    view = compare_view(comparison, made_at="")
     out: list[RenderableType] = [text(f"{view.title}   gate {view.gate}", "bold")]
     out += [text(f"{side}  {label}: {runs}") for side, label, runs in view.sides]
     if view.banner:
@@ -95,7 +98,19 @@ def terminal(found: Comparison) -> list[RenderableType]:
     if (left := len(news) - ROWS) > 0:
         sentences.add_row("", text(f"and {left} more: {ELSEWHERE}", "dim"))
     add_rows(sentences, [("!", sentence) for sentence in view.warnings])
-    return [*out, sentences, *_aligned(view), *map(_shown, view.tables), *_differing(view)]
+    out.append(sentences)
+    tables = [
+        *((replace(table, caption="Why"), LEFT_OUT_OF_WHY) for table in view.why),
+        *((_table_of(table), LEFT_OUT) for table in view.tables),
+        *(
+            (replace(table, caption=f"Differences: {table.caption}"), ("effect",))
+            for _, table in view.differences
+        ),
+    ]
+    for table, left_out in tables:
+        numbers = [column.label for column in table.columns if column.style == "num"]
+        out.append(from_view(table, ROWS, ELSEWHERE, left_out=left_out, whole=numbers, code=32))
+    return out
 
 
 def _table_of(view: CompareTable) -> Table:
@@ -107,42 +122,17 @@ def _table_of(view: CompareTable) -> Table:
     return Table(view.columns, tuple(rows), view.title, view.hidden, notes=view.notes)
 
 
-def _shown(view: CompareTable) -> RenderableType:
-    numbers = [column.label for column in view.columns if column.style == "num"]
-    return from_view(_table_of(view), ROWS, ELSEWHERE, left_out=LEFT_OUT, whole=numbers, code=32)
-
-
-def _aligned(view: CompareView) -> Iterable[RenderableType]:
-    """Places whose time changed, with what is behind it."""
-    for one in view.why:
-        numbers = [column.label for column in one.columns if column.style == "num"]
-        left = ("workload", "launches", "FLOPs, B/A")
-        yield from_view(replace(one, caption="Why"), ROWS, ELSEWHERE, left_out=left, whole=numbers)
-
-
-def _differing(view: CompareView) -> Iterable[RenderableType]:
-    for _, one in view.differences:
-        yield from_view(
-            replace(one, caption=f"Differences: {one.caption}"),
-            ROWS,
-            ELSEWHERE,
-            left_out=("effect",),
-        )
-
-
-def markdown(found: Comparison) -> str:
-    """A summary for a pull request: the sentences of the page, and the rows that count as
-    a table."""
-    said = findings(found)
-    a, b = _escaped(found.a.label), _escaped(found.b.label)
-    worse, better, news = (len(found.rows(group)) for group in (WORSE, BETTER, NEWS))
+def markdown(comparison: Comparison) -> str:
+    """Return a summary for a pull request: the sentences of the page, and the rows that count as a
+    table."""
+    said = findings(comparison)
+    a, b = _escaped(comparison.a.label), _escaped(comparison.b.label)
+    worse, better, news = comparison.regressions, comparison.improvements, comparison.news
     lines = [
         f"### perfctl compare: {b} against {a}",
         "",
-        (
-            f"**{worse} worse, {better} better, {news} new, gone or different**; gate "
-            f"{found.gate * 100:g} %. A is {a}, B is {b}."
-        ),
+        f"**{len(worse)} worse, {len(better)} better, {len(news)} new, gone or different**; gate "
+        f"{comparison.gate * 100:g} %. A is {a}, B is {b}.",
         "",
     ]
     if said.banner:
@@ -152,44 +142,26 @@ def markdown(found: Comparison) -> str:
         lines.append(f"- and {len(said.news) - SENTENCES} more")
     lines += [f"- ⚠ {_escaped(sentence)}" for sentence in said.warnings]
     whole = (("step", "time"), ("step", "memory"))
-    steps = [(pair, row) for pair in found.pairs for row in pair.rows if row.key[:2] in whole]
-    counted = [*found.regressions, *found.improvements, *found.news]
-    for title, chosen in (("What counts", counted), ("Steps and memory", steps)):
+    steps = [(pair, row) for pair in comparison.pairs for row in pair.rows if row.key[:2] in whole]
+    for title, chosen in (("What counts", [*worse, *better, *news]), ("Steps and memory", steps)):
         if chosen:
-            lines += [
-                "",
-                f"<details><summary>{title}</summary>",
-                "",
-                *_markdown_rows(chosen),
-                "",
-                "</details>",
-            ]
+            lines += ["", f"<details><summary>{title}</summary>", "", MARKDOWN_HEAD]
+            lines += [_markdown_row(*item) for item in chosen[:MARKDOWN_ROWS]]
+            if len(chosen) > MARKDOWN_ROWS:
+                lines.append(f"\nand {len(chosen) - MARKDOWN_ROWS} more")
+            lines += ["", "</details>"]
     return "\n".join(lines) + "\n"
 
 
-def _markdown_rows(chosen: list[tuple[Pair, Row]]) -> list[str]:
-    lines = [
-        "| batch | what | A | B | change | 95 % interval | verdict |",
-        "|--:|---|--:|--:|--:|--:|---|",
-    ]
-    for pair, row in chosen[:MARKDOWN_ROWS]:
-        values = (
-            DASH if side is None else quantity(row.key.quantity, side.median)
-            for side in (row.a, row.b)
-        )
-        change = DASH if row.change is None else percent_change(row.change)
-        cells = (
-            pair.batch or DASH,
-            name_of(row),
-            *values,
-            change,
-            around(row.interval) or DASH,
-            row.result,
-        )
-        lines.append("| " + " | ".join(map(_escaped, cells)) + " |")
-    if len(chosen) > MARKDOWN_ROWS:
-        lines.append(f"\nand {len(chosen) - MARKDOWN_ROWS} more")
-    return lines
+def _markdown_row(pair: Pair, row: Row) -> str:
+    values = (
+        DASH if side is None else quantity(row.key.quantity, side.median)
+        for side in (row.before, row.after)
+    )
+    change = DASH if row.change is None else percent_change(row.change)
+    interval = around(row.interval) or DASH
+    cells = (pair.batch or DASH, name_of(row), *values, change, interval, row.result)
+    return f"| {' | '.join(map(_escaped, cells))} |"
 
 
 def _escaped(words: str) -> str:
@@ -197,39 +169,33 @@ def _escaped(words: str) -> str:
     return markdown_text(words if len(words) <= 300 else words[:299] + "…")
 
 
-def document(found: Comparison) -> list[Part]:
-    """The sentences and whole tables of the page, for Markdown and LaTeX."""
-    view = compare_view(found, made_at="")
-    news = tuple(finding.text for finding in (*view.findings, *view.more))
-    banner = (view.banner,) if view.banner else ()
-    sides = tuple(f"{side} is {label}: {runs}" for side, label, runs in view.sides)
-    said = (f"Gate {view.gate}.", *sides, *banner, *news, *view.warnings)
-    tables = [
-        *view.why,
-        *(_table_of(one) for one in view.tables),
-        *(one for _, one in view.differences),
-    ]
-    return [Part(view.title, said), *map(of_view, tables)]
+def document(comparison: Comparison) -> list[Part]:
+    """Return the sentences and whole tables of the page, for Markdown and LaTeX."""
+    view = compare_view(comparison, made_at="")
+    news = (finding.text for finding in (*view.findings, *view.more))
+    sides = (f"{side} is {label}: {runs}" for side, label, runs in view.sides)
+    banner = filter(None, (view.banner,))
+    tables = (*view.why, *map(_table_of, view.tables), *(table for _, table in view.differences))
+    sentences = (f"Gate {view.gate}.", *sides, *banner, *news, *view.warnings)
+    return [Part(view.title, sentences), *map(of_view, tables)]
 
 
-def compare_output(found: Comparison) -> CompareOutput:
-    """Return the whole comparison for programs."""
-    said = findings(found)
+def compare_output(comparison: Comparison) -> CompareOutput:
+    """Return the complete comparison for programs."""
+    said = findings(comparison)
+    a, b = comparison.a.label, comparison.b.label
     return CompareOutput(
-        comparison=found,
-        a=ComparedSide(found.a.label, [run.id for pair in found.pairs for run in pair.runs_a]),
-        b=ComparedSide(found.b.label, [run.id for pair in found.pairs for run in pair.runs_b]),
-        regressions=len(found.regressions),
-        improvements=len(found.improvements),
-        news=len(found.news),
-        not_comparable=len(found.not_comparable),
+        comparison=comparison,
+        a=ComparedSide(a, [run.id for pair in comparison.pairs for run in pair.runs_a]),
+        b=ComparedSide(b, [run.id for pair in comparison.pairs for run in pair.runs_b]),
+        regressions=len(comparison.regressions),
+        improvements=len(comparison.improvements),
+        news=len(comparison.news),
+        not_comparable=len(comparison.not_comparable),
         findings=said.news,
         warnings=said.warnings,
-        pairs=list(map(_pair, found.pairs)),
+        pairs=[
+            ComparedPair(why.pair, not why.pair.blocked, why.suspects, why.by_layer, why.parts)
+            for why in said.pairs
+        ],
     )
-
-
-def _pair(pair: Pair) -> ComparedPair:
-    shown = explained(pair)
-    why = shown.why
-    return ComparedPair(pair, not pair.blocked, shown.suspects, why.by_layer, why.parts)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress
 
-from perfctl.orchestrator.compare.causes import KINDS, SAME, TIMED, Executed, Part
+from perfctl.orchestrator.compare.causes import KINDS, NOT_RANKED, SAME, TIMED, Part, Why
 from perfctl.orchestrator.compare.compare import Comparison, Pair
-from perfctl.orchestrator.compare.quantities import PER_REPORT
-from perfctl.orchestrator.compare.rows import (
+from perfctl.orchestrator.compare.compared import (
     BETTER,
     MEANING,
     NEWS,
@@ -17,15 +18,13 @@ from perfctl.orchestrator.compare.rows import (
     Number,
     Row,
 )
-from perfctl.orchestrator.compare.suspects import NOT_RANKED
+from perfctl.orchestrator.compare.quantities import PER_REPORT
 from perfctl.orchestrator.report.compare.words import (
     ENERGY_UNITS,
     MINUS,
     Counts,
-    Explained,
     algorithm_words,
     around,
-    explained,
     findings,
     percent_change,
     quantity,
@@ -151,32 +150,31 @@ class CompareView:
     """(verdict, its meaning), those that occur."""
 
 
-def compare_view(found: Comparison, *, made_at: str) -> CompareView:
-    """The record of templates/compare.html."""
-    said = findings(found)
-    used = dict.fromkeys(row.result for pair in found.pairs for row in pair.rows)
-    pairs = [explained(pair) for pair in found.pairs]
+def compare_view(comparison: Comparison, *, made_at: str) -> CompareView:
+    """Return the record of templates/compare.html."""
+    said = findings(comparison)
+    used = {row.result for pair in comparison.pairs for row in pair.rows}
     return CompareView(
-        f"{found.b.label} against {found.a.label}",
+        f"{comparison.b.label} against {comparison.a.label}",
         made_at,
-        (_side("A", found), _side("B", found)),
-        f"{found.gate * 100:g} %",
+        (_side("A", comparison), _side("B", comparison)),
+        f"{comparison.gate * 100:g} %",
         said.banner,
         said.findings[:SENTENCES],
         said.findings[SENTENCES:],
         said.warnings,
-        tuple(_why(pairs)),
-        tuple(tables(found)),
-        tuple(_differences(pairs)),
-        tuple(_facts(found.pairs)),
-        tuple((verdict, meaning) for verdict, meaning in MEANING.items() if verdict in used),
+        tuple(_why(said.pairs)),
+        tuple(tables(comparison)),
+        tuple(_differences(said.pairs)),
+        tuple(_facts(comparison.pairs)),
+        tuple((result, meaning) for result, meaning in MEANING.items() if result in used),
     )
 
 
-def _why(pairs: Sequence[Explained]) -> Iterator[Table]:
-    """One table of all pairs that are aligned: what stands behind the change of each place, the
-    largest change first."""
-    every = [(one, part) for one in pairs for part in one.why.parts]
+def _why(pairs: Sequence[Why]) -> Iterator[Table]:
+    """Yield one table of all pairs that are aligned: what stands behind the change of each place,
+    the largest change first."""
+    every = [(why, part) for why in pairs for part in why.parts]
     every.sort(key=lambda item: -abs(item[1].change or 0.0))
     if not any(part.change or part.kind not in (SAME, TIMED) for _, part in every):
         return  # nothing changed
@@ -192,54 +190,46 @@ def _why(pairs: Sequence[Explained]) -> Iterator[Table]:
         Column("change", base="ns"),
         Column("FLOPs, B/A", note="counted; 1 multiply-add = 2"),
     )
-    rows = [_aligned(one, part) for one, part in every[:ROWS_SHOWN]]
-    rows = in_common_unit(rows, (6, 7, 8))
-    kept = [
-        place
-        for place in with_values(rows)
-        if place or len({one.pair.heading for one in pairs}) > 1
-    ]
-    notes = [] if all(one.why.by_layer for one in pairs) else [NO_LAYERS]
+    rows = in_common_unit([_aligned(*item) for item in every[:ROWS_SHOWN]], (6, 7, 8))
+    has_several = len({why.pair.heading for why in pairs}) > 1
+    shown = [index for index in with_values(rows) if index or has_several]
+    notes = [] if all(why.by_layer for why in pairs) else [NO_LAYERS]
     notes += [
         note for note in dash_notes(columns, rows) if not note.startswith(("batch", "workload"))
     ]
-    span = "per step" if all(one.why.per_step for one in pairs) else "in the whole report"
-    by = (
-        "layer, direction and algorithm"
-        if any(one.why.by_layer for one in pairs)
-        else "kernel family and algorithm"
-    )
     if len(every) > ROWS_SHOWN:
         notes.append(f"The first {ROWS_SHOWN} of {len(every)} rows.")
+    span = "per step" if all(why.per_step for why in pairs) else "in the whole report"
+    has_layers = any(why.by_layer for why in pairs)
+    by = f"{'layer, direction' if has_layers else 'kernel family'} and algorithm"
     yield Table(
-        tuple(columns[place] for place in kept),
-        tuple(tuple(row[place] for place in kept) for row in rows),
+        tuple(columns[index] for index in shown),
+        tuple(tuple(row[index] for index in shown) for row in rows),
         f"Time {span}, both sides aligned by {by}",
         tools=len(rows) > 8,
         notes=tuple(notes),
     )
 
 
-def _aligned(one: Explained, part: Part) -> tuple[Cell, ...]:
-    unknown = "no kernels were recorded" if part.kind == TIMED else "not known"
+def _aligned(why: Why, part: Part) -> tuple[Cell, ...]:
+    is_timed_only = part.kind == TIMED
+    unknown = "no kernels were recorded" if is_timed_only else "not known"
     sides = (part.a, part.b)
     launches = [
         None if side is None or side.launches is None else f"{side.launches:,.6g}" for side in sides
     ]
     times = [
-        time_cell(None if side is None else side.ns, f"not in {which}")
-        for which, side in zip("AB", sides, strict=True)
+        time_cell(None if side is None else side.ns, f"not in {label}")
+        for label, side in zip("AB", sides, strict=True)
     ]
     counted = nothing("not counted on both sides")
     if part.flops is not None:
         counted = Cell(ratio(part.flops), f"{part.flops:.6g}", value=part.flops)
     return (
-        text_cell(one.pair.heading),
-        text_cell(one.pair.batch) if one.pair.batch else nothing(unknown),
+        text_cell(why.pair.heading),
+        text_cell(why.pair.batch) if why.pair.batch else nothing(unknown),
         text_cell(part.name if part.layer or part.row else part.direction),
-        nothing(unknown)
-        if part.kind == TIMED
-        else Cell(part.kind, KINDS[part.kind], value=part.kind),
+        nothing(unknown) if is_timed_only else Cell(part.kind, KINDS[part.kind], value=part.kind),
         _algorithms(part),
         _both(launches, unknown),
         *times,
@@ -249,29 +239,24 @@ def _aligned(one: Explained, part: Part) -> tuple[Cell, ...]:
 
 
 def _algorithms(part: Part) -> Cell:
-    """The method, with the arithmetic where that changed; both sides where they differ."""
-    words = [None if side is None else _algorithm(side) for side in (part.a, part.b)]
+    """Return the method, with the arithmetic where that changed; both sides where they differ."""
+    words = [
+        None if side is None else " + ".join(map(algorithm_words, side.algorithms)) or None
+        for side in (part.a, part.b)
+    ]
     if words[0] == words[1] and part.a and part.b and part.a.arithmetic != part.b.arithmetic:
-        words = [
-            " + ".join(side.arithmetic) or word
-            for side, word in zip((part.a, part.b), words, strict=True)
-        ]
-    return _both(
-        words, "no kernels were recorded" if part.kind == TIMED else "the kernels' names say none"
-    )
-
-
-def _algorithm(side: Executed) -> str | None:
-    return " + ".join(map(algorithm_words, side.algorithms)) or None
+        words = [" + ".join(side.arithmetic) or words[0] for side in (part.a, part.b)]
+    is_timed_only = part.kind == TIMED
+    unknown = "no kernels were recorded" if is_timed_only else "the kernels' names say none"
+    return _both(words, unknown)
 
 
 def _both(words: Sequence[str | None], reason: str) -> Cell:
     """ "GEMM" where both sides say it, else "GEMM → GEMV"."""
-    if words[0] is None and words[1] is None:
+    distinct = dict.fromkeys(words)
+    if not any(distinct):
         return nothing(reason)
-    if words[0] == words[1]:
-        return text_cell(words[0])
-    return text_cell(" → ".join(word or DASH for word in words))
+    return text_cell(" → ".join(word or DASH for word in distinct))
 
 
 def signed_time(ns: float | None) -> Cell:
@@ -283,72 +268,61 @@ def signed_time(ns: float | None) -> Cell:
 
 
 def in_common_unit(
-    rows: Sequence[tuple[Cell, ...]], places: Sequence[int]
+    rows: Sequence[tuple[Cell, ...]], columns: Sequence[int]
 ) -> list[tuple[Cell, ...]]:
-    """The rows with one unit in all cells of these columns together."""
-    cells = in_one_unit([row[place] for row in rows for place in places])
-    made = []
-    for number, row in enumerate(rows):
-        changed = dict(zip(places, cells[number * len(places) :], strict=False))
-        made.append(tuple(changed.get(place, cell) for place, cell in enumerate(row)))
-    return made
+    """Return the rows with one unit in all cells of these columns together."""
+    cells = iter(in_one_unit([row[column] for row in rows for column in columns]))
+    return [
+        tuple(next(cells) if column in columns else cell for column, cell in enumerate(row))
+        for row in rows
+    ]
 
 
-def _differences(pairs: Sequence[Explained]) -> Iterator[tuple[str, Table]]:
-    """What differs between the sides, likely causes first, no ranking where nothing was compared;
-    equal tables of several batch sizes once."""
-    seen: dict[tuple[tuple[str, str, str, str, str, str], ...], list[str]] = {}
-    for one in pairs:
-        lines = tuple(
+def _differences(pairs: Sequence[Why]) -> Iterator[tuple[str, Table]]:
+    """Yield what differs between the sides, likely causes first, no ranking where nothing was
+    compared; equal tables of several batch sizes once."""
+    titles_of: dict[tuple[tuple[str, ...], ...], list[str]] = defaultdict(list)
+    for why in pairs:
+        table: tuple[tuple[str, ...], ...] = tuple(
             (
-                found.difference.fact,
-                found.difference.a,
-                found.difference.b,
-                found.level,
-                found.why,
-                "not comparable" if found.difference.blocks else "",
+                suspect.difference.fact,
+                suspect.difference.a,
+                suspect.difference.b,
+                suspect.level,
+                suspect.why,
+                "not comparable" if suspect.difference.blocks else "",
             )
-            for found in one.suspects
+            for suspect in why.suspects
         )
-        if lines:
-            seen.setdefault(lines, []).append(_title(one.pair))
-    for lines, titles in seen.items():
-        columns = [
-            Column(label, style="text")
-            for label in ("difference", "A", "B", "as a cause", "why", "effect")
-        ]
-        ranked, blocks = (
-            any(line[3] != NOT_RANKED for line in lines),
-            any(line[-1] for line in lines),
-        )
-        kept = [
-            at
-            for at in range(len(columns))
-            if (ranked or at not in (3, 4)) and (blocks or at != len(columns) - 1)
-        ]
-        rows = tuple(tuple(text_cell(line[at]) for at in kept) for line in lines)
-        yield (
-            "; ".join(titles),
-            Table(tuple(columns[at] for at in kept), rows, "; ".join(titles), tools=False),
-        )
+        if table:
+            titles_of[table].append(_title(why.pair))
+    labels = ("difference", "A", "B", "as a cause", "why", "effect")
+    for lines, titles in titles_of.items():
+        hidden = set() if any(line[3] != NOT_RANKED for line in lines) else {3, 4}
+        hidden |= set() if any(line[-1] for line in lines) else {len(labels) - 1}
+        shown = [index for index in range(len(labels)) if index not in hidden]
+        columns = tuple(Column(labels[index], style="text") for index in shown)
+        rows = tuple(tuple(text_cell(line[index]) for index in shown) for line in lines)
+        title = "; ".join(titles)
+        yield title, Table(columns, rows, title, tools=False)
 
 
 def _title(pair: Pair) -> str:
     return f"{pair.heading}, batch {pair.batch}" if pair.batch else pair.heading
 
 
-def tables(found: Comparison) -> Iterable[CompareTable]:
-    """One table a part that has rows; every pair's rows in it, by batch size."""
-    several = len({pair.heading for pair in found.pairs}) > 1
+def tables(comparison: Comparison) -> Iterator[CompareTable]:
+    """Yield one table for each part that has rows; every pair's rows in it, by batch size."""
     for key, title, level, quantities, caption in PARTS:
         chosen = [
             (pair, row)
-            for pair in found.pairs
+            for pair in comparison.pairs
             for row in pair.rows
             if row.key.quantity in quantities and level in ("", row.key.level)
         ]
         if chosen:
-            yield _table(key, title, caption, chosen, found.gate, several)
+            several = len({pair.heading for pair in comparison.pairs}) > 1
+            yield _table(key, title, caption, chosen, comparison.gate, several)
 
 
 def _table(
@@ -356,7 +330,7 @@ def _table(
 ) -> CompareTable:
     if key in ("kernels", "layers"):
         order = [*STYLES.values(), (), (NOT_JUDGED,)]  # the rest is third
-        rank = {verdict: place for place, verdicts in enumerate(order) for verdict in verdicts}
+        rank = {result: index for index, results in enumerate(order) for result in results}
         chosen = sorted(chosen, key=lambda item: (rank.get(item[1].result, 3), -item[1].weight))
     shown = chosen[:ROWS_SHOWN]
     ends = [
@@ -366,75 +340,79 @@ def _table(
         if end is not None
     ]
     reach = min(max([*ends, gate * 1.5, 0.001]), max(BAR_REACH, gate * 1.5))
-    sized = any(pair.batch for pair, _ in chosen)
     if any(PER_REPORT in (row.basis or "") for _, row in chosen):
         caption = caption.replace("per step", "in the whole report")
-    base = "B" if key == "memory" else "FLOP" if key == "flops" else "ns"
-    heads = [
-        *([Column("workload", style="text")] if several else []),
-        *([Column("batch")] if sized else []),
+    base = {"memory": "B", "flops": "FLOP"}.get(key, "ns")
+    columns = (
+        Column("workload", style="text"),
+        Column("batch"),
         Column("what", style="code" if key == "kernels" else "text"),
         Column("A", base=base),
         Column("B", base=base),
         Column("change"),
         Column("95 % interval", note="of this row alone"),
         Column("verdict", style="text"),
-    ]
+        Column("why", style="text"),
+    )
     reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen}
     common = reasons.pop() if len(reasons) == 1 else None
-    first = 1 + several + sized
-    made = [_line(pair, row, reach, several, sized, said=common is None) for pair, row in shown]
-    cells = in_common_unit([line.cells for line in made], (first, first + 1))
-    lines = tuple(replace(line, cells=row) for line, row in zip(made, cells, strict=True))
-    notes = (f"Not judged: {common}.",) if common else ()
-    if not common:
-        heads.append(Column("why", style="text"))
-    band = 0 if key == "flops" else round(100 * gate / reach, 2)
-    hidden = len(chosen) - len(lines)
-    return CompareTable(key, title, caption, tuple(heads), lines, hidden, notes, first + 2, band)
+    sized = any(pair.batch for pair, _ in chosen)
+    used = [several, sized, *[True] * 6, common is None]
+    made = in_common_unit([_cells(*item) for item in shown], (3, 4))
+    lines = []
+    for (_, row), cells in zip(shown, made, strict=True):
+        style = next((style for style, results in STYLES.items() if row.result in results), "")
+        lines.append(Line(tuple(compress(cells, used)), _bar(row, reach, style), style))
+    return CompareTable(
+        key,
+        title,
+        caption,
+        tuple(compress(columns, used)),
+        tuple(lines),
+        hidden=len(chosen) - len(lines),
+        notes=(f"Not judged: {common}.",) if common else (),
+        change_at=3 + several + sized,
+        gate=0 if key == "flops" else round(100 * gate / reach, 2),
+    )
 
 
-def _line(pair: Pair, row: Row, reach: float, several: bool, sized: bool, *, said: bool) -> Line:
+def _cells(pair: Pair, row: Row) -> tuple[Cell, ...]:
     meaning = MEANING[row.result]
     if row.p is not None and row.adjusted is not None:
         meaning += f"; p = {row.p:.2g} alone, {row.adjusted:.2g} among all rows of its level"
-    cells = [text_cell(pair.heading)] if several else []
-    cells += [
-        *([text_cell(pair.batch or DASH)] if sized else []),
-        Cell(name_of(row), _title_of(row), value=row.name),
-        _value(row, row.a, "A"),
-        _value(row, row.b, "B"),
-        nothing(row.reason)
-        if row.change is None
-        else Cell(percent_change(row.change), value=round(row.change, 6)),
+    change = nothing(row.reason)
+    if row.change is not None:
+        change = Cell(percent_change(row.change), value=round(row.change, 6))
+    # the complete name of a kernel, and what the figures were read from
+    title = "; ".join(filter(None, (row.key.kernel[:1000], row.basis))) or None
+    return (
+        text_cell(pair.heading),
+        text_cell(pair.batch or DASH),
+        Cell(name_of(row), title, value=row.name),
+        _value(row, row.before, "A"),
+        _value(row, row.after, "B"),
+        change,
         text_cell(around(row.interval)) if row.interval else nothing(row.reason),
         Cell(row.result, meaning, value=row.result),
-        *([text_cell(row.reason)] if said else []),
-    ]
-    style = next((style for style, verdicts in STYLES.items() if row.result in verdicts), "")
-    return Line(tuple(cells), _bar(row, reach, style), style)
-
-
-def _title_of(row: Row) -> str | None:
-    """The whole name of a kernel, and what the figures were read from."""
-    return "; ".join(filter(None, (row.key.kernel[:1000], row.basis))) or None
+        text_cell(row.reason),
+    )
 
 
 def name_of(row: Row) -> str:
-    """The name, with the grids where they changed, else with the launches where their
-    number changed."""
-    if row.a is None or row.b is None:
+    """Return the name, with the grids where they changed, else with the launches where their number
+    changed."""
+    a, b = row.before, row.after
+    if a is None or b is None:
         return row.name
-    if set(row.a.grids) != set(row.b.grids):
-        a, b = (
-            ", ".join(side.grids[:3]) + (", ..." if len(side.grids) > 3 else "")
-            for side in (row.a, row.b)
+    if set(a.grids) != set(b.grids):
+        grids_a, grids_b = (
+            (", ".join(side.grids[:3]) or "not known") + (", ..." if len(side.grids) > 3 else "")
+            for side in (a, b)
         )
-        return f"{row.name} (grid {a or 'not known'} in A, {b or 'not known'} in B)"
-    a_many, b_many = row.a.launches, row.b.launches
-    if a_many is None or b_many is None or a_many == b_many:
+        return f"{row.name} (grid {grids_a} in A, {grids_b} in B)"
+    if a.launches is None or b.launches is None or a.launches == b.launches:
         return row.name
-    return f"{row.name} ({a_many:g} launches in A, {b_many:g} in B)"
+    return f"{row.name} ({a.launches:g} launches in A, {b.launches:g} in B)"
 
 
 def _value(row: Row, number: Number | None, side: str) -> Cell:
@@ -470,33 +448,27 @@ def _bar(row: Row, reach: float, style: str) -> Bar | None:
     )
 
 
-def _side(which: str, found: Comparison) -> tuple[str, str, str]:
-    side = found.a if which == "A" else found.b
-    used = [run for pair in found.pairs for run in (pair.runs_a if which == "A" else pair.runs_b)]
-    devices = dict.fromkeys(run.device.name or run.device.kind for run in used if run.device)
-    started = sorted(run.started_at for run in used if run.started_at)
-    origins = sorted({run.origin for run in used})
-    of = (
-        f" of {len(side.runs)}, for the other side has none like it"
-        if side.runs and not used
-        else ""
-    )
-    parts = [
-        f"{len(used)} run{'s' if len(used) != 1 else ''}{of}",
-        ", ".join(devices),
-        started[0][:10] if started else "",
-        "" if origins in ([], ["measured"]) else " and ".join(origins),
+def _side(label: str, comparison: Comparison) -> tuple[str, str, str]:
+    side = comparison.a if label == "A" else comparison.b
+    used = [
+        run for pair in comparison.pairs for run in (pair.runs_a if label == "A" else pair.runs_b)
     ]
-    return which, side.label, ", ".join(part for part in parts if part)
+    count = f"{len(used)} run{'s' if len(used) != 1 else ''}"
+    if side.runs and not used:
+        count += f" of {len(side.runs)}, for the other side has none like it"
+    devices = dict.fromkeys(run.device.name or run.device.kind for run in used if run.device)
+    started = min((run.started_at[:10] for run in used if run.started_at), default="")
+    origins = sorted({run.origin for run in used})
+    origin = "" if origins == ["measured"] else " and ".join(origins)
+    parts = (count, ", ".join(devices), started, origin)
+    return label, side.label, ", ".join(filter(None, parts))
 
 
 def _facts(pairs: Sequence[Pair]) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
-    """Every fact that is the same on both sides; equal lists of several batch sizes once."""
-    seen: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    """Yield every fact that is the same on both sides; equal lists of several batch sizes once."""
+    titles_of: dict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
     for pair in pairs:
-        differ = {found.fact for found in pair.differences}
-        lines = [(name, a) for name, a, _ in pair.facts if name not in differ and name != "batch"]
-        seen.setdefault(tuple(lines), []).append(_title(pair))
-    for table, titles in seen.items():
-        if table:
-            yield "; ".join(titles), table
+        differ = {"batch", *(difference.fact for difference in pair.differences)}
+        facts = tuple((name, a) for name, a, _ in pair.facts if name not in differ)
+        titles_of[facts].append(_title(pair))
+    return (("; ".join(titles), facts) for facts, titles in titles_of.items() if facts)

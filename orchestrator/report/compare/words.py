@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.compare.causes import (
     ALGORITHM,
     ARITHMETIC,
-    GRIDS,
     LAUNCHES,
+    LIKELY,
+    NOT_RANKED,
     ONLY_A,
     ONLY_B,
     OTHER_KERNELS,
@@ -19,12 +20,11 @@ from perfctl.orchestrator.compare.causes import (
     Cause,
     Part,
     Why,
+    between_kernels,
     explain,
 )
 from perfctl.orchestrator.compare.compare import Comparison, Pair
-from perfctl.orchestrator.compare.facts import NOT_RECORDED
-from perfctl.orchestrator.compare.quantities import KERNELS, UNATTRIBUTED
-from perfctl.orchestrator.compare.rows import (
+from perfctl.orchestrator.compare.compared import (
     BETTER,
     DIFFERS,
     EQUAL,
@@ -39,13 +39,8 @@ from perfctl.orchestrator.compare.rows import (
     WORSE,
     Row,
 )
-from perfctl.orchestrator.compare.suspects import (
-    LIKELY,
-    NOT_RANKED,
-    Suspect,
-    between_kernels,
-    suspects,
-)
+from perfctl.orchestrator.compare.quantities import KERNELS, STEP_TIME, UNATTRIBUTED
+from perfctl.orchestrator.compare.sides import NOT_RECORDED
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.report.numbers import full, si, significant, size, time
 from perfctl.orchestrator.report.page.records import Finding
@@ -90,110 +85,82 @@ class Said:
     heads: int
     """How many of these are about the whole."""
     warnings: tuple[str, ...]
+    pairs: tuple[Why, ...]
+    """The alignment of each pair, from which they were made."""
 
     @property
     def news(self) -> tuple[str, ...]:
         return tuple(finding.text for finding in self.findings)
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """A pair with its alignment."""
-
-    pair: Pair
-    why: Why
-    suspects: tuple[Suspect, ...]
-
-
-def explained(pair: Pair) -> Explained:
-    found = explain(pair.rows)
-    return Explained(pair, found, suspects(pair, found))
-
-
-def findings(found: Comparison) -> Said:
-    """How the step changed and why; regressions, improvements, new and gone; then everything that
-    could not be compared."""
-    several = len({pair.heading for pair in found.pairs}) > 1
-    pairs = [explained(pair) for pair in found.pairs]
-    heads = list(_heads(found, several))
-    parts = {"step": "steps", "layer": "layers"}
-    rest = []
+def findings(comparison: Comparison) -> Said:
+    """Return how the step changed and why; regressions, improvements, new and gone; then everything
+    that could not be compared."""
+    several = len({pair.heading for pair in comparison.pairs}) > 1
+    pairs = tuple(map(explain, comparison.pairs))
+    heads = list(_heads(comparison, pairs, several))
     aligned = [
-        (one, part) for one in pairs for part in one.why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
+        (why, part) for why in pairs for part in why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
     ]
-    told = {(id(one.pair), part.layer, part.direction) for one, part in aligned if part.layer}
+    in_layers = {(id(why.pair), part.layer, part.direction) for why, part in aligned if part.layer}
     news = [
-        item
-        for item in found.news
-        if item[1].key.level != "kernel" or (id(item[0]), *item[1].key[3:5]) not in told
+        (pair, row)
+        for pair, row in comparison.news
+        if row.key.level != "kernel" or (id(pair), *row.key[3:5]) not in in_layers
     ]
-    for group in _groups([*found.regressions, *found.improvements, *news]):
-        key = group[0][1].key
-        if (key.quantity, key.what) == ("time", "step") and len(found.pairs) == 1:
+    rest = []
+    for group in _groups([*comparison.regressions, *comparison.improvements, *news]):
+        row = group[0][1]
+        if row.key == STEP_TIME and len(comparison.pairs) == 1:
             continue  # the first sentence
-        evidence = (
-            key.quantity if key.quantity in ("memory", "flops") else parts.get(key.level, "kernels")
-        )
+        by_quantity = row.key.quantity in ("memory", "flops")
+        evidence = row.key.quantity if by_quantity else f"{row.key.level}s"
         text = sentence(group, several)
-        moved = next(
-            (
-                words
-                for one, part in aligned
-                if part.row is group[0][1] and (words := moved_to(part))
-            ),
-            None,
-        )
-        rest.append(Finding(f"{text[:-1]}; {moved}." if moved else text, evidence))
-    judged = (*WORSE, *BETTER)
-    free = [
-        (one, part)
-        for one, part in aligned
-        if part.layer and (found.forced or not one.pair.blocked)
+        if moved := next((moved_to(part) for _, part in aligned if part.row is row), ""):
+            text = f"{text[:-1]}; {moved}."
+        rest.append(Finding(text, evidence))
+    unjudged = [
+        (why, part)
+        for why, part in aligned
+        if part.layer
+        and (comparison.forced or not why.pair.blocked)
+        and (part.row is None or part.row.result not in (*WORSE, *BETTER))
     ]
-    rest += _realigned(
-        [item for item in free if item[1].row is None or item[1].row.result not in judged], several
+    rest += _realigned(unjudged, several)
+    blocked = dict.fromkeys(
+        difference.sentence for pair in comparison.pairs for difference in pair.blocked
     )
-    blocked = dict.fromkeys(one.sentence for pair in found.pairs for one in pair.blocked)
-    banner = (
-        f"Not comparable, and compared by force: {'; '.join(blocked)}."
-        if found.forced and blocked
-        else None
-    )
-    return Said(banner, (*heads, *rest), len(heads), tuple(_warnings(found)))
+    banner = None
+    if comparison.forced and blocked:
+        banner = f"Not comparable, and compared by force: {'; '.join(blocked)}."
+    return Said(banner, (*heads, *rest), len(heads), tuple(_warnings(comparison)), pairs)
 
 
-def _heads(found: Comparison, several: bool) -> Iterator[Finding]:
-    measured = [(pair, row) for pair in found.pairs if (row := whole_of(pair)) is not None]
-    if not measured:
-        yield _untimed(found, several)
-    chosen = max(
-        measured,
-        key=lambda one: (one[1].result in _CHANGED, abs(one[1].change or 0.0)),
-        default=None,
-    )
-    if chosen is not None:
-        others = [_briefly(pair, row, several) for pair, row in measured if pair is not chosen[0]]
-        text = how(*chosen, found, several)
-        yield Finding(
-            f"{text} {'; '.join(others)[:1].upper()}{'; '.join(others)[1:]}.".strip()
-            if others
-            else text,
-            "steps",
+def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Iterator[Finding]:
+    measured = [(pair, row) for pair in comparison.pairs if (row := whole_of(pair)) is not None]
+    if measured:
+        pair, row = max(
+            measured, key=lambda item: (item[1].result in _CHANGED, abs(item[1].change or 0.0))
         )
-    pair = chosen[0] if chosen else next((pair for pair in found.pairs if pair.rows), None)
-    if pair is None:
-        return
-    one = explained(pair)
-    if cause := because(one.why):
-        where = "" if len(found.pairs) == 1 or not pair.batch else f" (batch {pair.batch})"
-        yield Finding(f"{cause}{where}.", "why")
-    if said := environment(one):
-        yield Finding(said, "differences")
+        others = "; ".join(
+            _briefly(other, row, several) for other, row in measured if other is not pair
+        )
+        text = how(pair, row, comparison, several)
+        yield Finding(f"{text} {others[:1].upper()}{others[1:]}." if others else text, "steps")
+    else:
+        yield _untimed(comparison, pairs, several)
+    chosen = [why for why in pairs if (why.pair is pair if measured else why.pair.rows)]
+    for why in chosen[:1]:
+        if cause := because(why):
+            is_one = len(pairs) == 1 or not why.pair.batch
+            yield Finding(f"{cause}{'' if is_one else f' (batch {why.pair.batch})'}.", "why")
+        if differences := environment(why):
+            yield Finding(differences, "differences")
 
 
-def _realigned(aligned: Sequence[tuple[Explained, Part]], several: bool) -> Iterator[Finding]:
+def _realigned(aligned: Sequence[tuple[Why, Part]], several: bool) -> Iterator[Finding]:
     """Layers that run other kernels, each once for all batch sizes that changed alike."""
-    groups: dict[tuple[str, ...], list[tuple[Explained, Part]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[Why, Part]]] = {}
     for one, part in aligned:
         groups.setdefault((one.pair.heading, part.name, moved_to(part)), []).append((one, part))
     for (_, name, changed), found in groups.items():
@@ -227,106 +194,88 @@ def moved_to(part: Part) -> str:
 def whole_of(pair: Pair) -> Row | None:
     """The time of a step on both sides; where it was not timed, of its kernels. None
     without either."""
-    every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.a and row.b)
+    every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.medians)
     rows = {row.key.what: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
     return rows.get("step") or rows.get(KERNELS)
 
 
-def _untimed(found: Comparison, several: bool) -> Finding:
-    """The time of whole reports, where their steps are not known; else what was counted."""
-    for pair in found.pairs:
-        whole = explain(pair.rows)
-        if (
-            whole.has_kernels
-            and not whole.per_step
-            and whole.total is not None
-            and all(whole.total)
-        ):
-            a, b = whole.total
+def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Finding:
+    """Return the time of whole reports, where their steps are not known; else what was counted."""
+    for why in pairs:
+        if why.has_kernels and not why.per_step and why.total is not None and all(why.total):
+            a, b = why.total
             return Finding(
                 "All kernels of the report took "
-                f"{_longer(b / a - 1)}{_places_of([pair], several)}: {time(a)} in A, {time(b)} in "
-                "B. Not judged: how many steps these are is unknown.",
+                f"{_longer(b / a - 1)}{_places_of([why.pair], several)}: {time(a)} in A, "
+                f"{time(b)} in B. Not judged: how many steps these are is unknown.",
                 "why",
             )
-    every = (
-        row
-        for pair in found.pairs
+    results = [
+        row.result
+        for pair in comparison.pairs
         for row in pair.rows
-        if row.key[:2] == ("layer", "flops") and row.a and row.b
-    )
-    rows = [row for row in every if row.key.layer != UNATTRIBUTED]
-    if not rows:
-        return Finding(
-            "Nothing was compared."
-            if not any(pair.rows for pair in found.pairs)
-            else "No step was timed on both sides.",
-            "differences",
-        )
-    other = sum(row.result == DIFFERS for row in rows)
-    equal = sum(row.result == EQUAL for row in rows)
-    said = (
-        f"differ in {other} of {len(rows)}" if other else f"are the same in {equal} of {len(rows)}"
-    )
+        if row.key[:2] == ("layer", "flops") and row.medians and row.key.layer != UNATTRIBUTED
+    ]
+    if not results:
+        has_rows = any(pair.rows for pair in comparison.pairs)
+        text = "No step was timed on both sides." if has_rows else "Nothing was compared."
+        return Finding(text, "differences")
+    count = results.count(DIFFERS)
+    said = f"differ in {count}" if count else f"are the same in {results.count(EQUAL)}"
     return Finding(
-        f"No step was timed on both sides; counted FLOPs {said} rows of layers.", "flops"
+        f"No step was timed on both sides; counted FLOPs {said} of {len(results)} rows of layers.",
+        "flops",
     )
 
 
-def how(pair: Pair, row: Row, found: Comparison, several: bool = False) -> str:
-    """How the step changed, in one sentence of at most 140 characters, and why nothing more
+def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> str:
+    """Return how the step changed, in one sentence of at most 140 characters, and why nothing more
     is said."""
-    assert row.a is not None and row.b is not None
-    what = "The step" if row.key.what == "step" else "The kernels of a step"
-    have, took = ("is", "took") if row.key.what == "step" else ("are", "took")
-    at, both = _places_of([pair], several), f"{time(row.a.median)} in A, {time(row.b.median)} in B"
-    gate = f"{found.gate * 100:g} %"
+    assert row.medians is not None
+    is_step = row.key.what == "step"
+    what = "The step" if is_step else "The kernels of a step"
+    a, b = map(time, row.medians)
+    at, both = _places_of([pair], several), f"{a} in A, {b} in B"
+    gate = f"{comparison.gate * 100:g} %"
     if row.result in _CHANGED:
-        return (
-            f"{what} {have} {_much(row)} {row.result}{at}: {both} (95 % interval "
-            f"{around(row.interval)})."
-        )
+        have = "is" if is_step else "are"
+        interval = around(row.interval)
+        return f"{what} {have} {_much(row)} {row.result}{at}: {both} (95 % interval {interval})."
     if row.result == WITHIN:
-        return (
-            f"{what} changed by {percent_change(row.change or 0.0)}{at}, within the gate of "
-            f"{gate}: {both}."
-        )
+        change = percent_change(row.change or 0.0)
+        return f"{what} changed by {change}{at}, within the gate of {gate}: {both}."
     if row.result == NOT_SHOWN and row.interval is not None:
-        if max(-row.interval[0], row.interval[1]) <= found.gate:
-            return (
-                f"{what} did not change by more than {gate}{at}: {around(row.interval)} ({both})."
-            )
-        count = repeats_for(row, found.gate)
-        advice = (
-            "more repeats narrow it" if count is None else f"about {count} repeats a side would do"
-        )
-        if count is not None and count > MOST_REPEATS:
+        interval = around(row.interval)
+        if max(-row.interval[0], row.interval[1]) <= comparison.gate:
+            return f"{what} did not change by more than {gate}{at}: {interval} ({both})."
+        count = repeats_for(row, comparison.gate)
+        advice = f"about {count} repeats a side would do"
+        if count is None:
+            advice = "more repeats narrow it"
+        elif count > MOST_REPEATS:
             advice = f"even {MOST_REPEATS} repeats a side would not do"
-        return (
-            f"Too noisy to judge{at}: {what.lower()} changed by {around(row.interval)}; {advice}."
-        )
+        return f"Too noisy to judge{at}: {what.lower()} changed by {interval}; {advice}."
     if row.change is None:
-        return f"{what} {took} {both}{at}; {row.reason}."
+        return f"{what} took {both}{at}; {row.reason}."
     moved = _longer(row.change)
-    if not found.forced and pair.blocked:
+    if not comparison.forced and pair.blocked:
         first, *rest = pair.blocked
-        short = not rest and len(first.a + first.b) < 40
-        facts = (
-            f"{first.fact} {first.a} in A, {first.b} in B"
-            if short
-            else _named([one.fact for one in pair.blocked])
-        )
-        reasons = "; ".join(f"{one.sentence} ({one.why})" for one in pair.blocked)
+        facts = f"{first.fact} {first.a} in A, {first.b} in B"
+        if rest or len(first.a + first.b) >= 40:
+            facts = _named([difference.fact for difference in pair.blocked])
         return (
-            f"Not comparable ({facts}): {what.lower()} {took} {moved}, {both}. "
-            f"{_sentence(reasons)} --force judges all the same."
+            f"Not comparable ({facts}): {what.lower()} took {moved}, {both}. "
+            f"{_sentence(_reasons(pair))} --force judges all the same."
         )
     if row.needs_repeats:
-        return (
-            f"{what} {took} {moved}{at} ({both}), too little to judge: {REPEATS} repeats a side "
-            "would do."
-        )
-    return f"{what} {took} {moved}{at} ({both}), not judged. {_sentence(row.reason)}"
+        advice = f"{REPEATS} repeats a side would do"
+        return f"{what} took {moved}{at} ({both}), too little to judge: {advice}."
+    return f"{what} took {moved}{at} ({both}), not judged. {_sentence(row.reason)}"
+
+
+def _reasons(pair: Pair) -> str:
+    """Return why a pair is not comparable."""
+    return "; ".join(f"{difference.sentence} ({difference.why})" for difference in pair.blocked)
 
 
 def _named(words: Sequence[str], most: int = 3) -> str:
@@ -356,118 +305,99 @@ def _sentence(words: str) -> str:
 def repeats_for(row: Row, gate: float) -> int | None:
     """Runs a side until a change as large as the gate would show, at the spread seen; None where
     that is not known."""
-    if (
-        row.ratio is None
-        or row.a is None
-        or row.b is None
-        or not gate
-        or row.ratio.high <= row.ratio.low
-    ):
+    if not (row.test and row.before and row.after and gate) or row.test.high <= row.test.low:
         return None
-    runs = min(row.a.of_runs, row.b.of_runs)
-    if runs < 2:
-        return REPEATS if max(row.a.of_runs, row.b.of_runs) < 2 else None
+    runs = row.before.of_runs, row.after.of_runs
+    if min(runs) < 2:
+        return REPEATS if max(runs) < 2 else None
     # the interval then reaches no farther than the gate to each side
-    wide = ratio_too_wide(row.ratio, runs, "runs", (1 + gate) ** 2)
-    return runs + (wide.more if wide else 1)
+    wide = ratio_too_wide(row.test, min(runs), "runs", (1 + gate) ** 2)
+    return min(runs) + (wide.more if wide else 1)
 
 
-def because(found: Why) -> str | None:
-    """What stands behind the change, without the full stop; None where nothing is known."""
-    if not found.parts:
+def because(why: Why) -> str | None:
+    """Return what stands behind the change, without the full stop; None where nothing is known."""
+    if not why.parts:
         return None
-    if between_kernels(found):
-        assert found.step is not None and found.step.a is not None and found.step.b is not None
-        all_of_it = found.step.b.median - found.step.a.median
-        much = f"{_signed(found.whole or 0.0)} of the {_signed(all_of_it)}"
+    if between_kernels(why):
+        assert why.step is not None and why.step.medians is not None
+        a, b = why.step.medians
+        much = f"{_signed(why.whole or 0.0)} of the {_signed(b - a)}"
         return f"Kernels account for {much}: the rest is between kernels (host, launches, data)"
-    same = found.of(SAME)
-    if found.has_kernels and len(same) == len(found.parts):
-        text = f"Both sides run the same kernels as often on the same grids{_launches(found)}"
-        if found.result in _CHANGED and (factor := found.unchanged) is not None:
+    if why.has_kernels and len(why.of(SAME)) == len(why.parts):
+        launches = ""
+        if why.launches is not None:
+            span = " a step" if why.per_step else ""
+            launches = f" ({why.launches[0]:,.6g} launches{span})"
+        text = f"Both sides run the same kernels as often on the same grids{launches}"
+        if why.result in _CHANGED and (factor := why.unchanged) is not None:
             return f"{text}; they took {factor:.2f} times as long"
         return text
-    changed = [cause for cause in found.causes if cause.kind not in (SAME,)]
-    algorithms = [cause for cause in changed if cause.kind in (ALGORITHM, ARITHMETIC)]
-    lead = next(iter(found.causes))
-    if (
-        lead.kind in (SAME, TIMED)
-        and not algorithms
-        and (not found.whole or found.result in (NOT_SHOWN, WITHIN))
-    ):
+    algorithms = [cause for cause in why.causes if cause.kind in (ALGORITHM, ARITHMETIC)]
+    lead = why.causes[0]
+    is_unchanged = not why.whole or why.result in (NOT_SHOWN, WITHIN)
+    if lead.kind in (SAME, TIMED) and not algorithms and is_unchanged:
         return None  # what moved most of what did not move
     weight = abs(lead.change)
     # a change of algorithm is named where it matters, also behind kernels that merely took longer
-    told = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), None) or lead
-    return _cause(told, found)
+    told = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), lead)
+    return _cause(told, why)
 
 
-def of_the_change(change: float, found: Why) -> str:
+def of_the_change(change: float, why: Why) -> str:
     """ "+0.48 ms of the +0.50 ms of kernel time"."""
-    if not found.timed:
+    if not why.timed:
         return f"{_signed(change)} at ncu's clocks"
-    whole, of = found.whole, "of kernel time" if found.has_kernels else "of the step"
+    whole, of = why.whole, "of kernel time" if why.has_kernels else "of the step"
     if not whole:
         return _signed(change)
     if abs(change - whole) < 0.005 * abs(whole):
         return f"{_signed(change)}, all of the change {of}"
-    layers = sum(part.change or 0.0 for part in found.parts)
+    layers = sum(part.change or 0.0 for part in why.parts)
     # each is a median of its own
-    if not found.has_kernels and abs(layers - whole) > ADD_UP * abs(whole):
-        return (
-            f"{_signed(change)}, the step {_signed(whole)}; medians of layers do not add up to the "
-            "step's"
-        )
+    if not why.has_kernels and abs(layers - whole) > ADD_UP * abs(whole):
+        note = "medians of layers do not add up to the step's"
+        return f"{_signed(change)}, the step {_signed(whole)}; {note}"
     return f"{_signed(change)} of the {_signed(whole)} {of}"
 
 
-def _cause(cause: Cause, found: Why) -> str:
-    where, much = _where(cause), of_the_change(cause.change, found)
-    if cause.slower is not None and found.timed and cause.kind in (ALGORITHM, ARITHMETIC):
-        much = f"{percent_change(cause.slower - 1)} time; {much}"
-    if cause.flops is not None and cause.kind == ALGORITHM:
-        much = f"{significant(cause.flops)} times the FLOPs, {much}"
+def _cause(cause: Cause, why: Why) -> str:
+    where, much = _where(cause), of_the_change(cause.change, why)
     if cause.kind in (ALGORITHM, ARITHMETIC):
+        if cause.slower is not None and why.timed:
+            much = f"{percent_change(cause.slower - 1)} time; {much}"
+        if cause.flops is not None and cause.kind == ALGORITHM:
+            much = f"{significant(cause.flops)} times the FLOPs, {much}"
         before, after = (
             " + ".join(map(algorithm_words, side)) for side in (cause.before, cause.after)
         )
-        who = next(iter(cause.libraries)) if len(cause.libraries) == 1 else ""
-        who = {"cudnn": "cuDNN ", "cublas": "cuBLAS "}.get(who, "")
-        if before and after:
-            moved = f"{who}changed from {before} to {after}" if who else f"{before} became {after}"
-            return f"{moved} in {where}: {much}"
-        return f"{where} {'also uses' if after else 'no longer uses'} {after or before}: {much}"
-    part = cause.parts[0]
+        if not (before and after):
+            verb = "also uses" if after else "no longer uses"
+            return f"{where} {verb} {after or before}: {much}"
+        moved = f"{before} became {after}"
+        if len(cause.libraries) == 1:
+            (library,) = cause.libraries
+            if library in ("cudnn", "cublas"):
+                moved = f"{_WORDS[library]} changed from {before} to {after}"
+        return f"{moved} in {where}: {much}"
     if cause.kind == LAUNCHES:
-        sides = [
-            [
-                side.launches or 0.0
-                for one in cause.parts
-                if (side := getattr(one, which)) is not None
-            ]
-            for which in "ab"
-        ]
-        a, b = map(sum, sides)
+        launches = [part.figures(lambda side: side.launches) for part in cause.parts]
+        a, b = (sum(count or 0.0 for count in side) for side in zip(*launches, strict=True))
         word = "More" if b > a else "Fewer" if b < a else "Other"
-        return (
-            f"{word} launches{' a step' if found.per_step else ''} ({where}), {a:,.5g} in A, "
-            f"{b:,.5g} in B: {much}"
-        )
+        span = " a step" if why.per_step else ""
+        return f"{word} launches{span} ({where}), {a:,.5g} in A, {b:,.5g} in B: {much}"
     if cause.kind in (ONLY_A, ONLY_B):
         return f"{where} ran in {cause.kind[-1]} only: {much}"
-    words = {
-        OTHER_KERNELS: "runs other kernels of the same algorithm",
-        GRIDS: "runs the same kernels on other grids",
-        SAME: "runs the same kernels as often",
-        TIMED: "changed most",
-    }
+    first = cause.parts[0]
     if cause.kind in (TIMED, SAME):
-        change = part.change or 0.0
         tail = "" if cause.kind == TIMED else ", with the same kernels"
-        return f"{part.name} changed most: {of_the_change(change, found)}{tail}"
-    plural = len(cause.parts) > 1 and not where.startswith(part.name)
-    verb = words[cause.kind].replace("runs", "run", 1) if plural else words[cause.kind]
-    return f"{where[:1].upper() + where[1:] if plural else where} {verb}: {much}"
+        return f"{first.name} changed most: {of_the_change(first.change or 0.0, why)}{tail}"
+    kernels = "the same kernels on other grids"
+    if cause.kind == OTHER_KERNELS:
+        kernels = "other kernels of the same algorithm"
+    if len(cause.parts) > 1 and not where.startswith(first.name):
+        return f"{where[:1].upper()}{where[1:]} run {kernels}: {much}"
+    return f"{where} runs {kernels}: {much}"
 
 
 def _where(cause: Cause) -> str:
@@ -484,59 +414,37 @@ def _where(cause: Cause) -> str:
     return f"{len(layers)} layer{'s' if len(layers) > 1 else ''}"
 
 
-def _launches(found: Why) -> str:
-    counts = found.launches
-    return (
-        f" ({counts[0]:,.6g} launches{' a step' if found.per_step else ''})"
-        if counts is not None
-        else ""
-    )
-
-
 def algorithm_words(method: str) -> str:
     """ "implicit gemm" as "implicit GEMM"."""
     return " ".join(_WORDS.get(word, word) for word in method.split(" "))
 
 
-def _facts(found: Sequence[Suspect]) -> str:
-    """The first three by name."""
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return ", ".join(one.difference.fact for one in found[:3]) + more
-
-
-def environment(one: Explained) -> str | None:
-    """The differences that are likely causes; None where the sides do not differ, or nothing
+def environment(why: Why) -> str | None:
+    """Return the differences that are likely causes; None where the sides do not differ, or nothing
     was compared."""
-    if all(found.level == NOT_RANKED for found in one.suspects):
+    if all(suspect.level == NOT_RANKED for suspect in why.suspects):
         return None
-    software = [found for found in one.pair.differences if found.software]
-    likely = [found for found in one.suspects if found.level == LIKELY]
+    likely = [suspect for suspect in why.suspects if suspect.level == LIKELY]
     if not likely:
-        unknown = [
-            found
-            for found in one.suspects
-            if NOT_RECORDED in (found.difference.a, found.difference.b)
-        ]
-        differ = [found for found in one.suspects if found not in unknown]
-        facts = f"; {_facts(differ)} differ{'s' if len(differ) == 1 else ''}" if differ else ""
-        facts += (
-            f"; {_facts(unknown)} {'was' if len(unknown) == 1 else 'were'} recorded on one side "
-            "only"
-            if unknown
-            else ""
-        )
+        unknown: list[str] = []
+        differ: list[str] = []
+        for suspect in why.suspects:
+            difference = suspect.difference
+            is_unknown = NOT_RECORDED in (difference.a, difference.b)
+            (unknown if is_unknown else differ).append(difference.fact)
+        facts = f"; {_named(differ)} differ{'s' if len(differ) == 1 else ''}" if differ else ""
+        if unknown:
+            verb = "was" if len(unknown) == 1 else "were"
+            facts += f"; {_named(unknown)} {verb} recorded on one side only"
         return f"No difference between the sides is a likely cause{facts}."
-    first = likely[0].difference
+    first, *others = (suspect.difference for suspect in likely)
+    reason = _sentence(likely[0].why)
+    software = [difference for difference in why.pair.differences if difference.software]
     if first.software and len(software) == 1:
         name = _PROPER.get(first.fact, first.fact)
-        return (
-            f"{name} ({first.a} in A, {first.b} in B) is the only version that changed. "
-            f"{_sentence(likely[0].why)}"
-        )
-    change = f"{first.fact} {first.a} in A, {first.b} in B"
-    others = [found.difference.fact for found in likely[1:]]
-    tail = f"; also {', '.join(others)}" if others else ""
-    return f"Likely cause: {change}{tail}. {_sentence(likely[0].why)}"
+        return f"{name} ({first.a} in A, {first.b} in B) is the only version that changed. {reason}"
+    tail = f"; also {', '.join(other.fact for other in others)}" if others else ""
+    return f"Likely cause: {first.fact} {first.a} in A, {first.b} in B{tail}. {reason}"
 
 
 def _signed(ns: float) -> str:
@@ -566,12 +474,13 @@ def sentence(group: list[Counts], several: bool = False) -> str:
     places = _places_of([pair for pair, _ in group], several)
     at = _places_of([pair]) if len(group) > 1 else ""
     if row.result in (NEW, GONE):
-        number = row.b if row.result == NEW else row.a
+        number = row.before or row.after
         assert number is not None
         size = f", {amount_of(row, number.median)} a step{at}" if row.key.quantity == "time" else ""
         return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{size}."
-    assert row.a is not None and row.b is not None
-    both = f"{amount_of(row, row.a.median)} in A, {amount_of(row, row.b.median)} in B"
+    assert row.medians is not None
+    a, b = (amount_of(row, median) for median in row.medians)
+    both = f"{a} in A, {b} in B"
     if row.result == DIFFERS:
         of = "a whole step" if row.key.level == "step" else row.name
         return f"Counted FLOPs of {of} differ{places}: {both}{at}."
@@ -595,56 +504,53 @@ def _places_of(pairs: list[Pair], several: bool = False) -> str:
     return f"{batch} of {pairs[0].heading}" if several else batch
 
 
-def _warnings(found: Comparison) -> list[str]:
-    blocks = list(_blocked(found))
-    told = len(blocks) == 1 and any(map(whole_of, found.not_comparable))  # by the first sentence
-    said = [
-        f"Not comparable: {reason}. --force judges all the same." for reason in blocks if not told
+def _warnings(comparison: Comparison) -> Iterator[str]:
+    blocks = list(_blocked(comparison))
+    if len(blocks) > 1 or not any(map(whole_of, comparison.not_comparable)):  # else said first
+        for reason in blocks:
+            yield f"Not comparable: {reason}. --force judges all the same."
+    for text in comparison.failed:
+        yield f"Failed in B: {text}."
+    for label, only in (("A", comparison.only_a), ("B", comparison.only_b)):
+        if only:
+            yield f"In {label} only: {'; '.join(only)}."
+    yield from dict.fromkeys(f"{note}." for pair in comparison.pairs for note in pair.notes)
+    free = [
+        row
+        for pair in comparison.pairs
+        if comparison.forced or not pair.blocked
+        for row in pair.rows
     ]
-    said += [f"Failed in B: {text}." for text in found.failed]
-    said += [
-        f"In {side} only: {'; '.join(only)}."
-        for side, only in (("A", found.only_a), ("B", found.only_b))
-        if only
-    ]
-    said += dict.fromkeys(f"{note}." for pair in found.pairs for note in pair.notes)
-    free = [row for pair in found.pairs if found.forced or not pair.blocked for row in pair.rows]
     reasons = Counter(row.reason for row in free if row.result == NOT_JUDGED)
     if reasons:
         ((reason, most),) = reasons.most_common(1)
         which = "" if most == reasons.total() else ", most of them because"
         verb = "is" if reasons.total() == 1 else "are"
-        said.append(f"{reasons.total()} of {len(free)} rows {verb} not judged{which}: {reason}.")
-    said += _hidden(found)
-    return said
-
-
-def _hidden(found: Comparison) -> list[str]:
+        yield f"{reasons.total()} of {len(free)} rows {verb} not judged{which}: {reason}."
     wide = [
         (pair, row)
-        for pair in found.pairs
+        for pair in comparison.pairs
         for row in pair.rows
         if row.key.quantity == "time"
         and row.result == NOT_SHOWN
         and row.interval is not None
-        and max(-row.interval[0], row.interval[1]) > found.gate
+        and max(-row.interval[0], row.interval[1]) > comparison.gate
     ]
-    return [
-        f"A change beyond the gate may hide in the spread of {len(wide)} of {found.judged} times: "
-        f"{row.name}{_places_of([pair])} changed by {around(row.interval)}. More repeats narrow it."
-        for pair, row in wide[:1]
-    ]
-
-
-def _blocked(found: Comparison) -> Iterator[str]:
-    groups: dict[tuple[str, ...], list[Pair]] = {}
-    for pair in found.not_comparable:
-        groups.setdefault(tuple(f"{one.sentence} ({one.why})" for one in pair.blocked), []).append(
-            pair
+    for pair, row in wide[:1]:
+        yield (
+            f"A change beyond the gate may hide in the spread of {len(wide)} of "
+            f"{comparison.judged} times: {row.name}{_places_of([pair])} changed by "
+            f"{around(row.interval)}. More repeats narrow it."
         )
+
+
+def _blocked(comparison: Comparison) -> Iterator[str]:
+    groups: dict[str, list[Pair]] = defaultdict(list)
+    for pair in comparison.not_comparable:
+        groups[_reasons(pair)].append(pair)
     for reasons, pairs in groups.items():
         batches = ", ".join(pair.batch for pair in pairs if pair.batch)
-        yield f"{pairs[0].heading}{f', batch {batches}' if batches else ''}: {'; '.join(reasons)}"
+        yield f"{pairs[0].heading}{f', batch {batches}' if batches else ''}: {reasons}"
 
 
 def quantity(kind: str, value: float) -> str:

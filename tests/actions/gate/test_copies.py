@@ -8,7 +8,7 @@ import pytest
 
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.gate.gate import gate, model, update
-from perfctl.orchestrator.compare.gate_rows import WORSE
+from perfctl.orchestrator.compare.gate import WORSE
 
 pytest.importorskip("torch")
 BATCH, WIDTH = 4, 8
@@ -32,7 +32,7 @@ def test_a_clone_is_worse_by_the_bytes_of_its_tensor(tmp_path: Path) -> None:
     assert not any(outcome.of(WORSE) for outcome in gate(baseline))
     file.write_text(NET.format(width=WIDTH, more=".clone()"))
     worse = {
-        (row.place.layer, row.place.direction, row.quantity): (row.before, row.after)
+        (row.key.layer, row.key.direction, row.quantity): (row.before, row.after)
         for outcome in gate(baseline)
         for row in outcome.of(WORSE)
     }

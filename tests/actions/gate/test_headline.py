@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.compare.gate_rows import NOT_JUDGED, SAME, WORSE, Judged, Outcome, Place
+from perfctl.orchestrator.compare.gate import NOT_JUDGED, SAME, WORSE, Judged, Outcome, Place
 from perfctl.orchestrator.report.gate import headline
 
 
 def rows(verdict: str, count: int) -> list[Judged]:
     return [
-        Judged(Place(layer=f"{verdict}{at}"), "flops", 100 + at, 200 + 3 * at, verdict, "")
+        Judged(
+            Place(layer=f"{verdict}{at}"),
+            100 + at,
+            200 + 3 * at,
+            result=verdict,
+            quantity="flops",
+        )
         for at in range(count)
     ]
 

@@ -6,9 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from perfctl.orchestrator.compare.gate import judge, with_sessions
-from perfctl.orchestrator.compare.gate_quantities import of_runs
-from perfctl.orchestrator.compare.gate_rows import (
+from perfctl.orchestrator.compare.gate import (
     BETTER,
     CHANGED,
     MISSING,
@@ -16,7 +14,10 @@ from perfctl.orchestrator.compare.gate_rows import (
     TIME,
     WORSE,
     Measured,
+    judge,
+    with_sessions,
 )
+from perfctl.orchestrator.compare.gate_quantities import of_runs
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Device, Step, Summary
 from perfctl.records.run import Run
 from scripts.proof.gate_trials import MLP, ROWS, TILE, gpu_step
@@ -69,7 +70,7 @@ def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better() -> No
     verdicts = {
         row.quantity: row.result
         for row in judge("mlp", before, after, {}).rows
-        if row.place.layer == "fc2"
+        if row.key.layer == "fc2"
     }
     assert verdicts["derived_flops"] == MISSING
     assert verdicts["threads"] == CHANGED

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.compare.compare import Side, compare
+from perfctl.orchestrator.compare.compared import compare_quantities
 from perfctl.orchestrator.compare.quantities import observe
-from perfctl.orchestrator.compare.rows import compare_quantities
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.usage.energy import (
     COUNTER,
@@ -212,11 +212,11 @@ def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_
     ]
     found = {row.key.quantity: row for row in compare_quantities([sides[0]], [sides[1]])}
     joules, product = found["energy"], found["energy-delay product"]
-    assert joules.a is not None and joules.b is not None and product.b is not None
-    assert (joules.a.median, joules.b.median) == pytest.approx((200 * 0.05, 150 * 0.05))
-    assert product.b.median == pytest.approx(150 * 0.05 * 0.05) and joules.change == pytest.approx(
-        -0.25
-    )
+    assert joules.before is not None and joules.after is not None and product.after is not None
+    assert (joules.before.median, joules.after.median) == pytest.approx((200 * 0.05, 150 * 0.05))
+    assert product.after.median == pytest.approx(
+        150 * 0.05 * 0.05
+    ) and joules.change == pytest.approx(-0.25)
     assert joules.result == "not judged" and "sampling error" in joules.reason
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.compare.compare import Comparison, Side, compare
-from perfctl.orchestrator.compare.rows import MEANING
+from perfctl.orchestrator.compare.compared import MEANING
 from perfctl.orchestrator.report.compare import output as compare_text
 from perfctl.orchestrator.report.compare.words import around, findings, percent_change
 from perfctl.orchestrator.report.page import page

@@ -78,7 +78,7 @@ def conv2_ns(found: Comparison) -> float:
     rows = [
         row for row in found.pairs[0].rows if row.key.level == "layer" and row.key.layer == "conv2"
     ]
-    return sum(row.a.median for row in rows if row.a)
+    return sum(row.before.median for row in rows if row.before)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Facts about runs that decide whether two sides are comparable, and what differs between them."""
+"""Which runs of two sides are compared (by workload and options, batch size, and profiler), and the
+facts about them: what differs, and whether that makes them incomparable."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
-from perfctl.orchestrator.ledger.prepared import device_label
+from perfctl.orchestrator.ledger.prepared import Study, device_label, heading, studies
+from perfctl.orchestrator.ledger.timing import preference
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
 from perfctl.records.run import Run
 
@@ -100,15 +103,6 @@ def _sampled_clock(run: Run) -> str | None:
     return f"{statistics.median(clocks) / 1e6:.0f} MHz" if clocks else None
 
 
-def _largest_clock(run: Run) -> str | None:
-    clocks = (device.clock_hz for device in run.devices if device.clock_hz)
-    return next((f"{clock / 1e6:.0f} MHz" for clock in clocks), None)
-
-
-def _driver(run: Run) -> str | None:
-    return next((device.driver_version for device in run.devices if device.driver_version), None)
-
-
 FACTS = (
     Fact("workload", True, _OTHER_WORK, lambda run: run.workload),
     Fact("variant", True, _OTHER_WORK, lambda run: run.variant or "defaults"),
@@ -121,7 +115,12 @@ FACTS = (
         lambda run: None if run.batch_size is None else str(run.batch_size),
     ),
     Fact("device", True, "the difference may come from the machine", device_label),
-    Fact("largest clock", True, "the device is set to another clock", _largest_clock),
+    Fact(
+        "largest clock",
+        True,
+        "the device is set to another clock",
+        lambda run: next((f"{d.clock_hz / 1e6:.0f} MHz" for d in run.devices if d.clock_hz), None),
+    ),
     Fact("SM clock while it ran", True, "the device ran at another clock", _sampled_clock, 0.05),
     *(
         Fact(name, True, "TF32 is other arithmetic", _environment(name))
@@ -131,7 +130,13 @@ FACTS = (
         Fact(name, False, _OTHER_SOFTWARE, _environment(name), software=True)
         for name in ("torch", "cuda", "cudnn")
     ),
-    Fact("driver", False, _OTHER_SOFTWARE, _driver, software=True),
+    Fact(
+        "driver",
+        False,
+        _OTHER_SOFTWARE,
+        lambda run: next((d.driver_version for d in run.devices if d.driver_version), None),
+        software=True,
+    ),
     Fact(
         "cudnn_benchmark",
         False,
@@ -232,3 +237,116 @@ def busy_with_others(runs: Iterable[Run]) -> str | None:
     if others <= CPU_BUSY_SHARE_MAX:
         return None
     return f"{text}, and other processes kept {100 * others:.0f} % of the cores busy"
+
+
+class Opposed(NamedTuple):
+    """Runs of one setup at one batch size; on each side the repeats of one or several profilers."""
+
+    heading: str
+    a: tuple[Run, ...]
+    b: tuple[Run, ...]
+
+
+class Alignment(NamedTuple):
+    """The pairs, and the rest in words."""
+
+    opposed: tuple[Opposed, ...]
+    only_a: tuple[str, ...]
+    only_b: tuple[str, ...]
+    failed: tuple[str, ...]
+
+
+def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
+    """Return the pairs of studies of two sides: equal ones first, then those of one workload that
+    differ least.
+
+    If each side has one batch size, they form a pair; different sizes block it.
+    """
+    pairs, rest_a, rest_b = _pair_studies(list(studies(a)), list(studies(b)))
+    opposed: list[Opposed] = []
+    only_a, only_b = ([heading(study) for study in rest] for rest in (rest_a, rest_b))
+    failed: list[str] = []
+    for first, second in pairs:
+        name = heading(first)
+        runs_a, runs_b = _repeats_by_batch(first), _repeats_by_batch(second)
+        if len(runs_a) == len(runs_b) == 1:
+            opposed.append(Opposed(name, *runs_a.values(), *runs_b.values()))
+            continue
+        for size, runs in runs_a.items():
+            where = f"{name}, batch {size}"
+            sized = [] if size is None else second.recorded(size)
+            tries = [item.run for item in sized if item.run.status != "ok"]
+            if size in runs_b:
+                opposed.append(Opposed(name, runs, runs_b[size]))
+            elif tries:
+                reason = tries[-1].reason or "no reason was recorded"
+                failed.append(f"{where}: {tries[-1].status} in B: {reason}")
+            else:
+                only_a.append(where)
+        only_b += [f"{heading(second)}, batch {size}" for size in runs_b if size not in runs_a]
+    return Alignment(tuple(opposed), tuple(only_a), tuple(only_b), tuple(failed))
+
+
+def newest_repeats(runs: Iterable[Run]) -> dict[str, tuple[Run, ...]]:
+    """Return profiler -> its complete runs of its newest sweep: runs of one sweep are repeats."""
+    complete = [run for run in runs if run.status == "ok"]
+    newest: dict[str, int] = {}
+    for run in complete:
+        newest[run.profiler] = max(run.sweep_id, newest.get(run.profiler, run.sweep_id))
+    return {
+        profiler: tuple(
+            run for run in complete if (run.profiler, run.sweep_id) == (profiler, sweep)
+        )
+        for profiler, sweep in newest.items()
+    }
+
+
+def shared_profilers(a: Iterable[Run], b: Iterable[Run]) -> tuple[str, ...]:
+    """Return the profilers of both sides, the preferred source of times first."""
+    both = {run.profiler for run in a} & {run.profiler for run in b}
+    return tuple(sorted(both, key=lambda profiler: (preference(profiler), profiler)))
+
+
+def _pair_studies(
+    a: list[Study], b: list[Study]
+) -> tuple[list[tuple[Study, Study]], list[Study], list[Study]]:
+    """Return (pairs in the order of A, studies of A only, studies of B only)."""
+    distances = sorted(
+        (distance, index_a, index_b)
+        for index_a, study_a in enumerate(a)
+        for index_b, study_b in enumerate(b)
+        if (distance := _distance(study_a, study_b)) is not None
+    )
+    partners: dict[int, int] = {}
+    for _, index_a, index_b in distances:
+        if index_a not in partners and index_b not in partners.values():
+            partners[index_a] = index_b
+    pairs = [(a[index_a], b[partners[index_a]]) for index_a in sorted(partners)]
+    rest_a = [study for index, study in enumerate(a) if index not in partners]
+    rest_b = [study for index, study in enumerate(b) if index not in partners.values()]
+    return pairs, rest_a, rest_b
+
+
+def _distance(a: Study, b: Study) -> float | None:
+    """Return how many facts differ; None for different workloads, or ingested reports of different
+    profilers."""
+    if a.workload != b.workload or (a.foreign and not shared_profilers(a.runs, b.runs)):
+        return None
+    differ = [
+        a.variant != b.variant,
+        a.mode != b.mode,
+        a.precision != b.precision,
+        a.device != b.device,
+    ]
+    common_batches = _repeats_by_batch(a).keys() & _repeats_by_batch(b).keys()
+    return sum(differ) + (0.0 if common_batches else 0.5)
+
+
+def _repeats_by_batch(study: Study) -> dict[int | None, tuple[Run, ...]]:
+    """Return batch size -> the newest repeats of each profiler, smallest size first."""
+    sizes = {run.batch_size for run in study.runs if run.status == "ok"}
+    repeats = {
+        size: newest_repeats(run for run in study.runs if run.batch_size == size)
+        for size in sorted(sizes, key=lambda size: size or 0)
+    }
+    return {size: tuple(chain(*runs.values())) for size, runs in repeats.items()}
