@@ -27,8 +27,7 @@ from perfctl.orchestrator.report.compare.words import (
 from perfctl.orchestrator.report.files.documents import Part, markdown_text, of_view
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.tables import Table
-from perfctl.orchestrator.report.terminal import from_view
-from perfctl.orchestrator.report.text_tables import add_rows, grid, text
+from perfctl.orchestrator.report.text_tables import add_rows, draw_table, grid, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -109,7 +108,7 @@ def _table_of(view: CompareTable) -> Table:
 
 def _shown(view: CompareTable) -> RenderableType:
     numbers = [column.label for column in view.columns if column.style == "num"]
-    return from_view(_table_of(view), ROWS, ELSEWHERE, left_out=LEFT_OUT, whole=numbers, code=32)
+    return draw_table(_table_of(view), ROWS, ELSEWHERE, left_out=LEFT_OUT, whole=numbers, code=32)
 
 
 def _aligned(view: CompareView) -> Iterable[RenderableType]:
@@ -117,12 +116,12 @@ def _aligned(view: CompareView) -> Iterable[RenderableType]:
     for one in view.why:
         numbers = [column.label for column in one.columns if column.style == "num"]
         left = ("workload", "launches", "FLOPs, B/A")
-        yield from_view(replace(one, caption="Why"), ROWS, ELSEWHERE, left_out=left, whole=numbers)
+        yield draw_table(replace(one, caption="Why"), ROWS, ELSEWHERE, left_out=left, whole=numbers)
 
 
 def _differing(view: CompareView) -> Iterable[RenderableType]:
     for _, one in view.differences:
-        yield from_view(
+        yield draw_table(
             replace(one, caption=f"Differences: {one.caption}"),
             ROWS,
             ELSEWHERE,
