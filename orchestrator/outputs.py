@@ -51,7 +51,7 @@ OUTPUTS = {
     "export": "orchestrator.commands.export:Exported",
     "export-dataset": "orchestrator.actions.dataset.write:Dataset",
     "calculator": "orchestrator.cli.estimate.calculator:CalculatorPage",
-    "scrub": "orchestrator.cli.read.scrub:ScrubOutput",
+    "scrub": "orchestrator.commands.scrub:ScrubOutput",
     "mcp": "orchestrator.actions.mcp.tools:Answer",
     "sweep": "orchestrator.actions.sweep.sweep:Swept",
     "sweep-commands": "orchestrator.actions.sweep.sweep:PlannedCommand[]",

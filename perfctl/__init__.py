@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
     from perfctl.orchestrator.commands.report import report
+    from perfctl.orchestrator.commands.scrub import scrub
     from perfctl.orchestrator.commands.trace import trace
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.orchestrator.ingest.context import UserHints
@@ -71,6 +72,7 @@ __all__ = [
     "replay",
     "report",
     "runs",
+    "scrub",
     "sniff",
     "sweep",
     "trace",
@@ -85,6 +87,7 @@ _HOME = {
     "compare": f"{_ACTIONS}.compare",
     "estimate": f"{_ACTIONS}.estimate",
     "plot": f"{_COMMANDS}.plot",
+    "scrub": f"{_COMMANDS}.scrub",
     "trace": f"{_COMMANDS}.trace",
     "export": f"{_COMMANDS}.export",
     "gate": f"{_ACTIONS}.gate.gate",

@@ -155,7 +155,7 @@ GROUPS = {
         "export": ("export", "Write tables as CSV, Parquet, JSON or Excel."),
         "schema": ("read.schema:schema", "Print the JSON Schema of what --json prints."),
         "trace": ("trace", "Write one step as a trace for Perfetto."),
-        "scrub": ("read.scrub:scrub", "Copy a report without environments and secrets."),
+        "scrub": ("scrub", "Copy a report without environments and secrets."),
     },
     "Understand": {
         "ledger": (
