@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Field
 
 
+HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Cluster")
+"""Of options in ``--help``, in this order."""
+METAVARS: Mapping[Any, str | None] = {
+    bool: None,
+    int: "N",
+    float: "NUMBER",
+    Path: "FILE",
+    str: "TEXT",
+}
+
+
 class CommandList(TyperGroup):
     """A group of commands. Each has one whole line in the list: a line that is too long is wrapped,
     and not cut."""
@@ -64,6 +75,22 @@ class Command(TyperCommand):
         for param in self.get_params(ctx):
             _read_directly(param)
         return list(super().parse_args(ctx, args))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options below the headings of their groups."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        params = self.get_params(ctx)
+        is_grouped = any(getattr(param, "rich_help_panel", None) for param in params)
+        rest = "Output" if is_grouped else "Options"
+        for param in params:
+            if (record := param.get_help_record(ctx)) is not None:
+                is_argument = param.param_type_name == "argument"
+                group = getattr(param, "rich_help_panel", None) or rest
+                groups.setdefault("Arguments" if is_argument else group, []).append(record)
+        order = ("Arguments", *HEADINGS, "Options")
+        for heading in sorted(groups, key=order.index):
+            with formatter.section(heading):
+                formatter.write_dl(groups[heading])
 
 
 def _read_directly(param: Any) -> None:
@@ -198,11 +225,18 @@ def _hint(field: Field) -> Any:
 
 def _parameter(field: Field) -> Any:
     option = field.option
+    plain = next((kind for kind in METAVARS if kind in (field.hint, *get_args(field.hint))), str)
+    metavar = option.metavar or ("TEXT" if option.parse is not None else METAVARS[plain])
     if option.is_argument:
         return typer.Argument(help=option.help, metavar=option.metavar)
     names = option.names or (f"--{field.name.replace('_', '-')}",)
     return typer.Option(
-        *names, help=option.help, metavar=option.metavar, min=option.least, max=option.most
+        *names,
+        help=option.help,
+        metavar=metavar,
+        min=option.least,
+        max=option.most,
+        rich_help_panel=option.group,
     )
 
 

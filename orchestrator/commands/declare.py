@@ -59,6 +59,8 @@ class Option:
     """What a field of a command's options means."""
 
     help: str
+    group: str = "Input"
+    """Heading above it in ``--help``: one of ``cli.commands.HEADINGS``."""
     names: tuple[str, ...] = ()
     """On the command line; empty: the field's name, as in --tokens-per-second."""
     metavar: str | None = None
@@ -72,7 +74,7 @@ class Option:
 
 DEFAULT_STORE = Path("perfctl.db")
 Store = Annotated[Path, Option("The store.")]
-Force = Annotated[bool, Option("Overwrite a file of that name.")]
+Force = Annotated[bool, Option("Overwrite a file of that name.", "Output")]
 Sweep = Annotated[int | None, Option("Only this sweep.")]
 Runs = Annotated[
     Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")

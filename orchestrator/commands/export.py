@@ -73,6 +73,7 @@ class ExportOptions:
         Path | None,
         Option(
             "File, or folder for several tables as csv or parquet. Default: perfctl-export*.",
+            group="Output",
             names=("--out", "-o"),
         ),
     ] = None

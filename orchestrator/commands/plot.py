@@ -63,7 +63,7 @@ class PlotOptions:
     )
     out: Annotated[
         Path | None,
-        Option("FILE.pdf, .png or .svg. Default: NAME.pdf.", names=("--out", "-o")),
+        Option("FILE.pdf, .png or .svg. Default: NAME.pdf.", group="Output", names=("--out", "-o")),
     ] = None
     width_mm: Annotated[
         float, Option("Width; 84 is one column of a paper.", least=40, most=400)

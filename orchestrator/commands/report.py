@@ -59,8 +59,8 @@ class ReportOptions:
     """
 
     store: Store = DEFAULT_STORE
-    out: Annotated[Path, Option("The page to write.", names=("--out", "-o"))] = Path(
-        "perfctl-report.html"
+    out: Annotated[Path, Option("The page to write.", group="Output", names=("--out", "-o"))] = (
+        Path("perfctl-report.html")
     )
     _: KW_ONLY
     sweep: Annotated[

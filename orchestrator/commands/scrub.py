@@ -144,7 +144,11 @@ class ScrubOptions:
     ]
     out: Annotated[
         Path | None,
-        Option("The copy. Default: NAME.scrubbed.* beside the report.", names=("--out", "-o")),
+        Option(
+            "The copy. Default: NAME.scrubbed.* beside the report.",
+            group="Output",
+            names=("--out", "-o"),
+        ),
     ] = None
     _: KW_ONLY
     force: Force = False

@@ -57,7 +57,11 @@ class TraceOptions:
     whole: Annotated[bool, Option("Everything that was captured, not one step.")] = False
     out: Annotated[
         Path | None,
-        Option("FILE.json or .json.gz. Default: trace-runN.json.gz.", names=("--out", "-o")),
+        Option(
+            "FILE.json or .json.gz. Default: trace-runN.json.gz.",
+            group="Output",
+            names=("--out", "-o"),
+        ),
     ] = None
     force: Force = False
     store: Store = DEFAULT_STORE
