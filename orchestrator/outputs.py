@@ -44,14 +44,14 @@ OUTPUTS = {
     "estimate-generation": "orchestrator.report.generation:GenerationOutput",
     "predict": "orchestrator.report.predict:PredictOutput",
     "predict-generation": "orchestrator.report.predict_generation:PredictGenerationOutput",
-    "report": "orchestrator.actions.report:Page",
-    "plot": "orchestrator.actions.plot:Plotted",
-    "plot-list": "orchestrator.actions.plot:ChartName[]",
-    "trace": "orchestrator.actions.export:Trace",
-    "export": "orchestrator.actions.export:Exported",
+    "report": "orchestrator.commands.report:Page",
+    "plot": "orchestrator.commands.plot:Plotted",
+    "plot-list": "orchestrator.commands.plot:ChartName[]",
+    "trace": "orchestrator.commands.trace:Trace",
+    "export": "orchestrator.commands.export:Exported",
     "export-dataset": "orchestrator.actions.dataset.write:Dataset",
     "calculator": "orchestrator.cli.estimate.calculator:CalculatorPage",
-    "scrub": "orchestrator.cli.read.scrub:ScrubOutput",
+    "scrub": "orchestrator.commands.scrub:ScrubOutput",
     "mcp": "orchestrator.actions.mcp.tools:Answer",
     "sweep": "orchestrator.actions.sweep.sweep:Swept",
     "sweep-commands": "orchestrator.actions.sweep.sweep:PlannedCommand[]",
@@ -80,6 +80,15 @@ _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(
 def name_of(output: str) -> str:
     """Return "perfctl.ledger/1": what an output that is an object says of itself under "schema"."""
     return f"perfctl.{output}/{VERSIONS[output]}"
+
+
+def output_of(value: Any) -> str | None:
+    """Return the output that a record, or a list of records, is; None if it is none of OUTPUTS."""
+    kind, suffix = (
+        (type(value[0]), "[]") if isinstance(value, list) and value else (type(value), "")
+    )
+    path = f"{kind.__module__.removeprefix('perfctl.')}:{kind.__qualname__}{suffix}"
+    return next((name for name, record in OUTPUTS.items() if record == path), None)
 
 
 def to_json(value: Any) -> Any:

@@ -31,14 +31,17 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.gate.gate import gate
     from perfctl.orchestrator.actions.ingest import ingest
-    from perfctl.orchestrator.actions.mfu import mfu
-    from perfctl.orchestrator.actions.plot import charts
     from perfctl.orchestrator.actions.predict.generation import predict_generation
     from perfctl.orchestrator.actions.predict.predict import predict
-    from perfctl.orchestrator.actions.report import report
     from perfctl.orchestrator.actions.sweep.options import LocalPlacement, SweepOptions
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
+    from perfctl.orchestrator.commands.export import export
+    from perfctl.orchestrator.commands.mfu import mfu
+    from perfctl.orchestrator.commands.plot import charts, plot
+    from perfctl.orchestrator.commands.report import report
+    from perfctl.orchestrator.commands.scrub import scrub
+    from perfctl.orchestrator.commands.trace import trace
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.orchestrator.ingest.context import UserHints
     from perfctl.parsers import ReportError, parse, sniff
@@ -54,6 +57,7 @@ __all__ = [
     "compare",
     "counters",
     "estimate",
+    "export",
     "gate",
     "history",
     "ingest",
@@ -62,29 +66,37 @@ __all__ = [
     "ledger",
     "mfu",
     "parse",
+    "plot",
     "predict",
     "predict_generation",
     "replay",
     "report",
     "runs",
+    "scrub",
     "sniff",
     "sweep",
+    "trace",
 ]
 
 _ACTIONS = "perfctl.orchestrator.actions"
+_COMMANDS = "perfctl.orchestrator.commands"
 _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
     "UserHints": "perfctl.orchestrator.ingest.context",
-    "charts": f"{_ACTIONS}.plot",
+    "charts": f"{_COMMANDS}.plot",
     "compare": f"{_ACTIONS}.compare",
     "estimate": f"{_ACTIONS}.estimate",
+    "plot": f"{_COMMANDS}.plot",
+    "scrub": f"{_COMMANDS}.scrub",
+    "trace": f"{_COMMANDS}.trace",
+    "export": f"{_COMMANDS}.export",
     "gate": f"{_ACTIONS}.gate.gate",
     "history": f"{_ACTIONS}.compare",
     "ingest": f"{_ACTIONS}.ingest",
-    "mfu": f"{_ACTIONS}.mfu",
+    "mfu": f"{_COMMANDS}.mfu",
     "predict": f"{_ACTIONS}.predict.predict",
     "predict_generation": f"{_ACTIONS}.predict.generation",
-    "report": f"{_ACTIONS}.report",
+    "report": f"{_COMMANDS}.report",
     **dict.fromkeys(("LocalPlacement", "SweepOptions"), f"{_ACTIONS}.sweep.options"),
     **dict.fromkeys(("replay", "sweep"), f"{_ACTIONS}.sweep.sweep"),
     **dict.fromkeys(("counters", "kernels", "layer_calls", "ledger", "runs"), f"{_ACTIONS}.tables"),

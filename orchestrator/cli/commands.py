@@ -1,15 +1,34 @@
-"""Lists of commands in ``--help``, in groups and with whole lines, and a quick way to
-read values."""
+"""What typer makes of declared commands; lists of commands in ``--help``, in groups and with whole
+lines; and a quick way to read values."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
+import typer
 from typer.core import TyperCommand, TyperGroup
+
+from perfctl.orchestrator.cli import console
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.commands.declare import Command as Declared
+    from perfctl.orchestrator.commands.declare import Field
+
+
+HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Cluster")
+"""Of options in ``--help``, in this order."""
+METAVARS: Mapping[Any, str | None] = {
+    bool: None,
+    int: "N",
+    float: "NUMBER",
+    Path: "FILE",
+    str: "TEXT",
+}
 
 
 class CommandList(TyperGroup):
@@ -56,6 +75,22 @@ class Command(TyperCommand):
         for param in self.get_params(ctx):
             _read_directly(param)
         return list(super().parse_args(ctx, args))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options below the headings of their groups."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        params = self.get_params(ctx)
+        is_grouped = any(getattr(param, "rich_help_panel", None) for param in params)
+        rest = "Output" if is_grouped else "Options"
+        for param in params:
+            if (record := param.get_help_record(ctx)) is not None:
+                is_argument = param.param_type_name == "argument"
+                group = getattr(param, "rich_help_panel", None) or rest
+                groups.setdefault("Arguments" if is_argument else group, []).append(record)
+        order = ("Arguments", *HEADINGS, "Options")
+        for heading in sorted(groups, key=order.index):
+            with formatter.section(heading):
+                formatter.write_dl(groups[heading])
 
 
 def _read_directly(param: Any) -> None:
@@ -123,3 +158,90 @@ def _may_be_read(path: str | Path) -> bool:
         return not os.path.lexists(path) or os.access(path, os.R_OK)
     except ValueError:
         return False
+
+
+class _Shown:
+    """What goes on while a command works, on stderr."""
+
+    def __init__(self, progress: Callable[[str, int, int], None]) -> None:
+        self.note, self.warning, self.progress = console.note, console.warning, progress
+
+
+def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
+    """The function that typer calls for a declared command: its parameters are the options, then
+    --format (where its view is a document too) and --json."""
+    from perfctl.orchestrator.cli import options, progress
+    from perfctl.orchestrator.commands.declare import options_of
+    from perfctl.orchestrator.outputs import output_of
+
+    options_class: Any = command.options
+    declared: tuple[Field, ...] = options_of(options_class)
+
+    def call(**typed: Any) -> None:
+        as_json = typed.pop("as_json")
+        form = console.form_of(typed.pop("form", None), as_json)
+        values = {one.name: _value(one, typed[one.name]) for one in declared}
+        with progress.working() as steps:
+            result = command.run(command.options(**values), _Shown(steps))
+        if as_json:
+            record = command.record(result)
+            console.as_json(record, output_of(record))
+        else:
+            console.view(command.view(result), form)
+
+    hints: dict[str, Any] = {one.name: Annotated[_hint(one), _parameter(one)] for one in declared}
+    if command.has_document:
+        hints["form"] = options.Form
+    hints["as_json"] = options.Json
+    defaults = {one.name: _typed(one.default) for one in declared}
+    defaults |= {"form": None, "as_json": False}
+    call.__doc__ = (inspect.getdoc(command.options) or "").partition("\n\nRaises ")[0]
+    call.__annotations__ = hints
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=defaults[name]
+            )
+            for name, hint in hints.items()
+        ]
+    )
+    return call
+
+
+def _typed(default: Any) -> Any:
+    """A default as one would type it: (16, 32) is "16,32"; nothing is None."""
+    return (",".join(map(str, default)) or None) if isinstance(default, tuple) else default
+
+
+def _hint(field: Field) -> Any:
+    """The type that typer reads: words for an option that reads them in a way of its own, a list
+    for several values."""
+    if field.option.parse is not None:
+        return str | None
+    if get_origin(field.hint) is Sequence:
+        return list[get_args(field.hint)[0]] | None  # type: ignore[misc]
+    return field.hint
+
+
+def _parameter(field: Field) -> Any:
+    option = field.option
+    plain = next((kind for kind in METAVARS if kind in (field.hint, *get_args(field.hint))), str)
+    metavar = option.metavar or ("TEXT" if option.parse is not None else METAVARS[plain])
+    if option.is_argument:
+        return typer.Argument(help=option.help, metavar=option.metavar)
+    names = option.names or (f"--{field.name.replace('_', '-')}",)
+    return typer.Option(
+        *names,
+        help=option.help,
+        metavar=metavar,
+        min=option.least,
+        max=option.most,
+        rich_help_panel=option.group,
+    )
+
+
+def _value(field: Field, typed: Any) -> Any:
+    """What was typed as a value of the field."""
+    if field.option.parse is not None and isinstance(typed, str):
+        return field.option.parse(typed)
+    return field.default if typed is None else typed

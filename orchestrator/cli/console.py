@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -18,6 +19,8 @@ from perfctl.orchestrator.report.tables import TURNING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+    from perfctl.orchestrator.report.view import View
 
 BAR = 16
 """Columns of a bar: beside it there is room for what is going on."""
@@ -179,6 +182,23 @@ def document(form: str, parts: Iterable[Any]) -> None:
     from perfctl.orchestrator.report.files.documents import FORMS
 
     raw(FORMS[form](parts))
+
+
+def view(answer: View, form: str | None) -> None:
+    """An answer as text for the terminal, or as the document that ``form`` names; fields in it are
+    the options of the command."""
+    from perfctl.orchestrator.report.view import as_parts, on_terminal
+
+    answer = replace(
+        answer,
+        findings=tuple(map(with_flags, answer.findings)),
+        notes=tuple(map(with_flags, answer.notes)),
+    )
+    if form is not None:
+        document(form, as_parts(answer))
+        return
+    for part in on_terminal(answer):
+        show(part)
 
 
 def form_of(form: str | None, as_json: bool) -> str | None:

@@ -152,20 +152,20 @@ GROUPS = {
         "runs": ("read.lists:runs", "List the runs in the store."),
         "show": ("read.lists:show", "Show one run: layers, kernels, memory, what is missing."),
         "query": ("read.lists:query", "Query the store with SQL, read-only."),
-        "export": ("read.export:export", "Write tables as CSV, Parquet, JSON or Excel."),
+        "export": ("export", "Write tables as CSV, Parquet, JSON or Excel."),
         "schema": ("read.schema:schema", "Print the JSON Schema of what --json prints."),
-        "trace": ("read.trace:trace", "Write one step as a trace for Perfetto."),
-        "scrub": ("read.scrub:scrub", "Copy a report without environments and secrets."),
+        "trace": ("trace", "Write one step as a trace for Perfetto."),
+        "scrub": ("scrub", "Copy a report without environments and secrets."),
     },
     "Understand": {
         "ledger": (
             "read.lists:ledger",
             "Compare counted with paper FLOPs, and say why they differ.",
         ),
-        "report": ("read.report:report", "Write one self-contained HTML page."),
+        "report": ("report", "Write one self-contained HTML page."),
         "serve": ("read.serve:serve", "Show the pages of a folder in the browser."),
         "mcp": ("read.mcp:mcp", "Serve the store to agents (Model Context Protocol)."),
-        "plot": ("read.plot:plot", "Write one of the page's charts for a paper."),
+        "plot": ("plot", "Write one of the page's charts for a paper."),
         "compare": (
             "read.compare:compare",
             "Compare two runs, sweeps or stores: slower, faster, new.",
@@ -178,7 +178,7 @@ GROUPS = {
     },
     "Predict": {
         "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),
-        "mfu": ("estimate.mfu:mfu", "Audit the MFU of a training run by every formula."),
+        "mfu": ("mfu", "Audit the MFU of a training run by every formula."),
         "predict": ("estimate.predict:predict", "Predict time, memory and cost of a training."),
         "calculator": (
             "estimate.calculator:calculator",
@@ -232,6 +232,11 @@ def application(only: str | None = None) -> typer.Typer:
             app.command(name, help=line)(_not_loaded)
             continue
         module, _, attribute = place.partition(":")
+        if not attribute:
+            declared = import_module(f"perfctl.orchestrator.commands.{module}").COMMAND
+            made = commands.function_of(declared)
+            app.command(name, short_help=line, cls=commands.Command)(made)
+            continue
         command = getattr(import_module(f"perfctl.orchestrator.cli.{module}"), attribute)
         if isinstance(command, typer.Typer):
             app.add_typer(command, short_help=line)

@@ -1,4 +1,4 @@
-"""MFU by every convention, as text for the terminal and as JSON. 1 multiply-add = 2 FLOPs."""
+"""MFU by every convention: its view and its JSON. 1 multiply-add = 2 FLOPs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.estimate.mfu import Audit, Match, Reported, Row
-from perfctl.orchestrator.report.numbers import DASH
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    count,
+    nothing,
+    table,
+    text_cell,
+)
+from perfctl.orchestrator.report.view import View
 
+MFU_BY_FORMULA = "MFU by formula"
 SHOWN = 0.0005
 """Terms below this share of the exact count are not named; --json has them."""
 _MATCHES = 6
@@ -39,39 +49,47 @@ class MfuOutput:
     """Convention -> its figures."""
 
 
-def lines(found: Audit) -> Iterator[str]:
-    """The run, a line for every convention, what explains a reported figure, and what
-    was assumed."""
+def view(found: Audit) -> View:
+    """The run, a row for every convention, what explains a reported figure, and what was
+    assumed."""
     model = found.model
     count = f"{model.parameters:,} parameters" + (
         f", {model.active:,} met by a token" if model.idle else ""
     )
-    yield f"{model.name}: {count}, {model.seq:,} tokens a sequence"
     devices = f"{found.devices:,} x " if found.devices > 1 else ""
-    yield f"{found.tokens_per_second:,g} tokens/s on {devices}{found.peak.source}"
+    facts = [f"{found.tokens_per_second:,g} tokens/s on {devices}{found.peak.source}"]
     if found.recompute != "none":
-        yield f"HFU: {_recomputed(found.recompute)}"
-    yield ""
-    with_hfu = found.recompute != "none"
-    heads = ["formula", "FLOPs/token", "MFU", *(["HFU"] if with_hfu else []), "to exact", "because"]
+        facts.append(f"HFU: {_recomputed(found.recompute)}")
     rows = [found.exact, found.causal, *found.rows]
-    yield from _table(heads, [_cells(found, row, with_hfu) for row in rows])
-    for row in rows:
-        if row.refused is not None:
-            yield (
-                f"{row.convention.key}: refused, {row.refused}"
-                if row.terms
-                else f"{row.convention.key}: not known, {row.refused}"
-            )
+    notes = [
+        f"{row.convention.key}: {'refused' if row.terms else 'not known'}, {row.refused}"
+        for row in rows
+        if row.refused is not None
+    ]
     if len(found.rows) == 1:
         only = found.rows[0].convention
-        yield f"\n{only.key}: {only.formula} ({only.source})"
-    if found.reported is not None:
-        yield ""
-        yield from _explained(found.reported)
-    if found.notes:
-        yield ""
-        yield from found.notes
+        notes.append(f"{only.key}: {only.formula} ({only.source})")
+    return View(
+        f"{model.name}: {count}, {model.seq:,} tokens a sequence",
+        tuple(facts),
+        (_formulas(found, rows),),
+        tuple(_explained(found.reported)) if found.reported is not None else (),
+        (*notes, *found.notes),
+    )
+
+
+def _formulas(found: Audit, rows: Sequence[Row]) -> Table:
+    columns = [
+        Column("formula", style="text"),
+        Column("FLOPs/token"),
+        Column("MFU"),
+        Column("HFU"),
+        Column("to exact"),
+        Column("because", style="text"),
+    ]
+    made = table(MFU_BY_FORMULA, columns, [_cells(found, row) for row in rows])
+    assert made is not None
+    return made
 
 
 def _recomputed(recompute: str | float) -> str:
@@ -85,42 +103,38 @@ def _recomputed(recompute: str | float) -> str:
     )
 
 
-def _cells(found: Audit, row: Row, with_hfu: bool) -> list[str]:
-    total = row.total
-    cells = [row.convention.key, DASH if total is None else f"{total:,.0f}", _share(row.mfu)]
-    cells += [_share(row.hfu)] if with_hfu else []
+def _cells(found: Audit, row: Row) -> list[Cell]:
+    refused = row.refused or "not known"
+    cells = [
+        text_cell(row.convention.key),
+        count(None if row.total is None else round(row.total), refused),
+        _share(row.mfu, refused),
+        _share(row.hfu, "nothing is recomputed" if found.recompute == "none" else refused),
+    ]
     difference = found.difference(row)
-    exact = found.exact.total or 0
-    if difference is None or row is found.exact:
-        return [*cells, "", row.convention.formula if row is found.exact else ""]
+    if row is found.exact:
+        return [*cells, nothing("the reference itself"), text_cell(row.convention.formula)]
+    if difference is None:
+        return [*cells, nothing(refused), nothing(refused)]
     by, terms = difference
+    exact = found.exact.total or 0
     named = [
         f"{name} {_signed(amount / exact)}"
         for name, amount in terms
         if abs(amount) >= SHOWN * exact
     ]
-    return [*cells, _signed(by / exact), ", ".join(named) or "nothing of 0.05 % or more"]
+    said = ", ".join(named) or "nothing of 0.05 % or more"
+    return [*cells, Cell(_signed(by / exact), value=by / exact), text_cell(said)]
 
 
 def _signed(share: float) -> str:
     return f"{share:+.1%}" if abs(share) >= SHOWN else "0.0%"
 
 
-def _share(value: float | None) -> str:
+def _share(value: float | None, reason: str) -> Cell:
     if value is None:
-        return DASH
-    return f"{value:.1%}" if value >= SHOWN else f"{100 * value:.2g}%"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
-    sides = ["<", *(">" for _ in heads[1:-1]), "<"]
-    for at, row in enumerate((heads, *rows)):
-        yield "  ".join(
-            f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
-        ).rstrip()
-        if at == 0:
-            yield "-" * (sum(widths[:-1]) + 2 * (len(widths) - 1) + len(heads[-1]))
+        return nothing(reason)
+    return Cell(f"{value:.1%}" if value >= SHOWN else f"{100 * value:.2g}%", value=value)
 
 
 def _explained(found: Reported) -> Iterator[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.prepared import heading, studies
@@ -23,37 +23,23 @@ from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.kernels import advice_table, mix_table, source_table
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
-from perfctl.orchestrator.report.tables import Cell
 from perfctl.orchestrator.report.tables import Table as View
-from perfctl.orchestrator.report.text_tables import add_rows
+from perfctl.orchestrator.report.text_tables import LEFT_OUT, add_rows, draw_table, styled_cell
 from perfctl.orchestrator.report.text_tables import grid as _grid
 from perfctl.orchestrator.report.text_tables import text as _text
 from perfctl.records.report import SourceLine
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
-    from rich.console import Group, RenderableType
+    from rich.console import RenderableType
     from rich.text import Text
 
     from perfctl.orchestrator.ledger.usage.phase_layers import PhaseParts
 
-ROWS, SOURCE_ROWS = 12, 20
-"""Rows of a table before "and N more"."""
+SOURCE_ROWS = 20
+"""Of source lines, before "and N more"."""
 
 
-LEFT_OUT = {
-    "category",
-    "direction",
-    "host time",
-    "allocated, all calls",
-    "concerns",
-    "run",
-    "batches",
-    "images",
-    "loss",
-    "problems",
-}
-"""Columns of the page that do not fit 80 columns; problems are among the findings."""
 _OF_SOURCE = {"instructions", "opcode", "by threads"}
 """Columns of source lines that do not fit."""
 _OF_RANGES = {"domain", "host mean", "host longest"}
@@ -69,25 +55,13 @@ NAME_WIDTH = 24
 """Columns for the name of a layer, which continues beside its other batch sizes."""
 
 
-STYLES = {
-    "est": "italic",
-    "der": "underline",
-    "no": "dim",
-    "refused": "strike",
-    "bad": "bold red",
-    "worse": "bold red",
-    "better": "green",
-    "news": "yellow",
-}
-
-
 def run_details(run: Run) -> list[RenderableType]:
     """Everything about one run that fits a screen, for ``perfctl show RUN``."""
     analysis = analyse(studies([run])[0])
     facts = _grid(("", "left"), ("", "left"), heads=False)
     add_rows(facts, [(_text(name, "dim"), value) for name, value in _facts(run, analysis)])
     shown = [
-        from_view(
+        draw_table(
             view,
             left_out=LEFT_OUT
             | _OF_RANGES
@@ -168,7 +142,7 @@ def source_lines(lines: Sequence[SourceLine]) -> RenderableType:
     """The source lines of a run with the most samples, for ``perfctl show RUN --source``."""
     view = source_table(lines)
     assert view is not None
-    return from_view(
+    return draw_table(
         view, SOURCE_ROWS, "perfctl show RUN --source --json has all", left_out=_OF_SOURCE
     )
 
@@ -183,7 +157,7 @@ def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
         if view is not None and any(
             column.label not in {"batch", *LEFT_OUT} for column in view.columns
         ):
-            out.append(from_view(view))
+            out.append(draw_table(view))
     return out
 
 
@@ -198,12 +172,12 @@ def _title(found: Analysis) -> Text:
 def shown(views: Iterable[View], rows: int, elsewhere: str) -> list[RenderableType]:
     """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` names the place of
     the others."""
-    return [from_view(view, rows, elsewhere) for view in views]
+    return [draw_table(view, rows, elsewhere) for view in views]
 
 
 def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
     """Latency and accuracy of several models and batch sizes; empty where no run has them."""
-    return [from_view(view, rows=len(view.rows)) for view in inference_tables(runs)]
+    return [draw_table(view, rows=len(view.rows)) for view in inference_tables(runs)]
 
 
 def _batch(run: Run) -> str | int | None:
@@ -239,7 +213,7 @@ def ranks(runs: Iterable[Run]) -> list[RenderableType]:
     out: list[RenderableType] = []
     for talk in talks(runs):
         out += [
-            from_view(view, left_out=_OF_RANKS)
+            draw_table(view, left_out=_OF_RANKS)
             for view in ranks_tables(talk)
             if view.caption not in _NOT_PRINTED
         ]
@@ -266,7 +240,7 @@ def phases_document(analyses: Sequence[Analysis], phase: str, *, each: bool = Fa
 def _by_part(parts: Sequence[PhaseParts]) -> list[RenderableType]:
     """The blocks of a language model in one row a part."""
     return [
-        from_view(view, rows=len(view.rows), left_out=_OF_PARTS, code=26, short=26)
+        draw_table(view, rows=len(view.rows), left_out=_OF_PARTS, code=26, short=26)
         for view in phase_tables(parts)
     ]
 
@@ -297,7 +271,7 @@ def _drawn(views: Sequence[View]) -> list[RenderableType]:
     """Phases have no room for the kernel time added up; of passes it stands beside the share, which
     is of it."""
     return [
-        from_view(view, left_out=_OF_PASSES if view.caption == usage.PASSES else _OF_PHASES)
+        draw_table(view, left_out=_OF_PASSES if view.caption == usage.PASSES else _OF_PHASES)
         for view in views
     ]
 
@@ -306,7 +280,7 @@ def _parts(found: Analysis) -> list[RenderableType]:
     """The parts of one study side by side, and times of the host's clock."""
     views = (variants_table(found), times_table(found))
     return [
-        from_view(view, rows=len(view.rows), left_out=("GPU",))
+        draw_table(view, rows=len(view.rows), left_out=("GPU",))
         for view in views
         if view is not None
     ]
@@ -354,7 +328,8 @@ def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]
         labels = _over_lines(name, len(group.lines))
         for row, line in enumerate(group.lines):
             cells = (
-                _cell(line.cells[at], width) for (at, _), width in zip(kept, widths, strict=True)
+                styled_cell(line.cells[at], width)
+                for (at, _), width in zip(kept, widths, strict=True)
             )
             grid.add_row(_text(labels[row]), *cells, _text(marks if row == 0 else ""))
     return [grid, below, why] if why.row_count else [grid, below]
@@ -453,42 +428,3 @@ def _numbered(said: Sequence[Finding]) -> list[RenderableType]:
     numbers = count(1)
     rows = [("!" if item.warning else str(next(numbers)), item.text) for item in said]
     return [add_rows(_grid(("", "right"), ("", "left"), heads=False), rows)]
-
-
-def from_view(
-    view: View,
-    rows: int = ROWS,
-    elsewhere: str = "perfctl report shows them",
-    *,
-    left_out: Collection[str] = LEFT_OUT,
-    **options: Any,
-) -> Group:
-    """A page's table for the terminal, cut to ``rows``; ``options``: of
-    :func:`text_tables.grid`."""
-    from rich.console import Group
-
-    kept = [
-        (place, column) for place, column in enumerate(view.columns) if column.label not in left_out
-    ]
-    sides = {"num": "right", "code": "code"}
-    table = _grid(
-        *((column.label, sides.get(column.style, "left")) for _, column in kept), **options
-    )
-    widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place, _ in kept]
-    for row in view.rows[:rows]:
-        table.add_row(
-            *(_cell(row[place], width) for (place, _), width in zip(kept, widths, strict=True))
-        )
-    said = list(view.notes)
-    if view.total > rows:
-        said.append(f"and {view.total - rows} more: {elsewhere}")
-    below = [_text("\n".join(said), "dim")] if said else []
-    return Group(_text(view.caption, "bold"), table, *below)
-
-
-def _cell(cell: Cell, width: int = 0) -> Text:
-    """``width``: of the longest unit in the column, so that units stand below each other."""
-    style = STYLES.get(cell.style, "")
-    if cell.unit is None or not width:
-        return _text(cell.text, style)
-    return _text(f"{cell.text} {cell.unit.ljust(width)}", style)

@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from perfctl.orchestrator.report.numbers import DASH, time
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
+
+    from perfctl.orchestrator.report.tables import Cell
+    from perfctl.orchestrator.report.tables import Table as View
 
 _RUN_NAME = 12
 """Characters that a workload and a device get in the list of runs at least."""
@@ -353,3 +357,71 @@ def text(words: str, style: str = "") -> Text:
     if not words.isprintable():
         words = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in words)
     return Text(words, style=style)
+
+
+ROWS = 12
+"""Rows of a table before "and N more"."""
+LEFT_OUT = {
+    "category",
+    "direction",
+    "host time",
+    "allocated, all calls",
+    "concerns",
+    "run",
+    "batches",
+    "images",
+    "loss",
+    "problems",
+}
+"""Columns of the page that do not fit 80 columns; problems are among the findings."""
+STYLES = {
+    "est": "italic",
+    "der": "underline",
+    "no": "dim",
+    "refused": "strike",
+    "bad": "bold red",
+    "worse": "bold red",
+    "better": "green",
+    "news": "yellow",
+}
+
+
+def draw_table(
+    view: View,
+    rows: int = ROWS,
+    elsewhere: str = "perfctl report shows them",
+    *,
+    left_out: Collection[str] = LEFT_OUT,
+    **options: Any,
+) -> Group:
+    """A table for the terminal, cut to ``rows``; ``options``: of :func:`grid`."""
+    from rich.console import Group
+
+    kept = [
+        (place, column) for place, column in enumerate(view.columns) if column.label not in left_out
+    ]
+    sides = {"num": "right", "code": "code"}
+    table = grid(
+        *((column.label, sides.get(column.style, "left")) for _, column in kept), **options
+    )
+    widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place, _ in kept]
+    for row in view.rows[:rows]:
+        table.add_row(
+            *(
+                styled_cell(row[place], width)
+                for (place, _), width in zip(kept, widths, strict=True)
+            )
+        )
+    said = list(view.notes)
+    if view.total > rows:
+        said.append(f"and {view.total - rows} more: {elsewhere}")
+    below = [text("\n".join(said), "dim")] if said else []
+    return Group(text(view.caption, "bold"), table, *below)
+
+
+def styled_cell(cell: Cell, width: int = 0) -> Text:
+    """``width``: of the longest unit in the column, so that units stand below each other."""
+    style = STYLES.get(cell.style, "")
+    if cell.unit is None or not width:
+        return text(cell.text, style)
+    return text(f"{cell.text} {cell.unit.ljust(width)}", style)

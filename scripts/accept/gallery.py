@@ -25,7 +25,7 @@ PAGES = {
 def make(out: Path) -> list[Path]:
     """Write OUT/NAME.html of each."""
     from perfctl import ingest
-    from perfctl.orchestrator.actions.report import report
+    from perfctl.orchestrator.commands.report import report
 
     out.mkdir(parents=True, exist_ok=True)
     written = []

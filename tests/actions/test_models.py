@@ -11,10 +11,11 @@ import pytest
 import perfctl
 from perfctl.orchestrator.actions.estimate import check_value, estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.export import export, trace
-from perfctl.orchestrator.actions.plot import ChartSource, plot
 from perfctl.orchestrator.actions.predict.predict import answer, frontier_of
 from perfctl.orchestrator.actions.predict.prices import prices
+from perfctl.orchestrator.commands.export import export
+from perfctl.orchestrator.commands.plot import plot
+from perfctl.orchestrator.commands.trace import trace
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.predict.answer import Question
 
@@ -80,10 +81,6 @@ def test_data_leaves_the_store_as_files(store: Path, tmp_path: Path) -> None:
     one = trace(1, out=tmp_path / "t.json", store=store)
     events = json.loads(one.path.read_text())["traceEvents"]
     assert (one.step, one.events) == (2, sum(event["ph"] != "M" for event in events))
-    assert (
-        plot("sample", ChartSource(store), out=tmp_path / "s.svg")
-        .path.read_text()
-        .startswith("<?xml")
-    )
+    assert plot("sample", store=store, out=tmp_path / "s.svg").path.read_text().startswith("<?xml")
     with pytest.raises(UsageError, match="Replace it with `force`"):
         export(("run",), out=tmp_path / "runs.json", store=store)

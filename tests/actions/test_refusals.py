@@ -13,11 +13,12 @@ import perfctl
 from perfctl.orchestrator.actions import scrub, setup
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.export import export, trace
-from perfctl.orchestrator.actions.plot import ChartSource, plot
 from perfctl.orchestrator.actions.speedup import speedup_of
 from perfctl.orchestrator.actions.sweep import slurm, sweep
 from perfctl.orchestrator.actions.sweep.options import LocalPlacement
+from perfctl.orchestrator.commands.export import export
+from perfctl.orchestrator.commands.plot import plot
+from perfctl.orchestrator.commands.trace import trace
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, SweepRuns, sweep_task
 from perfctl.orchestrator.launch.images.definition import Definition
@@ -144,11 +145,11 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
         (lambda store: export(sweep=1, runs=(1,), store=store), "`sweep` and `runs` together"),
         (lambda store: trace(1, step=1, whole=True, store=store), "`whole` and `step` together"),
         (
-            lambda store: plot("sample", ChartSource(store), out=Path("s.doc")),
+            lambda store: plot("sample", store=store, out=Path("s.doc")),
             "`out`: 's.doc' does not end with",
         ),
         (
-            lambda store: plot("sample", ChartSource(store, pie=True)),
+            lambda store: plot("sample", store=store, pie=True),
             "`pie`: 'sample' shows no parts",
         ),
         (lambda store: speedup_of(["one"], store=store), "`runs` needs two or more"),

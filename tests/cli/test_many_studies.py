@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.report import keep_newest
+from perfctl.orchestrator.commands.report import keep_newest
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.records.report import Device, Report

@@ -31,7 +31,8 @@ def test_the_copy_is_written_beside_the_report_and_kinds_are_said(
     assert said.code == 0
     assert "Replaced by (removed): secret 1" in said.out
     assert "replace those tokens" in said.out
-    assert "Wrote trace.scrubbed.json. Next: perfctl ingest trace.scrubbed.json" in said.out
+    assert said.out.startswith("Wrote trace.scrubbed.json\n")
+    assert "\nNext: perfctl ingest trace.scrubbed.json\n" in said.out
     assert VALUE not in said.out + said.err
     assert VALUE not in (trace.parent / "trace.scrubbed.json").read_text()
     assert VALUE in trace.read_text()
@@ -42,7 +43,7 @@ def test_a_log_that_is_no_report_is_copied_and_not_offered_to_ingest(
 ) -> None:
     (tmp_path / "run.log").write_text("loss 0.1\n")
     said = perfctl("scrub", "run.log")
-    assert (said.code, said.out.splitlines()[-1]) == (0, "Wrote run.scrubbed.log.")
+    assert (said.code, said.out.splitlines()[0]) == (0, "Wrote run.scrubbed.log")
 
 
 def test_a_copy_that_is_there_is_replaced_only_by_force(

@@ -13,9 +13,9 @@ import pytest
 
 from perfctl.orchestrator.actions.bench import bench_points, observations
 from perfctl.orchestrator.actions.bench_file import read_bench
-from perfctl.orchestrator.actions.study.cost import CostRequest, bench_of, parts
-from perfctl.orchestrator.actions.study.folder import StudyFolder
 from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.commands.study.cost import CostRequest, bench_of, parts
+from perfctl.orchestrator.commands.study.folder import StudyFolder
 from perfctl.orchestrator.predict.bench import (
     FLOPS,
     MEMORY,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.study import flops as actions
-from perfctl.orchestrator.actions.study.flops import FlopsRequest, Part
 from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.commands.study import flops as actions
+from perfctl.orchestrator.commands.study.flops import FlopsRequest, Part
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.report.studies.flops import page
 from perfctl.orchestrator.report.studies.records import StudyPage

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.study import inference as actions
 from perfctl.orchestrator.actions.sweep import sweep as sweeps
 from perfctl.orchestrator.cli.main import run as run_command
+from perfctl.orchestrator.commands.study import inference as actions
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.sweep.request import RunResult
 from perfctl.orchestrator.report.page.records import LONGEST

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.study.folder import StudyFolder
-from perfctl.orchestrator.actions.study.speedup import SpeedupRequest, parts, study_speedup
 from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.commands.study.folder import StudyFolder
+from perfctl.orchestrator.commands.study.speedup import SpeedupRequest, parts, study_speedup
 from perfctl.orchestrator.compare.speedup import (
     Against,
     Gain,

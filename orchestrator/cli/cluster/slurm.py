@@ -534,7 +534,7 @@ def gather(
 ) -> None:
     """Take what the tasks left into the store, write the page, and name what is missing."""
     from perfctl.orchestrator.actions.sweep.slurm import gather as run
-    from perfctl.orchestrator.cli.read.report import report
+    from perfctl.orchestrator.commands.report import report, view
 
     store = store or DEFAULT
     done = run(folders, store, console, memory_limit=memory_limit)
@@ -543,7 +543,8 @@ def gather(
     for line in (*done.parts, *done.wrong, *done.lacking):
         console.note(line)
     if done.in_store:
-        report(out=page or store.with_name("perfctl-report.html"), store=store)
+        written = report(store, page or store.with_name("perfctl-report.html"))
+        console.view(view(written), None)
     for words in done.finish:
         console.result(f"The page of all parts: perfctl {shlex.join(words)}")
     if done.under_way:

@@ -17,7 +17,7 @@ from perfctl.orchestrator.cli.options import SiteOptions
 from perfctl.orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.study.folder import StudyParts
+    from perfctl.orchestrator.commands.study.folder import StudyParts
 
 STUDIES = ("flops", "inference", "speedup", "cost")
 _OF_SITE = tuple(field.name for field in fields(SiteOptions))

@@ -13,13 +13,13 @@ from typing import Annotated
 
 import typer
 
-from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, write_study
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.commands import CommandList
 from perfctl.orchestrator.cli.measure.bench import Budget, Device, Threads, listening
 from perfctl.orchestrator.cli.measure.profilers import AFTER, PASS_ON_CONTEXT, SweepCommand
 from perfctl.orchestrator.cli.measure.profilers import listening as listening_to_sweeps
 from perfctl.orchestrator.cli.measure.speedup import Allow, Ways
+from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, write_study
 from perfctl.orchestrator.report.studies.records import StudyPage
 
 Out = Annotated[
@@ -229,8 +229,8 @@ def speedup(
     Without a GPU it compares ways of the CPU. Runs of another machine come in with --from. 1
     multiply-add = 2 FLOPs.
     """
-    from perfctl.orchestrator.actions.study import speedup as actions
     from perfctl.orchestrator.actions.sweep.options import SweepOptions
+    from perfctl.orchestrator.commands.study import speedup as actions
     from perfctl.orchestrator.report.studies import speedup as page
 
     request = actions.SpeedupRequest(
@@ -292,7 +292,7 @@ def inference(
     weights, 20 images, batch sizes 1, 5 and 20. --from: nvidia-smi logs, DLProf reports, perfctl's
     own runs or a store, with nothing run.
     """
-    from perfctl.orchestrator.actions.study import inference as actions
+    from perfctl.orchestrator.commands.study import inference as actions
 
     named = tuple(name.strip() for name in (models or "").split(",") if name.strip())
     asked = actions.InferenceStudy(
@@ -356,14 +356,14 @@ def flops(
     python train.py --batch-size {batch}. FLOPs count 1 multiply-add as 2. The same command again
     goes on where it stopped. Exit code 4: some parts failed, the rest is there.
     """
-    from perfctl.orchestrator.actions.study.flops import (
+    from perfctl.orchestrator.cli.read.ingest import listening_to_reports
+    from perfctl.orchestrator.commands.study.flops import (
         FlopsRequest,
         check,
         parts,
         run_part,
         study_flops,
     )
-    from perfctl.orchestrator.cli.read.ingest import listening_to_reports
     from perfctl.orchestrator.report.studies.flops import page
 
     asked = FlopsRequest(
@@ -418,7 +418,7 @@ def cost(
     multiply-add = 2 FLOPs.
     """
     from perfctl.orchestrator.actions.bench import seconds
-    from perfctl.orchestrator.actions.study import cost as actions
+    from perfctl.orchestrator.commands.study import cost as actions
     from perfctl.orchestrator.report.studies import cost as page
 
     request = actions.CostRequest(

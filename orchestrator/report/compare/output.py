@@ -25,8 +25,7 @@ from perfctl.orchestrator.report.compare.words import (
 from perfctl.orchestrator.report.files.documents import Part, markdown_text, of_view
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.tables import Table
-from perfctl.orchestrator.report.terminal import from_view
-from perfctl.orchestrator.report.text_tables import add_rows, grid, text
+from perfctl.orchestrator.report.text_tables import add_rows, draw_table, grid, text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -109,7 +108,7 @@ def terminal(comparison: Comparison) -> list[RenderableType]:
     ]
     for table, left_out in tables:
         numbers = [column.label for column in table.columns if column.style == "num"]
-        out.append(from_view(table, ROWS, ELSEWHERE, left_out=left_out, whole=numbers, code=32))
+        out.append(draw_table(table, ROWS, ELSEWHERE, left_out=left_out, whole=numbers, code=32))
     return out
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from perfctl import parsers
 from perfctl.orchestrator.actions.ingest import ingest
-from perfctl.orchestrator.actions.scrub import scrub
+from perfctl.orchestrator.commands.scrub import scrub
 from perfctl.parsers import ReportError
 from perfctl.parsers.rocm import rocpd
 from tests.make.rocpd import made

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from perfctl.orchestrator.actions.bench import bench_points, observations
 from perfctl.orchestrator.actions.ingest import ingest
-from perfctl.orchestrator.actions.plot import ChartSource, charts, drawings
+from perfctl.orchestrator.commands.plot import PlotOptions, charts, drawings
 from perfctl.orchestrator.report.charts.charts import MOST_TICKS, as_svg, log_ticks, new_axes
 from perfctl.orchestrator.report.charts.files import Drawn, Picture, drawn
 from perfctl.orchestrator.report.charts.relations import all_relation_charts, bench_charts
@@ -61,7 +61,7 @@ def of_store(name: str, folder: Path) -> dict[str, Picture]:
         found: dict[str, Drawn] = bench_charts(points) | all_relation_charts(observations(points))
     else:
         ingest(STORES[name], folder / "perfctl.db")
-        found = drawings(ChartSource(folder / "perfctl.db"))
+        found = drawings(PlotOptions(folder / "perfctl.db"))
     return {key: Picture(chart) for key, chart in found.items()}
 
 

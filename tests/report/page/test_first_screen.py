@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl import ingest
-from perfctl.orchestrator.actions.report import report
+from perfctl.orchestrator.commands.report import report
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Range, Step

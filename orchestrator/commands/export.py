@@ -1,21 +1,29 @@
-"""Take data out of a store for other programs: tables as files, one run as a trace."""
+"""Write tables of a store as files for other programs."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.stored_runs import only_run, shown
-from perfctl.orchestrator.actions.tables import DEFAULT, values_of_ledger
+from perfctl.orchestrator.actions.dataset.write import Dataset
+from perfctl.orchestrator.actions.tables import values_of_ledger
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Force,
+    Option,
+    Runs,
+    Store,
+    Sweep,
+    api,
+)
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.files import check_free, replacing
-from perfctl.orchestrator.report.files.trace import Counted
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, query, read
 from perfctl.version import __version__
 
@@ -36,43 +44,91 @@ class Exported:
     tables: tuple[str, ...]
 
 
-def export(
-    tables: Sequence[str] = (LEDGER,),
-    *,
-    all_tables: bool = False,
-    out: Path | None = None,
-    format: str | None = None,
-    sweep: int | None = None,
-    runs: Sequence[int] = (),
-    raw: bool = False,
-    force: bool = False,
-    store: Path = DEFAULT,
-) -> Exported:
-    """Write tables of a store as CSV, Parquet, JSON or Excel, with a table "columns" that says unit
-    and meaning of each.
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """Write tables of the store as CSV, Parquet, JSON or Excel, with a table 'columns' that says
+    unit and meaning.
 
-    tables: names of the store's tables, and "ledger"; all_tables: every one of them.
-    out: a file, or a folder for several tables as csv or parquet; None for perfctl-export here.
-    format: one of ``FORMATS``; None for what the name of ``out`` says, else csv.
-    sweep, runs: only this sweep, or only these runs (their numbers).
-    raw: in CSV, leave text alone that a spreadsheet would run as a formula; otherwise it gets
-    an apostrophe.
-    force: replace files that exist.
+    NULL (not known) stays empty, or null. In CSV, text that a spreadsheet would run as a formula
+    gets an apostrophe.
 
-    What is not known (NULL) stays empty, or null. Raises UsageError for a request that makes no
-    sense, ToolMissing when the library of a format is not installed, StoreError when there is
-    no store.
+    Raises UsageError for a request that makes no sense, ToolMissing if the library of a format is
+    not installed, StoreError if there is no store.
     """
+
+    tables: Annotated[
+        Sequence[str],
+        Option("This table (repeatable). Default: ledger.", names=("--table",), metavar="NAME"),
+    ] = ()
+    _: KW_ONLY
+    format: Annotated[
+        str | None,
+        Option(
+            "csv, parquet, json or xlsx. Default: what --out ends with, else csv.",
+            names=("--format", "-f"),
+        ),
+    ] = None
+    all_tables: Annotated[bool, Option("The ledger and every table.", names=("--all",))] = False
+    out: Annotated[
+        Path | None,
+        Option(
+            "File, or folder for several tables as csv or parquet. Default: perfctl-export*.",
+            group="Output",
+            names=("--out", "-o"),
+        ),
+    ] = None
+    dataset: Annotated[
+        Path | None,
+        Option(
+            "Folder of Parquet files, a folder a table, by sweep and profiler; later calls add new "
+            "runs."
+        ),
+    ] = None
+    sweep: Sweep = None
+    runs: Runs = ()
+    raw: Annotated[bool, Option("CSV: leave text alone that a spreadsheet would run.")] = False
+    force: Force = False
+    store: Store = DEFAULT_STORE
+
+
+def run(asked: ExportOptions, events: Events) -> Exported | Dataset:
+    """Write the tables."""
+    if asked.dataset is None:
+        if asked.all_tables and asked.tables:
+            raise UsageError("`all_tables` and `tables` together", "Choose one")
+        return _tables(asked)
+    from perfctl.orchestrator.actions.dataset.write import export_dataset
+
+    others = ("format", "tables", "all_tables", "out", "sweep", "runs", "raw")
+    if any(getattr(asked, name) for name in others):
+        raise UsageError("`dataset` takes every table of every run", "Leave the other options out")
+    return export_dataset(asked.dataset, asked.store)
+
+
+def view(written: Exported | Dataset) -> View:
+    """What was written."""
+    if isinstance(written, Exported):
+        return View(f"Wrote {written.path} ({', '.join(written.tables)})")
+    if not written.runs:
+        return View(f"{written.folder} has every run of the store already")
+    return View(
+        f"Added {written.runs:,} runs to {written.folder}: {written.rows:,} rows in "
+        f"{written.files:,} files"
+    )
+
+
+def _tables(asked: ExportOptions) -> Exported:
     from perfctl.orchestrator.report.files import tables as files_tables
 
-    form = _form(format, out)
+    form = _form(asked.format, asked.out)
     known = (LEDGER, *query.table_names())
-    for name in tables:
+    for name in asked.tables:
         if name not in known:
             raise UsageError(
                 f"`tables`: there is no table '{name}'", f"There are {', '.join(known)}"
             )
-    wanted = known if all_tables else tuple(dict.fromkeys(tables or (LEDGER,)))
+    wanted = known if asked.all_tables else tuple(dict.fromkeys(asked.tables or (LEDGER,)))
+    out = asked.out
     is_file = out is not None and out.suffix.lower() == f".{form}"
     single = form in ("json", "xlsx")
     alone = not single and len(wanted) == 1 and is_file
@@ -81,10 +137,10 @@ def export(
     if folder and is_file:
         problem = f"`out` {out}: several tables as {form} go into a folder"
         raise UsageError(problem, "Name a folder, or a file .xlsx or .json")
-    check_free(target, force=force, folder=folder)
+    check_free(target, force=asked.force, folder=folder)
     files_tables.need(form)
-    with database.reading(store) as connection:
-        chosen = _runs(connection, sweep, runs)
+    with database.reading(asked.store) as connection:
+        chosen = _runs(connection, asked.sweep, asked.runs)
         for name in wanted if form == "xlsx" else ():
             rows = query.count_rows(connection, name, chosen) if name != LEDGER else 0
             if rows >= files_tables.SHEET_ROWS:
@@ -93,15 +149,15 @@ def export(
                     f"{files_tables.SHEET_ROWS - 1:,}"
                 )
                 raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
-    with database.reading(store) as connection:
+    with database.reading(asked.store) as connection:
         found = [
-            files_tables.ledger_table(values_of_ledger(store, chosen))
+            files_tables.ledger_table(values_of_ledger(asked.store, chosen))
             if name == LEDGER
             else _table(connection, name, chosen)
             for name in wanted
         ]
-        with replacing(target, force=force, folder=folder) as partial:
-            _write(partial, form, found, alone=alone, raw=raw)
+        with replacing(target, force=asked.force, folder=folder) as partial:
+            _write(partial, form, found, alone=alone, raw=asked.raw)
     return Exported(target, form, wanted)
 
 
@@ -169,65 +225,5 @@ def _write(path: Path, form: str, found: list[Table], *, alone: bool, raw: bool)
                 files_tables.write_parquet(file, table)
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """A trace that was written."""
-
-    JSON_INLINED = ("counted",)
-
-    path: Path
-    run: int
-    step: int | None
-    """None: everything that was captured."""
-    events: int
-    counted: Counted
-    """Events by what they are of: kernels, copies, ranges, operators, readings, arrows."""
-
-
-def trace(
-    run: int,
-    *,
-    step: int | None = None,
-    whole: bool = False,
-    out: Path | None = None,
-    force: bool = False,
-    store: Path = DEFAULT,
-    messages: Messages = SILENT,
-) -> Trace:
-    """Write one step of a run as a trace for Perfetto or chrome://tracing: kernels, copies, ranges,
-    operators, readings.
-
-    run: its number. step: the measured step; None for the last one. whole: everything that
-    was captured.
-    out: FILE.json or FILE.json.gz; None for trace-runN.json.gz. The same run gives the same bytes.
-
-    Raises UsageError for a request that makes no sense, StoreError when there is no store or no
-    such run.
-    """
-    from perfctl.orchestrator.report.files import trace as files_trace
-
-    if whole and step is not None:
-        raise UsageError("`whole` and `step` together", "Choose one")
-    target = out or Path(f"trace-run{run}.json.gz")
-    if not target.name.endswith((".json", ".json.gz")):
-        raise UsageError(
-            f"`out`: '{target}' does not end with .json or .json.gz", "Perfetto opens these"
-        )
-    check_free(target, force=force)
-    with database.reading(store) as connection:
-        found = only_run(connection, run)
-        known = shown(found, lambda: files_trace.steps(found))
-        if step is None and not whole:
-            step = known[-1] if known else None
-            if step is None:
-                messages.note(
-                    f"run {run} has no measured steps: everything that was captured is written"
-                )
-        content, counted = shown(
-            found, lambda: files_trace.trace(found, step, read.op_calls(connection, run))
-        )
-    text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
-    with replacing(target, force=force) as partial:
-        partial.write_bytes(gzip.compress(text, mtime=0) if target.suffix == ".gz" else text)
-    events = sum(event["ph"] != "M" for event in content["traceEvents"])
-    return Trace(target, run, step, events, counted)
+COMMAND = Command(ExportOptions, run, view, has_document=False)
+export = api(ExportOptions, run)

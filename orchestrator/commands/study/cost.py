@@ -14,7 +14,7 @@ from perfctl.orchestrator.actions import bench as benches
 from perfctl.orchestrator.actions.bench_file import Bench, read_bench
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.prices import load
-from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim, none_if_empty
+from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.predict.bench import Observation
 

@@ -4,9 +4,9 @@ measured throughput."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 from perfctl.orchestrator.actions.estimate import (
     as_perfctl_error,
@@ -15,6 +15,7 @@ from perfctl.orchestrator.actions.estimate import (
     without_driver_warning,
 )
 from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.commands.declare import Command, Events, Option, api, word_or_number
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
 from perfctl.orchestrator.errors import PerfctlError, UsageError
@@ -29,6 +30,7 @@ from perfctl.orchestrator.estimate.mfu import (
     audit,
     by_hand,
 )
+from perfctl.orchestrator.report.mfu import mfu_output, view
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.estimate.step import Estimate
@@ -56,66 +58,120 @@ _INNER = ("", ".linear", ".layer", ".classifier")
 
 
 @dataclass(frozen=True, slots=True)
-class Dimensions:
-    """A dense decoder given by hand."""
+class MfuOptions:
+    """Work out the MFU of a training run by every published formula, and say why they differ. 1
+    multiply-add is 2 FLOPs.
 
-    layers: int
-    hidden: int
-    heads: int
-    ffn: int
-    vocab: int
-    head_dim: int | None = None
-    """None: hidden / heads."""
-    kv_heads: int | None = None
-    """Heads of keys and values; None: as many as heads."""
-    gated: bool = False
-    """The feed-forward has three matrices (SwiGLU)."""
-    tied: bool = False
-    """The LM head has the weights of the table of tokens."""
-    parameters: float | None = None
-    """The published number; None: the matrices alone."""
-
-
-def mfu(
-    model: str | Dimensions,
-    *,
-    tokens_per_second: float,
-    device: str | None = None,
-    gpus: int = 1,
-    precision: str = "bf16",
-    peak_tflops: float | None = None,
-    seq: int | None = None,
-    formula: str | None = None,
-    recompute: str | float = "none",
-    reported: str | float | None = None,
-) -> Audit:
-    """MFU of training by every convention, with HFU where activations are recomputed.
-
-    model: a language model by name (``hf:llama``, a config.json, ``file.py:factory``), or
-    its dimensions.
-    tokens_per_second: of all ``gpus`` together. peak_tflops: dense TFLOP/s of one device, instead
-    of the table's.
-    seq: tokens in a sequence. formula: one of KEYS, or None for all. recompute: "none",
-    "selective", "full", or the share of the layers' forward products that runs again (attention
-    then wholly). reported: a published MFU in percent, as it is written.
-
-    Raises UsageError for a request that makes no sense and a sparse peak, PerfctlError when even
+    Raises UsageError for a request that makes no sense and for a sparse peak, PerfctlError if even
     the smallest exact count is over 100 % of the peak, ToolMissing without torch (a model by name).
     """
-    peak, notes = peak_of(device, precision, peak_tflops)
-    _check(tokens_per_second, gpus, formula, recompute, seq)
-    said = _reported(reported)
-    decoder = (
-        _by_hand(model, seq or SEQ) if isinstance(model, Dimensions) else trace_decoder(model, seq)
+
+    model: Annotated[
+        str | None,
+        Option(
+            "Language model: hf:NAME, config.json, package.module:factory, file.py:factory; or "
+            "dimensions.",
+            is_argument=True,
+        ),
+    ] = None
+    _: KW_ONLY
+    tokens_per_second: Annotated[
+        float | None, Option("Measured throughput in training, of all GPUs together.")
+    ] = None
+    device: Annotated[
+        str | None, Option("GPU whose dense peak counts: H100, 'A100 SXM4 80 GB'.")
+    ] = None
+    gpus: Annotated[int, Option("Number of GPUs that the throughput is of.")] = 1
+    precision: Annotated[str, Option("Of the products: bf16, fp16, fp8, tf32, fp32, fp64.")] = (
+        "bf16"
     )
+    seq: Annotated[int | None, Option("Tokens in a sequence. Default: 2048.")] = None
+    formula: Annotated[
+        str | None,
+        Option("6N, palm, megatron, nanogpt, olmo, torchtitan or maxtext alone. Default: all."),
+    ] = None
+    recompute: Annotated[
+        str | float,
+        Option(
+            "Activation checkpointing, for HFU: none, selective (attention), full, or the share of "
+            "the layers' forward products that runs again, as in 0.75.",
+            parse=word_or_number,
+        ),
+    ] = "none"
+    reported: Annotated[
+        str | None,
+        Option("A published MFU: which formula or mistake gives it?", metavar="PERCENT"),
+    ] = None
+    peak_tflops: Annotated[
+        float | None,
+        Option("Dense TFLOP/s of one device, for one that the table does not have."),
+    ] = None
+    layers: Annotated[int | None, Option("Dimensions in place of a model: layers.")] = None
+    hidden: Annotated[int | None, Option("Dimensions: width of the residual stream.")] = None
+    heads: Annotated[int | None, Option("Dimensions: attention heads.")] = None
+    ffn: Annotated[int | None, Option("Dimensions: width of the feed-forward.")] = None
+    vocab: Annotated[int | None, Option("Dimensions: tokens in the vocabulary.")] = None
+    head_dim: Annotated[
+        int | None, Option("Dimensions: depth of a head. Default: hidden / heads.")
+    ] = None
+    kv_heads: Annotated[
+        int | None, Option("Dimensions: heads of keys and values. Default: heads.")
+    ] = None
+    gated: Annotated[bool, Option("Dimensions: feed-forward of three matrices (SwiGLU).")] = False
+    tied: Annotated[bool, Option("Dimensions: LM head and token embedding share weights.")] = False
+    parameters: Annotated[
+        float | None, Option("Dimensions: published number of parameters, as in 540.35e9.")
+    ] = None
+
+
+SIZES = ("layers", "hidden", "heads", "ffn", "vocab")
+"""The dimensions that a decoder needs."""
+OTHER_SIZES = ("head_dim", "kv_heads", "parameters", "gated", "tied")
+
+
+def run(asked: MfuOptions, events: Events) -> Audit:
+    """Return the MFU of training by every convention, with HFU if activations are recomputed."""
+    if asked.tokens_per_second is None:
+        raise UsageError(
+            "`tokens_per_second` is needed",
+            "Give the measured throughput of all GPUs, as in `tokens_per_second` 12000",
+        )
+    is_by_hand = _is_by_hand(asked)
+    peak, notes = peak_of(asked.device, asked.precision, asked.peak_tflops)
+    _check(asked.tokens_per_second, asked.gpus, asked.formula, asked.recompute, asked.seq)
     found = audit(
-        decoder, tokens_per_second, gpus, peak, recompute=recompute, reported=said, notes=notes
+        _by_hand(asked) if is_by_hand else trace_decoder(str(asked.model), asked.seq),
+        asked.tokens_per_second,
+        asked.gpus,
+        peak,
+        recompute=asked.recompute,
+        reported=_reported(asked.reported),
+        notes=notes,
     )
     if found.causal.mfu is None:
         raise PerfctlError(f"MFU over 100 % by the least count of FLOPs: {found.causal.refused}")
-    if formula is not None:
-        found = replace(found, rows=(found.row(formula),))
+    if asked.formula is not None:
+        found = replace(found, rows=(found.row(asked.formula),))
     return found
+
+
+def _is_by_hand(asked: MfuOptions) -> bool:
+    """Whether dimensions are given in place of a model. Raises UsageError for both, or too few."""
+    given = [name for name in SIZES if getattr(asked, name) is not None]
+    others = [name for name in OTHER_SIZES if getattr(asked, name) not in (None, False)]
+    if asked.model is None and len(given) == len(SIZES):
+        return True
+    if asked.model is None:
+        missing = ", ".join(f"`{name}`" for name in SIZES if name not in given)
+        raise UsageError(
+            f"{missing} missing" if given else "no model",
+            "Name one, as in hf:llama, or give `layers`, `hidden`, `heads`, `ffn` and `vocab`",
+        )
+    if given or others:
+        raise UsageError(
+            f"`{(given + others)[0]}` and a model together", "Name a model, or give its dimensions"
+        )
+    return False
 
 
 def _check(
@@ -263,40 +319,19 @@ def _slips(
     return tuple(found)
 
 
-def _by_hand(given: Dimensions, seq: int) -> Decoder:
-    for field in (
-        "layers",
-        "hidden",
-        "heads",
-        "ffn",
-        "vocab",
-        "head_dim",
-        "kv_heads",
-        "parameters",
-    ):
-        value = getattr(given, field)
-        if value is not None and not 0 < value < float("inf"):
+def _by_hand(asked: MfuOptions) -> Decoder:
+    sizes: dict[str, Any] = {name: getattr(asked, name) for name in (*SIZES, *OTHER_SIZES)}
+    for field, value in sizes.items():
+        if value is not None and value is not False and not 0 < value < float("inf"):
             raise UsageError(
                 f"`{field}` must be above 0, got {value:g}",
                 "Leave the model's name out and give its dimensions",
             )
-    if given.head_dim is None and given.hidden % given.heads:
+    if asked.head_dim is None and sizes["hidden"] % sizes["heads"]:
         raise UsageError(
-            f"`hidden` {given.hidden} is not a multiple of `heads` {given.heads}", "Give `head_dim`"
+            f"`hidden` {asked.hidden} is not a multiple of `heads` {asked.heads}", "Give `head_dim`"
         )
-    return by_hand(
-        layers=given.layers,
-        hidden=given.hidden,
-        heads=given.heads,
-        ffn=given.ffn,
-        vocab=given.vocab,
-        seq=seq,
-        head_dim=given.head_dim,
-        kv_heads=given.kv_heads,
-        gated=given.gated,
-        tied=given.tied,
-        parameters=given.parameters,
-    )
+    return by_hand(seq=asked.seq or SEQ, **sizes)
 
 
 def trace_decoder(model: str, seq: int | None) -> Decoder:
@@ -447,3 +482,7 @@ def _windows(
         f"{len(pairs)}"
     )
     return (None,) * len(pairs), (said,)
+
+
+COMMAND = Command(MfuOptions, run, view, mfu_output)
+mfu = api(MfuOptions, run)

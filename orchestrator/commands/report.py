@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import sqlite3
+import webbrowser
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress, no_progress
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.stored_runs import analysed, loaded, outlines
-from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Option,
+    PeaksOf,
+    Runs,
+    Store,
+    api,
+)
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.ledger.prepared import studies as group_studies
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 
 if TYPE_CHECKING:
@@ -39,49 +49,55 @@ class Page:
     """Which older studies are not on it, in one sentence; None when all are."""
 
 
-def report(
-    store: Path | str = DEFAULT,
-    out: Path | str = "perfctl-report.html",
-    *,
-    sweep: int | None = None,
-    runs: Sequence[int] = (),
-    studies: int = STUDIES,
-    title: str | None = None,
-    peaks: str = "published",
-    messages: Messages = SILENT,
-    progress: Progress = no_progress,
-) -> Page:
-    """Write one self-contained HTML page of a store: counted and estimated FLOPs, time, memory,
-    kernels, what is missing.
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """Write one self-contained HTML page: counted and estimated FLOPs, time, memory, kernels, and
+    what is missing. The same store gives the same page.
 
-    sweep: only this sweep (its number); runs: only these runs (their numbers). By default the page
-    has the newest run of each kind and the fastest run of each point of a bench.
-    studies: at most this many studies, the newest; ``Page.left_out`` says what is not on the page.
-    peaks: "published", or "measured": on this machine, about 20 s, then kept beside the store.
-    out: an existing page is replaced.
-
-    The same store gives the same page. Raises StoreError when there is no store, PerfctlError when
-    it has no such run or ``out`` cannot be written, UsageError for other values of ``studies``
-    and ``peaks``.
+    Raises StoreError if there is no store, PerfctlError if it has no such run or the page cannot be
+    written, UsageError for other values of ``studies`` and ``peaks``.
     """
+
+    store: Store = DEFAULT_STORE
+    out: Annotated[Path, Option("The page to write.", group="Output", names=("--out", "-o"))] = (
+        Path("perfctl-report.html")
+    )
+    _: KW_ONLY
+    sweep: Annotated[
+        int | None,
+        Option("Only this sweep. Default: the newest run of each kind, of a bench the fastest."),
+    ] = None
+    runs: Runs = ()
+    studies: Annotated[
+        int, Option("Most studies on the page, the newest; it says what is left out.", least=1)
+    ] = STUDIES
+    title: Annotated[str | None, Option("Title of the page.")] = None
+    peaks: PeaksOf = "published"
+    open_page: Annotated[bool, Option("Open it in the browser.", names=("--open",))] = False
+
+
+def run(asked: ReportOptions, events: Events) -> Page:
+    """Write the page."""
     from perfctl.orchestrator.report.page import page
 
-    if studies < 1:
-        raise UsageError(f"`studies` must be at least 1, got {studies}")
-    store, out, others = Path(store), Path(out), 0
+    if asked.studies < 1:
+        raise UsageError(f"`studies` must be at least 1, got {asked.studies}")
+    store, out, others = Path(asked.store), Path(asked.out), 0
     with database.reading(store) as connection:
-        kept = ids = list(runs) or read.run_ids(connection, sweep=sweep, latest_of_each=True)
-        if not runs:
-            if sweep is None:
+        kept = ids = list(asked.runs) or read.run_ids(
+            connection, sweep=asked.sweep, latest_of_each=True
+        )
+        if not asked.runs:
+            if asked.sweep is None:
                 fastest, slower = read.fastest_bench_runs(connection)
                 ids = sorted({*ids, *fastest} - {*slower})
-            kept, others = keep_newest(connection, ids, studies)
-        progress("reading the store", 0, 0)
+            kept, others = keep_newest(connection, ids, asked.studies)
+        events.progress("reading the store", 0, 0)
         chosen = loaded(connection, kept)
         last_change = read.last_change(connection)
-    if not kept and sweep is not None:
+    if not kept and asked.sweep is not None:
         remedy = "'perfctl runs --json' has the sweep_id of each"
-        raise PerfctlError(f"{store}: it holds no run of a sweep {sweep}", remedy)
+        raise PerfctlError(f"{store}: it holds no run of a sweep {asked.sweep}", remedy)
     if not chosen and kept:
         raise PerfctlError(
             f"{store}: nothing to report: none of its runs can be read", "The lines above say why"
@@ -90,15 +106,15 @@ def report(
         raise PerfctlError(
             f"{store}: nothing to report: it holds no run", "Run a sweep, or 'perfctl ingest FILE'"
         )
-    left_out = _left_out(others, len(ids) - len(kept), studies) if others else None
-    roofs = measured_peaks.roofs(peaks, store, chosen, messages)
+    left_out = _left_out(others, len(ids) - len(kept), asked.studies) if others else None
+    roofs = measured_peaks.roofs(asked.peaks, store, chosen, events)
 
     def drawing(what: str, done: int, total: int) -> None:
-        progress(f"drawing {what}", done + 1, total + 1)  # reading was the first part
+        events.progress(f"drawing {what}", done + 1, total + 1)  # reading was the first part
 
     def drawn(some: Sequence[Run]) -> tuple[str, Sequence[Run]]:
         said: dict[str, Any] = {
-            "title": title,
+            "title": asked.title,
             "peaks": roofs,
             "left_out": left_out,
             "begun": drawing,
@@ -107,7 +123,15 @@ def report(
 
     text, on_page = analysed(chosen, drawn)
     write_text(out, text)
+    if asked.open_page:
+        webbrowser.open(out.resolve().as_uri())
     return Page(out, out.stat().st_size, tuple(run.id for run in on_page), left_out)
+
+
+def view(page: Page) -> View:
+    """What was written, and what is not on it."""
+    said = f"Wrote {page.path} ({page.size / 1e6:.1f} MB, {len(page.runs)} runs)"
+    return View(said, notes=(page.left_out,) if page.left_out else ())
 
 
 def keep_newest(
@@ -131,3 +155,7 @@ def _left_out(studies: int, runs: int, most: int) -> str:
     return (
         f"{said}: 'perfctl runs' lists them, 'perfctl report --studies {most + studies}' shows all"
     )
+
+
+COMMAND = Command(ReportOptions, run, view, has_document=False)
+report = api(ReportOptions, run)

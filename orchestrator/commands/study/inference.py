@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.actions.sweep.options import SweepOptions, resolve_device
+from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.ingest.context import Event, Failed, Found, Note, Warned
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id

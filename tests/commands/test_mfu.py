@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.mfu import Dimensions, peak_of, trace_decoder
+from perfctl.orchestrator.commands.mfu import peak_of, trace_decoder
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.mfu import AttentionLayer
 
@@ -28,16 +29,16 @@ COMMON = {
     "vocab_size": VOCAB,
     "tie_word_embeddings": False,
 }
-SIZES = Dimensions(
-    layers=LAYERS,
-    hidden=HIDDEN,
-    heads=HEADS,
-    ffn=FFN,
-    vocab=VOCAB,
-    head_dim=DEPTH,
-    kv_heads=KV,
-    gated=True,
-)
+SIZES: dict[str, Any] = {
+    "layers": LAYERS,
+    "hidden": HIDDEN,
+    "heads": HEADS,
+    "ffn": FFN,
+    "vocab": VOCAB,
+    "head_dim": DEPTH,
+    "kv_heads": KV,
+    "gated": True,
+}
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def write(config: Path, kind: str, **more: object) -> str:
 
 def test_a_traced_llama_has_the_terms_of_its_dimensions(config: Path) -> None:
     by_name = perfctl.mfu(write(config, "llama"), tokens_per_second=1, device="A100", seq=512)
-    by_hand = perfctl.mfu(SIZES, tokens_per_second=1, device="A100", seq=512)
+    by_hand = perfctl.mfu(**SIZES, tokens_per_second=1, device="A100", seq=512)
     model = by_name.model
     assert (model.products, model.head) == (LAYERS * (ATTENTION + 3 * HIDDEN * FFN), HIDDEN * VOCAB)
     assert model.attention == (AttentionLayer(2 * HEADS * DEPTH),) * LAYERS
@@ -183,16 +184,24 @@ def test_dense_peaks_of_other_accelerators_pass(peak: float) -> None:
 def test_an_mfu_of_152_percent_is_the_peak_of_an_a100_as_in_torchtitan_4779() -> None:
     """It printed about 152 % for Llama 3 8B on MI350X, which it did not know, and 20.5 % with the
     dense 2.3 PFLOP/s."""
-    llama = Dimensions(
-        layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, gated=True, vocab=128_256
-    )
+    llama: dict[str, Any] = {
+        "layers": 32,
+        "hidden": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "ffn": 14336,
+        "gated": True,
+        "vocab": 128_256,
+    }
     at_1000 = (
-        perfctl.mfu(llama, tokens_per_second=1000, device="MI350X", seq=8192).row("torchtitan").mfu
+        perfctl.mfu(**llama, tokens_per_second=1000, device="MI350X", seq=8192)
+        .row("torchtitan")
+        .mfu
     )
     assert at_1000 is not None
     audited = [
         perfctl.mfu(
-            llama,
+            **llama,
             tokens_per_second=0.205 / at_1000 * 1000,
             device="MI350X",
             seq=8192,
@@ -235,18 +244,22 @@ def test_a_peak_beside_the_tables_is_said() -> None:
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_by_field(field: str, value: object) -> None:
-    good: dict[str, object] = {"tokens_per_second": 1, "device": "A100"}
+    good: dict[str, Any] = {"tokens_per_second": 1, "device": "A100"}
     with pytest.raises(UsageError, match=f"`{field}`"):
-        perfctl.mfu(SIZES, **{**good, field: value})
+        perfctl.mfu(**{**SIZES, **good, field: value})
 
 
 def test_dimensions_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="`layers` must be above 0"):
-        perfctl.mfu(Dimensions(0, 8, 2, 8, 8), tokens_per_second=1, device="A100")
+        perfctl.mfu(**{**SIZES, "layers": 0}, tokens_per_second=1, device="A100")
     with pytest.raises(UsageError, match="not a multiple of `heads`"):
-        perfctl.mfu(Dimensions(1, 9, 2, 8, 8), tokens_per_second=1, device="A100")
+        perfctl.mfu(
+            **{**SIZES, "hidden": 9, "heads": 2, "head_dim": None},
+            tokens_per_second=1,
+            device="A100",
+        )
 
 
 def test_more_than_the_device_can_do_is_refused_whole() -> None:
     with pytest.raises(perfctl.PerfctlError, match="MFU over 100 % by the least count"):
-        perfctl.mfu(SIZES, tokens_per_second=1e12, device="A100")
+        perfctl.mfu(**SIZES, tokens_per_second=1e12, device="A100")

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 import gzip
 import re
+import shlex
 import shutil
 import sqlite3
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Annotated, cast
 
+from perfctl.orchestrator.commands.declare import Command, Events, Force, Option, api
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.files import replacing
-from perfctl.parsers import ReportError, refuse_special
+from perfctl.orchestrator.report.view import View
+from perfctl.parsers import ReportError, refuse_special, sniff
 from perfctl.records.sqlite_header import is_sqlite
 from perfctl.redact import REMOVED, SECRET, kept_of, may_hold_secret
 
@@ -90,24 +93,70 @@ _COMMENT = re.compile(r"^\s*(\w+)\s.*--\s*REFERENCES\s+StringIds", re.MULTILINE)
 """A column that holds numbers of strings, by the schema of nsys 2021 and later."""
 
 
+HELD = {
+    "TARGET_INFO_SYSTEM_ENV": "the machine's environment and name",
+    "META_DATA_CAPTURE": "process environments, users, folders",
+    "META_DATA_EXPORT": "host, user, folders",
+    "EXPORT_META_DATA": "host, user, folders",
+    "ProcessStreams": "the program's output",
+    "ANALYSIS_FILE": "the program's output, collected files",
+    "StringIds": "strings that no row names, as process environments are",
+    "rocpd_info_process": "process environments, commands",
+    "rocpd_info_node": "names of hosts",
+}
+"""Table, or its beginning -> what stood in the rows that went."""
+UNKNOWN = (
+    "Not known to perfctl: passwords and tokens that neither their name nor their beginning tells; "
+    "names of people, projects, data and machines in names of kernels, ranges and files; folders "
+    "outside /home and /Users. Look for yours before you pass the copy on."
+)
+
+
 @dataclass(frozen=True, slots=True)
-class Scrubbed:
-    """Result of scrubbing, without any removed value."""
+class ScrubOutput:
+    """The copy, without any removed value."""
 
     path: Path
-    rows: dict[str, int]
+    rows_removed: Mapping[str, int]
     """Table -> rows that were deleted or emptied; empty for a text."""
-    replaced: dict[str, int]
-    """What was replaced in texts (secret, host, user, home folder, environment) -> how often."""
+    replaced: Mapping[str, int]
+    """Kind (secret, host, user, home folder, environment) -> how many were replaced in texts."""
 
 
-def scrub(file: Path, out: Path | None = None, *, force: bool = False) -> Scrubbed:
-    """Write a copy of a report without environments, secrets and names of its maker.
+@dataclass(frozen=True, slots=True)
+class ScrubOptions:
+    """Write a copy of a report without process environments, secrets and home folders. Values are
+    not shown.
 
-    ``out`` defaults to ``scrubbed_name``. Raises UsageError, before anything is written, where the
-    copy cannot be made or is there and ``force`` is not given; ReportError for what cannot be
-    edited, and where a second look at the copy finds anything left.
+    The report itself is not changed. Kernels, copies, ranges and counters are the same in both.
+
+    Raises UsageError, before anything is written, if the copy cannot be made, or is there and
+    ``force`` is not given; ReportError for what cannot be edited, and if a second look at the copy
+    finds anything left.
     """
+
+    file: Annotated[
+        Path,
+        Option(
+            "A report: an nsys .sqlite, or any report that is text, gzipped or not.",
+            is_argument=True,
+        ),
+    ]
+    out: Annotated[
+        Path | None,
+        Option(
+            "The copy. Default: NAME.scrubbed.* beside the report.",
+            group="Output",
+            names=("--out", "-o"),
+        ),
+    ] = None
+    _: KW_ONLY
+    force: Force = False
+
+
+def run(asked: ScrubOptions, events: Events) -> ScrubOutput:
+    """Write the copy."""
+    file, out = Path(asked.file), asked.out
     target = out or scrubbed_name(file)
     if not file.exists():
         raise UsageError(f"{file}: there is no such file", "Check the path")
@@ -115,7 +164,7 @@ def scrub(file: Path, out: Path | None = None, *, force: bool = False) -> Scrubb
     if target.exists() and target.samefile(file):
         raise UsageError(f"`out`: {target} is the report itself", "Name another file")
     write_copy = _copy_database if _is_database(file) else _copy_text
-    with replacing(target, force=force) as copy:
+    with replacing(target, force=asked.force) as copy:
         try:
             rows, replaced = write_copy(file, copy)
             left = write_copy(copy, copy.with_name("second look"))
@@ -132,7 +181,25 @@ def scrub(file: Path, out: Path | None = None, *, force: bool = False) -> Scrubb
             remedy = "Do not share the report, and report this as a bug in perfctl"
             raise ReportError(file, "unknown", reason, remedy)
         shutil.copymode(file, copy)
-    return Scrubbed(target, rows, dict(sorted(replaced.items())))
+    return ScrubOutput(target, rows, dict(sorted(replaced.items())))
+
+
+def view(done: ScrubOutput) -> View:
+    """What was removed and replaced, and what perfctl cannot know."""
+    facts = []
+    for table, rows in done.rows_removed.items():
+        why = next((held for start, held in HELD.items() if table.startswith(start)), "")
+        change = "emptied" if table.startswith("rocpd") else "removed"
+        facts.append(
+            f"{table}: {rows:,} row{'s' if rows != 1 else ''} {change}{why and f' ({why})'}"
+        )
+    kinds = ", ".join(f"{kind} {count:,}" for kind, count in done.replaced.items())
+    facts.append(f"Replaced by (removed): {kinds or 'nothing'}")
+    if "secret" in done.replaced:
+        facts.append("Whoever had the report has its secrets: replace those tokens.")
+    can_be_read = sniff(done.path) is not None
+    facts += [f"Next: perfctl ingest {shlex.quote(str(done.path))}"] if can_be_read else []
+    return View(f"Wrote {done.path}", tuple(facts), notes=(UNKNOWN,))
 
 
 def scrubbed_name(file: Path) -> Path:
@@ -362,3 +429,7 @@ def _clean_column(
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+COMMAND = Command(ScrubOptions, run, view, has_document=False)
+scrub = api(ScrubOptions, run)

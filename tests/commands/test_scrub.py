@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions import scrub as module
-from perfctl.orchestrator.actions.scrub import CHUNK, LONGEST, scrub, scrubbed_name
+from perfctl.orchestrator.commands import scrub as module
+from perfctl.orchestrator.commands.scrub import CHUNK, LONGEST, scrub, scrubbed_name
 from perfctl.parsers import ReportError, parse
 from perfctl.records.report import Report
 from tests.make.nsys_sqlite import GITHUB, PASSWORD, VALUES, with_environment
@@ -57,7 +57,7 @@ def test_a_copy_of_an_nsys_export_has_the_same_measurements_and_no_value_of_the_
     assert all(value.encode() in content for value in (GITHUB, PASSWORD))
     done = scrub(original)
     assert [value for value in VALUES if value.encode() in done.path.read_bytes()] == []
-    assert done.rows["StringIds"] == 7
+    assert done.rows_removed["StringIds"] == 7
     assert measurements(parse(original))["kernels"]
     assert measurements(parse(original)) == measurements(parse(done.path))
     assert original.read_bytes() == content
@@ -101,7 +101,7 @@ def test_host_user_and_home_of_an_nsys_export_go_and_the_rest_of_a_path_stays(
     assert column(done.path, "SELECT name FROM META_DATA_CAPTURE") == []
     assert column(done.path, "SELECT name FROM TARGET_INFO_SYSTEM_ENV") == ["CpuCores"]
     assert column(done.path, "SELECT value FROM StringIds ORDER BY id") == list(strings.values())
-    assert done.rows == {
+    assert done.rows_removed == {
         "META_DATA_CAPTURE": 3,
         "META_DATA_EXPORT": 2,
         "TARGET_INFO_SYSTEM_ENV": 1,
@@ -183,7 +183,7 @@ def test_a_log_loses_its_secrets_and_home_folders_and_nothing_else(tmp_path: Pat
         "DB_PASSWORD=(removed)\r\nhttps://me:(removed)@host/x\r\nFile /home/(removed)/x.py\n"
         f"C:\\Users\\(removed)\\x, /Users/(removed)/x, /home/\n{rows}"
     )
-    assert (done.rows, done.replaced) == ({}, {"home folder": 3, "secret": 2})
+    assert (done.rows_removed, done.replaced) == ({}, {"home folder": 3, "secret": 2})
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_every_real_export_keeps_its_measurements(reports: Path, tmp_path: Path)
             continue
         done = scrub(original, tmp_path / original.name)
         assert measurements(parse(done.path)) == before, original.name
-        scrubbed += done.rows.get("StringIds", 0) > 0  # one was made without unused strings
+        scrubbed += done.rows_removed.get("StringIds", 0) > 0  # one was made without unused strings
     assert scrubbed > 10
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
@@ -21,9 +21,22 @@ from perfctl.orchestrator.actions.speedup import (
     roofs_of,
 )
 from perfctl.orchestrator.actions.stored_runs import analysed
-from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
+from perfctl.orchestrator.actions.tables import newest_runs
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Force,
+    Option,
+    PeaksOf,
+    Store,
+    api,
+    words,
+)
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import check_free, replacing
+from perfctl.orchestrator.report.tables import Column, table
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 
 if TYPE_CHECKING:
@@ -36,19 +49,46 @@ _PARTS = ("work", "operations")
 
 
 @dataclass(frozen=True, slots=True)
-class ChartSource:
-    """Which charts: those of a store, or the speed-ups of some of its runs."""
+class PlotOptions:
+    """Write one of the page's charts for a paper. The same store gives the same bytes.
 
-    store: Path = DEFAULT
-    sweep: int | None = None
-    """Only this sweep; None for the newest run of each kind."""
-    runs: tuple[str, ...] = ()
-    """Speed-ups of these sweeps, runs or reports over the first, instead of the store's charts."""
-    allow: tuple[str, ...] = ()
-    """With ``runs``: facts that may differ."""
-    pie: bool = False
-    """Kinds of work and operations of a speed-up as pies."""
-    peaks: str = "published"
+    Raises UsageError for a chart that the store does not give, PerfctlError if there is nothing to
+    draw, StoreError.
+    """
+
+    name: Annotated[str | None, Option("Which chart; see --list.", is_argument=True)] = None
+    _: KW_ONLY
+    listed: Annotated[bool, Option("List the charts that this store gives.", names=("--list",))] = (
+        False
+    )
+    out: Annotated[
+        Path | None,
+        Option("FILE.pdf, .png or .svg. Default: NAME.pdf.", group="Output", names=("--out", "-o")),
+    ] = None
+    width_mm: Annotated[
+        float, Option("Width; 84 is one column of a paper.", least=40, most=400)
+    ] = 84
+    height_mm: Annotated[
+        float | None, Option("Height. Default: what it needs.", least=20, most=600)
+    ] = None
+    dpi: Annotated[int, Option("Dots an inch, of a png.", least=50, most=1200)] = 300
+    sweep: Annotated[
+        int | None, Option("Only this sweep. Default: the newest run of each kind.")
+    ] = None
+    runs: Annotated[
+        tuple[str, ...],
+        Option(
+            "Speed-ups of these sweeps, runs or reports over A.", metavar="A,B,...", parse=words
+        ),
+    ] = ()
+    allow: Annotated[
+        tuple[str, ...],
+        Option("With --runs: facts that may differ.", metavar="LIST", parse=words),
+    ] = ()
+    pie: Annotated[bool, Option("Kinds of work and operations of a speed-up as pies.")] = False
+    peaks: PeaksOf = "published"
+    force: Force = False
+    store: Store = DEFAULT_STORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,42 +110,48 @@ class ChartName:
     description: str
 
 
-def plot(
-    name: str,
-    source: ChartSource | None = None,
-    *,
-    out: Path | None = None,
-    width_mm: float = 84,
-    height_mm: float | None = None,
-    dpi: int = 300,
-    force: bool = False,
-    messages: Messages = SILENT,
-) -> Plotted:
-    """Write one chart as PDF, PNG or SVG; the same store gives the same bytes.
+def run(asked: PlotOptions, events: Events) -> Plotted | list[ChartName]:
+    """Write the chart, or list those that there are."""
+    events.progress("looking for charts" if asked.listed else f"drawing {asked.name}", 0, 1)
+    if asked.listed:
+        return [
+            ChartName(name, chart.description) for name, chart in drawings(asked, events).items()
+        ]
+    if asked.name is None:
+        raise UsageError(
+            "no chart was named",
+            f"There are {', '.join(drawings(asked, events))}; 'perfctl plot --list' says what they "
+            "show",
+        )
+    return _plot(asked.name, asked, events)
 
-    name: see :func:`drawings`. out: FILE.pdf, .png or .svg; None for NAME.pdf. width_mm: 84 is one
-    column of a paper; height_mm: None for what the chart needs. dpi: of a PNG. force: replace a
-    file that exists.
 
-    Raises UsageError for a chart that the store does not give, PerfctlError when there is nothing
-    to draw, StoreError.
-    """
+def view(done: Plotted | list[ChartName]) -> View:
+    """What was written, or the charts that there are."""
+    if isinstance(done, Plotted):
+        return View(f"Wrote {done.path}")
+    columns = (Column("name", style="text"), Column("shows", style="text"))
+    rows = [(one.name, one.description.partition(". ")[0]) for one in done]
+    listed = table("Charts of this store", columns, rows)
+    return View("", tables=(listed,) if listed is not None else ())
+
+
+def _plot(name: str, asked: PlotOptions, events: Events) -> Plotted:
     from perfctl.orchestrator.report.charts import files as charts_files
 
-    source = source or ChartSource()
-    target = out or Path(f"{name}.pdf")
+    target = asked.out or Path(f"{name}.pdf")
     form = target.suffix.lower().removeprefix(".")
     if form not in charts_files.FORMATS:
         raise UsageError(
             f"`out`: '{target}' does not end with .pdf, .png or .svg", "Use for instance ratio.pdf"
         )
-    check_free(target, force=force)
-    if source.pie and not set(_PARTS) & set(name.split("-")):
+    check_free(target, force=asked.force)
+    if asked.pie and not set(_PARTS) & set(name.split("-")):
         problem = f"`pie`: '{name}' shows no parts of a whole"
         raise UsageError(problem, f"Charts whose names have {' or '.join(_PARTS)} do")
     # without the page of each of its networks
-    of_bench = not source.runs and name.startswith("bench-")
-    found = _of_bench(source, messages) if of_bench else drawings(source, messages)
+    of_bench = not asked.runs and name.startswith("bench-")
+    found = _of_bench(asked, events) if of_bench else drawings(asked, events)
     if name not in found:
         close = get_close_matches(name, found, 3)
         remedy = f"Close: {', '.join(close)}. " if close else ""
@@ -114,14 +160,14 @@ def plot(
         )
     chart = found[name]
     if chart.warning:
-        messages.warning(chart.warning)
-    with replacing(target, force=force) as partial:
-        charts_files.save(chart, partial, form, width_mm, height_mm, dpi)
+        events.warning(chart.warning)
+    with replacing(target, force=asked.force) as partial:
+        charts_files.save(chart, partial, form, asked.width_mm, asked.height_mm, asked.dpi)
     return Plotted(target, chart.name, chart.description)
 
 
 def charts(
-    source: Path | str = DEFAULT, *, pie: bool = False, messages: Messages = SILENT
+    source: Path | str = DEFAULT_STORE, *, pie: bool = False, messages: Messages = SILENT
 ) -> dict[str, Picture]:
     """Name -> chart, for a notebook: the charts of the page, drawn with matplotlib.
 
@@ -136,7 +182,11 @@ def charts(
 
     path = Path(source)
     speedups = path.suffix == ".json"
-    found = _of_json(path, pie=pie) if speedups else drawings(ChartSource(path, pie=pie), messages)
+    found = (
+        _of_json(path, pie=pie)
+        if speedups
+        else drawings(PlotOptions(store=path, pie=pie), messages)
+    )
     return {name: Picture(chart) for name, chart in found.items()}
 
 
@@ -162,7 +212,7 @@ def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
     return found
 
 
-def drawings(source: ChartSource, messages: Messages = SILENT) -> dict[str, Drawn]:
+def drawings(source: PlotOptions, messages: Messages = SILENT) -> dict[str, Drawn]:
     """Name -> chart, in the page's order; the study's number comes before the name where there
     are several.
 
@@ -184,10 +234,10 @@ def drawings(source: ChartSource, messages: Messages = SILENT) -> dict[str, Draw
     return found
 
 
-def _of_bench(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
+def _of_bench(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
     """Those of a bench and of ``perfctl study cost``; empty without a bench."""
     from perfctl.orchestrator.actions.bench import bench_charts
-    from perfctl.orchestrator.actions.study.cost import leave_out
+    from perfctl.orchestrator.commands.study.cost import leave_out
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.studies.cost import left_out_chart
 
@@ -201,8 +251,8 @@ def _of_bench(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
     return found | {chart.name: chart for chart in errors}
 
 
-def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
-    from perfctl.orchestrator.actions.study.flops import networks_of
+def _of_page(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
+    from perfctl.orchestrator.commands.study.flops import networks_of
     from perfctl.orchestrator.ledger.usage.inference import inference_points
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.charts import study as charts_study
@@ -234,7 +284,7 @@ def _of_page(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
     return analysed(newest_runs(source.store, source.sweep), draw)
 
 
-def _speedups_of_store(source: ChartSource, messages: Messages) -> dict[str, Drawn]:
+def _speedups_of_store(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
     """Charts of every study that perfctl speedup left in the store; names begin with
     the workload."""
     found: dict[str, Drawn] = {}
@@ -265,7 +315,7 @@ def _studies(store: Path) -> dict[str, dict[str, str]]:
 
 
 def _drawn(
-    before: str, study: Study, source: ChartSource, allowed: frozenset[str], messages: Messages
+    before: str, study: Study, source: PlotOptions, allowed: frozenset[str], messages: Messages
 ) -> dict[str, Drawn]:
     from perfctl.orchestrator.compare import speedup as analysis
 
@@ -292,3 +342,7 @@ def _charts_of(one: Speedup, before: str, *, pie: bool) -> dict[str, Drawn]:
     with charts_files.drawn(later=True) as made:
         speedup.charts(one, "s1", pie=pie)
     return {before + drawing.name.partition("-")[2]: drawing for drawing in made}
+
+
+COMMAND = Command(PlotOptions, run, view)
+plot = api(PlotOptions, run)

@@ -1,0 +1,157 @@
+"""How a command is declared: its options once, as a frozen dataclass, what it does, and its view.
+
+The fields of the class are the options: a type hint, a default, and an :class:`Option` that says
+what the field means. The command line (``cli.commands``) and the keywords of the Python API
+(:func:`api`) are made from it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from pathlib import Path
+from textwrap import wrap
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from perfctl.orchestrator.report.view import View
+
+P = ParamSpec("P")
+Options = TypeVar("Options")
+Result = TypeVar("Result")
+
+
+class Events(Protocol):
+    """Hears what goes on while a command works: the command line prints it, the Python API does
+    not."""
+
+    def note(self, text: str) -> None:
+        """What is going on: "measuring peaks, about 20 s"."""
+
+    def warning(self, text: str) -> None:
+        """What the user should know before using the result."""
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        """What is being done now, the parts done before it, and how many there are."""
+
+
+class Silent:
+    """Drops everything."""
+
+    def note(self, text: str) -> None: ...
+    def warning(self, text: str) -> None: ...
+    def progress(self, what: str, done: int, total: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a field of a command's options means."""
+
+    help: str
+    group: str = "Input"
+    """Heading above it in ``--help``: one of ``cli.commands.HEADINGS``."""
+    names: tuple[str, ...] = ()
+    """On the command line; empty: the field's name, as in --tokens-per-second."""
+    metavar: str | None = None
+    least: float | None = None
+    most: float | None = None
+    is_argument: bool = False
+    """It stands without a name on the command line."""
+    parse: Callable[[str], Any] | None = None
+    """What was typed -> the field's value; None: the type hint says it."""
+
+
+DEFAULT_STORE = Path("perfctl.db")
+Store = Annotated[Path, Option("The store.")]
+Force = Annotated[bool, Option("Overwrite a file of that name.", "Output")]
+Sweep = Annotated[int | None, Option("Only this sweep.")]
+Runs = Annotated[
+    Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")
+]
+PeaksOf = Annotated[
+    str,
+    Option(
+        "Peaks of the roofline: published, or measured (once on this machine, then kept by the "
+        "store).",
+        names=("--peaks",),
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One option: the field of the class and its declaration."""
+
+    name: str
+    hint: Any
+    default: Any
+    """``inspect.Parameter.empty``: it has to be given."""
+    option: Option
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[Options, Result]):
+    """A command: ``run`` turns options into a result, ``view`` turns the result into words."""
+
+    options: type[Options]
+    run: Callable[[Options, Events], Result]
+    view: Callable[[Result], View]
+    record: Callable[[Result], Any] = lambda result: result
+    """The result -> what ``--json`` prints."""
+    has_document: bool = True
+    """Its view is also printed as Markdown and LaTeX."""
+
+
+@cache
+def options_of(declared: Hashable) -> tuple[Field, ...]:
+    """The options of a command, in the order of their declaration."""
+    kind: Any = declared
+    hints = get_type_hints(kind, include_extras=True)
+    found = []
+    for field in fields(kind):
+        hint = hints[field.name]
+        if get_origin(hint) is Annotated:
+            plain, option = get_args(hint)[:2]
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            found.append(Field(field.name, plain, default, option))
+    return tuple(found)
+
+
+def api(
+    options: Callable[P, Options], run: Callable[[Options, Events], Result]
+) -> Callable[P, Result]:
+    """The command as a function of the Python API: its keywords are the fields of ``options``."""
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> Result:
+        return run(options(*args, **kwargs), Silent())
+
+    declared: Any = options
+    texts = [f"{one.name}: {one.option.help}" for one in options_of(declared)]
+    lines = [line for text in texts for line in wrap(text, 100, subsequent_indent="    ")]
+    call.__doc__ = "\n\n".join([inspect.getdoc(declared) or "", "\n".join(lines)])
+    call.__signature__ = inspect.signature(declared)  # type: ignore[attr-defined]
+    return call
+
+
+def words(text: str) -> tuple[str, ...]:
+    """ "a, b" as separate words."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def word_or_number(text: str) -> str | float:
+    """ "0.75" as a number, "full" as it is."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,51 @@
+"""What a command answers, before it has a form: a title, facts, tables, notes; and its forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perfctl.orchestrator.report.files.documents import Part, of_view
+from perfctl.orchestrator.report.tables import Table
+from perfctl.orchestrator.report.text_tables import draw_table, text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One answer. Whoever shows it chooses the form; nothing in it is laid out yet."""
+
+    title: str
+    facts: tuple[str, ...] = ()
+    """Sentences below the title: what the figures rest on."""
+    tables: tuple[Table, ...] = ()
+    findings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Below everything else."""
+
+
+def on_terminal(view: View) -> Iterator[RenderableType]:
+    """The view as rich draws it."""
+    blocks: list[Sequence[RenderableType]] = [
+        [text(view.title, "bold"), *map(text, view.facts)] if view.title else [],
+        *([draw_table(table, rows=len(table.rows))] for table in view.tables),
+        [text(sentence) for sentence in view.findings],
+        [text(note) for note in view.notes],
+    ]
+    for number, block in enumerate(block for block in blocks if block):
+        if number:
+            yield text("")
+        yield from block
+
+
+def as_parts(view: View) -> list[Part]:
+    """The view as sections of a document, for Markdown and LaTeX."""
+    parts = [Part(view.title, view.facts), *map(of_view, view.tables)]
+    if view.findings:
+        parts.append(Part(None, view.findings))
+    if view.notes:
+        parts.append(Part(None, (), notes=view.notes))
+    return parts

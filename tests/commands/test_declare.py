@@ -1,0 +1,52 @@
+"""A command is declared once: the command line and the Python API take the same options."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any
+
+import pytest
+import typer.main
+
+import perfctl
+from perfctl.orchestrator.cli import main
+from perfctl.orchestrator.commands.declare import Command, options_of
+
+DECLARED = [name for name, (place, _) in main.COMMANDS.items() if ":" not in place]
+OF_THE_COMMAND_LINE = {"as_json", "form"}
+"""How a result is printed; a Python user has the result itself."""
+
+
+def declaration(name: str) -> Command[Any, Any]:
+    found = import_module(f"perfctl.orchestrator.commands.{main.COMMANDS[name][0]}").COMMAND
+    assert isinstance(found, Command)
+    return found
+
+
+def test_some_commands_are_declared() -> None:
+    assert "mfu" in DECLARED
+
+
+def plain(default: Any) -> Any:
+    """A default, and None where nothing is given: the command line has no empty tuple."""
+    return None if default in ((), inspect.Parameter.empty) else default
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
+    group: Any = typer.main.get_command(main.application(name))
+    options = {one.name: plain(one.default) for one in group.commands[name].params}
+    keywords = {
+        key: plain(value.default)
+        for key, value in inspect.signature(getattr(perfctl, name)).parameters.items()
+    }
+    assert {
+        key: value for key, value in options.items() if key not in OF_THE_COMMAND_LINE
+    } == keywords
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_the_api_documents_every_keyword(name: str) -> None:
+    said = inspect.getdoc(getattr(perfctl, name)) or ""
+    assert all(f"{one.name}: " in said for one in options_of(declaration(name).options))
