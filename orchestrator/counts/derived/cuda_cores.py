@@ -11,6 +11,7 @@ outputs of a Linear layer.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, prod
 
@@ -37,12 +38,23 @@ _FEWEST_REDUCED = 4
 
 _SGEMM = re.compile(r"sgemm_\d+x\d+|(?P<xmma>xmma_gemm_f32f32_f32f32\w*_ffma)")
 _SCUDNN_STEP = 4
+_XMMA_FORWARD = re.compile(r"xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_\w*_ffma")
 _OUTPUTS = "output positions", "channels"
 _WEIGHTS = "weights of a channel"
 
 _REDUCE = re.compile(
     r"splitkreduce_kernel<(?:\(int\))?\d+, ?(?:\(int\))?\d+, ?int, ?float, ?float, ?float, ?float, "
-    r"?(?:\(bool\))?\w+, ?(?:\(bool\))?(?P<bias>\w+),"
+    r"?(?:(?:\(\w+\))?\d+, ?float, ?float, ?float, ?)?(?:\(bool\))?\w+, ?"
+    r"(?:\(bool\))?(?P<bias>\w+),"
+)
+"""Kernels of CUDA 13 name four arguments more before the two flags, of which the second is the
+bias."""
+
+_LARGE_SUM = re.compile(r"sgemm_largek_lds64<\w+, ?\w+, ?(?:\(int\))?(\d), ?(?:\(int\))?(\d),")
+_LARGE_SUM_STEP = 32
+"""Elements of a part's sum that fill all steps of ``sgemm_largek``, whose step no name states."""
+_BIAS_EPILOGUE = re.compile(
+    r"epilogue::globalkernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), ?float, ?float, ?float,"
 )
 
 _SMALL = re.compile(r"gemmsn_\w*kernel\w*<float, ?\d+, ?\d+, ?\d+, ?\d+, ?(\d+),", re.IGNORECASE)
@@ -59,6 +71,8 @@ _SIMT_DIRECTIONS = {"fprop": "forward", "dgrad": "grad_input", "wgrad": "grad_we
 _POINTS = {t * (t // 2 + 1): t for t in (16, 32, 64)}
 """Points of a transformed tile of t x t real values (the rest mirrors them) -> t: the z of the
 product's grid."""
+
+_COMPLEX = re.compile(r"cgemm_|xmma_gemm_cf32cf32")
 
 _GROUPED = re.compile(r"(conv|dgrad|wgrad)2d_grouped_direct_kernel")
 _GROUPED_DIRECTIONS = {"conv": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}
@@ -78,9 +92,8 @@ def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     FMUL is alpha: once for each value of the tiles, each slice and each part. The slices are added
     up by FADD. The parts wait in a workspace for ``splitKreduce``, which adds the bias, too; where
     they do not fit there, they are added to C one after the other: a multiply-add for each value
-    and each part but the first. Verified for tiles of 32, 64 and 128. Not verified: the simt
-    kernels of CUTLASS (``cutlass_80_simt_sgemm_128x256_8x4``), whose epilogue scales and adds in
-    the same way, and ``xmma_gemm_f32f32_f32f32_.._ffma``, whose epilogue is in no rule.
+    and each part but the first. Verified for tiles of 32, 64 and 128. Not verified: CUTLASS tiles
+    of 128 x 256.
     """
     tile, name = algorithm.tile, launch.name
     found = _SGEMM.search(name)
@@ -90,25 +103,83 @@ def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     cut = _tiling(launch, work, (*tile[:2], tile[2] or STEP * slices))
     if cut is None:
         return None
+    if found["xmma"]:
+        return _xmma_sgemm(cut, waits=cut.parts > 1 and launch.reduced is True)
     onto = 0 if _waits(launch, cut) else cut.parts - 1 + work.onto
-    parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
     more = f" + {onto} onto each value" if onto else ""
     ffma = cut.values * (cut.depth + onto)
-    known = found["xmma"] is None
     return Derived(
-        "sgemm, sliced"
-        if slices > 1
-        else "cutlass sgemm"
-        if "cutlass" in name
-        else "sgemm"
-        if known
-        else "xmma sgemm",
-        f"{cut.describe()} x (sum of {cut.shape.k:,}{parts}, in steps of {cut.step}: "
-        f"{cut.depth:,}{more}) = {ffma:,} FFMA",
+        "sgemm, sliced" if slices > 1 else "cutlass sgemm" if "cutlass" in name else "sgemm",
+        f"{cut.describe()} x ({_sum(cut, cut.depth)}{more}) = {ffma:,} FFMA",
         ffma=ffma,
-        fmul=cut.values * slices * cut.parts if known else None,
-        fadd=cut.values * (slices - 1) * cut.parts if known else None,
+        fmul=cut.values * slices * cut.parts,
+        fadd=cut.values * (slices - 1) * cut.parts,
     )
+
+
+def _xmma_sgemm(cut: Tiling, *, waits: bool) -> Derived:
+    """``xmma_gemm_f32f32_f32f32_.._ffma``: every thread block takes one step of the sum at least,
+    also where the others leave nothing of it; their parts are added up by FADD, and one
+    multiply-add for each value scales it and adds the bias.
+
+    Counted on an H100 (CUDA 13.0). What the epilogue does where the parts wait for ``splitKreduce``
+    is in no rule.
+    """
+    used = ceil(cut.shape.k / ceil(cut.shape.k / cut.parts))
+    depth = cut.depth + (cut.parts - used) * (cut.step or 1)
+    scaled = 0 if waits else 1
+    ffma = cut.values * (depth + scaled)
+    more = " + 1 to scale each value" if scaled else ""
+    return Derived(
+        "xmma sgemm",
+        f"{cut.describe()} x ({_sum(cut, depth)}{more}) = {ffma:,} FFMA",
+        ffma=ffma,
+        fmul=0 if scaled else None,
+        fadd=cut.values * (cut.parts - 1) if scaled else None,
+    )
+
+
+def _sum(cut: Tiling, depth: int) -> str:
+    parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
+    return f"sum of {cut.shape.k:,}{parts}, in steps of {cut.step}: {depth:,}"
+
+
+def large_sum(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``sgemm_largek_lds64<.., a, b, ..>``: tiles of 2^a by 2^b, whose parts of the sum are scaled
+    and added to C one after the other: an FMUL and a multiply-add for each value and part.
+
+    Counted on an H100 (CUDA 13.0) for a = b = 5. No name states the step of the sum, so the rule
+    takes sums that fill it only.
+    """
+    found, shape, grid = _LARGE_SUM.search(launch.name), work.shape, launch.grid
+    if found is None or not isinstance(shape, GemmShape) or grid is None:
+        return None
+    cut = next(tilings(shape, (1 << int(found[1]), 1 << int(found[2])), grid), None)
+    if cut is None or shape.k % (cut.parts * _LARGE_SUM_STEP):
+        return None
+    ffma = cut.values * (shape.k + cut.parts)
+    return Derived(
+        "sgemm, long sum",
+        f"{cut.describe()} x (sum of {shape.k:,} in {cut.parts} parts + 1 to add each) = {ffma:,} "
+        "FFMA",
+        ffma=ffma,
+        fmul=cut.values * cut.parts,
+        fadd=0,
+    )
+
+
+def bias_epilogue(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``cublasLt::epilogue::globalKernel<w, h, ..>`` after a product that has no bias of its own:
+    an FADD for each thread of whole blocks of w x h outputs. Counted on an H100 (CUDA 13.0)."""
+    found, shape, grid = _BIAS_EPILOGUE.search(launch.name.lower()), work.shape, launch.grid
+    if found is None or not isinstance(shape, GemmShape) or not work.onto or grid is None:
+        return None
+    width, height = int(found[1]), int(found[2])
+    if grid != (ceil(shape.n / width), ceil(shape.m / height), shape.batch):
+        return None
+    fadd = prod(grid) * width * height
+    rule = f"{prod(grid):,} blocks of {width} x {height} outputs: {fadd:,} FADD"
+    return Derived("bias epilogue", rule, ffma=0, fmul=0, fadd=fadd)
 
 
 def _tiling(launch: Launch, work: Work, tile: tuple[int, int, int]) -> Tiling | None:
@@ -181,7 +252,7 @@ def small_columns(launch: Launch, algorithm: Algorithm, work: Work) -> Derived |
     """``gemmSN_TN_kernel``: few rows, filled up to its columns; each of 16 threads scales and adds
     its part of the sum.
 
-    Verified for the layout TN only.
+    Verified for the layout TN only: in other layouts FMUL and FADD are in no rule.
     """
     shape, found = work.shape, _SMALL.search(launch.name)
     if not isinstance(shape, GemmShape) or found is None:
@@ -191,14 +262,14 @@ def small_columns(launch: Launch, algorithm: Algorithm, work: Work) -> Derived |
     onto = shape.m * shape.n * work.onto
     ffma = shape.batch * (rows * shape.n * shape.k + onto)
     fadd = rows * shape.n * (16 + ceil(shape.k / 16)) - (rows - shape.m) * shape.n
-    family = "gemmSN" if "_tn_" in launch.name.lower() else "gemmSN, other layouts"
+    known = "_tn_" in launch.name.lower()
     more = f" + {onto:,} of the bias" if onto else ""
     return Derived(
-        family,
+        "gemmSN" if known else "gemmSN, other layouts",
         f"{shape.m} rows filled up to {rows} x {shape.n:,} x {shape.k:,}{more} = {ffma:,} FFMA",
         ffma=ffma,
-        fmul=shape.batch * shape.m * up(shape.n, 8) * shape.k / 8,
-        fadd=shape.batch * fadd,
+        fmul=shape.batch * shape.m * up(shape.n, 8) * shape.k / 8 if known else None,
+        fadd=shape.batch * fadd if known else None,
     )
 
 
@@ -247,7 +318,8 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     exist are scaled.
     The gradient of the input with stride 1 is a convolution with the channels exchanged, and runs
     on the same kernels. ``precomputed_``: 1 x 1 only; the grids of larger filters do not follow
-    from their outputs.
+    from their outputs. ``xmma_fprop_implicit_gemm_.._ffma`` on NCHW images: the sum over channels
+    and taps in whole steps, FMUL and FADD for each value; counted on an H100 (cuDNN 9.19).
     """
     shape, name = work.shape, launch.name
     if (
@@ -261,6 +333,11 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
         return None
     gradient = ", gradient" if work.direction != "forward" else ""
     cut = Tiling(shape.product, algorithm.tile[:2])
+    if _XMMA_FORWARD.search(name):
+        if work.direction != "forward" or launch.grid not in (None, (*cut.blocks[::-1], 1)):
+            return None
+        whole = _in_tiles("xmma implicit gemm", replace(cut, step=algorithm.tile[2]), *_OUTPUTS)
+        return replace(whole, fmul=cut.values, fadd=cut.values)
     if launch.grid is not None and launch.grid[:2] != cut.blocks:
         return None
     if re.search(r"_scudnn_\d+x\d+", name) and "winograd" not in name and "stridedB" not in name:
@@ -279,10 +356,11 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
 def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     """``scudnn_.._stridedB``: all inputs by channels, a sum over channels out and taps, at
     stride 1. ``dgrad_engine``: for each image all weights of a channel by the outputs, a sum over
-    channels out.
+    channels out; each sum is scaled and added to its input.
 
-    The grids are those of a public trace of ResNet-50's training on a V100 (PyTorch 1.9). No
-    counter verified them; the epilogues are in no rule.
+    The grids are those of a public trace of ResNet-50's training on a V100 (PyTorch 1.9). Counters
+    of an H100 (cuDNN 9.19) verified ``dgrad_engine`` once; no counter verified ``scudnn``, whose
+    epilogue is in no rule.
     """
     shape, forward, name, grid = work.shape, work.forward, launch.name, launch.grid
     if not isinstance(shape, ConvShape) or forward is None or shape.groups != 1 or grid is None:
@@ -300,7 +378,8 @@ def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived 
         cut = Tiling(image, (m, n))
         if grid != (*cut.blocks, forward.batch):
             return None
-        return _in_tiles("dgrad_engine", cut, _WEIGHTS, "outputs")
+        whole = _in_tiles("dgrad_engine", cut, _WEIGHTS, "outputs")
+        return replace(whole, fmul=forward.batch * image.m * image.n, fadd=0)
     if not _strided_b(name) or "_splitK_" in name or work.stride != 1:
         return None
     cut = Tiling(shape.product, (m, n), step=_SCUDNN_STEP)
@@ -314,8 +393,9 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
     out, a sum over all outputs. Winograd: 36 products of channels by channels, sums over tiles of 4
     x 4 outputs.
 
-    The grids are those of the same trace; no counter verified them, and the epilogues are in
-    no rule.
+    The grids are those of the same trace. ``wgrad_alg0_engine``, which cuts each image's outputs
+    into parts of whole steps and adds scaled sums to the weights, and Winograd's products by xmma
+    were counted on an H100 (cuDNN 9.19). The other epilogues are in no rule.
     """
     forward, name, grid = work.forward, launch.name, launch.grid
     if work.direction != "grad_weight" or forward is None or forward.groups != 1 or grid is None:
@@ -326,15 +406,26 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
     weights = GemmShape(forward.depth, forward.out_channels, forward.pixels)
     cut = Tiling(weights, (m, n))
     if _ENGINE.search(name):
-        fits = grid[:2] == cut.blocks and grid[2] % forward.batch == 0
-        return _in_tiles("wgrad_alg0_engine", cut, _WEIGHTS, "channels") if fits else None
+        if grid[:2] != cut.blocks or grid[2] % forward.batch:
+            return None
+        image = GemmShape(weights.m, weights.n, forward.out_h * forward.out_w)
+        # each image's outputs in parts of whole steps
+        parts = replace(cut, shape=image, parts=grid[2] // forward.batch, step=_SCUDNN_STEP)
+        ffma = cut.values * forward.batch * parts.depth
+        rule = (
+            f"{cut.describe(_WEIGHTS, 'channels')} x {forward.batch:,} images x {parts.depth:,} "
+            f"outputs in {parts.parts} parts = {ffma:,} FFMA"
+        )
+        return Derived(
+            "wgrad_alg0_engine", rule, ffma=ffma, fmul=grid[2] * weights.m * weights.n, fadd=0
+        )
     if _strided_b(name) and "_splitK_" in name:
         parts = grid[2]
         if grid[:2] != cut.blocks or ceil(forward.pixels / parts) * (parts - 1) >= forward.pixels:
             return None
         cut = replace(cut, parts=parts, step=_SCUDNN_STEP)
         return _in_tiles("scudnn, grad_weight", cut, _WEIGHTS, "channels")
-    three = (forward.kernel_h, forward.kernel_w) == (3, 3) and forward.same_size
+    three = (forward.kernel_h, forward.kernel_w) == (3, 3) and work.stride == 1
     if algorithm.family != "gemm" or not three or grid[2] != WINOGRAD_PRODUCTS:
         return None
     sums = winograd_product(forward).m
@@ -342,7 +433,12 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
     for rows, columns in (sides, sides[::-1]):
         cut = Tiling(GemmShape(rows, columns, sums, WINOGRAD_PRODUCTS), (m, n), step=STEP)
         if grid[:2] == cut.blocks:
-            return _in_tiles("winograd, grad_weight", cut, "channels", "channels")
+            whole = _in_tiles("winograd, grad_weight", cut, "channels", "channels")
+            if "xmma_gemm_f32f32" not in name:
+                return whole
+            scaled = cut.multiplies + cut.values
+            rule = f"{cut.describe()} x ({cut.depth:,} + 1 to scale each value) = {scaled:,} FFMA"
+            return Derived("winograd, grad_weight, xmma", rule, ffma=scaled, fmul=0, fadd=0)
     return None
 
 
@@ -402,47 +498,69 @@ def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     if work.stride != 1 or algorithm.direction not in (None, work.direction):
         return None
     tiles = predict_tiles(replace(algorithm, direction=None), launch.grid, shape)
-    if tiles is None or not tiles.tilings or algorithm.tensor_core or "cgemm" in launch.name:
+    if tiles is None or not tiles.tilings or algorithm.tensor_core or _COMPLEX.search(launch.name):
         return None
     cut = tiles.tilings[0]
     return Derived(tiles.family, cut.rule(shape.macs), ffma=cut.multiplies)
 
 
 def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """``gcgemm`` between Fourier transforms: a complex product for each point, 4 multiply-adds for
-    each complex one.
+    """Products between Fourier transforms: a complex product for each point, 4 multiply-adds for
+    each complex one. The transforms have no rule.
 
-    Its grids are those of NeuSight's measurements: one launch for all images, or one for each place
-    of a tile. The step along the channels is taken from real products. Not verified on silicon; the
-    transforms have no rule.
+    ``gcgemm``: the grids are those of NeuSight's measurements, one launch for all images, or one
+    for each place of a tile; the step along the channels is taken from real products, and nothing
+    is verified on silicon. ``xmma_gemm_cf32cf32``: the tile's first side lies along x; two FFMA and
+    two FMUL more for each value; counted on an H100 (cuDNN 9.19), gradients included.
     """
-    shape, tile, grid = work.shape, algorithm.tile, launch.grid
-    if (
-        not isinstance(shape, ConvShape)
-        or "cgemm_" not in launch.name
-        or tile is None
-        or grid is None
-    ):
+    tile, grid = algorithm.tile, launch.grid
+    if not _COMPLEX.search(launch.name) or tile is None or grid is None or work.stride != 1:
         return None
     t = _POINTS.get(grid[2], 0)
-    if shape.groups != 1 or work.stride != 1 or t < max(shape.kernel_h, shape.kernel_w):
-        return None
-    places = ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(
-        shape.out_w / (t - shape.kernel_w + 1)
-    )
-    products = (
-        GemmShape(images, shape.out_channels, shape.in_channels, grid[2])
-        for images in dict.fromkeys((shape.batch * places, shape.batch))
-    )
-    cut = next((cut for product in products for cut in tilings(product, tile[:2], grid)), None)
+    products = _points(work, grid[2], t)
+    cuts = (cut for product in products for cut in tilings(product, tile[:2], grid))
+    scaled = 2 if "cf32cf32" in launch.name else 0
+    if scaled:
+        cuts = (cut for cut in cuts if (tile[:2], grid[:2]) in _orders(cut))
+    cut = next(cuts, None)
     if cut is None:
         return None
-    deep = up(shape.in_channels, STEP)
+    deep = up(cut.shape.k, tile[2] or STEP)
+    ffma = cut.values * (4 * deep + scaled)
     rule = (
-        f"{grid[2]} points of {t} x {t} values: {cut.describe()} x {deep:,} channels x 4 = "
-        f"{4 * cut.values * deep:,} FFMA"
+        f"{grid[2]} points of {t} x {t} values: {cut.describe()} x ({deep:,} x 4"
+        f"{f' + {scaled} to scale each value' if scaled else ''}) = {ffma:,} FFMA"
     )
-    return Derived("products of FFT", rule, ffma=4 * cut.values * deep)
+    if not scaled:
+        return Derived("products of FFT", rule, ffma=ffma)
+    return Derived("products of FFT, xmma", rule, ffma=ffma, fmul=scaled * cut.values, fadd=0)
+
+
+def _orders(cut: Tiling) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
+    """Return tile and grid as a kernel has them whose x lies along the tile's first side, for both
+    sides that may come first."""
+    return (cut.sides, cut.blocks), (cut.sides[::-1], cut.blocks[::-1])
+
+
+def _points(work: Work, points: int, t: int) -> Iterator[GemmShape]:
+    """Yield the products that a point of a tile of t x t values may belong to: all images and
+    places by channels, or places one after the other; of a weight's gradient channels by
+    channels."""
+    shape, forward = work.shape, work.forward
+    if work.direction == "grad_weight" and forward is not None and forward.groups == 1:
+        # one tile holds an image: the sum goes over the images
+        if t >= max(forward.out_h + forward.kernel_h, forward.out_w + forward.kernel_w) - 1:
+            yield GemmShape(forward.out_channels, forward.in_channels, forward.batch, points)
+    elif (
+        isinstance(shape, ConvShape)
+        and shape.groups == 1
+        and t >= max(shape.kernel_h, shape.kernel_w)
+    ):
+        places = ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(
+            shape.out_w / (t - shape.kernel_w + 1)
+        )
+        for images in dict.fromkeys((shape.batch * places, shape.batch)):
+            yield GemmShape(images, shape.out_channels, shape.in_channels, points)
 
 
 def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:

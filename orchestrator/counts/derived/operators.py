@@ -51,7 +51,12 @@ _BATCH_NORM = (
 _AVERAGE = ("avg_pool2d", "avg_pool2d_backward")
 _MAX = ("max_pool2d_with_indices", "max_pool2d_with_indices_backward")
 _HALF = ("c10::Half", "c10::BFloat16")
+CONVOLUTION_GRADIENTS = ("aten.convolution_backward", "aten.convolution_backward_overrideable")
 _TYPE = r"(?:float|c10::Half|c10::BFloat16)"
+_DROPOUT = (
+    rf"fused_dropout_kernel_vec<{_TYPE}, ?float, ?unsigned \w+, ?(?:\(int\))?\d+, "
+    r"?(?:\(int\))?(\d+),"
+)
 _NO, _YES = r"(?:\(bool\))?(?:false|0)", r"(?:\(bool\))?(?:true|1)"
 
 
@@ -73,6 +78,8 @@ def rows_of(op: OpShape) -> Rows | None:
         if len(source) < 3 or any(whole % part for whole, part in sides):
             return None
         return Rows("adaptive_pool", prod(output), prod(source) // prod(output))
+    if op.op in CONVOLUTION_GRADIENTS and shape_of(op.outputs, 2):  # of the bias
+        return Rows("sum", source[1], prod(source) // source[1])
     if name in _SUMS and op.outputs and op.outputs[0] is not None:
         sums = prod(output)
         return (
@@ -408,10 +415,11 @@ def _pool(output: _Counts, pair: _Counts) -> Rule:
 
 
 def _dropout(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
-    """A random number and two products for each element, a reciprocal in each thread."""
+    """A random number and two products for each element, a reciprocal in each thread that has
+    elements."""
     if launch.grid is None or launch.block is None:
         return None
-    threads = launch.grid[0] * launch.block[0]
+    threads = min(launch.grid[0] * launch.block[0], ceil(shape.rows / int(named[1])))
     counts = _Counts(1, 2).times(shape.rows).plus(RECIPROCAL.times(threads))
     text = f"1 FFMA and 2 FMUL for each of {shape.rows:,} elements, {_CODE}"
     return _derived("dropout", text, counts)
@@ -468,7 +476,7 @@ _BY_NAME: tuple[tuple[str, Rule, str], ...] = (
     ),
     ("adaptive_pool", _pool(_Counts(10), _Counts(fadd=1)), rf"adaptive_average_pool<{_TYPE}"),
     ("max_pool", _pool(_Counts(fadd=1), _Counts()), rf"max_pool_backward_nchw<{_TYPE}"),
-    ("dropout", _dropout, rf"fused_dropout_kernel_vec<{_TYPE}, ?float, "),
+    ("dropout", _dropout, _DROPOUT),
 )
 """Kind of rows, rule, and pattern of the names of its kernels."""
 _RULES = tuple((kind, rule, re.compile(pattern)) for kind, rule, pattern in _BY_NAME)

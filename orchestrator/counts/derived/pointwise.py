@@ -37,7 +37,7 @@ _NOISE = re.compile(
 _NCU_LAMBDA = re.compile(r"(?:\[|\{|(?<=::)|(?<= ))lambda\(([^()]*)\) \(instance (\d+)\)\]?")
 _LAMBDA = re.compile(r"\{lambda\(([^()]*)\)#(\d+)\}")
 _HEAD = re.compile(
-    r"(?:^|[ :])(?:vectorized_elementwise_kernel<\d+, ?|unrolled_elementwise_kernel<"
+    r"(?:^|[ :])(?:vectorized_elementwise_kernel<\d+, ?(?:void )?|unrolled_elementwise_kernel<"
     r"|elementwise_kernel<\d+, ?\d+, ?(?:void )?gpu_kernel_impl(?:_nocast)?<)"
 )
 _FOREACH = re.compile(r"(?:^|[ :])multi_tensor_apply_kernel<(?:\w+::)*\w+<[\w ,]+>, ?")
@@ -58,7 +58,8 @@ _MOVES = ("copy", "layout")
 _COMPARES = re.compile(
     "max_pool_forward|max_?pool.*forward|launch_clamp_scalar|clamp_(?:min|max)_scalar|"
     "threshold_kernel|comparefunctor|fillfunctor|(?:^|::)relu_?kernel|masked_fill|bool_tensor|"
-    "isnan|argmax|tril_kernel|triu_kernel|triu_tril_kernel"
+    "isnan|argmax|tril_kernel|triu_kernel|triu_tril_kernel|"
+    "scal_kernel<.*cublastransposeparams"  # beta is 0: it fills C before parts are added to it
 )
 _VERIFIED = (
     (re.compile(r"cudafunctor(?:onself|onother)?_add<float>"), "add"),
@@ -242,7 +243,8 @@ def pointwise(
 ) -> Derived | None:
     """Instructions of a kernel without products; ``sizes``: elements of the tensors that it may
     work on."""
-    if algorithm.family in _MOVES or algorithm.role in ("layout", "offsets"):
+    is_move = algorithm.family in _MOVES or algorithm.role in ("layout", "offsets")
+    if is_move or "flip_filter<" in launch.name:
         return Derived("moves values", "moves values: no FADD, FMUL or FFMA", 0, 0, 0)
     if _compares(launch.name):
         return Derived("compares values", "compares and fills: no FADD, FMUL or FFMA", 0, 0, 0)

@@ -7,6 +7,7 @@ how many samples the launch worked on, which the study's batch size need not be.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,11 @@ from typing import Any
 
 from perfctl.orchestrator.counts.counters.sums import INTEGER, NO_INTEGER
 from perfctl.orchestrator.counts.counters.work import KernelFlops
-from perfctl.orchestrator.counts.derived.operators import by_rows, rows_of
+from perfctl.orchestrator.counts.derived.operators import (
+    CONVOLUTION_GRADIENTS,
+    by_rows,
+    rows_of,
+)
 from perfctl.orchestrator.counts.derived.pointwise import (
     lists_of,
     over_parameters,
@@ -51,7 +56,8 @@ from perfctl.records.report import CODE, DerivedCount, Kernel
 _PER_OUTPUT = ("fadd", "fmul")
 """Instructions of an epilogue: a whole number for each output."""
 LARGEST_BATCH = 1 << 20
-CONVOLUTION_GRADIENTS = ("aten.convolution_backward", "aten.convolution_backward_overrideable")
+_LAYOUT = re.compile(r"_(nn|nt|tn)(?=_|$)")
+"""Of a product's factors, in the words of cuBLAS, which works column by column."""
 BATCHED = ("aten.bmm", "aten.baddbmm")
 _ATTENTION = (
     "_scaled_dot_product_flash_attention",
@@ -171,14 +177,15 @@ def works_of(op: OpShape) -> tuple[Work, ...]:
         source, weight, output = map(
             in_two_dimensions, (shape_of(op.inputs, 0), shape_of(op.inputs, 1), output)
         )
-        shape = conv_shape(op, source, weight, output)
-        return (Work(shape, inside=_inside(op, source, weight, output)),) if shape else ()
+        image = conv_shape(op, source, weight, output)
+        return (Work(image, inside=_inside(op, source, weight, output)),) if image else ()
     if op.op in LINEAR:
         left = left_factor(op)
         if not left or not output:
             return ()
         onto = op.op in ("aten.addmm", "aten._addmm_activation")
-        return (Work(GemmShape(prod(output[:-1]), output[-1], left[-1]), onto=onto),)
+        shape = GemmShape(prod(output[:-1]), output[-1], left[-1])
+        return (Work(shape, onto=onto, direction=str(op.attributes.get("role", "forward"))),)
     if op.op in BATCHED:
         left = left_factor(op)
         if len(left) != 3 or len(output) != 3:
@@ -372,14 +379,33 @@ def _known(work: LayerWork, capability: str | None) -> dict[_Facts, Derived | No
 
 
 def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | None:
-    """The counts of a launch, where all products that its grid fits say the same."""
-    said = {found for product in work.products if (found := derive(launch, product)) is not None}
-    if len({(one.ffma, one.fmul, one.fadd, one.tensor) for one in said}) == 1:
-        return min(said, key=lambda one: one.rule)
-    if said:
-        return None
+    """The counts of a launch, where all products that its grid fits say the same, or those that its
+    layout allows."""
+    by_product = [(product, derive(launch, product)) for product in work.products]
+    results = {result for _, result in by_product if result is not None}
+    if _differ(results):
+        results = {
+            result
+            for product, result in by_product
+            if result is not None and _has_layout(launch, product)
+        }
+    if results:
+        return None if _differ(results) else min(results, key=lambda result: result.rule)
     rows = by_rows(launch, work.rows)
     return rows or pointwise(launch, recognise(launch.name), work.sizes, capability)
+
+
+def _differ(results: Iterable[Derived]) -> bool:
+    return len({(one.ffma, one.fmul, one.fadd, one.tensor) for one in results}) > 1
+
+
+def _has_layout(launch: Launch, work: Work) -> bool:
+    """Whether a product of a Linear layer has the layout that its kernel's name states: only the
+    weight's gradient is a sum over rows of both factors, which cuBLAS calls nt."""
+    layout = _LAYOUT.search((launch.before or launch).name.lower())
+    if layout is None or work.forward is not None:
+        return True
+    return (layout[1] == "nt") == (work.direction == "grad_weight")
 
 
 def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
