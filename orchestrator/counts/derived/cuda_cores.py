@@ -50,7 +50,6 @@ _REDUCE = re.compile(
 """Kernels of CUDA 13 name four arguments more before the two flags, of which the second is the
 bias."""
 
-_LARGE_SUM = re.compile(r"sgemm_largek_lds64<\w+, ?\w+, ?(?:\(int\))?(\d), ?(?:\(int\))?(\d),")
 _LARGE_SUM_STEP = 32
 """Elements of a part's sum that fill all steps of ``sgemm_largek``, whose step no name states."""
 _BIAS_EPILOGUE = re.compile(
@@ -104,13 +103,14 @@ def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     if cut is None:
         return None
     if found["xmma"]:
+        cut = replace(cut, is_xmma=True)
         return _xmma_sgemm(cut, waits=cut.parts > 1 and launch.reduced is True)
     onto = 0 if _waits(launch, cut) else cut.parts - 1 + work.onto
     more = f" + {onto} onto each value" if onto else ""
     ffma = cut.values * (cut.depth + onto)
     return Derived(
         "sgemm, sliced" if slices > 1 else "cutlass sgemm" if "cutlass" in name else "sgemm",
-        f"{cut.describe()} x ({_sum(cut, cut.depth)}{more}) = {ffma:,} FFMA",
+        f"{cut.describe()} x ({_sum(cut)}{more}) = {ffma:,} FFMA",
         ffma=ffma,
         fmul=cut.values * slices * cut.parts,
         fadd=cut.values * (slices - 1) * cut.parts,
@@ -125,23 +125,21 @@ def _xmma_sgemm(cut: Tiling, *, waits: bool) -> Derived:
     Counted on an H100 (CUDA 13.0). What the epilogue does where the parts wait for ``splitKreduce``
     is in no rule.
     """
-    used = ceil(cut.shape.k / ceil(cut.shape.k / cut.parts))
-    depth = cut.depth + (cut.parts - used) * (cut.step or 1)
     scaled = 0 if waits else 1
-    ffma = cut.values * (depth + scaled)
+    ffma = cut.values * (cut.depth + scaled)
     more = " + 1 to scale each value" if scaled else ""
     return Derived(
         "xmma sgemm",
-        f"{cut.describe()} x ({_sum(cut, depth)}{more}) = {ffma:,} FFMA",
+        f"{cut.describe()} x ({_sum(cut)}{more}) = {ffma:,} FFMA",
         ffma=ffma,
         fmul=0 if scaled else None,
         fadd=cut.values * (cut.parts - 1) if scaled else None,
     )
 
 
-def _sum(cut: Tiling, depth: int) -> str:
+def _sum(cut: Tiling) -> str:
     parts = f" in {cut.parts} parts" if cut.parts > 1 else ""
-    return f"sum of {cut.shape.k:,}{parts}, in steps of {cut.step}: {depth:,}"
+    return f"sum of {cut.shape.k:,}{parts}, in steps of {cut.step}: {cut.depth:,}"
 
 
 def large_sum(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
@@ -151,10 +149,10 @@ def large_sum(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
     Counted on an H100 (CUDA 13.0) for a = b = 5. No name states the step of the sum, so the rule
     takes sums that fill it only.
     """
-    found, shape, grid = _LARGE_SUM.search(launch.name), work.shape, launch.grid
-    if found is None or not isinstance(shape, GemmShape) or grid is None:
+    tile, shape, grid = algorithm.tile, work.shape, launch.grid
+    if tile is None or not isinstance(shape, GemmShape) or grid is None:
         return None
-    cut = next(tilings(shape, (1 << int(found[1]), 1 << int(found[2])), grid), None)
+    cut = next(tilings(shape, tile[:2], grid), None)
     if cut is None or shape.k % (cut.parts * _LARGE_SUM_STEP):
         return None
     ffma = cut.values * (shape.k + cut.parts)
