@@ -408,11 +408,11 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
             return None
         image = GemmShape(weights.m, weights.n, forward.out_h * forward.out_w)
         # each image's outputs in parts of whole steps
-        parts = replace(cut, shape=image, parts=grid[2] // forward.batch, step=_SCUDNN_STEP)
-        ffma = cut.values * forward.batch * parts.depth
+        part = replace(cut, shape=image, parts=grid[2] // forward.batch, step=_SCUDNN_STEP)
+        ffma = cut.values * forward.batch * part.depth
         rule = (
-            f"{cut.describe(_WEIGHTS, 'channels')} x {forward.batch:,} images x {parts.depth:,} "
-            f"outputs in {parts.parts} parts = {ffma:,} FFMA"
+            f"{cut.describe(_WEIGHTS, 'channels')} x {forward.batch:,} images x {part.depth:,} "
+            f"outputs in {part.parts} parts = {ffma:,} FFMA"
         )
         return Derived(
             "wgrad_alg0_engine", rule, ffma=ffma, fmul=grid[2] * weights.m * weights.n, fadd=0

@@ -25,24 +25,6 @@ TENSOR = ("fp16", "bf16", "tf32", "int8", "fp8", "fp64", "fp32", "fp6", "fp4")
 TF32 XF32), fp6 and fp4 are of AMD's matrix cores."""
 
 
-PROCESS_NM = {
-    "6.0": 16,
-    "6.1": 16,
-    "7.0": 12,
-    "7.5": 12,
-    "8.0": 7,
-    "8.6": 8,
-    "8.9": 5,
-    "9.0": 4,
-    "10.0": 4,
-    "12.0": 4,
-    "gfx908": 7,
-    "gfx90a": 6,
-    "gfx942": 5,
-}
-"""Process of each generation's chips in nm, as its maker names it (NVIDIA's architecture papers;
-TSMC 4N is 4 nm)."""
-
 _MAKERS = {
     "nvidia",
     "amd",
@@ -88,6 +70,14 @@ class Architecture:
     have half."""
     l1_bytes: int | None = None
     """Bytes that the L1 cache of one SM gives in a cycle; None without a reliable source."""
+    process_nm: int | None = None
+    """Process of the generation's chips, as its maker names it (NVIDIA's architecture papers; TSMC
+    4N is 4 nm); None: not known."""
+
+    def flops_of(self, cycles_per_second: float) -> dict[str, float]:
+        """Return path -> FLOP/s without tensor cores, of SMs x clock."""
+        rates = {"fp32": self.fp32, "fp64": self.fp64, "fp16": self.fp16}
+        return {path: rate * cycles_per_second for path, rate in rates.items() if rate is not None}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -124,9 +114,14 @@ class Gpu:
     l2_bytes_per_cycle: int | None = None
     """Bytes that the SMs read from L2 in a cycle; None where no white paper states it."""
 
+    @property
+    def architecture(self) -> Architecture:
+        return _BY_CAPABILITY[self.capability]
+
 
 _TABLE = json.loads(Path(__file__).with_name("gpus.json").read_text(encoding="utf-8"))
 ARCHITECTURES = tuple(Architecture(**row) for row in _TABLE["architectures"])
+_BY_CAPABILITY = {item.capability: item for item in ARCHITECTURES}
 
 
 def _gpus(part: str) -> tuple[Gpu, ...]:
@@ -169,27 +164,25 @@ def of_laptop(name: str | None) -> bool:
     return bool(re.search(r"laptop|mobile|max-q(?! workstation)", (name or "").lower()))
 
 
-@lru_cache(maxsize=256)
 def architecture(capability: str | None) -> Architecture | None:
-    return next((item for item in ARCHITECTURES if item.capability == capability), None)
+    return _BY_CAPABILITY.get(capability or "")
 
 
 def flops_per_second(gpu: Gpu, *, clock_hz: float | None = None) -> dict[str, float]:
     """path ("fp32", "tensor tf32", ...) -> FLOP/s, dense; by default at the published clocks."""
-    chip = architecture(gpu.capability)
-    assert chip is not None
+    chip = gpu.architecture
     plain = gpu.sms * (clock_hz or gpu.boost_mhz * 1e6)
     tensor = gpu.sms * (clock_hz or (gpu.tensor_mhz or gpu.boost_mhz) * 1e6)
-    found = {
-        "fp32": chip.fp32 * plain,
-        "fp64": (chip.fp64 if gpu.fp64 is None else gpu.fp64) * plain,
-    }
-    if chip.fp16 is not None:
-        found["fp16"] = chip.fp16 * plain
+    flops = chip.flops_of(plain)
+    if gpu.fp64 is not None:
+        flops["fp64"] = gpu.fp64 * plain
     rates = chip.tensor if gpu.tensor is None else gpu.tensor
     # fp64 on tensor cores runs at the boost clock, the others may not
-    clocks = {kind: plain if kind == "fp64" else tensor for kind in TENSOR if kind in rates}
-    return found | {f"tensor {kind}": rates[kind] * clock for kind, clock in clocks.items()}
+    return flops | {
+        f"tensor {kind}": rates[kind] * (plain if kind == "fp64" else tensor)
+        for kind in TENSOR
+        if kind in rates
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +210,7 @@ def class_of(gpu: Gpu) -> str:
         return "workstation"
     if gpu.name.startswith(("RTX", "GTX", "Titan")):
         return "consumer"
-    made = architecture(gpu.capability)
-    return f"data centre, {made.name}" if made is not None else "data centre"
+    return f"data centre, {gpu.architecture.name}"
 
 
 BOARDS = tuple(Board(gpu, size) for gpu in (*GPUS, *AMD) for size in gpu.memory_gb)
@@ -386,7 +378,7 @@ def of_board(board: Board) -> Machine:
         sms=gpu.sms,
         clock_hz=gpu.boost_mhz * 1e6,
         power_w=gpu.power_w,
-        process_nm=PROCESS_NM.get(gpu.capability),
+        process_nm=gpu.architecture.process_nm,
     )
 
 

@@ -1,4 +1,5 @@
-"""Which layer launched a kernel, guessed: for reports without any range, of a network whose layers
+"""Layers of launches: launches of fused kernels that belong to several layers, as one for each with
+its share of the time; and guessed layers, for reports without any range, of a network whose layers
 are known.
 
 Kernels that multiply matrices run in the order of the network's layers, step after step. The guess
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 from perfctl.records.paper import LayerCall
-from perfctl.records.report import Gap, Kernel
+from perfctl.records.report import Gap, Kernel, KernelPart, Report
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.float64]
     Places = npt.NDArray[np.int64]
 
+SHARED = "shared"
+"""``Kernel.layer_source`` of a fused kernel that belongs to several layers."""
+SHARED_OUT = "fused kernels are shared out between their layers by the operations that were fused"
 Placed = tuple[int | None, int]
 GRADIENTS = ("grad_input", "grad_weight")
 _BAD, _FITS, _SURE = -4.0, 1.0, 2.0
@@ -386,3 +390,37 @@ def _with_helpers(
         elif algorithm.family in HEAVY and algorithm.role in ("transform", "offsets"):
             found[index] = previous if "output" in given[index].name.lower() else following
     return found
+
+
+def by_layer(report: Report) -> list[Kernel] | None:
+    """The launches of a report, those that belong to several layers once for each, one after the
+    other. None where no launch does.
+
+    The parts keep the number of their launch and have the source SHARED: their times are estimates.
+    """
+    parts: defaultdict[int, list[KernelPart]] = defaultdict(list)
+    for part in report.kernel_parts:
+        parts[part.launch].append(part)
+    if not parts:
+        return None
+    return [
+        one for kernel in report.kernels for one in _parts_of(kernel, parts.get(kernel.launch, ()))
+    ]
+
+
+def _parts_of(kernel: Kernel, parts: Sequence[KernelPart]) -> Iterator[Kernel]:
+    if not parts:
+        yield kernel
+        return
+    before = 0.0
+    for part in parts:
+        start = (
+            None
+            if kernel.start_ns is None
+            else kernel.start_ns + round(before * (kernel.duration_ns or 0))
+        )
+        took = None if kernel.duration_ns is None else part.share * kernel.duration_ns
+        yield kernel._replace(
+            layer=part.layer, direction=part.direction, start_ns=start, duration_ns=took
+        )
+        before += part.share
