@@ -95,14 +95,14 @@ def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     of 128 x 256.
     """
     tile, name = algorithm.tile, launch.name
-    found = _SGEMM.search(name)
-    if tile is None or algorithm.tensor_core or found is None or "fp16" in name:
+    match = _SGEMM.search(name)
+    if tile is None or algorithm.tensor_core or match is None or "fp16" in name:
         return None
     slices = slices_of(name)
     cut = _tiling(launch, work, (*tile[:2], tile[2] or STEP * slices))
     if cut is None:
         return None
-    if found["xmma"]:
+    if match["xmma"]:
         cut = replace(cut, is_xmma=True)
         return _xmma_sgemm(cut, waits=cut.parts > 1 and launch.reduced is True)
     onto = 0 if _waits(launch, cut) else cut.parts - 1 + work.onto
@@ -169,10 +169,10 @@ def large_sum(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
 def bias_epilogue(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     """``cublasLt::epilogue::globalKernel<w, h, ..>`` after a product that has no bias of its own:
     an FADD for each thread of whole blocks of w x h outputs. Counted on an H100 (CUDA 13.0)."""
-    found, shape, grid = _BIAS_EPILOGUE.search(launch.name.lower()), work.shape, launch.grid
-    if found is None or not isinstance(shape, GemmShape) or not work.onto or grid is None:
+    match, shape, grid = _BIAS_EPILOGUE.search(launch.name.lower()), work.shape, launch.grid
+    if match is None or not isinstance(shape, GemmShape) or not work.onto or grid is None:
         return None
-    width, height = int(found[1]), int(found[2])
+    width, height = int(match[1]), int(match[2])
     if grid != (ceil(shape.n / width), ceil(shape.m / height), shape.batch):
         return None
     fadd = prod(grid) * width * height
@@ -219,8 +219,8 @@ def _waits(launch: Launch, cut: Tiling) -> bool:
 def reduction(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     """``splitKreduce_kernel``: an FADD for each output and part, one more for a bias, and alpha
     once for each output."""
-    found, shape = _REDUCE.search(launch.name.lower()), work.shape
-    if found is None or launch.before is None or not isinstance(shape, GemmShape):
+    match, shape = _REDUCE.search(launch.name.lower()), work.shape
+    if match is None or launch.before is None or not isinstance(shape, GemmShape):
         return None
     before, tile = launch.before, recognise(launch.before.name).tile
     cut = (
@@ -233,7 +233,7 @@ def reduction(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
     parts, outputs, bias = (
         cut.parts,
         shape.batch * shape.m * shape.n,
-        found["bias"] in ("1", "true"),
+        match["bias"] in ("1", "true"),
     )
     fadd = outputs * (parts + bias)
     more = " + 1 of the bias" if bias else ""
@@ -252,22 +252,22 @@ def small_columns(launch: Launch, algorithm: Algorithm, work: Work) -> Derived |
 
     Verified for the layout TN only: in other layouts FMUL and FADD are in no rule.
     """
-    shape, found = work.shape, _SMALL.search(launch.name)
-    if not isinstance(shape, GemmShape) or found is None:
+    shape, match = work.shape, _SMALL.search(launch.name)
+    if not isinstance(shape, GemmShape) or match is None:
         return None
-    side = int(found[1])
+    side = int(match[1])
     rows = up(shape.m, side)
     onto = shape.m * shape.n * work.onto
     ffma = shape.batch * (rows * shape.n * shape.k + onto)
     fadd = rows * shape.n * (16 + ceil(shape.k / 16)) - (rows - shape.m) * shape.n
-    known = "_tn_" in launch.name.lower()
+    is_tn = "_tn_" in launch.name.lower()
     more = f" + {onto:,} of the bias" if onto else ""
     return Derived(
-        "gemmSN" if known else "gemmSN, other layouts",
+        "gemmSN" if is_tn else "gemmSN, other layouts",
         f"{shape.m} rows filled up to {rows} x {shape.n:,} x {shape.k:,}{more} = {ffma:,} FFMA",
         ffma=ffma,
-        fmul=shape.batch * shape.m * up(shape.n, 8) * shape.k / 8 if known else None,
-        fadd=shape.batch * fadd if known else None,
+        fmul=shape.batch * shape.m * up(shape.n, 8) * shape.k / 8 if is_tn else None,
+        fadd=shape.batch * fadd if is_tn else None,
     )
 
 
@@ -275,10 +275,10 @@ def vector(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     """``gemv2T_kernel_val<.., 128, 16, T, 4, ..>``: no padding; 128 threads add up 128 T elements
     at a time (T is 2 or 4), and a warp's 32 sums at the end. Verified up to 256 elements for
     T = 2."""
-    shape, found = work.shape, _VECTOR.search(launch.name.lower())
-    if not isinstance(shape, GemmShape) or found is None or 1 not in (shape.m, shape.n):
+    shape, match = work.shape, _VECTOR.search(launch.name.lower())
+    if not isinstance(shape, GemmShape) or match is None or 1 not in (shape.m, shape.n):
         return None
-    each = int(found[1]) * int(found[2])
+    each = int(match[1]) * int(match[2])
     outputs = shape.m * shape.n
     parts = launch.grid[2] // shape.batch if launch.grid and launch.grid[2] > shape.batch else 1
     ffma = shape.batch * outputs * (shape.k + work.onto)
@@ -300,10 +300,10 @@ def dot(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     FADD was 127 x 7, 16 and 216 for sums of 512, 2,048 and 65,536: without a grid no rule says how
     many blocks there are.
     """
-    shape, found = work.shape, _DOT.search(launch.name)
-    if not isinstance(shape, GemmShape) or found is None:
+    shape, match = work.shape, _DOT.search(launch.name)
+    if not isinstance(shape, GemmShape) or match is None:
         return None
-    fadd = prod(launch.grid) * (int(found[1]) - 1) if launch.grid else None
+    fadd = prod(launch.grid) * (int(match[1]) - 1) if launch.grid else None
     rule = f"{shape.m * shape.n:,} x {shape.k:,} = {shape.macs:,} FFMA"
     return Derived("dot", rule, ffma=shape.macs, fmul=0, fadd=fadd)
 
@@ -334,20 +334,31 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     if _XMMA_FORWARD.search(name):
         if work.direction != "forward" or launch.grid not in (None, (*cut.blocks[::-1], 1)):
             return None
-        whole = _in_tiles("xmma implicit gemm", replace(cut, step=algorithm.tile[2]), *_OUTPUTS)
-        return replace(whole, fmul=cut.values, fadd=cut.values)
+        return _in_tiles(
+            "xmma implicit gemm",
+            replace(cut, step=algorithm.tile[2]),
+            _OUTPUTS,
+            fmul=cut.values,
+            fadd=cut.values,
+        )
     if launch.grid is not None and launch.grid[:2] != cut.blocks:
         return None
     if re.search(r"_scudnn_\d+x\d+", name) and "winograd" not in name and "stridedB" not in name:
-        whole = _in_tiles(f"scudnn{gradient}", replace(cut, step=_SCUDNN_STEP), *_OUTPUTS)
-        return replace(whole, fmul=cut.values, fadd=cut.values)
-    if found := re.search(r"(\w+_convolve_sgemm)<float", name):
+        return _in_tiles(
+            f"scudnn{gradient}",
+            replace(cut, step=_SCUDNN_STEP),
+            _OUTPUTS,
+            fmul=cut.values,
+            fadd=cut.values,
+        )
+    if match := re.search(r"(\w+_convolve_sgemm)<float", name):
         larger = shape.kernel_h * shape.kernel_w > 1
-        if larger and found[1].startswith("precomputed"):
+        if larger and match[1].startswith("precomputed"):
             return None
         cut = replace(cut, step=STEP if larger else None)
-        whole = _in_tiles(f"{found[1]}{gradient}", cut, *_OUTPUTS)
-        return replace(whole, fmul=shape.pixels * shape.out_channels, fadd=0)
+        return _in_tiles(
+            f"{match[1]}{gradient}", cut, _OUTPUTS, fmul=shape.pixels * shape.out_channels, fadd=0
+        )
     return None
 
 
@@ -376,14 +387,19 @@ def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived 
         cut = Tiling(image, (m, n))
         if grid != (*cut.blocks, forward.batch):
             return None
-        whole = _in_tiles("dgrad_engine", cut, _WEIGHTS, "outputs")
-        return replace(whole, fmul=forward.batch * image.m * image.n, fadd=0)
+        return _in_tiles(
+            "dgrad_engine",
+            cut,
+            (_WEIGHTS, "outputs"),
+            fmul=forward.batch * image.m * image.n,
+            fadd=0,
+        )
     if not _strided_b(name) or "_splitK_" in name or work.stride != 1:
         return None
     cut = Tiling(shape.product, (m, n), step=_SCUDNN_STEP)
     if grid != (*cut.blocks, 1):
         return None
-    return _in_tiles("scudnn, grad_input", cut, "inputs", "channels")
+    return _in_tiles("scudnn, grad_input", cut, ("inputs", "channels"))
 
 
 def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
@@ -422,7 +438,7 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
         if grid[:2] != cut.blocks or ceil(forward.pixels / parts) * (parts - 1) >= forward.pixels:
             return None
         cut = replace(cut, parts=parts, step=_SCUDNN_STEP)
-        return _in_tiles("scudnn, grad_weight", cut, _WEIGHTS, "channels")
+        return _in_tiles("scudnn, grad_weight", cut, (_WEIGHTS, "channels"))
     three = (forward.kernel_h, forward.kernel_w) == (3, 3) and work.stride == 1
     if algorithm.family != "gemm" or not three or grid[2] != WINOGRAD_PRODUCTS:
         return None
@@ -431,7 +447,7 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
     for rows, columns in (sides, sides[::-1]):
         cut = Tiling(GemmShape(rows, columns, sums, WINOGRAD_PRODUCTS), (m, n), step=STEP)
         if grid[:2] == cut.blocks:
-            whole = _in_tiles("winograd, grad_weight", cut, "channels", "channels")
+            whole = _in_tiles("winograd, grad_weight", cut, ("channels", "channels"))
             if "xmma_gemm_f32f32" not in name:
                 return whole
             scaled = cut.multiplies + cut.values
@@ -449,11 +465,17 @@ def _strided_b(name: str) -> bool:
     return "scudnn" in name and "stridedB" in name
 
 
-def _in_tiles(family: str, cut: Tiling, rows: str, columns: str) -> Derived:
-    """Return the multiply-adds of all tiles; ``rows`` and ``columns`` name what they cover."""
+def _in_tiles(
+    family: str,
+    cut: Tiling,
+    names: tuple[str, str],
+    fmul: float | None = None,
+    fadd: float | None = None,
+) -> Derived:
+    """Return the multiply-adds of all tiles; ``names`` of what their rows and columns cover."""
     parts = f" (a sum in {cut.parts} parts)" if cut.parts > 1 else ""
-    rule = f"{cut.describe(rows, columns)} x {cut.depth:,}{parts} = {cut.multiplies:,} FFMA"
-    return Derived(family, rule, ffma=cut.multiplies)
+    rule = f"{cut.describe(*names)} x {cut.depth:,}{parts} = {cut.multiplies:,} FFMA"
+    return Derived(family, rule, ffma=cut.multiplies, fmul=fmul, fadd=fadd)
 
 
 def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
@@ -463,8 +485,8 @@ def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     After ``implicit_gemm_k_iterations`` and the tiles of ``implicit_gemm_problem_size`` in CUTLASS,
     stride 1 for dgrad. Each value of the tiles is scaled once. Not verified on silicon.
     """
-    found, tile, shape = _SIMT.search(launch.name), algorithm.tile, work.shape
-    if found is None or tile is None or work.direction != _SIMT_DIRECTIONS[found[1]]:
+    match, tile, shape = _SIMT.search(launch.name), algorithm.tile, work.shape
+    if match is None or tile is None or work.direction != _SIMT_DIRECTIONS[match[1]]:
         return None
     step, grid = tile[2] or STEP, launch.grid
     if isinstance(shape, GemmShape):
@@ -479,8 +501,7 @@ def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         grid is not None and (grid[2] > 1 or not covers(grid, *cut.blocks, swizzled=True))
     ):
         return None
-    whole = _in_tiles("cutlass simt convolution", cut, *_OUTPUTS)
-    return replace(whole, fmul=cut.values, fadd=0)
+    return _in_tiles("cutlass simt convolution", cut, _OUTPUTS, fmul=cut.values, fadd=0)
 
 
 def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
@@ -569,7 +590,7 @@ def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     verified on silicon.
     """
     shape, name = work.shape, launch.name
-    if (found := _GROUPED.search(name)) and work.direction == _GROUPED_DIRECTIONS[found[1]]:
+    if (match := _GROUPED.search(name)) and work.direction == _GROUPED_DIRECTIONS[match[1]]:
         if isinstance(shape, ConvShape) and work.direction == "forward":
             outputs = shape.pixels * shape.out_channels
             rule = f"{outputs:,} outputs x {shape.depth:,} = {shape.macs:,} FFMA"
@@ -594,9 +615,9 @@ def depthwise(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
     Not verified on silicon. The weight's gradient adds up the sums of its threads: that is in
     no rule.
     """
-    found = _DEPTHWISE.search(launch.name)
-    if found is None or work.inside is None or work.direction != _DEPTHWISE_DIRECTIONS[found[1]]:
+    match = _DEPTHWISE.search(launch.name)
+    if match is None or work.inside is None or work.direction != _DEPTHWISE_DIRECTIONS[match[1]]:
         return None
-    sums = None if found[1] == "grad_weight" else 0
+    sums = None if match[1] == "grad_weight" else 0
     rule = f"taps that fall on the image: {work.inside:,} FFMA"
     return Derived("depthwise of ATen", rule, ffma=work.inside, fmul=0, fadd=sums)

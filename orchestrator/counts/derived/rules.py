@@ -69,9 +69,9 @@ def derive(launch: Launch, work: Work) -> Derived | None:
     algorithm = recognise(launch.name)
     return next(
         (
-            found
+            result
             for rule in _rules_of(launch.name)
-            if (found := rule(launch, algorithm, work)) is not None
+            if (result := rule(launch, algorithm, work)) is not None
         ),
         None,
     )
@@ -106,9 +106,9 @@ def verified() -> dict[str, Verified]:
 
 def error_of(families: Sequence[str]) -> str:
     """In words, how far derived counts of these families were off on hardware."""
-    known = verified()
-    said = [
-        f"{family}: {known[family]}" if family in known else f"{family}: not verified on silicon"
+    errors = verified()
+    parts = [
+        f"{family}: {errors[family]}" if family in errors else f"{family}: not verified on silicon"
         for family in families
     ]
-    return "; ".join(said)
+    return "; ".join(parts)

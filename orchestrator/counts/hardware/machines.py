@@ -136,8 +136,8 @@ AMD = _gpus("amd")
 def find(name: str | None) -> Gpu | None:
     """The product of a device name; None for an unknown name or a slice (MIG)."""
     lowered = " ".join((name or "").lower().split())
-    found = next((gpu for gpu in (*GPUS, *AMD) if re.search(gpu.pattern, lowered)), None)
-    return found if found is not None and (found.laptop or not is_sliced(name)) else None
+    match = next((gpu for gpu in (*GPUS, *AMD) if re.search(gpu.pattern, lowered)), None)
+    return match if match is not None and (match.laptop or not is_sliced(name)) else None
 
 
 def candidates(name: str | None) -> tuple[Gpu, ...]:
@@ -145,13 +145,13 @@ def candidates(name: str | None) -> tuple[Gpu, ...]:
     :func:`find` has one."""
     if find(name) is not None or is_sliced(name):
         return ()
-    said = " ".join(
+    text = " ".join(
         re.findall(
             r"[a-z0-9]+", re.sub(r"\b(nvidia|tesla|geforce|quadro)\b", " ", (name or "").lower())
         )
     )
-    start = re.compile(rf"{said}(?![a-z0-9])")
-    return tuple(gpu for gpu in GPUS if re.search(r"\d", said) and start.match(gpu.name.lower()))
+    start = re.compile(rf"{text}(?![a-z0-9])")
+    return tuple(gpu for gpu in GPUS if re.search(r"\d", text) and start.match(gpu.name.lower()))
 
 
 def is_sliced(name: str | None) -> bool:
@@ -219,11 +219,11 @@ BOARDS = tuple(Board(gpu, size) for gpu in (*GPUS, *AMD) for size in gpu.memory_
 def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
     """(words of the chip, words of form factor and memory), lower case, without makers' and
     series' names."""
-    said = re.sub(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?\b", r"\1gb", text.lower())
-    said = re.sub(r"\b(rtx|gtx|titan)(?=[a-z0-9])", r"\1 ", said)
-    said = re.sub(r"(\d{4})(ti|super)\b", r"\1 \2", said)
-    words = set(re.findall(r"[a-z0-9]+", said)) - (
-        _MAKERS - ({"rtx"} if "titan" in said else set())
+    cleaned = re.sub(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?\b", r"\1gb", text.lower())
+    cleaned = re.sub(r"\b(rtx|gtx|titan)(?=[a-z0-9])", r"\1 ", cleaned)
+    cleaned = re.sub(r"(\d{4})(ti|super)\b", r"\1 \2", cleaned)
+    words = set(re.findall(r"[a-z0-9]+", cleaned)) - (
+        _MAKERS - ({"rtx"} if "titan" in cleaned else set())
     )
     form = {word for word in words if re.fullmatch(r"sxm\d?|pcie|nvl|hgx|hbm\d\w?|\d+gb", word)}
     return frozenset(words - form), frozenset("sxm" if word == "hgx" else word for word in form)
@@ -249,15 +249,15 @@ def meant(name: str) -> tuple[Board, ...]:
         # All of them if none has the stated memory: a GH200's name states its host's.
         return tuple(board for board in every if board.memory_gb in sizes) or every
     forms = {word for word in form if not word.startswith("hbm")}
-    found = []
+    boards = []
     for board in BOARDS:
         its_chip, its_form = _words(board.name)
         its_form |= {f"{board.memory_gb}gb"}
         if chip == its_chip and all(
             any(its.startswith(word) for its in its_form) for word in forms
         ):
-            found.append(board)
-    return tuple(found)
+            boards.append(board)
+    return tuple(boards)
 
 
 def choose(boards: Iterable[Board]) -> Board:
@@ -343,8 +343,8 @@ def named(name: str) -> Device:
     DeviceError for an unknown name."""
     if re.fullmatch(r"(intel )?(core )?i9[ -]?10940x", name.strip(), re.IGNORECASE):
         return Device(CPU, f"data sheet of the {CPU.name}, base clock")
-    found = meant(name)
-    if not found:
+    boards = meant(name)
+    if not boards:
         close = nearest(name)
         near = f"Near it: {', '.join(close)}. " if close else ""
         remedy = (
@@ -356,10 +356,10 @@ def named(name: str) -> Device:
             f"`device`: '{name}' is {sliced if is_sliced(name) else 'not in the table of devices'}",
             remedy,
         )
-    board = choose(found)
+    board = choose(boards)
     note = None
-    if len(found) > 1:
-        others = ", ".join(other.name for other in found if other != board)
+    if len(boards) > 1:
+        others = ", ".join(other.name for other in boards if other != board)
         note = f"'{name}' may be several: using {board.name} ({CHOICE_RULE}); others: {others}"
     elif board.gpu.laptop:
         note = f"{board.name}: clock and power of the fastest variant; laptops may lower both"
@@ -457,13 +457,13 @@ def machine_name(device: str, kind: str, threads: int | None = None) -> str:
     """A machine's name in stored times: of a GPU its board; of a CPU with its threads ("AMD EPYC,
     2 threads")."""
     if kind == "gpu":
-        found = meant(device)
-        return found[0].name if len(found) == 1 else device
+        boards = meant(device)
+        return boards[0].name if len(boards) == 1 else device
     return f"{device}, {threads} thread{'s' * (threads != 1)}" if threads else device
 
 
 def threads_of(cpu: str, machine: str) -> int | None:
     """Threads in the name of a machine with this CPU; None for another machine, or
     without threads."""
-    found = re.fullmatch(r"(.*), (\d+) threads?", machine)
-    return int(found[2]) if found is not None and found[1] == cpu else None
+    match = re.fullmatch(r"(.*), (\d+) threads?", machine)
+    return int(match[2]) if match is not None and match[1] == cpu else None

@@ -80,21 +80,21 @@ def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
     """Peaks of a run's device: measured ones of the same name, else from the table, else from its
     own record."""
     name = (device.name or device.kind) if device else "a device that no record names"
-    mine = {item.device: item for item in measured}
-    if name in mine:
-        return mine[name]
-    if mine:
+    by_device = {item.device: item for item in measured}
+    if name in by_device:
+        return by_device[name]
+    if by_device:
         return Peaks(
-            name, "", "none", reason=f"peaks were measured on {', '.join(mine)}, not on {name}"
+            name, "", "none", reason=f"peaks were measured on {', '.join(by_device)}, not on {name}"
         )
     if device is None:
         return Peaks(name, "", "none", reason="no record says which device it was")
     if device.kind == "cpu":
         return Peaks(name, "", "none", reason=f"the table of devices has no CPUs; {MEASURE}")
     if (gpu := machines.find(device.name)) is not None:
-        said = f"published figures of the {gpu.name}, dense"
+        source = f"published figures of the {gpu.name}, dense"
         return Peaks(
-            name, said, "published", machines.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9
+            name, source, "published", machines.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9
         )
     return _derived(name, device)
 
@@ -118,20 +118,20 @@ def with_caches(peaks: Peaks, device: Device | None, per_cycle: Mapping[str, flo
     if not peaks.known or not clock or device is None:
         return peaks
     at = f"{clock / 1e6:.0f} MHz"
-    found = {
+    caches = {
         counter: CachePeak(most * clock, f"{most:,.0f} B per cycle by the report x {at}")
         for counter, most in per_cycle.items()
     }
     chip = machines.architecture(gpu.capability if gpu else device.compute_capability)
     sms = gpu.sms if gpu else device.sm_count
     if chip is not None and chip.l1_bytes and sms:
-        found["L1"] = CachePeak(
+        caches["L1"] = CachePeak(
             chip.l1_bytes * sms * clock, f"{chip.l1_bytes} B x {sms} SMs x {at}"
         )
     if gpu is not None and gpu.l2_bytes_per_cycle:
         most = gpu.l2_bytes_per_cycle
-        found["L2"] = CachePeak(most * clock, f"{most:,} B per cycle, reads x {at}")
-    return replace(peaks, caches=found)
+        caches["L2"] = CachePeak(most * clock, f"{most:,} B per cycle, reads x {at}")
+    return replace(peaks, caches=caches)
 
 
 def _derived(name: str, device: Device) -> Peaks:
@@ -162,12 +162,12 @@ def _derived(name: str, device: Device) -> Peaks:
     units, kind = (
         ("CUs", device.compute_capability) if is_amd else ("SMs", f"CC {device.compute_capability}")
     )
-    said = (
+    source = (
         f"{device.sm_count} {units} x {device.clock_hz / 1e6:.0f} MHz of the run's own record, "
         f"{kind}"
     )
     return Peaks(
-        name, f"{said}; tensor peaks are not known", "derived", flops, device.memory_bandwidth_bps
+        name, f"{source}; tensor peaks are not known", "derived", flops, device.memory_bandwidth_bps
     )
 
 
@@ -217,10 +217,10 @@ def seen_gpu(run: Run) -> SeenGpu | None:
     totals = [item.bytes for item in run.report.memory if item.quantity == "device_total"]
     totals += [item.memory_total_bytes for item in run.report.samples if item.memory_total_bytes]
     memory = (device.memory_bytes if device else None) or max(totals, default=None)
-    found = SeenGpu(
+    gpu = SeenGpu(
         device.name if device else None, memory, device.compute_capability if device else None
     )
-    return found if found.known else None
+    return gpu if gpu.known else None
 
 
 def contradict(one: SeenGpu, other: SeenGpu) -> bool:
@@ -240,16 +240,16 @@ def contradict(one: SeenGpu, other: SeenGpu) -> bool:
 def _other_names(one: str, other: str) -> bool:
     if machines.is_sliced(one) != machines.is_sliced(other):
         return True
-    mine, theirs = _products(one), _products(other)
-    if mine and theirs:
-        return not {gpu.name for gpu in mine} & {gpu.name for gpu in theirs}
+    ours, theirs = _products(one), _products(other)
+    if ours and theirs:
+        return not {gpu.name for gpu in ours} & {gpu.name for gpu in theirs}
     words = [machines.words(name) for name in (one, other)]
     return not (words[0] <= words[1] or words[1] <= words[0])
 
 
 def _products(name: str) -> Sequence[Gpu]:
-    found = machines.find(name)
-    return (found,) if found is not None else machines.candidates(name)
+    gpu = machines.find(name)
+    return (gpu,) if gpu is not None else machines.candidates(name)
 
 
 def fastest(seen: SeenGpu | None, precision: str | None) -> tuple[Gpu, float] | None:
@@ -267,7 +267,7 @@ def fastest(seen: SeenGpu | None, precision: str | None) -> tuple[Gpu, float] | 
     rates = []
     for gpu in (gpu for gpu in _products(seen.name) if _fits(gpu, seen.memory_bytes)):
         flops = machines.flops_per_second(gpu)
-        if known := [flops[one] for one in paths if one in flops]:
+        if known := [flops[key] for key in paths if key in flops]:
             rates.append((gpu, max(known)))
     return max(rates, key=lambda rate: rate[1], default=None)
 

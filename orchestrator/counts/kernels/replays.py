@@ -95,7 +95,8 @@ class FirstPass:
             "perfctl_plain_step": 1,
             "all_launches": self.all_launches,
             "launches": [
-                [*site, [list(launch) for launch in found]] for site, found in self.launches.items()
+                [*site, [list(launch) for launch in site_launches]]
+                for site, site_launches in self.launches.items()
             ],
             "twins": [[*site, *twin] for site, twin in self.twins.items()],
         }
@@ -106,9 +107,9 @@ def read_first_pass(content: Mapping[str, Any]) -> FirstPass:
     not one."""
     launches = {
         Site(layer, direction): tuple(
-            Launch(name, tuple(grid), tuple(block)) for name, grid, block in found
+            Launch(name, tuple(grid), tuple(block)) for name, grid, block in rows
         )
-        for layer, direction, found in content["launches"]
+        for layer, direction, rows in content["launches"]
     }
     twins = {Site(*row[:2]): Site(*row[2:]) for row in content["twins"]}
     if not set(twins) | set(twins.values()) <= set(launches):
@@ -123,21 +124,21 @@ def first_pass(kernels: Iterable[Kernel], ops: Iterable[OpShape]) -> FirstPass:
     for op in ops:
         own = replace(op, layer="", position=0, attributes={})
         shapes[op.layer].append(f"{own} {sorted(op.attributes.items())}")
-    found: dict[Site, list[Launch]] = defaultdict(list)
+    by_site: dict[Site, list[Launch]] = defaultdict(list)
     total = 0
     for kernel in kernels:
         total += 1
         if kernel.layer is not None and kernel.direction is not None:
-            found[Site(kernel.layer, kernel.direction)].append(_launch(kernel))
+            by_site[Site(kernel.layer, kernel.direction)].append(_launch(kernel))
     first: dict[object, Site] = {}
     twins: dict[Site, Site] = {}
-    for site, launches in found.items():
+    for site, launches in by_site.items():
         if not shapes[site.layer] or any(_BY_DATA.search(launch.name) for launch in launches):
             continue
         alike = (site.direction, tuple(launches), tuple(sorted(shapes[site.layer])))
         if first.setdefault(alike, site) != site:
             twins[site] = first[alike]
-    return FirstPass({site: tuple(launches) for site, launches in found.items()}, twins, total)
+    return FirstPass({site: tuple(launches) for site, launches in by_site.items()}, twins, total)
 
 
 def _launch(kernel: Kernel) -> Launch:
