@@ -44,7 +44,7 @@ _WEIGHTS = "weights of a channel"
 
 _REDUCE = re.compile(
     r"splitkreduce_kernel<(?:\(int\))?\d+, ?(?:\(int\))?\d+, ?int, ?float, ?float, ?float, ?float, "
-    r"?(?:(?:\(\w+\))?\d+, ?float, ?float, ?float, ?)?(?:\(bool\))?\w+, ?"
+    r"?(?:(?:\(\w+\))?\w+, ?float, ?float, ?float, ?)?(?:\(bool\))?\w+, ?"
     r"(?:\(bool\))?(?P<bias>\w+),"
 )
 """Kernels of CUDA 13 name four arguments more before the two flags, of which the second is the
@@ -53,7 +53,8 @@ bias."""
 _LARGE_SUM_STEP = 32
 """Elements of a part's sum that fill all steps of ``sgemm_largek``, whose step no name states."""
 _BIAS_EPILOGUE = re.compile(
-    r"epilogue::globalkernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), ?float, ?float, ?float,"
+    r"epilogue::(?:impl::)?globalkernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+), ?float, ?float, "
+    "?float,"
 )
 
 _SMALL = re.compile(r"gemmsn_\w*kernel\w*<float, ?\d+, ?\d+, ?\d+, ?\d+, ?(\d+),", re.IGNORECASE)

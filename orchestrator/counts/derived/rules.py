@@ -31,7 +31,7 @@ RULES: tuple[tuple[Applies, Rule], ...] = (
     (_named("sgemm_", "xmma_gemm_f32f32"), cuda_cores.sgemm),
     (_named("splitkreduce"), cuda_cores.reduction),
     (_named("sgemm_largek"), cuda_cores.large_sum),
-    (_named("epilogue::globalkernel<"), cuda_cores.bias_epilogue),
+    (_named("globalkernel<"), cuda_cores.bias_epilogue),
     (_named("gemmsn_"), cuda_cores.small_columns),
     (_named("gemv2t_kernel_val"), cuda_cores.vector),
     (_named("dot_kernel<float"), cuda_cores.dot),

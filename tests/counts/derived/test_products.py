@@ -133,6 +133,40 @@ def test_an_xmma_kernel_whose_parts_wait_for_splitkreduce_has_a_lower_bound() ->
     assert found is not None and (found.ffma, found.fp32) == (128 * 256 * 96, None)
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "{}, {}, false",
+        "(bool){}, (bool){}, (bool)0",
+        "false, float, float, float, true, {1}, false, false",
+        "0, float, float, float, 1, {1}, 0, 0",
+    ],
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_parts_of_a_sum_are_added_up_with_the_bias_in_every_spelling(
+    flags: str, bias: bool
+) -> None:
+    """16 rows of 128 outputs in 32 parts, counted on an H100 (the latter two spellings: CUDA 13)."""
+    product = "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>(T1::Params)"
+    words = (1, int(bias)) if "(bool)" in flags or flags[0] == "0" else ("true", str(bias).lower())
+    types = "int, float, float, float, float"
+    name = f"void cublasLt::splitKreduce_kernel<32, 16, {types}, {flags.format(*words)}>(P)"
+    found = derive(
+        Launch(name, (4, 1, 1), before=Launch(product, (2, 1, 32))), Work(GemmShape(16, 128, 9216))
+    )
+    assert found is not None and (found.fadd, found.fmul) == (16 * 128 * (32 + bias), 16 * 128)
+
+
+@pytest.mark.parametrize("spelled", ["epilogue::", "cublasLt::epilogue::impl::"])
+def test_a_bias_epilogue_adds_for_each_thread_of_whole_blocks(spelled: str) -> None:
+    name = f"void {spelled}globalKernel<8, 32, float, float, float, true, true, 1>(int, int)"
+    shape = GemmShape(64, 10, 128)
+    found = derive(Launch(name, (2, 2, 1)), Work(shape, onto=True))
+    assert found is not None and (found.ffma, found.fadd) == (0, 2 * 2 * 8 * 32)
+    assert derive(Launch(name, (2, 3, 1)), Work(shape, onto=True)) is None
+    assert derive(Launch(name, (2, 2, 1)), Work(shape)) is None, "no bias, no rule"
+
+
 def test_fmul_says_the_same_where_a_report_has_no_grid() -> None:
     grid = gemm("ampere_sgemm_32x128_tn", 983, 49, 1024, (2, 8, 15))
     assert gemm("ampere_sgemm_32x128_tn", 983, 49, 1024, scale=64 * 1024 * 15.0) == grid
