@@ -51,8 +51,9 @@ accuracy: $(VENV)/.peers ## Counts and predicted times against published figures
 algorithms: $(VENV)/.test ## Kernel names and predicted grids against public measurements: one table
 	$(BIN)/python scripts/proof/neusight.py
 
-silicon: $(VENV)/.test ## Derived counts against hardware counters of an A100: one table
+silicon: $(VENV)/.test ## Derived counts against hardware counters of an A100 and an H100: one table each
 	$(BIN)/python scripts/proof/silicon/silicon.py
+	$(BIN)/python scripts/proof/silicon/silicon_h100.py
 
 bench: $(VENV)/.test ## How fast reports become rows, beside a yardstick measured in the same run
 	$(BIN)/python scripts/speed/run.py

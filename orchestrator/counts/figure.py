@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 
@@ -35,43 +35,44 @@ class Figure:
         return self.value is not None and (bool(self.missing) or self.launches < self.of_launches)
 
 
+@lru_cache(maxsize=4096)
 def missing(state: str, reason: str, *, of_launches: int = 1) -> Figure:
-    """A figure without a value."""
+    """Return a figure without a value; the same one if it is asked for again, because most sums
+    have nothing to add up."""
     return Figure(None, state, reason, 0, of_launches)
 
 
-@lru_cache(maxsize=4096)
-def _unknown(state: str, reason: str, of_launches: int) -> Figure:
-    """The same figure where it is asked for again: most sums have nothing to add up."""
-    return missing(state, reason, of_launches=of_launches)
-
-
 def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
-    """Sum of per-launch figures, divided by ``divide_by`` (the number of measured steps).
+    """Return the sum of per-launch figures, divided by ``divide_by`` (the number of measured
+    steps).
 
     Launches without a value leave a hole: the sum is then a lower bound and says how many it holds.
     """
-    all_figures = list(figures)
-    if not all_figures:
-        return _unknown("not_collected", "no launch was profiled", 0)
-    if len(all_figures) == 1:
-        return _divided(all_figures[0], divide_by)
-    known = [figure for figure in all_figures if figure.value is not None]
-    of_launches = sum([figure.of_launches for figure in all_figures])
+    launches = list(figures)
+    if not launches:
+        return missing("not_collected", "no launch was profiled", of_launches=0)
+    known = [figure for figure in launches if figure.value is not None]
+    of_launches = sum([figure.of_launches for figure in launches])
+    first = launches[0]
     if not known:
-        return _unknown(all_figures[0].state, all_figures[0].reason or "not collected", of_launches)
+        reason = first.reason or "not collected"
+        return missing(first.state, reason, of_launches=of_launches)
     total = sum([figure.value for figure in known if figure.value is not None])
-    states = {one.state for one in known}
-    state = (
-        "estimated" if "estimated" in states else "derived" if "derived" in states else "counted"
+    # counts are exact beyond 2**53, where they can be
+    is_whole = isinstance(total, int) and total % divide_by == 0
+    value = total // divide_by if is_whole else total / divide_by
+    if len(launches) == 1:
+        return first if divide_by == 1 else replace(first, value=value)
+    states = {figure.state for figure in known}
+    state = next((state for state in ("estimated", "derived") if state in states), "counted")
+    reasons = dict.fromkeys(
+        figure.reason for figure in known if figure.state == state and figure.reason
     )
-    telling = [figure for figure in known if figure.state == state]
-    reasons = dict.fromkeys(figure.reason for figure in telling if figure.reason)
     rules = dict.fromkeys(
         part for figure in known if figure.rule for part in figure.rule.split("; ")
     )
     return Figure(
-        _per(total, divide_by),
+        value,
         state,
         "; ".join(reasons) or None,
         sum(figure.launches for figure in known),
@@ -79,24 +80,3 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
         tuple(dict.fromkeys(part for figure in known for part in figure.missing)),
         "; ".join(rules) or None,
     )
-
-
-def _divided(figure: Figure, by: int) -> Figure:
-    if figure.value is None:
-        return _unknown(figure.state, figure.reason or "not collected", figure.of_launches)
-    if by == 1:
-        return figure
-    return Figure(
-        _per(figure.value, by),
-        figure.state,
-        figure.reason,
-        figure.launches,
-        figure.of_launches,
-        figure.missing,
-        figure.rule,
-    )
-
-
-def _per(total: float, count: int) -> float:
-    """Counts are exact beyond 2**53, where they can be."""
-    return total // count if isinstance(total, int) and total % count == 0 else total / count

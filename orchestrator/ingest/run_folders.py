@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.kernels.repeats import read_first_pass, with_repeats
+from perfctl.orchestrator.counts.kernels.replays import read_first_pass, with_repeats
 from perfctl.orchestrator.files import sha256
 from perfctl.orchestrator.ingest.context import Settings, Stored, Task
 from perfctl.orchestrator.ingest.take import mark_rank, relative_path, write_and_derive

@@ -87,7 +87,7 @@ def complete(report: Report, task: Task, settings: Settings) -> Report:
             "NAME --batch N"
         )
         return replace(report, gaps=(*report.gaps, Gap("kernel.layer", "not_available", reason)))
-    from perfctl.orchestrator.counts.kernels.guess_layers import guess
+    from perfctl.orchestrator.counts.kernels.layers import guess
 
     mode = report.mode or "train"
     ops, calls = settings.estimate(report.workload, mode, report.batch_size)

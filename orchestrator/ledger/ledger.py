@@ -15,7 +15,7 @@ from perfctl.orchestrator.counts.counters.work import NO_COUNTERS, NOT_COUNTED
 from perfctl.orchestrator.counts.derived.run import NO_RULE
 from perfctl.orchestrator.counts.figure import Figure, missing, total_of
 from perfctl.orchestrator.counts.kernels.names import family, recognise
-from perfctl.orchestrator.counts.kernels.repeats import extrapolated
+from perfctl.orchestrator.counts.kernels.replays import extrapolated
 from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,

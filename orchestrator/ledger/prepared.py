@@ -33,7 +33,7 @@ from perfctl.orchestrator.counts.derived.run import (
     layer_work,
 )
 from perfctl.orchestrator.counts.figure import Figure
-from perfctl.orchestrator.counts.kernels.shared import SHARED, SHARED_OUT, by_layer
+from perfctl.orchestrator.counts.kernels.layers import SHARED, SHARED_OUT, by_layer
 from perfctl.orchestrator.ledger import timing
 from perfctl.orchestrator.ledger.timing import (
     GRADIENTS,

@@ -17,7 +17,7 @@ from perfctl.orchestrator.actions.sweep import sweep as actions
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.sweep import sweep
 from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.counts.kernels.repeats import first_pass
+from perfctl.orchestrator.counts.kernels.replays import first_pass
 from perfctl.orchestrator.launch.machine import devices, tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from tests.counts.kernels.test_repeats import OPS, STEP

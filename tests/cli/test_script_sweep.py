@@ -17,7 +17,7 @@ import pytest
 
 from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.sweep import CostEstimate
-from perfctl.orchestrator.counts.kernels.replay_cost import cost_lines
+from perfctl.orchestrator.counts.kernels.replays import cost_lines
 from perfctl.orchestrator.errors import RunFailed
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu

@@ -24,8 +24,13 @@ from perfctl.orchestrator.actions.stored_runs import loaded
 from perfctl.orchestrator.actions.sweep.options import DEFAULTS, NONE, LocalPlacement, SweepOptions
 from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request, workload_errors
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.counts.kernels.repeats import FirstPass, first_pass, read_first_pass
-from perfctl.orchestrator.counts.kernels.replay_cost import ReplayCost, replay_cost
+from perfctl.orchestrator.counts.kernels.replays import (
+    FirstPass,
+    ReplayCost,
+    first_pass,
+    read_first_pass,
+    replay_cost,
+)
 from perfctl.orchestrator.errors import (
     Interrupted,
     PartlyDone,

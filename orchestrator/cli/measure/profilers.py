@@ -406,7 +406,7 @@ def print_summary(done: Swept, store: Path) -> None:
 
 
 def _print_cost(found: NcuCost, output: SweepOutput) -> None:
-    from perfctl.orchestrator.counts.kernels.replay_cost import cost_lines
+    from perfctl.orchestrator.counts.kernels.replays import cost_lines
 
     if output.as_json:
         console.as_json(found, "ncu-cost")

@@ -89,8 +89,8 @@ def read(values: Values, name: str) -> float | None:
 def vector(values: Values, path: str, chip: str | None) -> Figure:
     """FLOPs of the vector units in one type; all four counters are needed."""
     names = {f"SQ_INSTS_VALU_{kind}_{PATHS[path]}": by for kind, by in WEIGHTS.items()}
-    found = {name: read(values, name) for name in names}
-    lacking = [name for name, value in found.items() if value is None]
+    counts = {name: read(values, name) for name in names}
+    lacking = [name for name, value in counts.items() if value is None]
     if len(lacking) == len(names):
         if chip == "gfx908":
             return missing(
@@ -105,7 +105,7 @@ def vector(values: Values, path: str, chip: str | None) -> Figure:
         )
     if chip is not None and _RDNA.match(chip):
         return missing("refused", f"a wave of {chip} has 32 or 64 lanes, and no counter says which")
-    total = LANES * sum(by * (found[name] or 0) for name, by in names.items())
+    total = LANES * sum(by * (counts[name] or 0) for name, by in names.items())
     kind = PATHS[path]
     rule = f"{LANES} x (ADD_{kind} + MUL_{kind} + TRANS_{kind} + 2 FMA_{kind})"
     if not total:

@@ -156,11 +156,11 @@ def major(capability: str | None) -> int:
 def weighted(values: Values, path: str, weights: Mapping[str, int] | None = None) -> Figure:
     """Sum of weight x threads over the instructions of one path; all of them are needed."""
     weights = weights or PATHS[path]
-    found = {name.upper(): metric(values, op(name)) for name in weights}
-    lacking = [name for name, value in found.items() if value is None]
+    counted = {name.upper(): metric(values, op(name)) for name in weights}
+    lacking = [name for name, value in counted.items() if value is None]
     if not lacking:
         total = sum(
-            weights[name.lower()] * value for name, value in found.items() if value is not None
+            weights[name.lower()] * value for name, value in counted.items() if value is not None
         )
         rule = " + ".join(
             f"{by} {name.upper()}" if by > 1 else name.upper() for name, by in weights.items()
@@ -172,7 +172,7 @@ def weighted(values: Values, path: str, weights: Mapping[str, int] | None = None
         return missing(
             "not_collected", f"{path} counters were not collected ({', '.join(lacking)})"
         )
-    had = ", ".join(name for name in found if name not in lacking)
+    had = ", ".join(name for name in counted if name not in lacking)
     return missing(
         "not_collected",
         f"only {had} was collected; without {', '.join(lacking)} it is no count of FLOPs",
@@ -254,8 +254,8 @@ def half_weights(values: Values, version: str | None) -> Mapping[str, int]:
     ):
         if any(name.endswith(ending) for name in values):
             return weights
-    found = re.match(r"(\d{4})\.\d", version or "")
-    return HALF_SINCE_2025 if found and int(found[1]) >= 2025 else PATHS["fp16"]
+    match = re.match(r"(\d{4})\.\d", version or "")
+    return HALF_SINCE_2025 if match and int(match[1]) >= 2025 else PATHS["fp16"]
 
 
 def _may_move_constants(values: Values, capability: str | None, phantom: bool) -> bool:
@@ -302,12 +302,12 @@ class _Form(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _form(name: str) -> _Form | None:
-    if found := _BASE.fullmatch(name):
-        return _Form(f"{found['base']}.sum", found["unit"], found["form"], 1)
-    found = _MULTIPLIED.fullmatch(name)
+    if match := _BASE.fullmatch(name):
+        return _Form(f"{match['base']}.sum", match["unit"], match["form"], 1)
+    match = _MULTIPLIED.fullmatch(name)
     return (
-        _Form(f"{found['base']}.sum", found["unit"], "sum.per_cycle_elapsed", int(found["times"]))
-        if found
+        _Form(f"{match['base']}.sum", match["unit"], "sum.per_cycle_elapsed", int(match["times"]))
+        if match
         else None
     )
 
@@ -320,7 +320,7 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
     none, and then none of the launch is used. Rates that are all 0 prove nothing either: they may
     have been rounded to it.
     """
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     rules: dict[str, str] = {}
     averages: dict[str, float] = {}
     for name, value in values.items():
@@ -329,7 +329,7 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
             value is None
             or read is None
             or values.get(read.total) is not None
-            or read.total in found
+            or read.total in totals
         ):
             continue
         if read.form == "avg":
@@ -341,25 +341,25 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
         count = round(product)
         if not isclose(product, count, rel_tol=1e-12, abs_tol=1e-4):
             return values, {}
-        found[read.total], rules[read.total] = count, rule
-    if not any(found.values()):
-        found, rules = {}, {}
+        totals[read.total], rules[read.total] = count, rule
+    if not any(totals.values()):
+        totals, rules = {}, {}
     if sm_count is not None:
         for total, average in averages.items():
-            if total not in found:
+            if total not in totals:
                 of_sms = total.startswith("sm__")
                 units, word = (
                     (sm_count, "SMs") if of_sms else (sm_count * PARTITIONS, "SM partitions")
                 )
-                found[total], rules[total] = round(average * units), AVERAGE.format(units, word)
-    return {**values, **found}, rules
+                totals[total], rules[total] = round(average * units), AVERAGE.format(units, word)
+    return {**values, **totals}, rules
 
 
 def unused(values: Values) -> frozenset[str]:
     """Instructions ("ffma") that a report has in forms that no whole counts follow from, and in
     no other."""
-    found = (_form(name) for name, value in values.items() if value is not None)
-    totals = {read.total for read in found if read is not None and values.get(read.total) is None}
+    forms = (_form(name) for name, value in values.items() if value is not None)
+    totals = {read.total for read in forms if read is not None and values.get(read.total) is None}
     return frozenset(
         total.partition("_op_")[2].partition("_")[0] for total in totals if "_op_" in total
     )
@@ -379,15 +379,15 @@ def _product(values: Values, unit: str, form: str, rate: float) -> tuple[float |
 def flops_of_instruction(algorithm: Algorithm) -> int | None:
     """FLOPs (or integer operations) of one tensor instruction of a warp, from its shape in the
     kernel's name; None if not said."""
-    said, math = algorithm.instruction or "", algorithm.math or ""
-    found = _WARPGROUP.fullmatch(said)
-    if found is None:
+    instruction, math = algorithm.instruction or "", algorithm.math or ""
+    match = _WARPGROUP.fullmatch(instruction)
+    if match is None:
         return (
-            INTEGER_PER_INSTRUCTION.get(said)
+            INTEGER_PER_INSTRUCTION.get(instruction)
             if math in INTEGER
-            else FLOPS_PER_INSTRUCTION.get((math, said))
+            else FLOPS_PER_INSTRUCTION.get((math, instruction))
         )
-    m, n, k = (int(side) for side in found.groups())
+    m, n, k = (int(side) for side in match.groups())
     return 2 * m * n * k // WARPS if DEPTHS.get(math) == k else None
 
 
@@ -450,7 +450,7 @@ def _types(paths: Values) -> dict[str, Figure]:
 def _type(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figure:
     level = min(levels)
     value = sum(count for _, count in levels[level])
-    by_instruction = next((levels[one] for one in (4, 5) if one in levels), [])
+    by_instruction = next((levels[number] for number in (4, 5) if number in levels), [])
     of_memory = sum(count for part, count in by_instruction if (part or "").startswith("op utc"))
     # the total is without the instructions of tensor memory (tcgen05)
     if level < 4 and value < of_memory:
@@ -562,13 +562,17 @@ def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algor
         reason = "tensor instructions were counted, but not their shape: no FLOPs follow from that"
         return missing("not_available", reason)
     moves: float = 0  # as ncu counts them, else at most HFMA2 / 32 on CC 8.x and 9.x
-    said = None
+    counted_moves = None
     if major(capability) in (8, 9):
-        said = metric(values, HFMA2_ON_TENSOR_PIPE)
-        moves = said if said is not None else min((metric(values, op("hfma")) or 0) // 32, pipe)
+        counted_moves = metric(values, HFMA2_ON_TENSOR_PIPE)
+        moves = (
+            counted_moves
+            if counted_moves is not None
+            else min((metric(values, op("hfma")) or 0) // 32, pipe)
+        )
     less = f", without {moves:,.0f} that move constants" if moves else ""
     rule = f"{each} x tensor instructions ({shape}){less}"
-    if said is not None or not moves:
+    if counted_moves is not None or not moves:
         return Figure(each * (pipe - moves), "estimated", rule, rule=rule)
     most = (
         f"HFMA2 that multiplies halves runs on both pipes, so up to {each * moves:,.0f} FLOPs more "

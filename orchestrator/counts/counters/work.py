@@ -78,12 +78,12 @@ class KernelFlops(NamedTuple):
 
 def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float | None]]:
     """launch -> metric -> value; a metric that several sections print keeps its first number."""
-    found: dict[int, dict[str, float | None]] = {}
+    by_launch: dict[int, dict[str, float | None]] = {}
     for launch, name, value, *_ in counters:
-        values = found.setdefault(launch, {})
+        values = by_launch.setdefault(launch, {})
         if values.get(name) is None:
             values[name] = value
-    return found
+    return by_launch
 
 
 def flops_by_launch(run: Run, by_launch: Mapping[int, Values]) -> dict[int, KernelFlops]:
@@ -165,8 +165,8 @@ def kernel_flops(
         return _kernel_flops(used, capability, algorithm, version, halves)
     counted, rules = sums.with_counts(values, sm_count)
     items = tuple(item for item in counted.items() if makes_flops(item[0]))
-    found = _kernel_flops(items, capability, algorithm, version, halves)
-    return _estimated(found, rules) if rules else _without_counts(found, sums.unused(values))
+    flops = _kernel_flops(items, capability, algorithm, version, halves)
+    return _estimated(flops, rules) if rules else _without_counts(flops, sums.unused(values))
 
 
 def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
@@ -320,14 +320,14 @@ def cache_bytes(values: Values) -> dict[str, Figure]:
 
     Levels without a counter are left out.
     """
-    found: dict[str, Figure] = {}
+    by_level: dict[str, Figure] = {}
     if _READ.isdisjoint(values):
-        return found
+        return by_level
     for level, readings in _READINGS.items():
         figures = (_bytes(values, reading) for reading in readings)
         if (figure := next((one for one in figures if one is not None), None)) is not None:
-            found[level] = figure
-    return found
+            by_level[level] = figure
+    return by_level
 
 
 def _bytes(values: Values, reading: _Reading) -> Figure | None:
@@ -340,9 +340,9 @@ def _bytes(values: Values, reading: _Reading) -> Figure | None:
     )
     if rate is None or time_ns is None:
         return None
-    said = f"{reading.counter}.sum.per_second x gpu__time_duration"
+    rule = f"{reading.counter}.sum.per_second x gpu__time_duration"
     return Figure(
-        rate * reading.bytes_each * time_ns / 1e9, "estimated", said, rule=reading.counter
+        rate * reading.bytes_each * time_ns / 1e9, "estimated", rule, rule=reading.counter
     )
 
 
@@ -353,14 +353,14 @@ def bytes_per_cycle(launches: Iterable[Values]) -> dict[str, float]:
     Either as ``.sum.peak_sustained``, or from a sum, its share of the peak and the cycles of
     its unit.
     """
-    found: dict[str, float] = {}
+    by_counter: dict[str, float] = {}
     for values in launches:
         for readings in _READINGS.values():
             for reading in readings:
                 if (peak := _peak(values, reading.counter)) is not None:
                     most = peak * reading.bytes_each
-                    found[reading.counter] = max(most, found.get(reading.counter, 0.0))
-    return found
+                    by_counter[reading.counter] = max(most, by_counter.get(reading.counter, 0.0))
+    return by_counter
 
 
 def _peak(values: Values, counter: str) -> float | None:
@@ -493,9 +493,9 @@ def dram_bytes(values: Values) -> Figure:
 def tensor_kind(name: str, capability: str | None, precision: str | None) -> str:
     """Input type of tensor work that no counter tells apart: from the kernel's name, the chip, the
     run's precision."""
-    said = recognise(name)
-    if said.tensor_core and said.math:
-        return said.math
+    algorithm = recognise(name)
+    if algorithm.tensor_core and algorithm.math:
+        return algorithm.math
     if capability == "7.0":
         return "fp16"
     return {"fp32": "tf32"}.get(

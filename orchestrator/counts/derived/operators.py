@@ -51,7 +51,12 @@ _BATCH_NORM = (
 _AVERAGE = ("avg_pool2d", "avg_pool2d_backward")
 _MAX = ("max_pool2d_with_indices", "max_pool2d_with_indices_backward")
 _HALF = ("c10::Half", "c10::BFloat16")
+CONVOLUTION_GRADIENTS = ("aten.convolution_backward", "aten.convolution_backward_overrideable")
 _TYPE = r"(?:float|c10::Half|c10::BFloat16)"
+_DROPOUT = (
+    rf"fused_dropout_kernel_vec<{_TYPE}, ?float, ?unsigned \w+, ?(?:\(int\))?\d+, "
+    r"?(?:\(int\))?(\d+),"
+)
 _NO, _YES = r"(?:\(bool\))?(?:false|0)", r"(?:\(bool\))?(?:true|1)"
 
 
@@ -70,9 +75,11 @@ def rows_of(op: OpShape) -> Rows | None:
         return None
     if name == "_adaptive_avg_pool2d":
         sides = zip(source[-2:], output[-2:], strict=True)
-        if len(source) < 3 or any(whole % part for whole, part in sides):
+        if len(source) < 3 or any(size % part for size, part in sides):
             return None
         return Rows("adaptive_pool", prod(output), prod(source) // prod(output))
+    if op.op in CONVOLUTION_GRADIENTS and shape_of(op.outputs, 2):  # of the bias
+        return Rows("sum", source[1], prod(source) // source[1])
     if name in _SUMS and op.outputs and op.outputs[0] is not None:
         sums = prod(output)
         return (
@@ -165,11 +172,14 @@ def _derived(family: str, rule: str, counts: _Counts) -> Derived:
     return Derived(family, rule, round(counts.ffma), round(counts.fmul), round(counts.fadd))
 
 
-def _each(counts: _Counts, shape: Rows) -> str:
-    """``counts`` of an element, in words."""
-    named = ((counts.ffma, "FFMA"), (counts.fmul, "FMUL"), (counts.fadd, "FADD"))
-    said = ", ".join(f"{value:g} {name}" for value, name in named if value)
-    return f"{said} for each of {shape.rows * shape.columns:,} elements"
+def _of_rows(family: str, shape: Rows, element: _Counts, row: _Counts, also: str = "") -> Derived:
+    """Return the counts of ``element`` for each element and of ``row`` for each row, with what the
+    latter are in words."""
+    named = ((element.ffma, "FFMA"), (element.fmul, "FMUL"), (element.fadd, "FADD"))
+    counts = ", ".join(f"{value:g} {name}" for value, name in named if value)
+    rule = f"{counts} for each of {shape.rows * shape.columns:,} elements{also}, {_CODE}"
+    total = element.times(shape.columns).plus(row).times(shape.rows)
+    return _derived(family, rule, total)
 
 
 def _softmax(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
@@ -177,36 +187,36 @@ def _softmax(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | Non
     exponentiated and summed."""
     if named[4] in ("true", "1"):
         return None
-    whole = 2 ** int(named[2])
-    lanes, together = min(whole, WARP), 2 if whole <= 128 else 1
+    padded = 2 ** int(named[2])
+    lanes, together = min(padded, WARP), 2 if padded <= 128 else 1
     per_block = 128 // lanes * together
     blocks = launch.grid[0] if launch.grid else 0
-    if not whole // 2 < shape.columns <= whole or ceil(shape.rows / per_block) != blocks:
+    if not padded // 2 < shape.columns <= padded or ceil(shape.rows / per_block) != blocks:
         return None
-    filled, real = blocks * per_block * whole, shape.rows * shape.columns
+    filled, real = blocks * per_block * padded, shape.rows * shape.columns
     shuffles = _Counts(fadd=blocks * per_block * lanes * (lanes.bit_length() - 1))
     logarithm = named[3] in ("true", "1")
     if named[1] == "backward":
-        each = EXP.plus(_Counts(1)) if logarithm else _Counts(1)
-        counts = _Counts(fadd=filled).plus(shuffles, each.times(real))
-        said = f"a sum over {filled:,} filled elements, {each.ffma:g} FFMA for each of {real:,}"
+        element = EXP.plus(_Counts(1)) if logarithm else _Counts(1)
+        counts = _Counts(fadd=filled).plus(shuffles, element.times(real))
+        rule = f"a sum over {filled:,} filled elements, {element.ffma:g} FFMA for each of {real:,}"
     elif logarithm:
-        each = _Counts(EXP.ffma + 1, 0, 2)
-        counts = each.times(filled).plus(
+        element = _Counts(EXP.ffma + 1, 0, 2)
+        counts = element.times(filled).plus(
             shuffles, LOG.times(shape.rows * lanes), _Counts(fadd=real)
         )
-        said = (
-            f"{each.ffma:g} FFMA and {each.fadd:g} FADD for each of {filled:,} filled elements, a "
-            "logarithm in each lane"
+        rule = (
+            f"{element.ffma:g} FFMA and {element.fadd:g} FADD for each of {filled:,} filled "
+            "elements, a logarithm in each lane"
         )
     else:
         counts = EXP.plus(_Counts(fadd=2)).times(filled).plus(shuffles, DIVIDE.times(real))
-        said = (
+        rule = (
             f"an exponential for each of {filled:,} filled elements, a quotient for each of "
             f"{real:,}"
         )
     family = f"{'log ' if logarithm else ''}softmax{' backward' if named[1] == 'backward' else ''}"
-    return _derived(family, f"{said}, {_CODE}", counts)
+    return _derived(family, f"{rule}, {_CODE}", counts)
 
 
 def _softmax_block(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
@@ -217,11 +227,10 @@ def _softmax_block(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived
         return None
     first = _Counts(EXP.ffma + 1, 0, EXP.fadd + 1)
     second = _Counts(fadd=2) if named[1] else EXP.plus(DIVIDE, _Counts(fadd=1))
-    row = first.plus(second).times(shape.columns).plus(_Counts(fadd=5 * (threads + WARP)))
-    if named[1]:
-        row = row.plus(LOG.times(threads))
-    said = f"{_each(first.plus(second), shape)}, a sum over each row's {threads:,} threads, {_CODE}"
-    return _derived(f"{'log ' if named[1] else ''}softmax by block", said, row.times(shape.rows))
+    row = _Counts(fadd=5 * (threads + WARP)).plus(LOG.times(threads if named[1] else 0))
+    family = f"{'log ' if named[1] else ''}softmax by block"
+    also = f", a sum over each row's {threads:,} threads"
+    return _of_rows(family, shape, first.plus(second), row, also)
 
 
 def _reduce(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
@@ -315,17 +324,11 @@ def _layer_norm(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | 
     if shape.columns < 4 * threads:  # lanes without values skip their part of the tree
         return None
     element = _Counts(2, 0, 3).plus(RECIPROCAL, _Counts(1, 1, 1))
-    merge = _Counts(2, 5, 3).plus(RECIPROCAL)
     merges = threads * 5 + WARP * (launch.block[1] - 1)
-    row = element.times(shape.columns).plus(
-        merge.times(merges), DIVIDE.times(threads), _Counts(fadd=threads)
-    )
-    said = _each(element, shape)
-    return _derived(
-        "layer norm",
-        f"{said}, {merges:,} merges of partial results for each row, {_CODE}",
-        row.times(shape.rows),
-    )
+    row = _Counts(2, 5, 3).plus(RECIPROCAL).times(merges)
+    row = row.plus(DIVIDE.times(threads), _Counts(fadd=threads))
+    also = f", {merges:,} merges of partial results for each row"
+    return _of_rows("layer norm", shape, element, row, also)
 
 
 def _layer_norm_backward(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
@@ -334,13 +337,8 @@ def _layer_norm_backward(launch: Launch, shape: Rows, named: re.Match[str]) -> D
     if threads is None or shape.columns % 4:
         return None
     element = _Counts(2, 6 if shape.affine else 4, 4)
-    row = element.times(shape.columns).plus(
-        _Counts(fadd=10 * (threads + WARP)), RECIPROCAL.plus(_Counts(fmul=1)).times(threads)
-    )
-    said = _each(element, shape)
-    return _derived(
-        "layer norm backward", f"{said}, two sums over each row, {_CODE}", row.times(shape.rows)
-    )
+    row = _Counts(fadd=10 * (threads + WARP)).plus(RECIPROCAL.plus(_Counts(fmul=1)).times(threads))
+    return _of_rows("layer norm backward", shape, element, row, ", two sums over each row")
 
 
 def _threads_of_row(launch: Launch, shape: Rows) -> int | None:
@@ -356,23 +354,16 @@ def _batch_statistics(launch: Launch, shape: Rows, named: re.Match[str]) -> Deri
     threads = _threads_of_row(launch, shape)
     if threads is None:
         return None
-    merge = _Counts(2, 5, 2).plus(RECIPROCAL)
-    channel = (
-        _Counts(1, 0, 3).plus(DIVIDE).times(shape.columns).plus(merge.times(5 * (threads + WARP)))
-    )
-    said = (
-        f"6 FFMA and 3 FADD for each of {shape.rows * shape.columns:,} elements, "
-        f"{5 * (threads + WARP):,} merges for each channel"
-    )
-    return _derived("batch norm statistics", f"{said}, {_CODE}", channel.times(shape.rows))
+    merges = 5 * (threads + WARP)
+    row, also = _Counts(2, 5, 2).plus(RECIPROCAL).times(merges), f", {merges:,} merges each channel"
+    return _of_rows("batch norm statistics", shape, DIVIDE.plus(_Counts(1, 0, 3)), row, also)
 
 
 def _batch_transform(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+    """A difference, a product and a multiply-add for each element; a block of x for a channel."""
     if not launch.grid or launch.grid[0] != shape.rows:
         return None
-    elements = shape.rows * shape.columns
-    said = f"1 FFMA, 1 FMUL and 1 FADD for each of {elements:,} elements, {_CODE}"
-    return _derived("batch norm transform", said, _Counts(1, 1, 1).times(elements))
+    return _of_rows("batch norm transform", shape, _Counts(1, 1, 1), _Counts())
 
 
 def _batch_backward(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
@@ -382,16 +373,9 @@ def _batch_backward(launch: Launch, shape: Rows, named: re.Match[str]) -> Derive
         return None
     half = any(kind in launch.name for kind in _HALF)
     element = _Counts(1, 2, 5) if half else _Counts(2, 1, 4)
-    sums = _Counts(fadd=8 * threads + 2 * ceil(threads / WARP) + 10 * WARP)
-    channel = element.times(shape.columns).plus(
-        sums, RECIPROCAL.plus(_Counts(fmul=5)).times(threads)
-    )
-    said = _each(element, shape)
-    return _derived(
-        "batch norm backward",
-        f"{said}, two sums over each channel, {_CODE}",
-        channel.times(shape.rows),
-    )
+    row = RECIPROCAL.plus(_Counts(fmul=5)).times(threads)
+    row = row.plus(_Counts(fadd=8 * threads + 2 * ceil(threads / WARP) + 10 * WARP))
+    return _of_rows("batch norm backward", shape, element, row, ", two sums over each channel")
 
 
 def _pool(output: _Counts, pair: _Counts) -> Rule:
@@ -408,13 +392,13 @@ def _pool(output: _Counts, pair: _Counts) -> Rule:
 
 
 def _dropout(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
-    """A random number and two products for each element, a reciprocal in each thread."""
+    """A random number and two products for each element, a reciprocal in each thread that has
+    elements."""
     if launch.grid is None or launch.block is None:
         return None
-    threads = launch.grid[0] * launch.block[0]
-    counts = _Counts(1, 2).times(shape.rows).plus(RECIPROCAL.times(threads))
-    text = f"1 FFMA and 2 FMUL for each of {shape.rows:,} elements, {_CODE}"
-    return _derived("dropout", text, counts)
+    threads = min(launch.grid[0] * launch.block[0], ceil(shape.rows / int(named[1])))
+    row = RECIPROCAL.times(threads / shape.rows)
+    return _of_rows("dropout", shape, _Counts(1, 2), row)
 
 
 _BY_NAME: tuple[tuple[str, Rule, str], ...] = (
@@ -468,7 +452,7 @@ _BY_NAME: tuple[tuple[str, Rule, str], ...] = (
     ),
     ("adaptive_pool", _pool(_Counts(10), _Counts(fadd=1)), rf"adaptive_average_pool<{_TYPE}"),
     ("max_pool", _pool(_Counts(fadd=1), _Counts()), rf"max_pool_backward_nchw<{_TYPE}"),
-    ("dropout", _dropout, rf"fused_dropout_kernel_vec<{_TYPE}, ?float, "),
+    ("dropout", _dropout, _DROPOUT),
 )
 """Kind of rows, rule, and pattern of the names of its kernels."""
 _RULES = tuple((kind, rule, re.compile(pattern)) for kind, rule, pattern in _BY_NAME)

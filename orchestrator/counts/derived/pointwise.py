@@ -37,7 +37,7 @@ _NOISE = re.compile(
 _NCU_LAMBDA = re.compile(r"(?:\[|\{|(?<=::)|(?<= ))lambda\(([^()]*)\) \(instance (\d+)\)\]?")
 _LAMBDA = re.compile(r"\{lambda\(([^()]*)\)#(\d+)\}")
 _HEAD = re.compile(
-    r"(?:^|[ :])(?:vectorized_elementwise_kernel<\d+, ?|unrolled_elementwise_kernel<"
+    r"(?:^|[ :])(?:vectorized_elementwise_kernel<\d+, ?(?:void )?|unrolled_elementwise_kernel<"
     r"|elementwise_kernel<\d+, ?\d+, ?(?:void )?gpu_kernel_impl(?:_nocast)?<)"
 )
 _FOREACH = re.compile(r"(?:^|[ :])multi_tensor_apply_kernel<(?:\w+::)*\w+<[\w ,]+>, ?")
@@ -58,7 +58,8 @@ _MOVES = ("copy", "layout")
 _COMPARES = re.compile(
     "max_pool_forward|max_?pool.*forward|launch_clamp_scalar|clamp_(?:min|max)_scalar|"
     "threshold_kernel|comparefunctor|fillfunctor|(?:^|::)relu_?kernel|masked_fill|bool_tensor|"
-    "isnan|argmax|tril_kernel|triu_kernel|triu_tril_kernel"
+    "isnan|argmax|tril_kernel|triu_kernel|triu_tril_kernel|"
+    "scal_kernel<.*cublastransposeparams"  # beta is 0: it fills C before parts are added to it
 )
 _VERIFIED = (
     (re.compile(r"cudafunctor(?:onself|onother)?_add<float>"), "add"),
@@ -146,18 +147,18 @@ def packed(
     tensors: Iterable[int], most_tensors: int, most_chunks: int
 ) -> Iterator[tuple[int, int]]:
     """(chunks, elements) of each launch."""
-    blocks = held = elements = 0
+    blocks = tensor_count = elements = 0
     for size in tensors:
-        held += 1
+        tensor_count += 1
         chunks = ceil(size / CHUNK)
         for chunk in range(chunks):
             last = chunk == chunks - 1
             blocks += 1
             elements += size - chunk * CHUNK if last else CHUNK
-            if blocks == most_chunks or (held == most_tensors and last):
+            if blocks == most_chunks or (tensor_count == most_tensors and last):
                 yield blocks, elements
                 blocks = elements = 0
-                held = 0 if last else 1
+                tensor_count = 0 if last else 1
     if blocks:
         yield blocks, elements
 
@@ -166,14 +167,16 @@ def parameters_of(ops: Iterable[OpShape]) -> tuple[int, ...] | None:
     """Elements of each parameter in order of use; None where a module's own parameters are not read
     off its operations' inputs."""
     totals: dict[str, int] = {}
-    seen: dict[str, set[int]] = {}
+    sizes_by_layer: dict[str, set[int]] = {}
     for op in sorted(ops, key=lambda op: op.position):
         if op.direction == "forward" and op.parameters:
             totals[op.layer] = op.parameters
-            seen.setdefault(op.layer, set()).update(prod(shape) for shape in op.inputs if shape)
-    found: list[int] = []
+            sizes_by_layer.setdefault(op.layer, set()).update(
+                prod(shape) for shape in op.inputs if shape
+            )
+    elements: list[int] = []
     for layer, total in totals.items():
-        sizes = seen[layer]
+        sizes = sizes_by_layer[layer]
         pairs = {
             (size, total - size) for size in sizes if total - size in sizes and size >= total - size
         }
@@ -181,8 +184,8 @@ def parameters_of(ops: Iterable[OpShape]) -> tuple[int, ...] | None:
             pairs.add((total, 0))
         if len(pairs) != 1:
             return None
-        found += [size for size in pairs.pop() if size]
-    return tuple(found)
+        elements += [size for size in pairs.pop() if size]
+    return tuple(elements)
 
 
 class PerElement(NamedTuple):
@@ -201,18 +204,18 @@ class PerElement(NamedTuple):
 def _table() -> Mapping[tuple[str, str], PerElement]:
     """(functor, architecture or "" for all) -> counts; also without the variant, where all variants
     do the same."""
-    found: dict[tuple[str, str], PerElement] = {}
+    by_functor: dict[tuple[str, str], PerElement] = {}
     variants: dict[tuple[str, str], set[PerElement]] = {}
     text = Path(__file__).with_name("elementwise.csv").read_text(encoding="utf-8")
     for row in csv.DictReader(line for line in text.splitlines() if not line.startswith("#")):
         ffma, fmul, fadd, spread = (float(row[name]) for name in ("ffma", "fmul", "fadd", "spread"))
         counts = PerElement(ffma, fmul, fadd, spread, row["source"])
-        found[row["functor"], row["arch"]] = counts
+        by_functor[row["functor"], row["arch"]] = counts
         variants.setdefault((without_variant(row["functor"]), row["arch"]), set()).add(counts)
-    for place, all_counts in variants.items():
+    for key, all_counts in variants.items():
         if len(all_counts) == 1:
-            found.setdefault(place, next(iter(all_counts)))
-    return found
+            by_functor.setdefault(key, next(iter(all_counts)))
+    return by_functor
 
 
 def per_element(functor: str, capability: str | None) -> PerElement | None:
@@ -242,7 +245,8 @@ def pointwise(
 ) -> Derived | None:
     """Instructions of a kernel without products; ``sizes``: elements of the tensors that it may
     work on."""
-    if algorithm.family in _MOVES or algorithm.role in ("layout", "offsets"):
+    is_move = algorithm.family in _MOVES or algorithm.role in ("layout", "offsets")
+    if is_move or "flip_filter<" in launch.name:
         return Derived("moves values", "moves values: no FADD, FMUL or FFMA", 0, 0, 0)
     if _compares(launch.name):
         return Derived("compares values", "compares and fills: no FADD, FMUL or FFMA", 0, 0, 0)
@@ -265,27 +269,32 @@ def _compares(name: str) -> bool:
 
 def _elements(launch: Launch, name: str, sizes: Collection[int]) -> int | None:
     """Elements of the launch: the one size that fits its grid; None where several or none do."""
-    found = _PER_BLOCK.search(name)
+    match = _PER_BLOCK.search(name)
     if launch.grid is None:
         return None
     if "vectorized_" in name or "unrolled_" in name:
         per_block: tuple[int, ...] = _ITEMS
-    elif found is not None and found[2] is not None:
-        per_block = (int(found[1]) * int(found[2]),)
+    elif match is not None and match[2] is not None:
+        per_block = (int(match[1]) * int(match[2]),)
     else:
         return None
-    fits = {size for size in sizes for each in per_block if ceil(size / each) == launch.grid[0]}
+    fits = {
+        size
+        for size in sizes
+        for block_elements in per_block
+        if ceil(size / block_elements) == launch.grid[0]
+    }
     return fits.pop() if len(fits) == 1 else None
 
 
 def of_elements(family: str, counts: PerElement, elements: int) -> Derived:
     """``counts`` for each of ``elements``."""
-    said = ", ".join(
+    terms = ", ".join(
         f"{value:g} {name}"
         for name, value in (("FFMA", counts.ffma), ("FMUL", counts.fmul), ("FADD", counts.fadd))
         if value
     )
-    rule = f"{said} for each of {elements:,} elements, from the machine code of {counts.source}"
+    rule = f"{terms} for each of {elements:,} elements, from the machine code of {counts.source}"
     if counts.spread:
         rule += f", {counts.spread:.0%} up or down by the values"
     ffma, fmul, fadd = (round(value * elements) for value in counts[:3])

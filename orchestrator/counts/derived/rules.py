@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from perfctl.orchestrator.counts.derived import cuda_cores, tensor_cores
+from perfctl.orchestrator.counts.derived import cuda_convolutions, cuda_products, tensor_cores
 from perfctl.orchestrator.counts.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 
@@ -28,19 +28,24 @@ def _named(*words: str) -> Applies:
 
 
 RULES: tuple[tuple[Applies, Rule], ...] = (
-    (_named("sgemm_", "xmma_gemm_f32f32"), cuda_cores.sgemm),
-    (_named("splitkreduce"), cuda_cores.reduction),
-    (_named("gemmsn_"), cuda_cores.small_columns),
-    (_named("gemv2t_kernel_val"), cuda_cores.vector),
-    (_named("dot_kernel<float"), cuda_cores.dot),
-    (_named("_scudnn_", "_convolve_sgemm<float"), cuda_cores.convolution),
-    (_named("engine<float", "stridedb"), cuda_cores.input_gradient),
-    (lambda _, algorithm: cuda_cores.in_tiles(algorithm), cuda_cores.weight_gradient),
-    (_named("simt_s"), cuda_cores.simt),
-    (lambda _, algorithm: not algorithm.tensor_core, cuda_cores.transformed),
-    (_named("cgemm_"), cuda_cores.fourier),
-    (_named("2d_grouped_direct_kernel", "conv2d_c1_k1_"), cuda_cores.direct),
-    (_named("conv_depthwise2d_"), cuda_cores.depthwise),
+    (_named("sgemm_", "xmma_gemm_f32f32"), cuda_products.sgemm),
+    (_named("splitkreduce"), cuda_products.reduction),
+    (_named("sgemm_largek"), cuda_products.large_sum),
+    (_named("globalkernel<"), cuda_products.bias_epilogue),
+    (_named("gemmsn_"), cuda_products.small_columns),
+    (_named("gemv2t_kernel_val"), cuda_products.vector),
+    (_named("dot_kernel<float"), cuda_products.dot),
+    (
+        _named("_scudnn_", "_convolve_sgemm<float", "xmma_fprop_implicit_gemm_f32f32"),
+        cuda_convolutions.convolution,
+    ),
+    (_named("engine<float", "stridedb"), cuda_convolutions.input_gradient),
+    (lambda _, algorithm: cuda_convolutions.in_tiles(algorithm), cuda_convolutions.weight_gradient),
+    (_named("simt_s"), cuda_convolutions.simt),
+    (lambda _, algorithm: not algorithm.tensor_core, cuda_convolutions.transformed),
+    (_named("cgemm_", "gemm_cf32cf32"), cuda_convolutions.fourier),
+    (_named("2d_grouped_direct_kernel", "conv2d_c1_k1_"), cuda_convolutions.direct),
+    (_named("conv_depthwise2d_"), cuda_convolutions.depthwise),
     (tensor_cores.is_dense, tensor_cores.product),
     (tensor_cores.is_dense, tensor_cores.convolution),
     (
@@ -64,9 +69,9 @@ def derive(launch: Launch, work: Work) -> Derived | None:
     algorithm = recognise(launch.name)
     return next(
         (
-            found
+            result
             for rule in _rules_of(launch.name)
-            if (found := rule(launch, algorithm, work)) is not None
+            if (result := rule(launch, algorithm, work)) is not None
         ),
         None,
     )
@@ -101,9 +106,9 @@ def verified() -> dict[str, Verified]:
 
 def error_of(families: Sequence[str]) -> str:
     """In words, how far derived counts of these families were off on hardware."""
-    known = verified()
-    said = [
-        f"{family}: {known[family]}" if family in known else f"{family}: not verified on silicon"
+    errors = verified()
+    parts = [
+        f"{family}: {errors[family]}" if family in errors else f"{family}: not verified on silicon"
         for family in families
     ]
-    return "; ".join(said)
+    return "; ".join(parts)

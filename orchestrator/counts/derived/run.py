@@ -7,6 +7,7 @@ how many samples the launch worked on, which the study's batch size need not be.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,11 @@ from typing import Any
 
 from perfctl.orchestrator.counts.counters.sums import INTEGER, NO_INTEGER
 from perfctl.orchestrator.counts.counters.work import KernelFlops
-from perfctl.orchestrator.counts.derived.operators import by_rows, rows_of
+from perfctl.orchestrator.counts.derived.operators import (
+    CONVOLUTION_GRADIENTS,
+    by_rows,
+    rows_of,
+)
 from perfctl.orchestrator.counts.derived.pointwise import (
     lists_of,
     over_parameters,
@@ -51,7 +56,8 @@ from perfctl.records.report import CODE, DerivedCount, Kernel
 _PER_OUTPUT = ("fadd", "fmul")
 """Instructions of an epilogue: a whole number for each output."""
 LARGEST_BATCH = 1 << 20
-CONVOLUTION_GRADIENTS = ("aten.convolution_backward", "aten.convolution_backward_overrideable")
+_LAYOUT = re.compile(r"_(nn|nt|tn)(?=_|$)")
+"""Of a product's factors, in the words of cuBLAS, which works column by column."""
 BATCHED = ("aten.bmm", "aten.baddbmm")
 _ATTENTION = (
     "_scaled_dot_product_flash_attention",
@@ -96,17 +102,17 @@ def complete(
     ``counts``: instruction ("fadd", "fmul") -> how often it was executed. ``works``: what the
     launch may compute, each at ``batch`` samples.
     """
-    known = {name: counts[name] for name in _PER_OUTPUT if counts.get(name)}
-    if not known or counts.get("ffma") is not None:
+    counted = {name: counts[name] for name in _PER_OUTPUT if counts.get(name)}
+    if not counted or counts.get("ffma") is not None:
         return None
-    samples = ((work, _samples(work, batch, value)) for work in works for value in known.values())
-    fitting = {at_batch(work, batch, seen) for work, seen in samples if seen is not None}
-    said = {
-        found
+    samples = ((work, _samples(work, batch, value)) for work in works for value in counted.values())
+    fitting = {at_batch(work, batch, number) for work, number in samples if number is not None}
+    results = {
+        result
         for work in fitting
-        if (found := derive(launch, work)) is not None and _agrees(found, known)
+        if (result := derive(launch, work)) is not None and _agrees(result, counted)
     }
-    return said.pop() if len(said) == 1 else None
+    return results.pop() if len(results) == 1 else None
 
 
 def at_batch(work: Work, batch: int, samples: int) -> Work:
@@ -127,8 +133,8 @@ def _samples(work: Work, batch: int, value: float) -> int | None:
         if isinstance(shape, ConvShape)
         else shape.batch * shape.m * shape.n
     )
-    found = value * batch / outputs
-    return int(found) if found == int(found) and 1 <= found <= LARGEST_BATCH else None
+    number = value * batch / outputs
+    return int(number) if number == int(number) and 1 <= number <= LARGEST_BATCH else None
 
 
 def _agrees(found: Derived, counts: Mapping[str, float]) -> bool:
@@ -157,8 +163,8 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
     for op in ops:
         sizes |= {prod(shape) for shape in (*op.inputs, *op.outputs) if shape}
         products |= dict.fromkeys(works_of(op))
-        if (found := rows_of(op)) is not None:
-            rows.add(found)
+        if (row := rows_of(op)) is not None:
+            rows.add(row)
     return LayerWork(tuple(products), frozenset(sizes), frozenset(rows))
 
 
@@ -171,20 +177,23 @@ def works_of(op: OpShape) -> tuple[Work, ...]:
         source, weight, output = map(
             in_two_dimensions, (shape_of(op.inputs, 0), shape_of(op.inputs, 1), output)
         )
-        shape = conv_shape(op, source, weight, output)
-        return (Work(shape, inside=_inside(op, source, weight, output)),) if shape else ()
+        image = conv_shape(op, source, weight, output)
+        return (Work(image, inside=_inside(op, source, weight, output)),) if image else ()
     if op.op in LINEAR:
-        left = left_factor(op)
-        if not left or not output:
+        factor = left_factor(op)
+        if not factor or not output:
             return ()
         onto = op.op in ("aten.addmm", "aten._addmm_activation")
-        return (Work(GemmShape(prod(output[:-1]), output[-1], left[-1]), onto=onto),)
+        shape = GemmShape(prod(output[:-1]), output[-1], factor[-1])
+        return (Work(shape, onto=onto, direction=str(op.attributes.get("role", "forward"))),)
     if op.op in BATCHED:
-        left = left_factor(op)
-        if len(left) != 3 or len(output) != 3:
+        factor = left_factor(op)
+        if len(factor) != 3 or len(output) != 3:
             return ()
         return (
-            Work(GemmShape(output[1], output[2], left[2], output[0]), onto=op.op == "aten.baddbmm"),
+            Work(
+                GemmShape(output[1], output[2], factor[2], output[0]), onto=op.op == "aten.baddbmm"
+            ),
         )
     work = _attention(op)
     return (work,) if work else ()
@@ -233,7 +242,7 @@ def _gradients(op: OpShape) -> tuple[Work, ...]:
     """Of a convolution: inputs are grad_output, input and weight. The gradient of the input, at
     stride 1, is a convolution with the channels exchanged; that of the weight multiplies channels
     out by filters, summed over all outputs."""
-    grad, source, weight = (in_two_dimensions(shape_of(op.inputs, place)) for place in range(3))
+    grad, source, weight = (in_two_dimensions(shape_of(op.inputs, index)) for index in range(3))
     forward, strides = conv_shape(op, source, weight, grad), integers(op, "stride")
     if forward is None:
         return ()
@@ -262,7 +271,7 @@ def _attention(op: OpShape) -> Work | None:
     if name not in _ATTENTION:
         return None
     backward = op.op.endswith("_backward")
-    query, key, value = (shape_of(op.inputs, place + backward) for place in range(3))
+    query, key, value = (shape_of(op.inputs, index + backward) for index in range(3))
     if not len(query) == len(key) == len(value) == 4:
         return None
     return Work(
@@ -295,22 +304,22 @@ def derived_counts(
     works = _works(ops)
     tensors = parameters_of(ops)
 
-    kept: dict[Key | None, dict[_Facts, Derived | None]] = {}
-    found: dict[int, Derived] = {}
+    caches: dict[Key | None, dict[_Facts, Derived | None]] = {}
+    derived: dict[int, Derived] = {}
     for number, facts, key in _in_order(launches):
-        if (known := kept.get(key)) is None:
-            known = kept[key] = _known(works.get(_side(key), NOTHING_KNOWN), capability)
+        if (cache := caches.get(key)) is None:
+            cache = caches[key] = _known(works.get(_side(key), NOTHING_KNOWN), capability)
         try:
-            counts = known[facts]
+            counts = cache[facts]
         except KeyError:
-            counts = known[facts] = _one(
+            counts = cache[facts] = _one(
                 _launch(facts), works.get(_side(key), NOTHING_KNOWN), capability
             )
         if counts is None and lists_of(facts[0][0]) is not None:
             counts = over_parameters(_launch(facts), tensors, capability)
         if counts is not None:
-            found[number] = counts
-    return found
+            derived[number] = counts
+    return derived
 
 
 def _in_order(
@@ -361,7 +370,7 @@ def _works(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
     for op in ops:
         if op.direction in ("forward", "backward"):
             sides[op.layer, op.direction].append(op)
-    return {side: layer_work(mine) for side, mine in sides.items()}
+    return {side: layer_work(side_ops) for side, side_ops in sides.items()}
 
 
 @lru_cache(maxsize=256)
@@ -372,14 +381,33 @@ def _known(work: LayerWork, capability: str | None) -> dict[_Facts, Derived | No
 
 
 def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | None:
-    """The counts of a launch, where all products that its grid fits say the same."""
-    said = {found for product in work.products if (found := derive(launch, product)) is not None}
-    if len({(one.ffma, one.fmul, one.fadd, one.tensor) for one in said}) == 1:
-        return min(said, key=lambda one: one.rule)
-    if said:
-        return None
+    """The counts of a launch, where all products that its grid fits say the same, or those that its
+    layout allows."""
+    by_product = [(product, derive(launch, product)) for product in work.products]
+    results = {result for _, result in by_product if result is not None}
+    if _differ(results):
+        results = {
+            result
+            for product, result in by_product
+            if result is not None and _has_layout(launch, product)
+        }
+    if results:
+        return None if _differ(results) else min(results, key=lambda result: result.rule)
     rows = by_rows(launch, work.rows)
     return rows or pointwise(launch, recognise(launch.name), work.sizes, capability)
+
+
+def _differ(results: Iterable[Derived]) -> bool:
+    return len({(result.ffma, result.fmul, result.fadd, result.tensor) for result in results}) > 1
+
+
+def _has_layout(launch: Launch, work: Work) -> bool:
+    """Whether a product of a Linear layer has the layout that its kernel's name states: only the
+    weight's gradient is a sum over rows of both factors, which cuBLAS calls nt."""
+    layout = _LAYOUT.search((launch.before or launch).name.lower())
+    if layout is None or work.forward is not None:
+        return True
+    return (layout[1] == "nt") == (work.direction == "grad_weight")
 
 
 def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
@@ -391,17 +419,21 @@ def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
     launches: dict[int, list[DerivedCount]] = defaultdict(list)
     for row in rows:
         launches[row.launch].append(row)
-    found = {}
-    for launch, mine in launches.items():
-        known = {_OF_CODE[row.instruction]: row for row in mine if row.instruction in _OF_CODE}
-        others = {row.instruction for row in mine} - _OF_CODE.keys()
-        if any("at least" in row.rule for row in mine) or any("MMA" not in name for name in others):
+    derived = {}
+    for launch, launch_rows in launches.items():
+        by_name = {
+            _OF_CODE[row.instruction]: row for row in launch_rows if row.instruction in _OF_CODE
+        }
+        other_names = {row.instruction for row in launch_rows} - _OF_CODE.keys()
+        if any("at least" in row.rule for row in launch_rows) or any(
+            "MMA" not in name for name in other_names
+        ):
             continue
         rule = "; ".join(
-            f"{name.upper()} {row.rule.removeprefix(f'{CODE}: ')}" for name, row in known.items()
+            f"{name.upper()} {row.rule.removeprefix(f'{CODE}: ')}" for name, row in by_name.items()
         )
-        value = {name: row.value or 0 for name, row in known.items()}
-        found[launch] = Derived(
+        value = {name: row.value or 0 for name, row in by_name.items()}
+        derived[launch] = Derived(
             MACHINE_CODE,
             f"{CODE}: {rule}",
             value.get("ffma", 0),
@@ -409,7 +441,7 @@ def from_code(rows: Iterable[DerivedCount]) -> dict[int, Derived]:
             value.get("fadd", 0),
             value.get("tensor"),
         )
-    return found
+    return derived
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,21 +461,24 @@ class Coverage:
 
 def coverage(kernels: Iterable[Kernel], derived: Mapping[int, Derived]) -> Coverage | None:
     """None where no launch has a duration, or no product a rule."""
-    total = ruled = held = 0.0
+    total = ruled = verified_ns = 0.0
     used: dict[str, Verified] = {}
     for kernel in kernels:
-        took, found = kernel.duration_ns or 0, derived.get(kernel.launch)
+        took, result = kernel.duration_ns or 0, derived.get(kernel.launch)
         total += took
-        if found is not None and (found.ffma or found.tensor):
+        if result is not None and (result.ffma or result.tensor):
             ruled += took
-            if (known := verified().get(found.family)) is not None:
-                held += took
-                used[found.family] = known
+            if (stated := verified().get(result.family)) is not None:
+                verified_ns += took
+                used[result.family] = stated
     if not ruled:
         return None
-    chips = tuple(dict.fromkeys(one.chip for one in used.values()))
+    chips = tuple(dict.fromkeys(family.chip for family in used.values()))
     return Coverage(
-        ruled / total, held / ruled, max((one.within for one in used.values()), default=0.0), chips
+        ruled / total,
+        verified_ns / ruled,
+        max((family.within for family in used.values()), default=0.0),
+        chips,
     )
 
 

@@ -112,28 +112,28 @@ def _tiled(
 ) -> Derived | None:
     """``deep``: the sum with its padding where the caller knows it, else whole steps of
     each part."""
-    said = {}
+    by_macs = {}
     for cover, split in _covers(launch, algorithm, shape):
         for padded in [deep] if deep is not None else _depths(algorithm, shape.k, split):
-            said[shape.batch * cover[0] * cover[1] * cover[2] * cover[3] * padded] = (
+            by_macs[shape.batch * cover[0] * cover[1] * cover[2] * cover[3] * padded] = (
                 cover,
                 split,
                 padded,
             )
-    if not said or max(said) > min(said) * (1 + _ALIKE):
+    if not by_macs or max(by_macs) > min(by_macs) * (1 + _ALIKE):
         return None
-    macs, (cover, split, padded) = next(iter(said.items()))
+    macs, (cover, split, padded) = next(iter(by_macs.items()))
     thrice = 3 if _THRICE.search(launch.name.lower()) else 1
-    done = 2 * macs * thrice
+    flops = 2 * macs * thrice
     times = f"{shape.batch:,} products x " if shape.batch > 1 else ""
     parts = f" in {split} parts" if split > 1 else ""
     again = " x 3 TF32 products" if thrice > 1 else ""
     return Derived(
         family,
         f"{times}{cover[2]:,} x {cover[3]:,} tiles of {cover[0]} x {cover[1]} for {shape.m:,} x "
-        f"{shape.n:,} x (sum of {sum_words:,}{parts}, padded to {padded:,}) x 2{again} = {done:,} "
+        f"{shape.n:,} x (sum of {sum_words:,}{parts}, padded to {padded:,}) x 2{again} = {flops:,} "
         "FLOP",
-        tensor=done,
+        tensor=flops,
         math=algorithm.math,
     )
 
@@ -163,8 +163,8 @@ class _Said(NamedTuple):
 @lru_cache(maxsize=4096)
 def _said(name: str) -> _Said:
     lowered = name.lower()
-    found = _CLUSTER.search(lowered)
-    sides = [int(side) for side in found.groups() if side] if found else []
+    match = _CLUSTER.search(lowered)
+    sides = [int(side) for side in match.groups() if side] if match else []
     return _Said(
         (sides[0], sides[1]) if sides else None,
         _PERSISTENT.search(lowered) is not None,
@@ -177,20 +177,20 @@ def _covers(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[
     """(tiles, parts of the sum) that name, grid and cluster allow. cuBLAS works column by column,
     so the tile's first side lies along the outputs in most kernels. A cluster is computed whole.
     The launch states its size; only a name states how it lies: cuBLAS's 1x2 is launched as 2x1."""
-    said = _said(launch.name)
+    facts = _said(launch.name)
     m, n = (algorithm.tile or (0, 0, None))[:2]
-    cluster = said.cluster or launch.cluster or (1, 1)
+    cluster = facts.cluster or launch.cluster or (1, 1)
     lies = [((n, m), cluster[::-1]), ((m, n), cluster)]
-    if said.cluster is None and launch.cluster is not None:
+    if facts.cluster is None and launch.cluster is not None:
         lies += [((n, m), cluster), ((m, n), cluster[::-1])]
     for sides, along in lies:
         whole = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
         rounded = up(whole[0], along[0]), up(whole[1], along[1])
-        for rows, columns in dict.fromkeys((rounded, whole)) if said.may_round else (rounded,):
-            if said.is_persistent or launch.grid is None:
+        for rows, columns in dict.fromkeys((rounded, whole)) if facts.may_round else (rounded,):
+            if facts.is_persistent or launch.grid is None:
                 yield (*sides, rows, columns), 1
             elif (
-                split := parts(launch.grid, rows, columns, shape.batch, said.is_split)
+                split := parts(launch.grid, rows, columns, shape.batch, facts.is_split)
             ) is not None:
                 yield (*sides, rows, columns), split
 
@@ -244,9 +244,9 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
         channels, outputs = outputs, channels
     if channels % step and not cutlass:
         return None
-    made = GemmShape(forward.pixels, outputs, positions * channels)
+    gemm = GemmShape(forward.pixels, outputs, positions * channels)
     family = "tensor convolution, gradient of the input" if gradient else "tensor convolution"
-    return _tiled(launch, algorithm, made, family, made.k, positions * up(channels, step))
+    return _tiled(launch, algorithm, gemm, family, gemm.k, positions * up(channels, step))
 
 
 class _Tile(NamedTuple):
@@ -265,8 +265,8 @@ def attention(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
     shape, name = work.shape, launch.name.lower()
     if not isinstance(shape, AttentionShape) or algorithm.role != "main":
         return None
-    if found := _EFFICIENT.search(name):
-        return _efficient(found, algorithm, shape)
+    if match := _EFFICIENT.search(name):
+        return _efficient(match, algorithm, shape)
     if not algorithm.tensor_core:
         return None
     tile = _flash_2(name, shape) or _flash_3(name, shape) or _cudnn(name, shape)
@@ -279,13 +279,13 @@ def _derived(tile: _Tile, algorithm: Algorithm, shape: AttentionShape) -> Derive
     tiles = tiles_of(shape, tile.m, tile.n, tile.causal)
     both = tile.width, tile.value_width
     depth = 3 * both[0] + 2 * both[1] if shape.backward else sum(both)
-    done = 2 * shape.batch * shape.heads * tiles * tile.m * tile.n * depth
+    flops = 2 * shape.batch * shape.heads * tiles * tile.m * tile.n * depth
     mask = " that the mask leaves" if tile.causal else ""
     return Derived(
         f"{tile.family}, {'backward' if shape.backward else 'forward'}",
         f"{shape.batch * shape.heads:,} heads x {tiles:,} tiles{mask} x {tile.m} x {tile.n} x "
-        f"{depth} x 2 = {done:,} FLOP",
-        tensor=done,
+        f"{depth} x 2 = {flops:,} FLOP",
+        tensor=flops,
         math=algorithm.math,
     )
 
@@ -309,13 +309,13 @@ def _seen(shape: AttentionShape, m: int, top_left: bool = False) -> list[int]:
 def _flash_2(name: str, shape: AttentionShape) -> _Tile | None:
     """``flash_fwd_kernel<Flash_fwd_kernel_traits<width, m, n, ..>, dropout, causal, ..>``, also
     with split keys."""
-    found = _FLASH_2.search(name)
-    if found is None or (found[1] == "bwd") != shape.backward:
+    match = _FLASH_2.search(name)
+    if match is None or (match[1] == "bwd") != shape.backward:
         return None
-    width, m, n = (int(side) for side in found.groups()[1:])
+    width, m, n = (int(side) for side in match.groups()[1:])
     if width < max(shape.width, shape.value_width) or _PACKED.search(name):
         return None
-    flags = _FLAGS.search(name, found.end())
+    flags = _FLAGS.search(name, match.end())
     said = (
         [word.strip().removeprefix("(bool)") in ("true", "1") for word in flags[1].split(",")]
         if flags
@@ -329,21 +329,21 @@ def _flash_2(name: str, shape: AttentionShape) -> _Tile | None:
 def _flash_3(name: str, shape: AttentionShape) -> _Tile | None:
     """``CollectiveMainloopFwdSm90<stages, cluster, tuple<m, n, width>, value width, type, float,
     Sm90, causal, ..>``."""
-    found = _FLASH_3.search(name)
-    if found is None or (found[1] == "bwd") != shape.backward:
+    match = _FLASH_3.search(name)
+    if match is None or (match[1] == "bwd") != shape.backward:
         return None
-    m, n, width = int(found[5]), int(found[6]), int(found[7])
-    value_width = int(found[8]) if found[8] else width
+    m, n, width = int(match[5]), int(match[6]), int(match[7])
+    value_width = int(match[8]) if match[8] else width
     if width < shape.width or value_width < shape.value_width:
         return None
-    return _Tile("flash attention 3", m, n, width, value_width, found[9] in ("true", "1"))
+    return _Tile("flash attention 3", m, n, width, value_width, match[9] in ("true", "1"))
 
 
 def _cudnn(name: str, shape: AttentionShape) -> _Tile | None:
-    found = _CUDNN.search(name)
-    if found is None or shape.backward or shape.causal:
+    match = _CUDNN.search(name)
+    if match is None or shape.backward or shape.causal:
         return None
-    m, n, width = (int(side) for side in found.groups())
+    m, n, width = (int(side) for side in match.groups())
     if width < max(shape.width, shape.value_width):
         return None
     return _Tile("cuDNN attention", m, n, width, width, False)
@@ -393,16 +393,20 @@ def _efficient(found: re.Match[str], algorithm: Algorithm, shape: AttentionShape
     each = 3 if stored == "f32" and not simt else 1
     heads = shape.batch * shape.heads
     unit, times = ("FFMA", 1) if simt else ("FLOP", 2 * each)
-    done = heads * macs * times
+    flops = heads * macs * times
     again = "" if simt else f" x 2{' x 3 TF32 products' if each > 1 else ''}"
     rule = (
         f"{heads:,} heads x {macs:,} multiply-adds in tiles of {m} queries x {n} keys{again} = "
-        f"{done:,} {unit}"
+        f"{flops:,} {unit}"
     )
-    made = Derived(
+    derived = Derived(
         f"memory-efficient attention, {'backward' if way == 'b' else 'forward'}, sm{chip}", rule
     )
-    return replace(made, ffma=done) if simt else replace(made, tensor=done, math=algorithm.math)
+    return (
+        replace(derived, ffma=flops)
+        if simt
+        else replace(derived, tensor=flops, math=algorithm.math)
+    )
 
 
 def _forward(shape: AttentionShape, m: int, n: int, step: int, kind: str) -> int | None:

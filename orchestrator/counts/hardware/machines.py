@@ -25,24 +25,6 @@ TENSOR = ("fp16", "bf16", "tf32", "int8", "fp8", "fp64", "fp32", "fp6", "fp4")
 TF32 XF32), fp6 and fp4 are of AMD's matrix cores."""
 
 
-PROCESS_NM = {
-    "6.0": 16,
-    "6.1": 16,
-    "7.0": 12,
-    "7.5": 12,
-    "8.0": 7,
-    "8.6": 8,
-    "8.9": 5,
-    "9.0": 4,
-    "10.0": 4,
-    "12.0": 4,
-    "gfx908": 7,
-    "gfx90a": 6,
-    "gfx942": 5,
-}
-"""Process of each generation's chips in nm, as its maker names it (NVIDIA's architecture papers;
-TSMC 4N is 4 nm)."""
-
 _MAKERS = {
     "nvidia",
     "amd",
@@ -88,6 +70,14 @@ class Architecture:
     have half."""
     l1_bytes: int | None = None
     """Bytes that the L1 cache of one SM gives in a cycle; None without a reliable source."""
+    process_nm: int | None = None
+    """Process of the generation's chips, as its maker names it (NVIDIA's architecture papers; TSMC
+    4N is 4 nm); None: not known."""
+
+    def flops_of(self, cycles_per_second: float) -> dict[str, float]:
+        """Return path -> FLOP/s without tensor cores, of SMs x clock."""
+        rates = {"fp32": self.fp32, "fp64": self.fp64, "fp16": self.fp16}
+        return {path: rate * cycles_per_second for path, rate in rates.items() if rate is not None}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -124,9 +114,14 @@ class Gpu:
     l2_bytes_per_cycle: int | None = None
     """Bytes that the SMs read from L2 in a cycle; None where no white paper states it."""
 
+    @property
+    def architecture(self) -> Architecture:
+        return _BY_CAPABILITY[self.capability]
+
 
 _TABLE = json.loads(Path(__file__).with_name("gpus.json").read_text(encoding="utf-8"))
 ARCHITECTURES = tuple(Architecture(**row) for row in _TABLE["architectures"])
+_BY_CAPABILITY = {item.capability: item for item in ARCHITECTURES}
 
 
 def _gpus(part: str) -> tuple[Gpu, ...]:
@@ -141,8 +136,8 @@ AMD = _gpus("amd")
 def find(name: str | None) -> Gpu | None:
     """The product of a device name; None for an unknown name or a slice (MIG)."""
     lowered = " ".join((name or "").lower().split())
-    found = next((gpu for gpu in (*GPUS, *AMD) if re.search(gpu.pattern, lowered)), None)
-    return found if found is not None and (found.laptop or not is_sliced(name)) else None
+    match = next((gpu for gpu in (*GPUS, *AMD) if re.search(gpu.pattern, lowered)), None)
+    return match if match is not None and (match.laptop or not is_sliced(name)) else None
 
 
 def candidates(name: str | None) -> tuple[Gpu, ...]:
@@ -150,13 +145,13 @@ def candidates(name: str | None) -> tuple[Gpu, ...]:
     :func:`find` has one."""
     if find(name) is not None or is_sliced(name):
         return ()
-    said = " ".join(
+    text = " ".join(
         re.findall(
             r"[a-z0-9]+", re.sub(r"\b(nvidia|tesla|geforce|quadro)\b", " ", (name or "").lower())
         )
     )
-    start = re.compile(rf"{said}(?![a-z0-9])")
-    return tuple(gpu for gpu in GPUS if re.search(r"\d", said) and start.match(gpu.name.lower()))
+    start = re.compile(rf"{text}(?![a-z0-9])")
+    return tuple(gpu for gpu in GPUS if re.search(r"\d", text) and start.match(gpu.name.lower()))
 
 
 def is_sliced(name: str | None) -> bool:
@@ -169,27 +164,25 @@ def of_laptop(name: str | None) -> bool:
     return bool(re.search(r"laptop|mobile|max-q(?! workstation)", (name or "").lower()))
 
 
-@lru_cache(maxsize=256)
 def architecture(capability: str | None) -> Architecture | None:
-    return next((item for item in ARCHITECTURES if item.capability == capability), None)
+    return _BY_CAPABILITY.get(capability or "")
 
 
 def flops_per_second(gpu: Gpu, *, clock_hz: float | None = None) -> dict[str, float]:
     """path ("fp32", "tensor tf32", ...) -> FLOP/s, dense; by default at the published clocks."""
-    chip = architecture(gpu.capability)
-    assert chip is not None
+    chip = gpu.architecture
     plain = gpu.sms * (clock_hz or gpu.boost_mhz * 1e6)
     tensor = gpu.sms * (clock_hz or (gpu.tensor_mhz or gpu.boost_mhz) * 1e6)
-    found = {
-        "fp32": chip.fp32 * plain,
-        "fp64": (chip.fp64 if gpu.fp64 is None else gpu.fp64) * plain,
-    }
-    if chip.fp16 is not None:
-        found["fp16"] = chip.fp16 * plain
+    flops = chip.flops_of(plain)
+    if gpu.fp64 is not None:
+        flops["fp64"] = gpu.fp64 * plain
     rates = chip.tensor if gpu.tensor is None else gpu.tensor
     # fp64 on tensor cores runs at the boost clock, the others may not
-    clocks = {kind: plain if kind == "fp64" else tensor for kind in TENSOR if kind in rates}
-    return found | {f"tensor {kind}": rates[kind] * clock for kind, clock in clocks.items()}
+    return flops | {
+        f"tensor {kind}": rates[kind] * (plain if kind == "fp64" else tensor)
+        for kind in TENSOR
+        if kind in rates
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +210,7 @@ def class_of(gpu: Gpu) -> str:
         return "workstation"
     if gpu.name.startswith(("RTX", "GTX", "Titan")):
         return "consumer"
-    made = architecture(gpu.capability)
-    return f"data centre, {made.name}" if made is not None else "data centre"
+    return f"data centre, {gpu.architecture.name}"
 
 
 BOARDS = tuple(Board(gpu, size) for gpu in (*GPUS, *AMD) for size in gpu.memory_gb)
@@ -227,11 +219,11 @@ BOARDS = tuple(Board(gpu, size) for gpu in (*GPUS, *AMD) for size in gpu.memory_
 def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
     """(words of the chip, words of form factor and memory), lower case, without makers' and
     series' names."""
-    said = re.sub(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?\b", r"\1gb", text.lower())
-    said = re.sub(r"\b(rtx|gtx|titan)(?=[a-z0-9])", r"\1 ", said)
-    said = re.sub(r"(\d{4})(ti|super)\b", r"\1 \2", said)
-    words = set(re.findall(r"[a-z0-9]+", said)) - (
-        _MAKERS - ({"rtx"} if "titan" in said else set())
+    cleaned = re.sub(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?\b", r"\1gb", text.lower())
+    cleaned = re.sub(r"\b(rtx|gtx|titan)(?=[a-z0-9])", r"\1 ", cleaned)
+    cleaned = re.sub(r"(\d{4})(ti|super)\b", r"\1 \2", cleaned)
+    words = set(re.findall(r"[a-z0-9]+", cleaned)) - (
+        _MAKERS - ({"rtx"} if "titan" in cleaned else set())
     )
     form = {word for word in words if re.fullmatch(r"sxm\d?|pcie|nvl|hgx|hbm\d\w?|\d+gb", word)}
     return frozenset(words - form), frozenset("sxm" if word == "hgx" else word for word in form)
@@ -257,15 +249,15 @@ def meant(name: str) -> tuple[Board, ...]:
         # All of them if none has the stated memory: a GH200's name states its host's.
         return tuple(board for board in every if board.memory_gb in sizes) or every
     forms = {word for word in form if not word.startswith("hbm")}
-    found = []
+    boards = []
     for board in BOARDS:
         its_chip, its_form = _words(board.name)
         its_form |= {f"{board.memory_gb}gb"}
         if chip == its_chip and all(
             any(its.startswith(word) for its in its_form) for word in forms
         ):
-            found.append(board)
-    return tuple(found)
+            boards.append(board)
+    return tuple(boards)
 
 
 def choose(boards: Iterable[Board]) -> Board:
@@ -351,8 +343,8 @@ def named(name: str) -> Device:
     DeviceError for an unknown name."""
     if re.fullmatch(r"(intel )?(core )?i9[ -]?10940x", name.strip(), re.IGNORECASE):
         return Device(CPU, f"data sheet of the {CPU.name}, base clock")
-    found = meant(name)
-    if not found:
+    boards = meant(name)
+    if not boards:
         close = nearest(name)
         near = f"Near it: {', '.join(close)}. " if close else ""
         remedy = (
@@ -364,10 +356,10 @@ def named(name: str) -> Device:
             f"`device`: '{name}' is {sliced if is_sliced(name) else 'not in the table of devices'}",
             remedy,
         )
-    board = choose(found)
+    board = choose(boards)
     note = None
-    if len(found) > 1:
-        others = ", ".join(other.name for other in found if other != board)
+    if len(boards) > 1:
+        others = ", ".join(other.name for other in boards if other != board)
         note = f"'{name}' may be several: using {board.name} ({CHOICE_RULE}); others: {others}"
     elif board.gpu.laptop:
         note = f"{board.name}: clock and power of the fastest variant; laptops may lower both"
@@ -386,7 +378,7 @@ def of_board(board: Board) -> Machine:
         sms=gpu.sms,
         clock_hz=gpu.boost_mhz * 1e6,
         power_w=gpu.power_w,
-        process_nm=PROCESS_NM.get(gpu.capability),
+        process_nm=gpu.architecture.process_nm,
     )
 
 
@@ -465,13 +457,13 @@ def machine_name(device: str, kind: str, threads: int | None = None) -> str:
     """A machine's name in stored times: of a GPU its board; of a CPU with its threads ("AMD EPYC,
     2 threads")."""
     if kind == "gpu":
-        found = meant(device)
-        return found[0].name if len(found) == 1 else device
+        boards = meant(device)
+        return boards[0].name if len(boards) == 1 else device
     return f"{device}, {threads} thread{'s' * (threads != 1)}" if threads else device
 
 
 def threads_of(cpu: str, machine: str) -> int | None:
     """Threads in the name of a machine with this CPU; None for another machine, or
     without threads."""
-    found = re.fullmatch(r"(.*), (\d+) threads?", machine)
-    return int(found[2]) if found is not None and found[1] == cpu else None
+    match = re.fullmatch(r"(.*), (\d+) threads?", machine)
+    return int(match[2]) if match is not None and match[1] == cpu else None

@@ -1,5 +1,6 @@
-"""Peaks of a device: FLOP/s by path and bytes/s, from the table of devices, its own record,
-or measured."""
+"""Which GPU a run saw and whether two runs can have seen the same one; peaks of a device, FLOP/s by
+path and bytes/s, from the table of devices, its own record, or measured; and what none of its kind
+can exceed."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfctl.orchestrator.counts.hardware import machines
+from perfctl.orchestrator.counts.hardware.machines import Gpu
 from perfctl.records.report import Device
+from perfctl.records.run import Run
 
 MEASURE = "'--peaks measured' measures them on the machine it runs on"
 
@@ -21,6 +24,12 @@ PATH_OF = {
     "fp16": "tensor fp16",
 }
 """Precision of a run -> path of its peak."""
+SAME_MEMORY = 0.875
+"""Two figures of one GPU's memory lie at least this near: smaller / larger. ECC takes up to 1/16,
+the driver and the CUDA context some more (40,536 and 40,960 MiB; a T4 shows 15,109 to 15,360 of its
+16,384 MiB); products differ by 1/6 or more."""
+MIB = 1 << 20
+GB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +80,21 @@ def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
     """Peaks of a run's device: measured ones of the same name, else from the table, else from its
     own record."""
     name = (device.name or device.kind) if device else "a device that no record names"
-    mine = {item.device: item for item in measured}
-    if name in mine:
-        return mine[name]
-    if mine:
+    by_device = {item.device: item for item in measured}
+    if name in by_device:
+        return by_device[name]
+    if by_device:
         return Peaks(
-            name, "", "none", reason=f"peaks were measured on {', '.join(mine)}, not on {name}"
+            name, "", "none", reason=f"peaks were measured on {', '.join(by_device)}, not on {name}"
         )
     if device is None:
         return Peaks(name, "", "none", reason="no record says which device it was")
     if device.kind == "cpu":
         return Peaks(name, "", "none", reason=f"the table of devices has no CPUs; {MEASURE}")
     if (gpu := machines.find(device.name)) is not None:
-        said = f"published figures of the {gpu.name}, dense"
+        source = f"published figures of the {gpu.name}, dense"
         return Peaks(
-            name, said, "published", machines.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9
+            name, source, "published", machines.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9
         )
     return _derived(name, device)
 
@@ -109,20 +118,20 @@ def with_caches(peaks: Peaks, device: Device | None, per_cycle: Mapping[str, flo
     if not peaks.known or not clock or device is None:
         return peaks
     at = f"{clock / 1e6:.0f} MHz"
-    found = {
+    caches = {
         counter: CachePeak(most * clock, f"{most:,.0f} B per cycle by the report x {at}")
         for counter, most in per_cycle.items()
     }
     chip = machines.architecture(gpu.capability if gpu else device.compute_capability)
     sms = gpu.sms if gpu else device.sm_count
     if chip is not None and chip.l1_bytes and sms:
-        found["L1"] = CachePeak(
+        caches["L1"] = CachePeak(
             chip.l1_bytes * sms * clock, f"{chip.l1_bytes} B x {sms} SMs x {at}"
         )
     if gpu is not None and gpu.l2_bytes_per_cycle:
         most = gpu.l2_bytes_per_cycle
-        found["L2"] = CachePeak(most * clock, f"{most:,} B per cycle, reads x {at}")
-    return replace(peaks, caches=found)
+        caches["L2"] = CachePeak(most * clock, f"{most:,} B per cycle, reads x {at}")
+    return replace(peaks, caches=caches)
 
 
 def _derived(name: str, device: Device) -> Peaks:
@@ -148,20 +157,17 @@ def _derived(name: str, device: Device) -> Peaks:
         if may_be:
             why = f'"{name}" may be {", ".join(may_be[:-1])} or {may_be[-1]}, whose peaks differ'
         return Peaks(name, "", "none", reason=f"{why} (docs/devices.md); {MEASURE}")
-    cycles = device.sm_count * device.clock_hz
-    flops = {"fp32": chip.fp32 * cycles, "fp64": chip.fp64 * cycles}
-    if chip.fp16 is not None:
-        flops["fp16"] = chip.fp16 * cycles
+    flops = chip.flops_of(device.sm_count * device.clock_hz)
     is_amd = chip.capability.startswith("gfx")
     units, kind = (
         ("CUs", device.compute_capability) if is_amd else ("SMs", f"CC {device.compute_capability}")
     )
-    said = (
+    source = (
         f"{device.sm_count} {units} x {device.clock_hz / 1e6:.0f} MHz of the run's own record, "
         f"{kind}"
     )
     return Peaks(
-        name, f"{said}; tensor peaks are not known", "derived", flops, device.memory_bandwidth_bps
+        name, f"{source}; tensor peaks are not known", "derived", flops, device.memory_bandwidth_bps
     )
 
 
@@ -173,3 +179,100 @@ def read_measured(record: Mapping[str, Any]) -> Peaks:
         f", {threads} threads" if threads else ""
     )
     return Peaks(str(record["device"]), how, "measured", flops, float(record["bandwidth_bps"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGpu:
+    """What the records of a run say about its GPU. What is None, no record says."""
+
+    name: str | None
+    memory_bytes: int | None
+    capability: str | None
+    """CUDA compute capability, "7.0"."""
+
+    @property
+    def known(self) -> bool:
+        return any((self.name, self.memory_bytes, self.capability))
+
+    def __str__(self) -> str:
+        """ "Tesla V100 of 16,384 MiB", "a GPU of 40,960 MiB"."""
+        size = f" of {self.memory_bytes // MIB:,} MiB" if self.memory_bytes else ""
+        chip = f" of CC {self.capability}" if not (self.name or size) and self.capability else ""
+        return f"{self.name or 'a GPU'}{size or chip}"
+
+    def joined(self, other: SeenGpu) -> SeenGpu:
+        """Both, where they are the same GPU: what either knows."""
+        return SeenGpu(
+            self.name or other.name,
+            self.memory_bytes or other.memory_bytes,
+            self.capability or other.capability,
+        )
+
+
+def seen_gpu(run: Run) -> SeenGpu | None:
+    """The GPU of the run; None for a CPU, and where no record names a device or its memory."""
+    device = next((item for item in run.devices if item.kind == "gpu"), None)
+    if run.device is not None and run.device.kind != "gpu":
+        return None
+    totals = [item.bytes for item in run.report.memory if item.quantity == "device_total"]
+    totals += [item.memory_total_bytes for item in run.report.samples if item.memory_total_bytes]
+    memory = (device.memory_bytes if device else None) or max(totals, default=None)
+    gpu = SeenGpu(
+        device.name if device else None, memory, device.compute_capability if device else None
+    )
+    return gpu if gpu.known else None
+
+
+def contradict(one: SeenGpu, other: SeenGpu) -> bool:
+    """True where the records rule out that both are the same product: by memory, compute capability
+    or name.
+
+    What either does not know contradicts nothing.
+    """
+    sizes = sorted(gpu.memory_bytes for gpu in (one, other) if gpu.memory_bytes)
+    if len(sizes) == 2 and sizes[0] < SAME_MEMORY * sizes[1]:
+        return True
+    if one.capability and other.capability and one.capability != other.capability:
+        return True
+    return bool(one.name and other.name) and _other_names(one.name or "", other.name or "")
+
+
+def _other_names(one: str, other: str) -> bool:
+    if machines.is_sliced(one) != machines.is_sliced(other):
+        return True
+    ours, theirs = _products(one), _products(other)
+    if ours and theirs:
+        return not {gpu.name for gpu in ours} & {gpu.name for gpu in theirs}
+    words = [machines.words(name) for name in (one, other)]
+    return not (words[0] <= words[1] or words[1] <= words[0])
+
+
+def _products(name: str) -> Sequence[Gpu]:
+    gpu = machines.find(name)
+    return (gpu,) if gpu is not None else machines.candidates(name)
+
+
+def fastest(seen: SeenGpu | None, precision: str | None) -> tuple[Gpu, float] | None:
+    """(product, FLOP/s) of the fastest that the name and memory may mean, at the published peak of
+    ``precision``.
+
+    fp32 may also run as TF32 where the chip has it, and on AMD's matrix cores. None where no record
+    names a product of the table, or for a precision without a path. A kernel that is said to be
+    faster than this was not timed.
+    """
+    path = PATH_OF.get(precision or "")
+    if seen is None or not seen.name or path is None:
+        return None
+    paths = (path, "tensor tf32", "tensor fp32") if path == "fp32" else (path,)
+    rates = []
+    for gpu in (gpu for gpu in _products(seen.name) if _fits(gpu, seen.memory_bytes)):
+        flops = machines.flops_per_second(gpu)
+        if known := [flops[key] for key in paths if key in flops]:
+            rates.append((gpu, max(known)))
+    return max(rates, key=lambda rate: rate[1], default=None)
+
+
+def _fits(gpu: Gpu, memory: int | None) -> bool:
+    return memory is None or any(
+        min(memory, size * GB) >= SAME_MEMORY * max(memory, size * GB) for size in gpu.memory_gb
+    )

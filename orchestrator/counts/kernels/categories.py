@@ -77,16 +77,16 @@ def times(run: Run) -> Mapping[str, float] | None:
 
     None where the report times neither.
     """
-    found = dict.fromkeys(CATEGORIES, 0.0)
+    totals = dict.fromkeys(CATEGORIES, 0.0)
     if run.report.kernels:
-        for one in run.report.kernels:
-            found["optimizer" if one.direction == "optimizer" else kernel(one.name)] += (
-                one.duration_ns or 0
+        for launch in run.report.kernels:
+            totals["optimizer" if launch.direction == "optimizer" else kernel(launch.name)] += (
+                launch.duration_ns or 0
             )
         for moved in run.report.copies:
-            found["memory" if moved.kind == "memset" else "copy"] += moved.duration_ns or 0
-        return found
+            totals["memory" if moved.kind == "memset" else "copy"] += moved.duration_ns or 0
+        return totals
     for item in run.report.operations:
         kind = "optimizer" if item.direction == "optimizer" else operation(item.name)
-        found[kind] += item.self_cpu_ns or 0
-    return found if any(found.values()) else None
+        totals[kind] += item.self_cpu_ns or 0
+    return totals if any(totals.values()) else None

@@ -128,6 +128,9 @@ class Tiling:
     """Parts of the sum, each for thread blocks of its own (split-K)."""
     step: int | None = None
     """Elements of the sum that are computed at a time; None where the name does not state it."""
+    is_xmma: bool = False
+    """True for cuBLAS's ``xmma_gemm_.._ffma``, of which every part takes one step at least, also
+    where the others leave nothing of the sum (counted on an H100, CUDA 13.0)."""
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -142,7 +145,9 @@ class Tiling:
     @property
     def depth(self) -> int:
         """Length of the sum as it is computed: each part in whole steps."""
-        return summed(self.shape.k, self.parts, self.step)
+        k, length = self.shape.k, summed(self.shape.k, self.parts, self.step)
+        idle = self.parts - ceil(k / max(ceil(k / self.parts), 1))
+        return length + (idle * (self.step or 1) if self.is_xmma else 0)
 
     @property
     def multiplies(self) -> int:
@@ -252,7 +257,7 @@ def _implicit(algorithm: Algorithm, grid: Grid | None, shape: ConvShape) -> Tile
     fits = (
         grid is None
         or grid[:2] == tiling.blocks
-        or (bool(algorithm.tensor_core) and grid[1::-1] == tiling.blocks)
+        or ((algorithm.tensor_core or _is_xmma(algorithm)) and grid[1::-1] == tiling.blocks)
     )
     return TilePrediction("implicit gemm", (tiling,) if fits else ())
 
@@ -333,5 +338,14 @@ def _as_gemm(
     if algorithm.tile is None:
         return None
     m, n, step = algorithm.tile
+    is_xmma = _is_xmma(algorithm)
     ways = (way for product in products for way in tilings(product, (m, n), grid))
-    return TilePrediction("gemm", tuple(replace(way, step=step) for way in ways))
+    fitting = (replace(way, step=step, is_xmma=is_xmma) for way in ways)
+    return TilePrediction("gemm", tuple(fitting))
+
+
+def _is_xmma(algorithm: Algorithm) -> bool:
+    """Return whether it is a kernel of xmma on the CUDA cores: NVIDIA's libraries name their others
+    after the architecture (``volta_sgemm``), if at all."""
+    is_named = algorithm.library in ("cublas", "cudnn") and not algorithm.tensor_core
+    return is_named and (algorithm.architecture or "").startswith("sm")

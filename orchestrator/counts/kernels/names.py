@@ -72,6 +72,9 @@ _CONVOLVE = re.compile(
     r"_(?:alg\d_)?(?:nd_float_)?engine)<[^>]*?(?:\(int\)|int=)?(?:128|512|1024), "
     r"?(?:\(int\)|int=)?(\d), ?(?:\(int\)|int=)?(\d),"
 )
+_LARGE_SUM = re.compile(
+    r"sgemm_largek_lds64<\(?\w+\)?\w*, ?\(?\w+\)?\w*, ?(?:\(int\))?(\d), ?(?:\(int\))?(\d),"
+)
 _WINOGRAD_BLOCK = re.compile(r"winograd_128x128_.*tile(\d)(\d)(\d)[a-z]")
 
 _CHIP = re.compile(
@@ -231,9 +234,10 @@ adds the bias.
 def tile(name: str) -> tuple[int, int, int | None] | None:
     """Outputs of a thread block (m, n) and the step along the sum; None when the name does not say.
 
-    ``implicit_convolve_sgemm<float, float, 128, 5, 5, ...>`` gives the logarithms: 2^5 x 2^5.
+    ``implicit_convolve_sgemm<float, float, 128, 5, 5, ...>`` gives the logarithms: 2^5 x 2^5, and
+    so does ``sgemm_largek_lds64<true, false, 5, 5, ...>``.
     """
-    if found := _CONVOLVE.search(name):
+    if found := _CONVOLVE.search(name) or _LARGE_SUM.search(name):
         return 2 ** int(found[1]), 2 ** int(found[2]), None
     found = next(
         (found for _, pattern in PATTERNS.of("tile") if (found := pattern.search(name))), None

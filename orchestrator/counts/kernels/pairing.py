@@ -101,11 +101,11 @@ def match(counted: Run, timed: Run) -> Matched:
     beyond = recorded - len(ours) - len(theirs)
     pairs: list[LaunchPair] = []
     for name in (str, bare_name):
-        found, ours, theirs = _pair(ours, theirs, name)
-        pairs += found
+        new_pairs, ours, theirs = _pair(ours, theirs, name)
+        pairs += new_pairs
     for name in (str, bare_name):
-        found, ours, theirs = _pair_captured(ours, theirs, name)
-        pairs += found
+        new_pairs, ours, theirs = _pair_captured(ours, theirs, name)
+        pairs += new_pairs
     return Matched(
         tuple(sorted(pairs)),
         _left(ours),
@@ -127,9 +127,9 @@ def unmatched_lines(matched: Matched) -> list[str]:
             f"{item.launches} {'launch' if item.launches == 1 else 'launches'} of "
             f"{bare_name(item.name)} "
             f"({f'{item.layer}, {item.direction}' if item.layer else 'outside of layers'}) seen by "
-            f"{one} and not by {other}"
+            f"{seen_by} and not by {other}"
         )
-        for left, one, other in sides
+        for left, seen_by, other in sides
         for item in left
     ]
     more = (
@@ -161,7 +161,7 @@ def inside(layer: str | None, layers: Sequence[str]) -> bool:
 def bare_name(name: str) -> str:
     """Of "void at::native::(anonymous namespace)::fill<float>(int)" what every tool
     prints: "fill"."""
-    kept: list[str] = []
+    letters: list[str] = []
     closers: list[str] = []
     for character in name:
         if closers and character == closers[-1]:
@@ -169,8 +169,8 @@ def bare_name(name: str) -> str:
         elif character in _CLOSES:
             closers.append(_CLOSES[character])
         elif not closers:
-            kept.append(character)
-    words = "".join(kept).split()
+            letters.append(character)
+    words = "".join(letters).split()
     return words[-1].rpartition(":")[2] if words else name
 
 
@@ -231,4 +231,4 @@ def _pair_captured(
 
 def _left(launches: Iterable[_Launch]) -> tuple[Left, ...]:
     tally = Counter((launch.kernel.name, launch.layer, launch.direction) for launch in launches)
-    return tuple(Left(*place, count) for place, count in tally.most_common())
+    return tuple(Left(*key, count) for key, count in tally.most_common())

@@ -202,8 +202,9 @@ def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> M
             if any(_may_be_parts(kernel, shape, count, tiling.multiplies) for count in fewer):
                 return None  # some of the launches may be further calls
             bound = near if kernel.grid else EXACT
-            if distance(kernel.multiplies, tiling.multiplies) <= bound:
-                return Match(tiling, parts)
+            onto = tiling.values if tiling.is_xmma else 0  # a multiply-add scales each value
+            if distance(kernel.multiplies, tiling.multiplies + onto) <= bound:
+                return Match(tiling, parts, onto=onto)
     return None
 
 

@@ -11,7 +11,7 @@ from itertools import permutations
 from math import gcd, log, prod
 from statistics import median
 
-from perfctl.orchestrator.counts.hardware.seen import SeenGpu, contradict, seen_gpu
+from perfctl.orchestrator.counts.hardware.peaks import SeenGpu, contradict, seen_gpu
 from perfctl.orchestrator.ledger.causes.evidence import RowEvidence
 from perfctl.orchestrator.ledger.causes.row_rules import launch_multiple
 from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Fact, RuleInput

@@ -23,8 +23,8 @@ from typing import Annotated, ClassVar, NamedTuple
 
 from perfctl.orchestrator.counts.counters.amd import is_amd
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of
+from perfctl.orchestrator.counts.kernels.layers import SHARED, by_layer
 from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.counts.kernels.shared import SHARED, by_layer
 from perfctl.orchestrator.estimate.flops.engine import estimate
 from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.timing import kernel_steps

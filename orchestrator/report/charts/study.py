@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 
 from perfctl.orchestrator.counts.counters.sums import instructions
-from perfctl.orchestrator.counts.hardware.seen import fastest, seen_gpu
+from perfctl.orchestrator.counts.hardware.peaks import fastest, seen_gpu
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study, studies

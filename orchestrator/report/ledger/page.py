@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from math import log, log2
 
-from perfctl.orchestrator.counts.kernels.shared import SHARED_OUT
+from perfctl.orchestrator.counts.kernels.layers import SHARED_OUT
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import Judgement
 from perfctl.orchestrator.ledger.causes.rule import Cause

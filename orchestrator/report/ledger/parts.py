@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.counts.hardware.seen import MIB, SeenGpu, fastest, seen_gpu
+from perfctl.orchestrator.counts.hardware.peaks import MIB, SeenGpu, fastest, seen_gpu
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.window_rules import Window
 from perfctl.orchestrator.ledger.prepared import Study

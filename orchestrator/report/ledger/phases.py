@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfctl.orchestrator.counts.kernels.shared import SHARED_OUT
+from perfctl.orchestrator.counts.kernels.layers import SHARED_OUT
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.usage.phase_layers import (
     Padding,

@@ -9,7 +9,7 @@ from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from perfctl.orchestrator.counts.hardware.seen import seen_gpu
+from perfctl.orchestrator.counts.hardware.peaks import seen_gpu
 from perfctl.orchestrator.counts.kernels.pairing import match, unmatched_lines
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study, device_label

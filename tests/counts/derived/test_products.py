@@ -9,7 +9,7 @@ from math import ceil
 import pytest
 
 from perfctl.orchestrator.counts.derived.records import AttentionShape, Derived, Launch, Work
-from perfctl.orchestrator.counts.derived.rules import derive, error_of
+from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 
 
@@ -107,14 +107,64 @@ def test_thread_blocks_of_cutlass_may_lie_swizzled() -> None:
     assert derive(Launch(name, (7, 1, 1)), Work(shape)) is None
 
 
-def test_what_the_epilogue_of_an_xmma_kernel_does_is_not_known() -> None:
-    name = (
-        "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4"
-        "_alignc4_execute_kernel__5x_cublas"
+XMMA = (
+    "sm80_xmma_gemm_f32f32_f32f32_f32_{}_n_tilesize{}x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4"
+    "_execute_kernel__5x_cublas"
+)
+
+
+def test_an_xmma_kernel_scales_each_value_by_a_multiply_add() -> None:
+    found = gemm(XMMA.format("tn", "64x64"), 100, 200, 36)
+    assert found is not None
+    assert (found.ffma, found.fmul, found.fadd) == (128 * 256 * (40 + 1), 0, 0)
+
+
+def test_parts_of_an_xmma_kernel_that_have_nothing_to_sum_take_a_step_too() -> None:
+    """10 x 128 outputs, a sum of 128 in 264 parts: one for each of twice 132 multiprocessors."""
+    name, parts, values = XMMA.format("nt", "32x128"), 264, 32 * 128
+    found = gemm(name, 10, 128, 128, (1, 1, parts))
+    assert found is not None and found.ffma == values * (parts * 8 + 1)
+    assert found.fadd == values * (parts - 1)
+
+
+def test_an_xmma_kernel_whose_parts_wait_for_splitkreduce_has_a_lower_bound() -> None:
+    launch = Launch(XMMA.format("tn", "64x64"), (2, 4, 3), reduced=True)
+    found = derive(launch, Work(GemmShape(100, 200, 96)))
+    assert found is not None and (found.ffma, found.fp32) == (128 * 256 * 96, None)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "{}, {}, false",
+        "(bool){}, (bool){}, (bool)0",
+        "false, float, float, float, true, {1}, false, false",
+        "0, float, float, float, 1, {1}, 0, 0",
+    ],
+)
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_parts_of_a_sum_are_added_up_with_the_bias_in_every_spelling(
+    flags: str, bias: bool
+) -> None:
+    """16 rows of 128 outputs in 32 parts, counted on an H100 (the latter two spellings: CUDA 13)."""
+    product = "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>(T1::Params)"
+    words = (1, int(bias)) if "(bool)" in flags or flags[0] == "0" else ("true", str(bias).lower())
+    types = "int, float, float, float, float"
+    name = f"void cublasLt::splitKreduce_kernel<32, 16, {types}, {flags.format(*words)}>(P)"
+    found = derive(
+        Launch(name, (4, 1, 1), before=Launch(product, (2, 1, 32))), Work(GemmShape(16, 128, 9216))
     )
-    found = gemm(name, 100, 200, 36)
-    assert found is not None and (found.ffma, found.fp32) == (128 * 256 * 40, None)
-    assert error_of([found.family]).endswith("not verified on silicon")
+    assert found is not None and (found.fadd, found.fmul) == (16 * 128 * (32 + bias), 16 * 128)
+
+
+@pytest.mark.parametrize("spelled", ["epilogue::", "cublasLt::epilogue::impl::"])
+def test_a_bias_epilogue_adds_for_each_thread_of_whole_blocks(spelled: str) -> None:
+    name = f"void {spelled}globalKernel<8, 32, float, float, float, true, true, 1>(int, int)"
+    shape = GemmShape(64, 10, 128)
+    found = derive(Launch(name, (2, 2, 1)), Work(shape, onto=True))
+    assert found is not None and (found.ffma, found.fadd) == (0, 2 * 2 * 8 * 32)
+    assert derive(Launch(name, (2, 3, 1)), Work(shape, onto=True)) is None
+    assert derive(Launch(name, (2, 2, 1)), Work(shape)) is None, "no bias, no rule"
 
 
 def test_fmul_says_the_same_where_a_report_has_no_grid() -> None:

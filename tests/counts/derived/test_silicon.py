@@ -8,7 +8,7 @@ import json
 import re
 import sys
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -58,6 +58,25 @@ def test_stated_errors_are_those_of_the_counters(shared: Path) -> None:
         if family in measured
     }
     assert stated == json.loads(json.dumps(measured))
+
+
+def test_a_training_step_on_an_h100_comes_out_exactly_by_its_layers_operations() -> None:
+    rows = list(silicon("silicon_h100").launches())
+    ruled = [row for row in rows if row.derived is not None]
+    assert len(ruled) > 130
+    inexact = {row.family for row in ruled if not row.is_exact}
+    assert inexact == {"log softmax backward", "gemmSN"}
+    assert all(abs(row.error) < silicon().NEAR for row in ruled)
+    transforms = ("fft2d_", "winograd_nonfused")
+    assert all(any(word in row.name for word in transforms) for row in rows if not row.derived)
+
+
+def test_stated_errors_on_the_h100_are_those_of_its_counters() -> None:
+    measured = silicon("silicon_h100").facts(list(silicon("silicon_h100").launches()))
+    stated = {family: one for family, one in verified().items() if "H100" in one.chip}
+    assert {"xmma sgemm", "products of FFT, xmma", "wgrad_alg0_engine"} <= set(stated)
+    for family, one in stated.items():
+        assert asdict(one) == measured[family]
 
 
 def test_reports_of_other_chips_agree_and_what_has_no_rule_says_why(shared: Path) -> None:

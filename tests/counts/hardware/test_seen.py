@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.seen import SeenGpu, contradict, fastest, seen_gpu
+from perfctl.orchestrator.counts.hardware.peaks import SeenGpu, contradict, fastest, seen_gpu
 from perfctl.records.report import Device, MemoryFigure, Sample
 
 MIB = 1 << 20

@@ -113,6 +113,27 @@ def test_split_k_is_read_off_the_grid_and_multiplies_no_more() -> None:
     assert "(sum of 100 in 8 parts, padded to 100)" in tiling.rule(shape.macs)
 
 
+def test_parts_of_an_xmma_product_beyond_its_sum_take_a_step_each() -> None:
+    """The gradient of a weight of 10 x 128 at batch 128, counted on an H100: of 264 parts 136 have
+    nothing left of the sum."""
+    name = "sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize32x128x8_stage3_ffma__5x_cublas"
+    shape = GemmShape(10, 128, 128)
+    assert tile(name, (1, 1, 264), shape).multiplies == 32 * 128 * 264 * 8
+    assert tile("volta_sgemm_32x128_nt", (1, 1, 264), shape).depth == 128
+
+
+def test_a_convolution_by_xmma_has_its_channels_in_x() -> None:
+    name = "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize128x32x8_g1_ffma"
+    shape = ConvShape(128, 1, 32, 26, 26, 3, 3)
+    assert tile(f"{name}__5x_cudnn", (1, 676, 1), shape).multiplies == 676 * 128 * 32 * 16
+
+
+def test_a_long_sum_prints_the_logarithms_of_its_tile() -> None:
+    name = "void sgemm_largek_lds64<(bool)1, (bool)0, (int)6, (int)3, (int)4, 5, 2, 66>(float *)"
+    for spelled in (name, name.replace("(bool)", "").replace("(int)", "")):
+        assert recognise(spelled).tile == (64, 8, None)
+
+
 def test_tiles_in_x_and_y_are_likelier_than_tiles_in_z() -> None:
     shape = GemmShape(m=128, n=64, k=100)
     tiling = tile("volta_sgemm_128x64_nn", (1, 1, 2), shape)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.orchestrator.counts.kernels.guess_layers import (
+from perfctl.orchestrator.counts.kernels.layers import (
     AGAIN,
     LATE,
     LEAVE,

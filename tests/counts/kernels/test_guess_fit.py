@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.counts.kernels.guess_layers import LayerItem, fits, items_of
+from perfctl.orchestrator.counts.kernels.layers import LayerItem, fits, items_of
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.kernels.guess_layers import HEAVY, guess
+from perfctl.orchestrator.counts.kernels.layers import HEAVY, guess
 from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.counts.kernels.repeats import (
+from perfctl.orchestrator.counts.kernels.replays import (
     EXTRAPOLATED,
     FirstPass,
     Site,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.counts.kernels.replay_cost import (
+from perfctl.orchestrator.counts.kernels.replays import (
     ReplayCost,
     cost_lines,
     passes,

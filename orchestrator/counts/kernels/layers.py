@@ -1,4 +1,5 @@
-"""Which layer launched a kernel, guessed: for reports without any range, of a network whose layers
+"""Layers of launches: launches of fused kernels that belong to several layers, as one for each with
+its share of the time; and guessed layers, for reports without any range, of a network whose layers
 are known.
 
 Kernels that multiply matrices run in the order of the network's layers, step after step. The guess
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 from perfctl.records.paper import LayerCall
-from perfctl.records.report import Gap, Kernel
+from perfctl.records.report import Gap, Kernel, KernelPart, Report
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.float64]
     Places = npt.NDArray[np.int64]
 
+SHARED = "shared"
+"""``Kernel.layer_source`` of a fused kernel that belongs to several layers."""
+SHARED_OUT = "fused kernels are shared out between their layers by the operations that were fused"
 Placed = tuple[int | None, int]
 GRADIENTS = ("grad_input", "grad_weight")
 _BAD, _FITS, _SURE = -4.0, 1.0, 2.0
@@ -121,7 +125,7 @@ def _families(kind: str) -> frozenset[str]:
     }
     words["attention"] = ("attention",)
     return frozenset(
-        ("gemm", *next((found for word, found in words.items() if word in kind.lower()), ()))
+        ("gemm", *next((families for word, families in words.items() if word in kind.lower()), ()))
     )
 
 
@@ -184,7 +188,7 @@ def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
     import numpy as np
 
     count = len(fits[0])
-    place = np.arange(count)
+    positions = np.arange(count)
     rows = {id(row): np.asarray(row, float) for row in fits}
     score = np.zeros(count)  # of the first element: set below
     """Best score of all paths whose last item is this one."""
@@ -192,20 +196,22 @@ def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
     left = np.empty((len(fits), count), bool)
     for number, row in enumerate(fits):
         gain = rows[id(row)]
-        from_before, before = _further(score, place)
+        from_before, before = _further(score, positions)
         # From any item over the end of the step to an item: all those between are skipped.
-        ends = score + SKIP * place
+        ends = score + SKIP * positions
         last = int(ends.argmax())
-        over = ends[last] - SKIP * (count - 1 + place)
+        over = ends[last] - SKIP * (count - 1 + positions)
         options = np.stack([from_before, score - AGAIN, over])
         if not number:
-            options[:] = -np.minimum(LATE * place, MOST)
+            options[:] = -np.minimum(LATE * positions, MOST)
         choice = options.argmax(axis=0)
-        moved = options[choice, place] + gain
+        moved = options[choice, positions] + gain
         stay = score - LEAVE
         left[number] = stay > moved
         came[number] = np.where(
-            left[number], place, np.stack([before, place, np.full(count, last)])[choice, place]
+            left[number],
+            positions,
+            np.stack([before, positions, np.full(count, last)])[choice, positions],
         )
         score = np.where(left[number], stay, moved)
     at = int(score.argmax())
@@ -334,7 +340,7 @@ def _guessed(
     known: dict[str, Algorithm],
     directed: bool,
 ) -> Guess:
-    found = list(given)
+    kernels = list(given)
     steps = {step for _, step in placed.values()}
     held = _items_by_step(placed.values())
     whole = sorted(step for step in held if len(held[step]) >= ENOUGH * len(items))
@@ -347,20 +353,20 @@ def _guessed(
             if not directed and direction in GRADIENTS:
                 direction = "backward"
         at = numbers.get(step)
-        found[index] = found[index]._replace(
+        kernels[index] = kernels[index]._replace(
             layer=layer, direction=direction, step=at, layer_source=source
         )
-    guessed = sum(kernel.layer is not None for kernel in found)
+    guessed = sum(kernel.layer is not None for kernel in kernels)
     cut = (
         f" ({len(steps) - len(whole)} cut-off ones are in no figure per step)"
         if len(steps) > len(whole)
         else ""
     )
-    what = f"the layers of {guessed} of {len(found)} launches, and {len(whole)} steps{cut}"
+    what = f"the layers of {guessed} of {len(kernels)} launches, and {len(whole)} steps{cut}"
     reason = (
         f"{what}, were guessed by order and shape against the network's layers; no range was seen"
     )
-    return Guess(tuple(found), guessed, len(whole), (Gap("kernel.layer", "ambiguous", reason),))
+    return Guess(tuple(kernels), guessed, len(whole), (Gap("kernel.layer", "ambiguous", reason),))
 
 
 def _with_helpers(
@@ -373,16 +379,50 @@ def _with_helpers(
     before = list(accumulate(order, lambda last, index: placed.get(index, last), initial=nothing))[
         1:
     ]
-    found: dict[int, Placed] = {}
+    helped: dict[int, Placed] = {}
     following = nothing
     for index, previous in zip(reversed(order), reversed(before), strict=True):
         if index in placed:
-            found[index] = following = placed[index]
+            helped[index] = following = placed[index]
             continue
         algorithm = known[given[index].name]
-        found[index] = (None, previous[1] if previous[1] >= 0 else following[1])
+        helped[index] = (None, previous[1] if previous[1] >= 0 else following[1])
         if algorithm.family in HEAVY and algorithm.role in ("reduction", "epilogue"):
-            found[index] = previous
+            helped[index] = previous
         elif algorithm.family in HEAVY and algorithm.role in ("transform", "offsets"):
-            found[index] = previous if "output" in given[index].name.lower() else following
-    return found
+            helped[index] = previous if "output" in given[index].name.lower() else following
+    return helped
+
+
+def by_layer(report: Report) -> list[Kernel] | None:
+    """The launches of a report, those that belong to several layers once for each, one after the
+    other. None where no launch does.
+
+    The parts keep the number of their launch and have the source SHARED: their times are estimates.
+    """
+    parts: defaultdict[int, list[KernelPart]] = defaultdict(list)
+    for part in report.kernel_parts:
+        parts[part.launch].append(part)
+    if not parts:
+        return None
+    return [
+        one for kernel in report.kernels for one in _parts_of(kernel, parts.get(kernel.launch, ()))
+    ]
+
+
+def _parts_of(kernel: Kernel, parts: Sequence[KernelPart]) -> Iterator[Kernel]:
+    if not parts:
+        yield kernel
+        return
+    before = 0.0
+    for part in parts:
+        start = (
+            None
+            if kernel.start_ns is None
+            else kernel.start_ns + round(before * (kernel.duration_ns or 0))
+        )
+        took = None if kernel.duration_ns is None else part.share * kernel.duration_ns
+        yield kernel._replace(
+            layer=part.layer, direction=part.direction, start_ns=start, duration_ns=took
+        )
+        before += part.share

@@ -1,0 +1,363 @@
+"""Convolutions and their gradients on the CUDA cores in fp32: cuDNN, CUTLASS and ATen.
+
+Forward rules were read off counters of an A100 (CUDA 11.4) with known shapes, stride 1 and no
+padding, and of an H100 (cuDNN 9.19); ``scripts/proof/silicon`` repeats the comparison. Rules for
+gradients follow from a sister kernel or from open source unless they name a counter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil
+
+from perfctl.orchestrator.counts.derived.records import Derived, Launch, Work
+from perfctl.orchestrator.counts.kernels.grids import (
+    STEP,
+    WINOGRAD_PRODUCTS,
+    ConvShape,
+    GemmShape,
+    Tiling,
+    covers,
+    predict_tiles,
+    tilings,
+    up,
+    winograd_product,
+)
+from perfctl.orchestrator.counts.kernels.names import Algorithm
+
+_SCUDNN_STEP = 4
+_XMMA_FORWARD = re.compile(r"xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_\w*_ffma")
+_OUTPUTS = "output positions", "channels"
+_WEIGHTS = "weights of a channel"
+_ENGINE = re.compile(r"(dgrad|wgrad)_(?:alg\d_)?(?:nd_float_)?engine<float")
+_SIMT = re.compile(r"cutlass_\w*simt_s(fprop|dgrad|wgrad)_")
+_SIMT_DIRECTIONS = {"fprop": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}
+_POINTS = {t * (t // 2 + 1): t for t in (16, 32, 64)}
+"""Points of a transformed tile of t x t real values (the rest mirrors them) -> t: the z of the
+product's grid."""
+_COMPLEX = re.compile(r"cgemm_|xmma_gemm_cf32cf32")
+_GROUPED = re.compile(r"(conv|dgrad|wgrad)2d_grouped_direct_kernel")
+_GROUPED_DIRECTIONS = {"conv": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}
+_DEPTHWISE = re.compile(r"conv_depthwise2d_(forward|backward|grad_weight)_kernel<[^>]*?float")
+_DEPTHWISE_DIRECTIONS = {
+    "forward": "forward",
+    "backward": "grad_input",
+    "grad_weight": "grad_weight",
+}
+
+
+def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Implicit and explicit GEMM: outputs of all images by channels, in whole tiles.
+
+    ``..._scudnn_MxN``: the sum in steps of 4, and FMUL and FADD of the epilogue for each value of
+    the tiles. ``..._convolve_sgemm``: filters larger than 1 x 1 in steps of 8; only outputs that
+    exist are scaled.
+    The gradient of the input with stride 1 is a convolution with the channels exchanged, and runs
+    on the same kernels. ``precomputed_``: 1 x 1 only; the grids of larger filters do not follow
+    from their outputs. ``xmma_fprop_implicit_gemm_.._ffma`` on NCHW images: the sum over channels
+    and taps in whole steps, FMUL and FADD for each value; counted on an H100 (cuDNN 9.19).
+    """
+    shape, name = work.shape, launch.name
+    if (
+        not isinstance(shape, ConvShape)
+        or algorithm.tile is None
+        or shape.groups != 1
+        or algorithm.tensor_core
+    ):
+        return None
+    if work.stride != 1 or algorithm.direction not in (None, work.direction, "forward"):
+        return None
+    gradient = ", gradient" if work.direction != "forward" else ""
+    cut = Tiling(shape.product, algorithm.tile[:2])
+    if _XMMA_FORWARD.search(name):
+        if work.direction != "forward" or launch.grid not in (None, (*cut.blocks[::-1], 1)):
+            return None
+        return _in_tiles(
+            "xmma implicit gemm",
+            replace(cut, step=algorithm.tile[2]),
+            _OUTPUTS,
+            fmul=cut.values,
+            fadd=cut.values,
+        )
+    if launch.grid is not None and launch.grid[:2] != cut.blocks:
+        return None
+    if re.search(r"_scudnn_\d+x\d+", name) and "winograd" not in name and "stridedB" not in name:
+        return _in_tiles(
+            f"scudnn{gradient}",
+            replace(cut, step=_SCUDNN_STEP),
+            _OUTPUTS,
+            fmul=cut.values,
+            fadd=cut.values,
+        )
+    if match := re.search(r"(\w+_convolve_sgemm)<float", name):
+        larger = shape.kernel_h * shape.kernel_w > 1
+        if larger and match[1].startswith("precomputed"):
+            return None
+        cut = replace(cut, step=STEP if larger else None)
+        return _in_tiles(
+            f"{match[1]}{gradient}", cut, _OUTPUTS, fmul=shape.pixels * shape.out_channels, fadd=0
+        )
+    return None
+
+
+def input_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``scudnn_.._stridedB``: all inputs by channels, a sum over channels out and taps, at
+    stride 1. ``dgrad_engine``: for each image all weights of a channel by the outputs, a sum over
+    channels out; each sum is scaled and added to its input.
+
+    The grids are those of a public trace of ResNet-50's training on a V100 (PyTorch 1.9). Counters
+    of an H100 (cuDNN 9.19) verified ``dgrad_engine`` once; no counter verified ``scudnn``, whose
+    epilogue is in no rule.
+    """
+    shape, forward, name, grid = work.shape, work.forward, launch.name, launch.grid
+    if not isinstance(shape, ConvShape) or forward is None or shape.groups != 1 or grid is None:
+        return None
+    if (
+        work.direction != "grad_input"
+        or algorithm.direction not in (None, "grad_input")
+        or not in_tiles(algorithm)
+    ):
+        return None
+    m, n, _ = algorithm.tile or (1, 1, None)
+    if _ENGINE.search(name):
+        outputs = forward.out_h * forward.out_w
+        image = GemmShape(forward.depth, outputs, forward.out_channels, forward.batch)
+        cut = Tiling(image, (m, n))
+        if grid != (*cut.blocks, forward.batch):
+            return None
+        return _in_tiles(
+            "dgrad_engine",
+            cut,
+            (_WEIGHTS, "outputs"),
+            fmul=forward.batch * image.m * image.n,
+            fadd=0,
+        )
+    if not _strided_b(name) or "_splitK_" in name or work.stride != 1:
+        return None
+    cut = Tiling(shape.product, (m, n), step=_SCUDNN_STEP)
+    if grid != (*cut.blocks, 1):
+        return None
+    return _in_tiles("scudnn, grad_input", cut, ("inputs", "channels"))
+
+
+def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """``scudnn_.._stridedB_splitK`` and ``wgrad_alg0_engine``: weights of a channel by channels
+    out, a sum over all outputs. Winograd: 36 products of channels by channels, sums over tiles of 4
+    x 4 outputs.
+
+    The grids are those of the same trace. ``wgrad_alg0_engine``, which cuts each image's outputs
+    into parts of whole steps and adds scaled sums to the weights, and Winograd's products by xmma
+    were counted on an H100 (cuDNN 9.19). The other epilogues are in no rule.
+    """
+    forward, name, grid = work.forward, launch.name, launch.grid
+    if work.direction != "grad_weight" or forward is None or forward.groups != 1 or grid is None:
+        return None
+    if algorithm.direction not in (None, "grad_weight") or not in_tiles(algorithm):
+        return None
+    m, n, _ = algorithm.tile or (1, 1, None)
+    weights = GemmShape(forward.depth, forward.out_channels, forward.pixels)
+    cut = Tiling(weights, (m, n))
+    if _ENGINE.search(name):
+        if grid[:2] != cut.blocks or grid[2] % forward.batch:
+            return None
+        image = GemmShape(weights.m, weights.n, forward.out_h * forward.out_w)
+        # each image's outputs in parts of whole steps
+        part = replace(cut, shape=image, parts=grid[2] // forward.batch, step=_SCUDNN_STEP)
+        ffma = cut.values * forward.batch * part.depth
+        rule = (
+            f"{cut.describe(_WEIGHTS, 'channels')} x {forward.batch:,} images x {part.depth:,} "
+            f"outputs in {part.parts} parts = {ffma:,} FFMA"
+        )
+        return Derived(
+            "wgrad_alg0_engine", rule, ffma=ffma, fmul=grid[2] * weights.m * weights.n, fadd=0
+        )
+    if _strided_b(name) and "_splitK_" in name:
+        parts = grid[2]
+        if grid[:2] != cut.blocks or ceil(forward.pixels / parts) * (parts - 1) >= forward.pixels:
+            return None
+        cut = replace(cut, parts=parts, step=_SCUDNN_STEP)
+        return _in_tiles("scudnn, grad_weight", cut, (_WEIGHTS, "channels"))
+    three = (forward.kernel_h, forward.kernel_w) == (3, 3) and work.stride == 1
+    if algorithm.family != "gemm" or not three or grid[2] != WINOGRAD_PRODUCTS:
+        return None
+    sums = winograd_product(forward).m
+    sides = forward.in_channels, forward.out_channels
+    for rows, columns in (sides, sides[::-1]):
+        cut = Tiling(GemmShape(rows, columns, sums, WINOGRAD_PRODUCTS), (m, n), step=STEP)
+        if grid[:2] == cut.blocks:
+            whole = _in_tiles("winograd, grad_weight", cut, ("channels", "channels"))
+            if "xmma_gemm_f32f32" not in name:
+                return whole
+            scaled = cut.multiplies + cut.values
+            rule = f"{cut.describe()} x ({cut.depth:,} + 1 to scale each value) = {scaled:,} FFMA"
+            return Derived("winograd, grad_weight, xmma", rule, ffma=scaled, fmul=0, fadd=0)
+    return None
+
+
+def in_tiles(algorithm: Algorithm) -> bool:
+    """Whether it cuts its outputs into tiles on the CUDA cores."""
+    return algorithm.tile is not None and not algorithm.tensor_core
+
+
+def _strided_b(name: str) -> bool:
+    return "scudnn" in name and "stridedB" in name
+
+
+def _in_tiles(
+    family: str,
+    cut: Tiling,
+    names: tuple[str, str],
+    fmul: float | None = None,
+    fadd: float | None = None,
+) -> Derived:
+    """Return the multiply-adds of all tiles; ``names`` of what their rows and columns cover."""
+    parts = f" (a sum in {cut.parts} parts)" if cut.parts > 1 else ""
+    rule = f"{cut.describe(*names)} x {cut.depth:,}{parts} = {cut.multiplies:,} FFMA"
+    return Derived(family, rule, ffma=cut.multiplies, fmul=fmul, fadd=fadd)
+
+
+def simt(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """CUTLASS's ``simt_s{fprop,dgrad,wgrad}``: whole tiles; the channels of each tap in whole
+    steps, or all outputs of wgrad.
+
+    After ``implicit_gemm_k_iterations`` and the tiles of ``implicit_gemm_problem_size`` in CUTLASS,
+    stride 1 for dgrad. Each value of the tiles is scaled once. Not verified on silicon.
+    """
+    match, tile, shape = _SIMT.search(launch.name), algorithm.tile, work.shape
+    if match is None or tile is None or work.direction != _SIMT_DIRECTIONS[match[1]]:
+        return None
+    step, grid = tile[2] or STEP, launch.grid
+    if isinstance(shape, GemmShape):
+        product = shape
+    elif isinstance(shape, ConvShape) and work.stride == 1:
+        taps = shape.kernel_h * shape.kernel_w
+        product = replace(shape.product, k=taps * up(shape.in_channels, step))
+    else:
+        return None
+    cut = Tiling(product, tile[:2], step=step)
+    if product.batch > 1 or (
+        grid is not None and (grid[2] > 1 or not covers(grid, *cut.blocks, swizzled=True))
+    ):
+        return None
+    return _in_tiles("cutlass simt convolution", cut, _OUTPUTS, fmul=cut.values, fadd=0)
+
+
+def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Winograd, and the products between its transforms: multiply-adds of whole blocks; its
+    additions are in no rule."""
+    shape = work.shape
+    if (
+        not isinstance(shape, ConvShape)
+        or launch.grid is None
+        or algorithm.family not in ("winograd", "gemm")
+    ):
+        return None
+    if work.stride != 1 or algorithm.direction not in (None, work.direction):
+        return None
+    tiles = predict_tiles(replace(algorithm, direction=None), launch.grid, shape)
+    if tiles is None or not tiles.tilings or algorithm.tensor_core or _COMPLEX.search(launch.name):
+        return None
+    cut = tiles.tilings[0]
+    return Derived(tiles.family, cut.rule(shape.macs), ffma=cut.multiplies)
+
+
+def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Products between Fourier transforms: a complex product for each point, 4 multiply-adds for
+    each complex one. The transforms have no rule.
+
+    ``gcgemm``: the grids are those of NeuSight's measurements, one launch for all images, or one
+    for each place of a tile; the step along the channels is taken from real products, and nothing
+    is verified on silicon. ``xmma_gemm_cf32cf32``: the tile's first side lies along x; two FFMA and
+    two FMUL more for each value; counted on an H100 (cuDNN 9.19), gradients included.
+    """
+    tile, grid = algorithm.tile, launch.grid
+    if not _COMPLEX.search(launch.name) or tile is None or grid is None or work.stride != 1:
+        return None
+    t = _POINTS.get(grid[2], 0)
+    products = _points(work, grid[2], t)
+    cuts = (cut for product in products for cut in tilings(product, tile[:2], grid))
+    scaled = 2 if "cf32cf32" in launch.name else 0
+    if scaled:
+        cuts = (cut for cut in cuts if (tile[:2], grid[:2]) in _orders(cut))
+    cut = next(cuts, None)
+    if cut is None:
+        return None
+    deep = up(cut.shape.k, tile[2] or STEP)
+    ffma = cut.values * (4 * deep + scaled)
+    rule = (
+        f"{grid[2]} points of {t} x {t} values: {cut.describe()} x ({deep:,} x 4"
+        f"{f' + {scaled} to scale each value' if scaled else ''}) = {ffma:,} FFMA"
+    )
+    if not scaled:
+        return Derived("products of FFT", rule, ffma=ffma)
+    return Derived("products of FFT, xmma", rule, ffma=ffma, fmul=scaled * cut.values, fadd=0)
+
+
+def _orders(cut: Tiling) -> tuple[tuple[tuple[int, int], tuple[int, int]], ...]:
+    """Return tile and grid as a kernel has them whose x lies along the tile's first side, for both
+    sides that may come first."""
+    return (cut.sides, cut.blocks), (cut.sides[::-1], cut.blocks[::-1])
+
+
+def _points(work: Work, points: int, t: int) -> Iterator[GemmShape]:
+    """Yield the products that a point of a tile of t x t values may belong to: all images and
+    places by channels, or places one after the other; of a weight's gradient channels by
+    channels."""
+    shape, forward = work.shape, work.forward
+    if work.direction == "grad_weight" and forward is not None and forward.groups == 1:
+        # one tile holds an image: the sum goes over the images
+        if t >= max(forward.out_h + forward.kernel_h, forward.out_w + forward.kernel_w) - 1:
+            yield GemmShape(forward.out_channels, forward.in_channels, forward.batch, points)
+    elif (
+        isinstance(shape, ConvShape)
+        and shape.groups == 1
+        and t >= max(shape.kernel_h, shape.kernel_w)
+    ):
+        places = ceil(shape.out_h / (t - shape.kernel_h + 1)) * ceil(
+            shape.out_w / (t - shape.kernel_w + 1)
+        )
+        for images in dict.fromkeys((shape.batch * places, shape.batch)):
+            yield GemmShape(images, shape.out_channels, shape.in_channels, points)
+
+
+def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """Kernels that fill no tiles: ``conv2d_grouped_direct_kernel``, and ``conv2d_c1_k1`` with one
+    more for each output.
+
+    ``dgrad2d_`` and ``wgrad2d_grouped_direct_kernel`` are taken to do what is on paper, too: not
+    verified on silicon.
+    """
+    shape, name = work.shape, launch.name
+    if (match := _GROUPED.search(name)) and work.direction == _GROUPED_DIRECTIONS[match[1]]:
+        if isinstance(shape, ConvShape) and work.direction == "forward":
+            outputs = shape.pixels * shape.out_channels
+            rule = f"{outputs:,} outputs x {shape.depth:,} = {shape.macs:,} FFMA"
+            return Derived("grouped direct", rule, ffma=shape.macs, fmul=outputs, fadd=0)
+        # with another size of the image, exchanged channels have more taps than paper
+        if work.direction == "grad_weight" or (isinstance(shape, ConvShape) and shape.same_size):
+            return Derived(
+                "grouped direct, gradient", f"as on paper: {shape.macs:,} FFMA", ffma=shape.macs
+            )
+    if "conv2d_c1_k1_" in name and isinstance(shape, ConvShape) and work.direction == "forward":
+        outputs = shape.pixels * shape.out_channels
+        ffma = outputs * (shape.depth + 1)
+        rule = f"{outputs:,} outputs x ({shape.depth:,} + 1) = {ffma:,} FFMA"
+        return Derived("conv2d_c1_k1", rule, ffma=ffma, fmul=outputs, fadd=0)
+    return None
+
+
+def depthwise(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
+    """ATen's ``conv_depthwise2d``: one multiply-add for each tap on the image, none for padding
+    (DepthwiseConv2d.cu).
+
+    Not verified on silicon. The weight's gradient adds up the sums of its threads: that is in
+    no rule.
+    """
+    match = _DEPTHWISE.search(launch.name)
+    if match is None or work.inside is None or work.direction != _DEPTHWISE_DIRECTIONS[match[1]]:
+        return None
+    sums = None if match[1] == "grad_weight" else 0
+    rule = f"taps that fall on the image: {work.inside:,} FFMA"
+    return Derived("depthwise of ATen", rule, ffma=work.inside, fmul=0, fadd=sums)
