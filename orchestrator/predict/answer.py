@@ -12,8 +12,8 @@ from perfctl.orchestrator.estimate.memory import MemoryLine, StepMemory
 from perfctl.orchestrator.predict import generation
 from perfctl.orchestrator.predict.cost import Training
 from perfctl.orchestrator.predict.operations import Operation, StepSpec
-from perfctl.orchestrator.predict.predict import PRECISIONS, StepTime
-from perfctl.orchestrator.predict.prices import Price, PriceTable, for_board
+from perfctl.orchestrator.predict.predict import PRECISIONS, Evidence, StepTime
+from perfctl.orchestrator.predict.prices import Price, PriceTable
 
 LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}
 OPTIMIZERS = ("sgd", "momentum", "adam", *LIKE)
@@ -198,15 +198,22 @@ class Setting:
     """The device and the prices of a question, looked up once."""
 
     device: Device
-    all_prices: PriceTable
     prices: PriceTable
     """Prices that the question may use."""
+    offers: tuple[Price, ...]
+    """The usable prices of instances that have this device."""
+    unused_offers: int
+    """Offers of this device that are not used for want of a date."""
 
-    @property
-    def offers(self) -> tuple[Price, ...]:
-        """The usable prices of instances that have this device."""
-        board = self.device.board
-        return for_board(self.prices.prices, board) if board is not None else ()
+    def unused_note(self) -> str | None:
+        """Return a sentence about offers of this device that are not used; None without any."""
+        if not self.unused_offers:
+            return None
+        none = "" if self.offers else "no cost: "
+        return (
+            f"{none}offers whose price has no known date, or is promotional, are not used "
+            f"({self.unused_offers} of them; `undated` takes them)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +232,8 @@ class Answer:
     points: tuple[AnswerPoint, ...]
     prices: PriceTable
     notes: tuple[str, ...]
+    evidence: Evidence
+    """What the predictions rest on."""
 
     @property
     def step(self) -> StepTime:

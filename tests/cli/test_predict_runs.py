@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.predict.predict import find_subject
+from perfctl.orchestrator.actions.predict.subjects import find_subject
 from perfctl.orchestrator.predict.answer import Question
 from perfctl.orchestrator.predict.step_parts import roofline
 from tests.cli import plain_runs as runs

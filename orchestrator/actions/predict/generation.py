@@ -10,7 +10,6 @@ from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.generation import estimate_generation
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.predict import resolve
-from perfctl.orchestrator.actions.predict.prices import left_out
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.generation import Generation
 from perfctl.orchestrator.predict import generation as times
@@ -96,7 +95,7 @@ def answer(question: Question, messages: Messages = SILENT) -> GenerationAnswer:
         for generation in traced.values()
     )
     first = traced[question.batches[0]]
-    unused = left_out(setting, bool(setting.offers))
+    unused = setting.unused_note()
     return GenerationAnswer(
         first.name,
         device,
@@ -108,7 +107,7 @@ def answer(question: Question, messages: Messages = SILENT) -> GenerationAnswer:
         first.parameters,
         points,
         setting.prices,
-        tuple(filter(None, (device.note, *_notes(question, first), *unused))),
+        tuple(filter(None, (device.note, *_notes(question, first), unused))),
     )
 
 
