@@ -265,6 +265,8 @@ class Generation:
     decode: tuple[Estimate, ...] = ()
     """The traces of the first and of the last step of decode; () without steps, and of parts of
     a model."""
+    model_notes: tuple[str, ...] = ()
+    """Sentences of ``notes`` that hold for the model, whatever runs it."""
 
     @property
     def parameters(self) -> int:

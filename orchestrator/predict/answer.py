@@ -9,7 +9,6 @@ from pathlib import Path
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.memory import MemoryLine, StepMemory
-from perfctl.orchestrator.predict import generation
 from perfctl.orchestrator.predict.cost import Training
 from perfctl.orchestrator.predict.operations import Operation, StepSpec
 from perfctl.orchestrator.predict.predict import PRECISIONS, Evidence, StepTime
@@ -18,6 +17,15 @@ from perfctl.orchestrator.predict.prices import Price, PriceTable
 LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}
 OPTIMIZERS = ("sgd", "momentum", "adam", *LIKE)
 DEFAULT_OPTIMIZER = "momentum"
+ENGINES = {
+    "eager": ("fp32", "tf32", "fp16", "bf16"),
+    "tensorrt-llm": ("fp16", "bf16", "fp8"),
+}
+"""Engine of generation -> types of weights and arithmetic that it is predicted in. In fp8 the head,
+embeddings and attention stay in 16 bits."""
+CACHES = {"eager": (), "tensorrt-llm": ("fp16", "bf16", "fp8", "int8")}
+"""Engine -> types of the KV cache that it can be asked for; eager keeps it in the type of the
+weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +174,17 @@ class Question:
                 raise UsageError(
                     f"`{name}` must be at least 1, got {tokens}", f"For example `{name}` 128"
                 )
-        if self.engine not in generation.ENGINES:
+        if self.engine not in ENGINES:
             raise UsageError(
-                f"`engine`: '{self.engine}' is not known", f"Use {' or '.join(generation.ENGINES)}"
+                f"`engine`: '{self.engine}' is not known", f"Use {' or '.join(ENGINES)}"
             )
-        precisions = generation.PRECISIONS[self.engine]
+        precisions = ENGINES[self.engine]
         if self.precision not in precisions:
             raise UsageError(
                 f"`precision`: '{self.precision}' is not predicted for {self.engine}",
                 f"Use {', '.join(precisions)}",
             )
-        caches = generation.CACHES[self.engine]
+        caches = CACHES[self.engine]
         if self.kv_cache is not None and self.kv_cache not in caches:
             if not caches:
                 text = "PyTorch in eager mode keeps the cache in the type of the weights"
@@ -232,7 +240,7 @@ class Answer:
     points: tuple[AnswerPoint, ...]
     prices: PriceTable
     notes: tuple[str, ...]
-    evidence: Evidence
+    evidence: Evidence = Evidence()
     """What the predictions rest on."""
 
     @property

@@ -208,6 +208,8 @@ class Source(Protocol):
     """A source of times for one step, named by its way in :data:`WAYS`."""
 
     way: ClassVar[str]
+    meaning: ClassVar[str]
+    """What the times rest on, in words."""
 
     @property
     def grounds(self) -> Grounds:
@@ -235,6 +237,7 @@ class MeasuredStep:
     """The same step, measured on this machine."""
 
     way: ClassVar = "measured"
+    meaning: ClassVar = "measured here on this device"
     record: Measured
     fit: StepFitted | None
     grounds: Grounds
@@ -299,6 +302,7 @@ class OwnFit:
     """A fit to own runs on this machine."""
 
     way: ClassVar = "fitted"
+    meaning: ClassVar = "fitted to your own runs on this device"
     fit: StepFitted
     grounds: Grounds
     """Which family or optimizer the fit has not seen at any batch size."""
@@ -352,6 +356,7 @@ class PublishedFit:
     """The fit to published steps, which ships with perfctl."""
 
     way: ClassVar = "published"
+    meaning: ClassVar = "learned from measurements that others published"
     published: Published
     fit: OnMachine
     grounds: Grounds
@@ -400,6 +405,7 @@ class Roofline:
     """The peaks of the machine alone, and how far whole networks are from them."""
 
     way: ClassVar = "roofline"
+    meaning: ClassVar = "the roofline alone"
     grounds: Grounds
     fit: None = None
 
@@ -451,7 +457,8 @@ def around_roofline(floor: float, precision: str, host: float) -> tuple[float, f
 
 SOURCES: tuple[type[Source], ...] = (MeasuredStep, OwnFit, PublishedFit, Roofline)
 """Sources in the order in which they are asked."""
-WAYS = tuple(source.way for source in SOURCES)
+WAYS = {source.way: source.meaning for source in SOURCES}
+"""Way -> what it means, in words."""
 
 
 def choose_source(
