@@ -84,11 +84,6 @@ Gpu = tuple[int, int] | None
 class OutOfMemory(Exception):
     """The device has no segment left for a tensor, although every unused one was given back."""
 
-    def __init__(self, size: int, reserved: int) -> None:
-        """``size``: bytes of the tensor, in blocks; ``reserved``: of the segments in use."""
-        super().__init__(f"no room for {size:,} B beside {reserved:,} B in use")
-        self.size, self.reserved = size, reserved
-
 
 def round_block(size: int) -> int:
     """Return a size rounded up to the allocator's 512-byte blocks; 0 stays 0."""
@@ -166,7 +161,7 @@ class Pool:
         if self.limit is not None and self.reserved + taken > self.limit:
             self._release()
             if self.reserved + taken > self.limit:
-                raise OutOfMemory(size, self.reserved)
+                raise OutOfMemory(f"no room for {size:,} B beside {self.reserved:,} B in use")
         self.reserved += taken
         return Block(taken, large)
 
@@ -252,11 +247,6 @@ class Memory:
     def allocated(self) -> int:
         """Peak of tensors in blocks, and the workspaces: torch.cuda.max_memory_allocated."""
         return self.rounded_peak + self.cublas_workspace
-
-    @property
-    def needed(self) -> int:
-        """What the process takes on the device, without ``not_known``."""
-        return self.reserved
 
 
 def events(storages: Sequence[Allocation]) -> list[tuple[int, int, int]]:

@@ -240,7 +240,7 @@ class Answer:
     points: tuple[AnswerPoint, ...]
     prices: PriceTable
     notes: tuple[str, ...]
-    evidence: Evidence = Evidence()
+    evidence: Evidence = field(default_factory=Evidence)
     """What the predictions rest on."""
 
     @property
