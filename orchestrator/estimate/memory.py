@@ -552,19 +552,17 @@ def largest_batch(
     """
     trace_at = cache(at)
 
-    def runs(batch: int) -> bool:
-        return runs_in(trace_at(batch), room, gpu)
-
     if most is None:
         low, high = 0, 1
-        while high <= TRIED_BATCH_MAX and runs(high):
+        while high <= TRIED_BATCH_MAX and runs_in(trace_at(high), room, gpu):
             low, high = high, 2 * high
     else:
         low, high, step = most, most + 1, 1
-        while low > 0 and not runs(low):
+        while low > 0 and not runs_in(trace_at(low), room, gpu):
             low, high, step = max(low - step, 0), low, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if runs(middle) else (low, middle)
+        runs = runs_in(trace_at(middle), room, gpu)
+        low, high = (middle, high) if runs else (low, middle)
     needed = allocated_by(trace_at(low), gpu) if low else 0
     return Fit(low, needed, reserve, int(room) - needed, allocated_by(trace_at(high), gpu))

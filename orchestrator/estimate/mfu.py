@@ -102,11 +102,6 @@ class Decoder:
         head = 0 if self.tied else self.head
         return self.products + self.router + head + self.embedding + self.positions + self.others
 
-    @property
-    def pairs(self) -> int:
-        """Multiply-adds of one query and one key in all layers, forward."""
-        return sum(layer.per_pair for layer in self.attention)
-
     def attention_flops(self, keys: str) -> float | None:
         """Return the FLOPs of attention for one token of training; None: not known.
 
@@ -208,12 +203,6 @@ class Convention:
     weights."""
     attention_share: float = 1
     """Share of attention's FLOPs that it counts."""
-
-    @property
-    def by_parameters(self) -> bool:
-        """Whether the formula counts parameters: recomputing is then counted for all of them,
-        otherwise for the layers, without the LM head."""
-        return self.counted == PARAMETERS
 
     def terms(self, model: Decoder) -> dict[str, float] | None:
         """Return FLOPs of one token by term; None: not known of this model."""
@@ -562,8 +551,9 @@ def repeated(convention: Convention, terms: Mapping[str, float], recompute: str 
     if recompute == "selective":
         return attention
     share = 1.0 if isinstance(recompute, str) else recompute
+    # A formula that counts parameters counts all of them again, others the layers without LM head.
     again = ["weights", "router"]
-    if convention.by_parameters:
+    if convention.counted == PARAMETERS:
         again = [term for term in terms if term != "attention"]
     return share * sum(terms.get(term, 0) for term in again) / 3 + attention
 

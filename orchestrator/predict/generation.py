@@ -591,6 +591,7 @@ class Grounds(NamedTuple):
 
 
 def _eager_grounds(generation: Generation, precision: str, machine: Machine) -> Grounds:
+    """Return what a prediction of eager mode rests on: the fit of whole steps."""
     fit, case = published.load("gpu"), case_of(generation, generation.prefill, precision)
     outside = published.outside(fit, case, machine)
     if generation.decode:

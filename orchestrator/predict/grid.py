@@ -133,6 +133,7 @@ def amounts(works: Sequence[Operation], parameters: int, largest: int) -> Amount
 
 
 def _optimizer(case: StepSpec) -> Iterable[Amount]:
+    """Return the amounts of the optimizer's update, which are equal at every batch size."""
     sums: dict[str, float] = defaultdict(float)
     for row in step_parts.part_amounts(case, UNIT):
         if row.group == "optimizer":

@@ -166,6 +166,7 @@ def _price(row: dict[str, str], line: int) -> Price:
 
 
 def _is_date(text: str) -> bool:
+    """Return whether a text is YYYY-MM or YYYY-MM-DD, and a day that exists."""
     if not re.fullmatch(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?", text):
         return False
     try:

@@ -24,7 +24,6 @@ SECTIONS = {
     "deformed_convolution_backward": "backward",
     "linear_backward": "backward",
     "product_backward": "backward",
-    "quantized_linear": "products",
     "pairwise_distance": "products",
     "distance_by_product": "products",
     "fourier": "products",

@@ -11,7 +11,7 @@ import pytest
 import perfctl
 from perfctl.orchestrator.actions.mfu import Dimensions, peak_of, trace_decoder
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.mfu import AttentionLayer
+from perfctl.orchestrator.estimate.mfu import PARAMETERS, AttentionLayer
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -61,7 +61,7 @@ def test_a_traced_llama_has_the_terms_of_its_dimensions(config: Path) -> None:
     assert model.kv_share == KV / HEADS
     assert by_name.exact.terms == by_hand.exact.terms
     for row in by_hand.rows:
-        beyond = 6 * model.others if row.convention.by_parameters else 0
+        beyond = 6 * model.others if row.convention.counted == PARAMETERS else 0
         assert by_name.row(row.convention.key).total == (row.total or 0) + beyond, (
             row.convention.key
         )

@@ -234,7 +234,7 @@ def integer_macs(ops: Iterable[OpShape]) -> int:
     for op in ops:
         formula = TABLE.get(op.op)
         if (
-            formula in (formulas.matrix_product, formulas.linear, formulas.quantized_linear)
+            formula in (formulas.matrix_product, formulas.linear)
             and formulas.multiplies_integers(op)
             and "missed" not in op.attributes
         ):
@@ -333,6 +333,7 @@ def _layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> LayerCall:
 
 
 def _text(parts: _Parts) -> str:
+    """Return the arithmetic of the parts with multiply-adds, otherwise of all."""
     heavy = [(op, part) for op, part in parts if part.macs] or parts
     lines = [
         f"{op.calls:,} times: {part.text}" if op.calls > 1 else part.text for op, part in heavy

@@ -366,17 +366,13 @@ def multiplies_integers(op: OpShape) -> bool:
     )
 
 
-def quantized_linear(op: OpShape) -> tuple[Part, ...]:
-    """Quantized linear, whose weights are packed: rows x in x out, of integers."""
-    data = shape_of(op.inputs, 0)
-    factors = (prod(data[:-1]), data[-1], shape_of(op.outputs, 0)[-1])
-    return product_part(op, "rows x in x out", factors)
-
-
 def linear(op: OpShape) -> tuple[Part, ...]:
-    """linear(input, weight, bias) on devices that do not decompose it: rows x numel(weight)."""
+    """linear(input, weight, bias) on devices that do not decompose it, rows x numel(weight); of a
+    quantized one, whose weights are packed, rows x in x out, of integers."""
     data, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
-    factors = (prod(data[:-1]), weight[-1], prod(weight[:-1]))
+    width = weight[-1] if weight else data[-1]
+    outs = prod(weight[:-1]) if weight else shape_of(op.outputs, 0)[-1]
+    factors = (prod(data[:-1]), width, outs)
     return product_part(op, "rows x in x out", factors, _bias_additions(op), "forward")
 
 
