@@ -10,7 +10,7 @@ from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.memory import MemoryLine, StepMemory
 from perfctl.orchestrator.predict.cost import Training
-from perfctl.orchestrator.predict.operations import Operation, StepSpec
+from perfctl.orchestrator.predict.operations import Operation
 from perfctl.orchestrator.predict.predict import PRECISIONS, Evidence, StepTime
 from perfctl.orchestrator.predict.prices import Price, PriceTable
 
@@ -47,22 +47,6 @@ class Subject:
     not traced."""
     tokens: int | None = None
     """Of one sample; None where a sample is not a sequence of tokens."""
-
-    def case(
-        self, batch: int, precision: str, channels_last: bool = False, compiled: bool = False
-    ) -> StepSpec:
-        return StepSpec(
-            model=self.model,
-            family=self.family,
-            works=self.works,
-            batch=batch,
-            training=self.training,
-            precision=precision,
-            optimizer=LIKE.get(self.optimizer, self.optimizer),
-            parameters=self.parameters,
-            channels_last=channels_last,
-            compiled=compiled,
-        )
 
 
 @dataclass(frozen=True, slots=True)

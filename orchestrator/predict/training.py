@@ -14,7 +14,15 @@ from perfctl.orchestrator.counts.hardware.machines import Board, Device, Machine
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.memory import capability, reserve_on
 from perfctl.orchestrator.predict import cost, published
-from perfctl.orchestrator.predict.answer import Answer, AnswerPoint, Question, Setting, Subject
+from perfctl.orchestrator.predict.answer import (
+    LIKE,
+    Answer,
+    AnswerPoint,
+    Question,
+    Setting,
+    Subject,
+)
+from perfctl.orchestrator.predict.operations import StepSpec
 from perfctl.orchestrator.predict.predict import Evidence, StepTime, predict
 from perfctl.orchestrator.predict.prices import Price, unsure_for
 
@@ -33,18 +41,12 @@ def answer_training(
     device = setting.device
     machine, board = device.machine, device.board
     power = power_of(evidence, device, subject.model, question.power)
+    notes = (device.note, *subject.notes, *evidence.notes, *_notes(question, setting, subject))
     points = []
     for batch in question.batches:
         step = predict_on(machine, question, subject, evidence, batch)
         training = _train(step, board, question, subject, prices=setting.offers, power=power)
         points.append(AnswerPoint(step, training))
-    notes = (
-        device.note,
-        *subject.notes,
-        *evidence.notes,
-        *_notes(question, subject),
-        *_price_notes(setting, points[0]),
-    )
     return Answer(
         question,
         subject,
@@ -60,13 +62,29 @@ def predict_on(
     machine: Machine, question: Question, subject: Subject, evidence: Evidence, batch: int
 ) -> StepTime:
     """Return one step on a machine. Raises UsageError without a peak for the precision."""
-    case = subject.case(batch, question.precision, question.channels_last, question.compiled)
+    case = step_of(question, subject, batch)
     try:
         return predict(
             case, machine, evidence.measured, evidence.fits, published.load(machine.kind)
         )
     except ValueError as error:
         raise UsageError(str(error), NO_PEAK) from error
+
+
+def step_of(question: Question, subject: Subject, batch: int) -> StepSpec:
+    """Return the step to predict at one batch size."""
+    return StepSpec(
+        model=subject.model,
+        family=subject.family,
+        works=subject.works,
+        batch=batch,
+        training=subject.training,
+        precision=question.precision,
+        optimizer=LIKE.get(subject.optimizer, subject.optimizer),
+        parameters=subject.parameters,
+        channels_last=question.channels_last,
+        compiled=question.compiled,
+    )
 
 
 def power_of(
@@ -145,7 +163,7 @@ def _room_on(
     return cost.Room(batch, memory.allocated(batch, gpu), limit, largest, reserve)
 
 
-def _notes(question: Question, subject: Subject) -> Iterator[str]:
+def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[str | None]:
     yield "loading and preparing data, validation and checkpoints are not in the times"
     if question.gpus > NODE_GPUS_MAX and question.link_gbs is None and question.efficiency is None:
         yield (
@@ -160,20 +178,16 @@ def _notes(question: Question, subject: Subject) -> Iterator[str]:
             f"DistributedDataParallel keeps gradients in buckets too: up to {more:,.0f} MB more on "
             "each GPU"
         )
-
-
-def _price_notes(setting: Setting, point: AnswerPoint) -> Iterator[str | None]:
-    board, rentals = setting.device.board, point.training.rentals
-    if point.training.epoch is None or board is None:
+    board = setting.device.board
+    if question.samples is None or board is None:
         return
-    unused = setting.unused_note()
-    yield unused
+    yield setting.unused_note()
     if unsure := unsure_for(setting.prices.prices, board):
         yield (
             f"offers that may have this GPU but do not state its form are not used ({len(unsure)} "
             f"of them; 'perfctl prices --gpu \"{board.name}\"' lists them)"
         )
-    if not rentals and not unused:
+    if not setting.offers and not setting.unused_offers:
         yield f"no cost: no offer of {setting.prices.where} states that it has a {board.name}"
 
 
