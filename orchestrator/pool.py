@@ -94,15 +94,17 @@ def run(
     limit: int = 0,
     seconds: Callable[[T], float] = lambda item: inf,
     store: Path | None = None,
+    fork: bool = True,
 ) -> Generator[tuple[T, Iterator[Any]]]:
     """Yield each item with its events, in order: those that the work told as they come, then Done
     or Lost.
 
     ``limit``: bytes of memory that a worker may take, 0 for no limit; ``seconds``: how long it may
-    take for an item; ``store``: a database that workers open themselves. Raises what the work
-    raises. No worker is left behind the last item, nor where the caller stops before.
+    take for an item; ``store``: a database that workers open themselves; ``fork``: False for new
+    interpreters only, as torch needs them. Raises what the work raises. No worker is left behind
+    the last item, nor where the caller stops before.
     """
-    pool = _Pool(items, opened, processes, limit, seconds, store)
+    pool = _Pool(items, opened, processes, limit, seconds, store, fork)
     try:
         for number, item in enumerate(items):
             events = pool.events(number)
@@ -180,6 +182,7 @@ class _Pool(Generic[T]):
     limit: int
     seconds: Callable[[T], float]
     store: Path | None
+    fork: bool
     workers: list[_Worker] = field(default_factory=list)
     next: int = 0
     """The item that the next idle worker gets."""
@@ -211,7 +214,7 @@ class _Pool(Generic[T]):
                 if worker is None and len(self.workers) == self.processes:
                     return
                 if worker is None:
-                    worker = _Worker(self.opened, self.limit, self.store)
+                    worker = _Worker(self.opened, self.limit, self.store, self.fork)
                     self.workers.append(worker)
                 worker.connection.send((self.items[self.next],))
             except OSError:
@@ -266,14 +269,14 @@ def _why(status: int) -> str:
 class _Worker:
     """One process, in a session of its own: Ctrl-C reaches this process only, which ends it."""
 
-    def __init__(self, opened: Opened[Any], limit: int, store: Path | None) -> None:
+    def __init__(self, opened: Opened[Any], limit: int, store: Path | None, fork: bool) -> None:
         self.item: int | None = None
         """The item that it has; None while it is idle."""
         self.deadline = inf
         self.connection, its_end = Pipe()
         parent = os.getpid()
         with its_end:
-            if can_fork(store):
+            if fork and can_fork(store):
                 with warnings.catch_warnings():
                     # Python 3.12 and later, about threads: see can_fork
                     warnings.simplefilter("ignore", DeprecationWarning)

@@ -304,7 +304,7 @@ def test_the_paths_that_contributing_names_are_there() -> None:
         "METRICS",
         "KERNEL_BASIS",
         "GPUS",
-        "WAYS",
+        "SOURCES",
         "GROUPS",
     }
     for name, path in lists:

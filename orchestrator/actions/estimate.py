@@ -147,9 +147,10 @@ def from_trace(traced: Traced, gpu: tuple[int, int] | None = None) -> Estimate:
     """The estimate of a trace by :func:`perfctl.workloads.tracing.recorder.trace`; ``gpu``: compute
     capability, for memory."""
     ops = tuple(on_paper(op) for op in traced.ops)
+    calls = work_out(ops)
     memory = memory_of(traced.memory, gpu) if traced.memory is not None else None
     return Estimate(
-        calls=work_out(ops),
+        calls=calls,
         modules=traced.modules,
         ops=ops,
         problem=traced.problem,

@@ -117,6 +117,8 @@ class _Facts:
     notes: tuple[str, ...]
     positions: int | None
     latent: tuple[int, int] | None
+    model_note: str
+    weights_note: str
 
 
 class _Model:
@@ -141,6 +143,8 @@ class _Model:
             found.notes,
             found.positions,
             found.latent,
+            found.model_note,
+            found.weights_note,
         )
         if self._kept is not None:
             self._kept.put(facts, "generator")
@@ -282,12 +286,22 @@ def _generation(model: _Model, batch: int) -> Generation:
         return replace(empty, prefill=error.found, problem=error.found.problem)
     cache = cache_of(probe, trace.cache, end, batch, wanted, facts.latent) if cached else None
     said = PRECISIONS[request.precision].said
-    taken = [note for note in facts.notes if not (said and note.startswith("weights: "))]
-    taken += [f"{request.precision}: {said}"] if said else []
-    notes = (*taken, *_notes(facts, prefill, cache, generate, end, len(steps.known)))
+    weights_note = f"{request.precision}: {said}" if said else facts.weights_note
+    model_notes = _model_notes(facts, prefill, end)
+    notes = (
+        *(facts.model_note, *facts.notes, weights_note),
+        *_notes(cache, generate, len(steps.known)),
+        *model_notes[1:],
+    )
     ends = (steps.at(start + 1)[0], steps.at(end)[0]) if generate else ()
     return replace(
-        empty, phases=tuple(phases), cache=cache, prefill=prefill, notes=notes, decode=ends
+        empty,
+        phases=tuple(phases),
+        cache=cache,
+        prefill=prefill,
+        notes=tuple(filter(None, notes)),
+        model_notes=model_notes,
+        decode=ends,
     )
 
 
@@ -316,9 +330,21 @@ def _grown(
     return [(tensor, at) for tensor in last if (at := axes.get(tensor.name)) is not None]
 
 
-def _notes(
-    facts: _Facts, one: Estimate, cache: Cache | None, generate: int, end: int, traced: int
-) -> list[str]:
+def _model_notes(facts: _Facts, prefill: Estimate, end: int) -> tuple[str, ...]:
+    """Return sentences that hold for the model, whatever runs it; the first, "" if not known, says
+    which model it is."""
+    notes = [facts.model_note]
+    if prefill.experts:
+        notes.append(experts_assumption(prefill.experts))
+        notes.append(
+            "experts read in a step: as many different ones as its tokens x top_k can reach"
+        )
+    if facts.positions is not None and end > facts.positions:
+        notes.append(f"the model was made for {facts.positions:,} positions; {end:,} are asked for")
+    return tuple(notes)
+
+
+def _notes(cache: Cache | None, generate: int, traced: int) -> list[str]:
     notes = [
         (
             "attention: the whole square of scores in prefill, masked or not; every key so far in "
@@ -345,11 +371,4 @@ def _notes(
             "latent attention: each step expands the whole compressed cache again, as transformers "
             "does; kernels that absorb this product into others do less"
         )
-    if one.experts:
-        notes.append(experts_assumption(one.experts))
-        notes.append(
-            "experts read in a step: as many different ones as its tokens x top_k can reach"
-        )
-    if facts.positions is not None and end > facts.positions:
-        notes.append(f"the model was made for {facts.positions:,} positions; {end:,} are asked for")
     return notes

@@ -18,7 +18,7 @@ from typing import ClassVar, NamedTuple
 
 from perfctl.orchestrator.estimate.flops.engine import Totals
 from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
-from perfctl.orchestrator.estimate.step import Estimate, part_of
+from perfctl.orchestrator.estimate.step import Estimate, is_inside, part_of
 from perfctl.records.paper import CacheTensor, LayerCall, ModuleSeen, Traffic
 
 Amounts = Mapping[tuple[str, str], int]
@@ -69,7 +69,7 @@ class LayerWork:
 def layer_work(
     layer: str, kind: str, values: Sequence[int], unknown: tuple[tuple[str, int], ...]
 ) -> LayerWork:
-    """``values``: in the order of MEASURES."""
+    """Return what a layer does. ``values``: in the order of MEASURES."""
     macs, elementwise, weights, read, written, other = values
     return LayerWork(layer, kind, macs, elementwise, weights, read, written, other, unknown)
 
@@ -265,6 +265,8 @@ class Generation:
     decode: tuple[Estimate, ...] = ()
     """The traces of the first and of the last step of decode; () without steps, and of parts of
     a model."""
+    model_notes: tuple[str, ...] = ()
+    """Sentences of ``notes`` that hold for the model, whatever runs it."""
 
     @property
     def parameters(self) -> int:
@@ -285,11 +287,9 @@ class Generation:
         if prefill is None:
             return None
 
-        def inside(row: LayerWork) -> bool:
-            return not path or row.layer == path or row.layer.startswith(f"{path}.")
-
         phases = tuple(
-            replace(one, layers=tuple(filter(inside, one.layers))) for one in self.phases
+            replace(phase, layers=tuple(row for row in phase.layers if is_inside(row.layer, path)))
+            for phase in self.phases
         )
         return replace(
             self, phases=phases, prefill=prefill, cache=self.cache if not path else None, decode=()

@@ -84,11 +84,6 @@ Gpu = tuple[int, int] | None
 class OutOfMemory(Exception):
     """The device has no segment left for a tensor, although every unused one was given back."""
 
-    def __init__(self, size: int, reserved: int) -> None:
-        """``size``: bytes of the tensor, in blocks; ``reserved``: of the segments in use."""
-        super().__init__(f"no room for {size:,} B beside {reserved:,} B in use")
-        self.size, self.reserved = size, reserved
-
 
 def round_block(size: int) -> int:
     """Return a size rounded up to the allocator's 512-byte blocks; 0 stays 0."""
@@ -166,7 +161,7 @@ class Pool:
         if self.limit is not None and self.reserved + taken > self.limit:
             self._release()
             if self.reserved + taken > self.limit:
-                raise OutOfMemory(size, self.reserved)
+                raise OutOfMemory(f"no room for {size:,} B beside {self.reserved:,} B in use")
         self.reserved += taken
         return Block(taken, large)
 
@@ -252,11 +247,6 @@ class Memory:
     def allocated(self) -> int:
         """Peak of tensors in blocks, and the workspaces: torch.cuda.max_memory_allocated."""
         return self.rounded_peak + self.cublas_workspace
-
-    @property
-    def needed(self) -> int:
-        """What the process takes on the device, without ``not_known``."""
-        return self.reserved
 
 
 def events(storages: Sequence[Allocation]) -> list[tuple[int, int, int]]:
@@ -562,19 +552,17 @@ def largest_batch(
     """
     trace_at = cache(at)
 
-    def runs(batch: int) -> bool:
-        return runs_in(trace_at(batch), room, gpu)
-
     if most is None:
         low, high = 0, 1
-        while high <= TRIED_BATCH_MAX and runs(high):
+        while high <= TRIED_BATCH_MAX and runs_in(trace_at(high), room, gpu):
             low, high = high, 2 * high
     else:
         low, high, step = most, most + 1, 1
-        while low > 0 and not runs(low):
+        while low > 0 and not runs_in(trace_at(low), room, gpu):
             low, high, step = max(low - step, 0), low, 2 * step
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if runs(middle) else (low, middle)
+        runs = runs_in(trace_at(middle), room, gpu)
+        low, high = (middle, high) if runs else (low, middle)
     needed = allocated_by(trace_at(low), gpu) if low else 0
     return Fit(low, needed, reserve, int(room) - needed, allocated_by(trace_at(high), gpu))

@@ -8,7 +8,7 @@ a sum of named terms. 1 multiply-add is 2 FLOPs. The conventions were read in th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -102,33 +102,27 @@ class Decoder:
         head = 0 if self.tied else self.head
         return self.products + self.router + head + self.embedding + self.positions + self.others
 
-    @property
-    def pairs(self) -> int:
-        """Multiply-adds of one query and one key in all layers, forward."""
-        return sum(layer.per_pair for layer in self.attention)
+    def attention_flops(self, keys: str) -> float | None:
+        """Return the FLOPs of attention for one token of training; None: not known.
 
-    @property
-    def windowed(self) -> bool:
-        """Whether a window is shorter than the sequence."""
-        return any(layer.window is not None and layer.window < self.seq for layer in self.attention)
-
-    def seen(self, windows: bool = True) -> int:
-        """Return the multiply-adds of attention for one token, forward: every key in the sequence
-        or, with ``windows``, in the window."""
-        return sum(
-            layer.per_pair * min(self.seq, layer.window if windows and layer.window else self.seq)
-            for layer in self.attention
-        )
-
-    def needed(self) -> float:
-        """Return :meth:`seen` with only the keys that a causal mask leaves: the mean over all
-        tokens of the sequence."""
-        flops = 0.0
+        keys: "none"; every one of the "sequence"; those in the "window"; of these the mean that the
+        causal "mask" leaves; "window, key heads": as many heads as keys have; "hidden": of the
+        sequence, with heads that are hidden / heads deep.
+        """
+        if keys == "hidden":
+            flops = 12 * len(self.attention) * self.seq
+            return flops * self.hidden if self.hidden is not None else None
+        share = self.kv_share if keys == "window, key heads" else 1
+        if keys == "none" or share is None:
+            return 0 if share is not None else None
+        macs: float = 0
         for layer in self.attention:
-            keys = min(layer.window or self.seq, self.seq)
-            mean_keys = (keys * (keys + 1) / 2 + (self.seq - keys) * keys) / self.seq
-            flops += layer.per_pair * mean_keys
-        return flops
+            width = min(layer.window or self.seq, self.seq)
+            seen: float = self.seq if keys == "sequence" else width
+            if keys == "mask":
+                seen = (width * (width + 1) / 2 + (self.seq - width) * width) / self.seq
+            macs += layer.per_pair * seen
+        return 6 * macs * share
 
     def exact(self) -> dict[str, float]:
         """Return what ``perfctl estimate`` counts of forward and backward: the products that run,
@@ -137,7 +131,7 @@ class Decoder:
             "weights": 6 * self.products,
             "router": 6 * self.router,
             "head": 6 * self.head,
-            "attention": 6 * self.seen(windows=False),
+            "attention": self.attention_flops("sequence") or 0,
             "unweighted": self.unweighted,
         }
 
@@ -188,23 +182,6 @@ def by_hand(
     return replace(decoder, others=rest, notes=(note,) if abs(share) > 0.001 else ())
 
 
-def whole(model: Decoder) -> float:
-    """Return the FLOPs of attention for one token, every key in the sequence."""
-    return 6 * model.seen(windows=False)
-
-
-def windowed(model: Decoder) -> float:
-    """Return the FLOPs of attention for one token, every key in the window."""
-    return 6 * model.seen()
-
-
-def narrow(model: Decoder) -> float | None:
-    """Return the FLOPs of attention for one token if a head were hidden / heads deep."""
-    if model.hidden is None:
-        return None
-    return 12 * model.hidden * len(model.attention) * model.seq
-
-
 @dataclass(frozen=True, slots=True)
 class Convention:
     """One way to count."""
@@ -218,27 +195,23 @@ class Convention:
     source: str
     attention: str
     """What it makes of attention, for the list of differences."""
-    attention_flops: Callable[[Decoder], float | None]
-    """FLOPs of one token; None: the formula asks for what is not known of the model."""
+    keys: str
+    """As in :meth:`Decoder.attention_flops`."""
     counted: tuple[str, ...] = PARAMETERS
     left_out: tuple[str, ...] = ("idle",)
     """Terms of ``counted`` that it has as 0; "tied head": an LM head with the token table's
     weights."""
-
-    @property
-    def by_parameters(self) -> bool:
-        """Whether the formula counts parameters: recomputing is then counted for all of them,
-        otherwise for the layers, without the LM head."""
-        return self.counted == PARAMETERS
+    attention_share: float = 1
+    """Share of attention's FLOPs that it counts."""
 
     def terms(self, model: Decoder) -> dict[str, float] | None:
         """Return FLOPs of one token by term; None: not known of this model."""
-        attention = self.attention_flops(model)
+        attention = model.attention_flops(self.keys)
         if attention is None:
             return None
         parts = {
             **model.exact(),
-            "attention": attention,
+            "attention": attention * self.attention_share,
             "embedding": 0 if model.tied else 6 * model.embedding,
             "positions": 6 * model.positions,
             "others": 6 * model.others,
@@ -250,14 +223,14 @@ class Convention:
 
 
 EXACT = Convention(
-    "exact", "products that run, whole square", "perfctl estimate", "whole square", whole, RUN
+    "exact", "products that run, whole square", "perfctl estimate", "whole square", "sequence", RUN
 )
 CAUSAL = Convention(
     "exact, causal",
     "products that run, scores that the mask leaves",
     "perfctl estimate, with the causal mask",
     "only what the mask leaves",
-    lambda model: 6 * model.needed(),
+    "mask",
     RUN,
 )
 CONVENTIONS = (
@@ -266,30 +239,31 @@ CONVENTIONS = (
         "6 N",
         "Kaplan et al., arXiv 2001.08361; PaLM, table 21",
         "left out",
-        lambda model: 0,
+        "none",
     ),
     Convention(
         "palm",
         "6 N + 12 L H Q T",
         "PaLM, arXiv 2204.02311, appendix B; torchtitan before pull request 280",
         "whole square",
-        whole,
+        "sequence",
     ),
     Convention(
         "megatron",
         "6 x multiply-adds of layers and LM head + 6 L H Q T",
         "Megatron-LM, num_floating_point_operations",
         "halved (causal)",
-        lambda model: whole(model) / 2,
+        "sequence",
         PRODUCTS,
         ("router", "idle"),
+        attention_share=0.5,
     ),
     Convention(
         "nanogpt",
         "6 (N - positions) + 12 L hidden T",
         "nanoGPT, estimate_mfu",
         "heads taken as hidden / heads deep",
-        narrow,
+        "hidden",
         left_out=("positions",),
     ),
     Convention(
@@ -297,7 +271,7 @@ CONVENTIONS = (
         "6 (N - token embedding) + 12 L H Q W",
         "OLMo-core, num_flops_per_token since pull request 511",
         "only the window",
-        windowed,
+        "window",
         left_out=("embedding", "tied head", "idle"),
     ),
     Convention(
@@ -305,7 +279,7 @@ CONVENTIONS = (
         "6 (N - token embedding) + 12 L H Q W",
         "torchtitan, get_nparams_and_active_nparams and quadratic_attention_flops_per_token",
         "only the window",
-        windowed,
+        "window",
         left_out=("embedding", "positions", "idle"),
     ),
     Convention(
@@ -313,8 +287,9 @@ CONVENTIONS = (
         "6 x multiply-adds of layers, router and LM head + 6 L H Q W",
         "MaxText, calculate_tflops_training_per_device since pull request 1988",
         "halved (causal, in the window)",
-        lambda model: windowed(model) / 2,
+        "window",
         PRODUCTS,
+        attention_share=0.5,
     ),
 )
 """The conventions in the order of the table. N: parameters that a token meets; idle experts are in
@@ -327,7 +302,7 @@ VARIANTS = (
         "72 B L s h^2 (1 + s / 6h + v / 12hL)",
         "Megatron-LM, arXiv 2205.05198, equation 7",
         "whole square",
-        whole,
+        "sequence",
         PRODUCTS,
         ("router", "idle"),
     ),
@@ -336,7 +311,7 @@ VARIANTS = (
         "6 (N - token embedding) + 12 L H Q T",
         "torchtitan before pull request 4300",
         "whole square",
-        whole,
+        "sequence",
         left_out=("embedding", "positions", "idle"),
     ),
     Convention(
@@ -344,15 +319,16 @@ VARIANTS = (
         "6 (N - token embedding) + 6 L H Q W",
         "torchtitan pull request 4366 (its flux models)",
         "one product of two",
-        lambda model: windowed(model) / 2,
+        "window",
         left_out=("embedding", "positions", "idle"),
+        attention_share=0.5,
     ),
     Convention(
         "torchtitan, heads hidden / heads deep",
         "6 (N - token embedding) + 12 L hidden T",
         "torchtitan issue 1920",
         "heads taken as hidden / heads deep",
-        narrow,
+        "hidden",
         left_out=("embedding", "positions", "idle"),
     ),
     Convention(
@@ -360,7 +336,7 @@ VARIANTS = (
         "6 N of all experts + 12 L hidden T",
         "torchtitan's transformers backend before pull request 4300",
         "heads taken as hidden / heads deep",
-        narrow,
+        "hidden",
         left_out=(),
     ),
     Convention(
@@ -368,7 +344,7 @@ VARIANTS = (
         "6 (N - LM head) + 12 L H Q W",
         "torchtitan before pull request 3225",
         "only the window",
-        windowed,
+        "window",
         left_out=("embedding", "positions", "tied head", "idle"),
     ),
     Convention(
@@ -376,7 +352,7 @@ VARIANTS = (
         "6 (N - token embedding) + 12 L H Q T",
         "OLMo-core issue 475, which pull request 478 is about",
         "whole square",
-        whole,
+        "sequence",
         left_out=("embedding", "tied head", "idle"),
     ),
     Convention(
@@ -384,7 +360,7 @@ VARIANTS = (
         "6 (N - token embedding) + 12 L Hkv Q W",
         "OLMo-core pull request 478 as proposed; not merged, since each query head multiplies",
         "key heads only",
-        lambda model: None if model.kv_share is None else windowed(model) * model.kv_share,
+        "window, key heads",
         left_out=("embedding", "tied head", "idle"),
     ),
     Convention(
@@ -392,7 +368,7 @@ VARIANTS = (
         "6 x multiply-adds + 12 L H Q W",
         "MaxText before pull request 1988",
         "only the window",
-        windowed,
+        "window",
         PRODUCTS,
     ),
     Convention(
@@ -400,7 +376,7 @@ VARIANTS = (
         "6 x multiply-adds with all experts + 12 L H Q T",
         "MaxText before pull request 678",
         "whole square",
-        whole,
+        "sequence",
         PRODUCTS,
         (),
     ),
@@ -575,8 +551,9 @@ def repeated(convention: Convention, terms: Mapping[str, float], recompute: str 
     if recompute == "selective":
         return attention
     share = 1.0 if isinstance(recompute, str) else recompute
+    # A formula that counts parameters counts all of them again, others the layers without LM head.
     again = ["weights", "router"]
-    if convention.by_parameters:
+    if convention.counted == PARAMETERS:
         again = [term for term in terms if term != "attention"]
     return share * sum(terms.get(term, 0) for term in again) / 3 + attention
 
@@ -603,11 +580,14 @@ def make_row(
 
 def over(model: Decoder, terms: Mapping[str, float], mfu: float, devices: int) -> str:
     """Return the likely cause of an MFU over 1."""
-    total, square, masked = sum(terms.values()), terms.get("attention", 0), 6 * model.needed()
+    total, square = sum(terms.values()), terms.get("attention", 0)
+    masked = model.attention_flops("mask") or 0
     if (total - terms.get("idle", 0)) / total * mfu <= 1:
         return "the formula counts experts that a token does not meet"
     if square > masked and (total - square + masked) / total * mfu <= 1:
-        what = "beyond the window" if model.windowed else "that the causal mask leaves out"
+        windows = [layer.window or model.seq for layer in model.attention]
+        is_windowed = min(windows, default=model.seq) < model.seq
+        what = "beyond the window" if is_windowed else "that the causal mask leaves out"
         return f"the formula counts scores {what}"
     if devices == 1:
         return (

@@ -202,12 +202,16 @@ def part_of(step: Estimate, layer: str) -> Estimate | None:
     if layer not in {module.path for module in step.modules}:
         return None
 
-    def is_inside(path: str) -> bool:
-        return not layer or path == layer or path.startswith(f"{layer}.")
-
     return replace(
         step,
-        calls=tuple(call for call in step.calls if is_inside(call.layer) and (layer or call.kind)),
-        ops=tuple(op for op in step.ops if is_inside(op.layer)),
-        modules=tuple(module for module in step.modules if is_inside(module.path)),
+        calls=tuple(
+            call for call in step.calls if is_inside(call.layer, layer) and (layer or call.kind)
+        ),
+        ops=tuple(op for op in step.ops if is_inside(op.layer, layer)),
+        modules=tuple(module for module in step.modules if is_inside(module.path, layer)),
     )
+
+
+def is_inside(path: str, layer: str) -> bool:
+    """Return whether a layer's path is ``layer`` or inside it; "" is the model."""
+    return not layer or path == layer or path.startswith(f"{layer}.")

@@ -9,15 +9,23 @@ from pathlib import Path
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.memory import MemoryLine, StepMemory
-from perfctl.orchestrator.predict import generation
 from perfctl.orchestrator.predict.cost import Training
-from perfctl.orchestrator.predict.operations import Operation, StepSpec
-from perfctl.orchestrator.predict.predict import PRECISIONS, StepTime
-from perfctl.orchestrator.predict.prices import Price, PriceTable, for_board
+from perfctl.orchestrator.predict.operations import Operation
+from perfctl.orchestrator.predict.predict import PRECISIONS, Evidence, StepTime
+from perfctl.orchestrator.predict.prices import Price, PriceTable
 
 LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}
 OPTIMIZERS = ("sgd", "momentum", "adam", *LIKE)
 DEFAULT_OPTIMIZER = "momentum"
+ENGINES = {
+    "eager": ("fp32", "tf32", "fp16", "bf16"),
+    "tensorrt-llm": ("fp16", "bf16", "fp8"),
+}
+"""Engine of generation -> types of weights and arithmetic that it is predicted in. In fp8 the head,
+embeddings and attention stay in 16 bits."""
+CACHES = {"eager": (), "tensorrt-llm": ("fp16", "bf16", "fp8", "int8")}
+"""Engine -> types of the KV cache that it can be asked for; eager keeps it in the type of the
+weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +47,6 @@ class Subject:
     not traced."""
     tokens: int | None = None
     """Of one sample; None where a sample is not a sequence of tokens."""
-
-    def case(
-        self, batch: int, precision: str, channels_last: bool = False, compiled: bool = False
-    ) -> StepSpec:
-        return StepSpec(
-            model=self.model,
-            family=self.family,
-            works=self.works,
-            batch=batch,
-            training=self.training,
-            precision=precision,
-            optimizer=LIKE.get(self.optimizer, self.optimizer),
-            parameters=self.parameters,
-            channels_last=channels_last,
-            compiled=compiled,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +158,17 @@ class Question:
                 raise UsageError(
                     f"`{name}` must be at least 1, got {tokens}", f"For example `{name}` 128"
                 )
-        if self.engine not in generation.ENGINES:
+        if self.engine not in ENGINES:
             raise UsageError(
-                f"`engine`: '{self.engine}' is not known", f"Use {' or '.join(generation.ENGINES)}"
+                f"`engine`: '{self.engine}' is not known", f"Use {' or '.join(ENGINES)}"
             )
-        precisions = generation.PRECISIONS[self.engine]
+        precisions = ENGINES[self.engine]
         if self.precision not in precisions:
             raise UsageError(
                 f"`precision`: '{self.precision}' is not predicted for {self.engine}",
                 f"Use {', '.join(precisions)}",
             )
-        caches = generation.CACHES[self.engine]
+        caches = CACHES[self.engine]
         if self.kv_cache is not None and self.kv_cache not in caches:
             if not caches:
                 text = "PyTorch in eager mode keeps the cache in the type of the weights"
@@ -198,15 +190,22 @@ class Setting:
     """The device and the prices of a question, looked up once."""
 
     device: Device
-    all_prices: PriceTable
     prices: PriceTable
     """Prices that the question may use."""
+    offers: tuple[Price, ...]
+    """The usable prices of instances that have this device."""
+    unused_offers: int
+    """Offers of this device that are not used for want of a date."""
 
-    @property
-    def offers(self) -> tuple[Price, ...]:
-        """The usable prices of instances that have this device."""
-        board = self.device.board
-        return for_board(self.prices.prices, board) if board is not None else ()
+    def unused_note(self) -> str | None:
+        """Return a sentence about offers of this device that are not used; None without any."""
+        if not self.unused_offers:
+            return None
+        none = "" if self.offers else "no cost: "
+        return (
+            f"{none}offers whose price has no known date, or is promotional, are not used "
+            f"({self.unused_offers} of them; `undated` takes them)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +224,8 @@ class Answer:
     points: tuple[AnswerPoint, ...]
     prices: PriceTable
     notes: tuple[str, ...]
+    evidence: Evidence = field(default_factory=Evidence)
+    """What the predictions rest on."""
 
     @property
     def step(self) -> StepTime:

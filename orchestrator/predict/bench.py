@@ -276,6 +276,7 @@ def figures(point: BenchPoint) -> dict[str, float]:
 
 
 def correlation(family: str, feature: str, points: Iterable[BenchPoint]) -> Correlation:
+    """Return one figure against the step's time, over the points that have it."""
     pairs = [
         (figures(point)[feature], point.step_ns[0] / 1e9)
         for point in points
@@ -304,6 +305,7 @@ def associate(xs: Sequence[float], ys: Sequence[float]) -> Association:
 
 
 def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
+    """Return the coefficient of the values; None as in :class:`Correlation`."""
     if len(xs) < LEAST:
         return None
     off_x, off_y = ([one - math.fsum(side) / len(side) for one in side] for side in (xs, ys))

@@ -8,9 +8,7 @@ from math import ceil
 from typing import ClassVar
 
 from perfctl.orchestrator.estimate.memory import (
-    Gpu,
     MemoryLine,
-    StepMemory,
     largest_fitting,
     peak_at,
 )
@@ -365,11 +363,3 @@ def room_of(lines: Sequence[MemoryLine], batch: int, limit: float | None, reserv
     """By the tensors alone. ``reserve``: bytes of ``limit`` that stay free."""
     largest = largest_fitting(lines, limit - reserve) if limit is not None else None
     return Room(batch, peak_at(lines, batch), limit, largest, reserve)
-
-
-def room_on_gpu(
-    memory: StepMemory, batch: int, limit: float | None, reserve: int, gpu: Gpu
-) -> Room:
-    """As PyTorch's allocator runs the step. ``gpu``: compute capability."""
-    largest = memory.largest(limit, reserve, gpu).batch if limit is not None else None
-    return Room(batch, memory.allocated(batch, gpu), limit, largest, reserve)

@@ -341,7 +341,7 @@ def _prior(shares: Floats) -> tuple[Floats, Floats]:
     import numpy as np
 
     extra = [name.split(" ")[0] in step_parts.EXTRA for name in PARTS]  # their expected cost is 0
-    classes = [step_parts.class_of(name) for name in PARTS]
+    classes = [step_parts.CLASS_OF[name] for name in PARTS]
     counted = ["" if beside else name for name, beside in zip(classes, extra, strict=True)]
     names = [name for name in dict.fromkeys(counted) if name]
     sums = np.column_stack(

@@ -36,6 +36,7 @@ from perfctl.orchestrator.estimate.generation import Generation, LayerWork, Phas
 from perfctl.orchestrator.estimate.memory import reserve_on
 from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.predict import published
+from perfctl.orchestrator.predict.answer import Question, Setting
 from perfctl.orchestrator.predict.cost import Span
 from perfctl.orchestrator.predict.operations import StepSpec, operations_of
 from perfctl.orchestrator.predict.prices import Price, PriceTable
@@ -44,8 +45,6 @@ from perfctl.orchestrator.predict.step_parts import peak_of
 
 FORMAT = "perfctl engines 1"
 FILE = Path(__file__).with_name("engines.json")
-ENGINE_PRECISIONS = ("fp16", "bf16", "fp8")
-"""Of the weights of the layers. In fp8 the head, embeddings and attention stay in 16 bits."""
 COSTS = (
     "products",
     "fp8",
@@ -60,9 +59,6 @@ COSTS = (
 sequence: seconds for one."""
 ENGINES_COVER = 0.9
 """Share of held-out times that lie in the interval."""
-ENGINES = ("eager", "tensorrt-llm")
-PRECISIONS = {"eager": ("fp32", "tf32", "fp16", "bf16"), "tensorrt-llm": ENGINE_PRECISIONS}
-"""Engine -> types of weights and arithmetic that it is predicted in."""
 TRACED_IN = {
     "fp32": "fp32",
     "tf32": "fp32",
@@ -71,9 +67,6 @@ TRACED_IN = {
     "fp8": "fp16-true",
 }
 """Precision -> the one in which the model is traced; of fp8 the bytes are halved."""
-CACHES = {"eager": (), "tensorrt-llm": ("fp16", "bf16", "fp8", "int8")}
-"""Types of the KV cache that an engine can be asked for; eager keeps it in the type of
-the weights."""
 MILLION = 1e6
 LAYER_WEIGHTS = (4e9, 10e9)
 """Least and most weights of the layers of the models that were measured (GPT-J 6B, Llama 2 7B,
@@ -409,6 +402,53 @@ class GenerationAnswer:
     notes: tuple[str, ...]
 
 
+def answer_generation(
+    question: Question, setting: Setting, generations: Sequence[Generation]
+) -> GenerationAnswer:
+    """Return the prediction for each traced batch size.
+
+    Raises ValueError when the device has no peak for the precision.
+    """
+    first, device = generations[0], setting.device
+    notes = (device.note, *first.model_notes, *_notes(question), setting.unused_note())
+    return GenerationAnswer(
+        first.name,
+        device,
+        question.engine,
+        question.precision,
+        " and ".join(first.cache.dtypes) if first.cache is not None else "none",
+        first.prompt,
+        question.generate,
+        first.parameters,
+        tuple(
+            predict_point(
+                generation, question.engine, question.precision, device.machine, setting.offers
+            )
+            for generation in generations
+        ),
+        setting.prices,
+        tuple(filter(None, notes)),
+    )
+
+
+def _notes(question: Question) -> Iterator[str]:
+    if question.engine == "eager":
+        yield (
+            "predicted is the model's forward; generate() of transformers does more on the host "
+            "between two steps"
+        )
+    else:
+        yield (
+            "all sequences begin together; queues, scheduling and the network are not in the times"
+        )
+    if question.precision == "fp8":
+        yield (
+            "fp8: weights of the layers and the cache; the head, embeddings and the scores of "
+            "attention stay in 16 bits"
+        )
+    yield "memory: weights and cache; activations of prefill come on top"
+
+
 def steps_of(
     found: Generation, engine: str, precision: str, machine: Machine
 ) -> tuple[StepSeconds, ...]:
@@ -551,6 +591,7 @@ class Grounds(NamedTuple):
 
 
 def _eager_grounds(generation: Generation, precision: str, machine: Machine) -> Grounds:
+    """Return what a prediction of eager mode rests on: the fit of whole steps."""
     fit, case = published.load("gpu"), case_of(generation, generation.prefill, precision)
     outside = published.outside(fit, case, machine)
     if generation.decode:

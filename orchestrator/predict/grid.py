@@ -45,10 +45,10 @@ from perfctl.orchestrator.predict.predict import (
     OwnFit,
     PublishedFit,
     choose_source,
-    part_amounts,
 )
 from perfctl.orchestrator.predict.published import UNIT, Published
 from perfctl.orchestrator.predict.step_parts import (
+    LIMIT_OF,
     PARTS,
     optimizer_seconds,
 )
@@ -133,8 +133,9 @@ def amounts(works: Sequence[Operation], parameters: int, largest: int) -> Amount
 
 
 def _optimizer(case: StepSpec) -> Iterable[Amount]:
+    """Return the amounts of the optimizer's update, which are equal at every batch size."""
     sums: dict[str, float] = defaultdict(float)
-    for row in part_amounts(case, UNIT):
+    for row in step_parts.part_amounts(case, UNIT):
         if row.group == "optimizer":
             sums[row.part] += row.amount
     return (
@@ -495,15 +496,15 @@ def split_of(fit: StepFitted | None, case: StepSpec, machine: Machine) -> Split:
     costs = predict.costs_of(fit)
     rows: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
     for place, batch in enumerate(OCTETS):
-        for row in part_amounts(replace(case, batch=batch), machine, costs):
+        for row in step_parts.part_amounts(replace(case, batch=batch), machine, costs):
             if row.group != "optimizer":
-                rows[row.group, predict.limit_of(row.part)][place] += row.amount
+                rows[row.group, LIMIT_OF[row.part]][place] += row.amount
     optimizers: dict[str, tuple[Part, ...]] = {}
     for name in OPTIMIZERS:
         updates: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
-        for row in part_amounts(replace(case, batch=1, optimizer=name), machine, costs):
+        for row in step_parts.part_amounts(replace(case, batch=1, optimizer=name), machine, costs):
             if row.group == "optimizer":
-                key = row.group, predict.limit_of(row.part)
+                key = row.group, LIMIT_OF[row.part]
                 updates[key] = [value + row.amount for value in updates[key]]
         optimizers[name] = _parts(updates)
     return Split(OCTETS, _parts(rows), optimizers)

@@ -268,6 +268,7 @@ def _work(op: OpShape, batch: int, first: bool) -> Operation:
 
 
 def _maker(op: OpShape) -> Callable[[OpShape, int], Figures]:
+    """Return the function that gives the figures of an operation of this kind."""
     if op.op not in PRODUCTS:
         return _elementwise
     if op.op in CONVOLUTIONS:

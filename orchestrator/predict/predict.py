@@ -7,7 +7,7 @@ runs on it, the fit to published steps that ships with perfctl, or the roofline 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple, Protocol, Self
 
@@ -23,7 +23,7 @@ from perfctl.orchestrator.predict.fit import (
 )
 from perfctl.orchestrator.predict.operations import HEAVY, Measured, StepSpec
 from perfctl.orchestrator.predict.published import OnMachine, Published
-from perfctl.orchestrator.predict.step_parts import PARTS
+from perfctl.orchestrator.predict.step_parts import LIMIT_OF, PARTS, PHASE_OF
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 ROOFLINE = {"fp32": (1.1, 1.5, 2.2), "other": (1.5, 2.2, 3.7)}
@@ -125,42 +125,6 @@ class StepTime:
         return None if self.host is None or self.gpu is None else self.host > self.gpu
 
 
-OPTIMIZER, STEP = "(optimizer)", "(step)"
-
-
-class PartAmount(NamedTuple):
-    """How much one operation, the optimizer or the step has of one part."""
-
-    layer: str
-    kind: str
-    group: str
-    """``step_parts.group_of`` of the operation, "optimizer" or "overhead"."""
-    part: str
-    amount: float
-    """Seconds at the machine's peaks, times the part's cost."""
-
-
-def part_amounts(
-    case: StepSpec, machine: Machine, costs: Mapping[str, float] | None = None
-) -> Iterator[PartAmount]:
-    """Yield the parts of each operation, of the optimizer and of the step.
-
-    ``costs``: of each part; None for 1.
-    """
-    costs = costs or dict.fromkeys(PARTS, 1.0)
-    for work in case.works:
-        for part, seconds in step_parts.parts_of_work(work, case, machine):
-            names = (work.layer, work.kind, step_parts.group_of(work))
-            if _phase_of(part) == "optimizer":
-                names = (OPTIMIZER, "optimizer", "optimizer")
-            yield PartAmount(*names, part, costs[part] * seconds)
-    totals = dict(zip(PARTS, step_parts.parts(case, machine), strict=True))
-    for part in ("bytes optimizer", "adam optimizer", "overflow optimizer"):
-        yield PartAmount(OPTIMIZER, "optimizer", "optimizer", part, costs[part] * totals[part])
-    part = "step forward"
-    yield PartAmount(STEP, "overhead", "overhead", part, costs[part] * totals[part])
-
-
 def costs_of(fit: StepFitted | OnMachine | None) -> dict[str, float]:
     """Return the cost of each part: by the fit, otherwise 1 for arithmetic and bytes and 0 for
     everything that adds to them."""
@@ -184,10 +148,10 @@ def shares(
 
     ``phases``: measured seconds of each phase; None: predicted.
     """
-    amounts = list(part_amounts(case, machine, costs_of(fit)))
+    amounts = list(step_parts.part_amounts(case, machine, costs_of(fit)))
     by_phase: dict[str, float] = defaultdict(float)
     for row in amounts:
-        by_phase[_phase_of(row.part)] += row.amount
+        by_phase[PHASE_OF[row.part]] += row.amount
     total = sum(by_phase.values())
     if total <= 0:
         return ()
@@ -200,7 +164,7 @@ def shares(
     by_limit: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in amounts:
         limits = by_limit[row.layer, row.kind]
-        limits[limit_of(row.part)] += row.amount * factors[_phase_of(row.part)]
+        limits[LIMIT_OF[row.part]] += row.amount * factors[PHASE_OF[row.part]]
     totals = {key: sum(limits.values()) for key, limits in by_limit.items()}
     return tuple(
         Share(*key, own, own / seconds, max(by_limit[key], key=by_limit[key].__getitem__))
@@ -209,14 +173,13 @@ def shares(
     )
 
 
-def _phase_of(part: str) -> str:
-    return part.rpartition(" ")[2]
+class PowerDraw(NamedTuple):
+    """Mean power of one device in one measured run."""
 
-
-def limit_of(part: str) -> str:
-    """Return arithmetic, bytes or operations, from the name of a part."""
-    kind = step_parts.class_of(part)
-    return "operations" if kind == "step" else kind
+    machine: str
+    model: str | None
+    watts: float
+    readings: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +190,9 @@ class Evidence:
     fits: Sequence[StepFitted] = ()
     published: Published | None = None
     """The fit that ships, if it may be used."""
+    power: Sequence[PowerDraw] = ()
+    notes: tuple[str, ...] = ()
+    """Why there are measured steps and no fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +208,8 @@ class Source(Protocol):
     """A source of times for one step, named by its way in :data:`WAYS`."""
 
     way: ClassVar[str]
+    meaning: ClassVar[str]
+    """What the times rest on, in words."""
 
     @property
     def grounds(self) -> Grounds:
@@ -269,6 +237,7 @@ class MeasuredStep:
     """The same step, measured on this machine."""
 
     way: ClassVar = "measured"
+    meaning: ClassVar = "measured here on this device"
     record: Measured
     fit: StepFitted | None
     grounds: Grounds
@@ -333,6 +302,7 @@ class OwnFit:
     """A fit to own runs on this machine."""
 
     way: ClassVar = "fitted"
+    meaning: ClassVar = "fitted to your own runs on this device"
     fit: StepFitted
     grounds: Grounds
     """Which family or optimizer the fit has not seen at any batch size."""
@@ -386,6 +356,7 @@ class PublishedFit:
     """The fit to published steps, which ships with perfctl."""
 
     way: ClassVar = "published"
+    meaning: ClassVar = "learned from measurements that others published"
     published: Published
     fit: OnMachine
     grounds: Grounds
@@ -416,18 +387,16 @@ class PublishedFit:
         return StepTime(
             case,
             machine,
-            time.seconds,
-            time.low,
-            time.high,
+            *time,
             self.way,
             grounds.source,
-            step_parts.roofline(replace(case, works=works), computed),
-            grounds.coverage,
+            coverage=grounds.coverage,
             outside=grounds.outside,
             phases=shipped.phases_of(self.fit, case, time.seconds),
             nearest=shipped.nearest_words(fit, case, machine),
             host=shipped.host_seconds(fit, case),
             gpu=shipped.gpu_seconds(fit, case, machine),
+            floor=step_parts.roofline(replace(case, works=works), computed),
         )
 
 
@@ -436,6 +405,7 @@ class Roofline:
     """The peaks of the machine alone, and how far whole networks are from them."""
 
     way: ClassVar = "roofline"
+    meaning: ClassVar = "the roofline alone"
     grounds: Grounds
     fit: None = None
 
@@ -487,7 +457,8 @@ def around_roofline(floor: float, precision: str, host: float) -> tuple[float, f
 
 SOURCES: tuple[type[Source], ...] = (MeasuredStep, OwnFit, PublishedFit, Roofline)
 """Sources in the order in which they are asked."""
-WAYS = tuple(source.way for source in SOURCES)
+WAYS = {source.way: source.meaning for source in SOURCES}
+"""Way -> what it means, in words."""
 
 
 def choose_source(

@@ -166,6 +166,7 @@ def _price(row: dict[str, str], line: int) -> Price:
 
 
 def _is_date(text: str) -> bool:
+    """Return whether a text is YYYY-MM or YYYY-MM-DD, and a day that exists."""
     if not re.fullmatch(r"[0-9]{4}-[0-9]{2}(-[0-9]{2})?", text):
         return False
     try:
@@ -190,10 +191,10 @@ def _dollars(text: str, name: str, line: int) -> float | None:
     return value
 
 
-def for_board(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:
-    """The offers that have this board. One whose form or memory is not stated is not guessed; see
-    :func:`unsure_for`."""
-    return tuple(price for price in prices if price.board == board)
+def for_board(prices: tuple[Price, ...], board: Board | None) -> tuple[Price, ...]:
+    """Return the offers that have this board, none without one. One whose form or memory is not
+    stated is not guessed; see :func:`unsure_for`."""
+    return tuple(price for price in prices if price.board == board) if board is not None else ()
 
 
 def unsure_for(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:

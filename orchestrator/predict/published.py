@@ -35,7 +35,13 @@ import msgspec
 
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, Machine, of_board
 from perfctl.orchestrator.predict.operations import Operation, StepSpec, element_bytes
-from perfctl.orchestrator.predict.step_parts import PARTS, PRODUCTS, class_of, peak_of
+from perfctl.orchestrator.predict.step_parts import (
+    CLASS_OF,
+    PARTS,
+    PHASE_OF,
+    PRODUCTS,
+    peak_of,
+)
 from perfctl.orchestrator.predict.step_parts import parts as parts_on
 
 FORMAT = "perfctl published 1"
@@ -80,7 +86,7 @@ _KEPT: dict[int, tuple[Published, dict[tuple[Any, ...], OnMachine]]] = {}
 
 def kind_of(part: str) -> str:
     """A: arithmetic of products, D: depthwise arithmetic, B: bytes, H: counts."""
-    kind = class_of(part)
+    kind = CLASS_OF[part]
     if kind in ("bytes", "operations", "step"):
         return "B" if kind == "bytes" else "H"
     return "D" if part.startswith(("depthwise ", "unpacked ")) else "A"
@@ -427,7 +433,7 @@ def phases_of(fit: OnMachine, case: StepSpec, seconds: float) -> dict[str, float
     """Seconds of forward, backward and optimizer, which add up to ``seconds``."""
     sums = dict.fromkeys(fit.phases, 0.0)
     for place, amount in amounts(case):
-        sums[PARTS[place].rpartition(" ")[2]] += fit.rates[place] * amount
+        sums[PHASE_OF[PARTS[place]]] += fit.rates[place] * amount
     total = sum(sums.values())
     return {name: seconds * (each / total) for name, each in sums.items()} if total > 0 else {}
 

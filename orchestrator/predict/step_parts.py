@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
+from typing import NamedTuple
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
@@ -80,6 +81,8 @@ EXTRA = {
     "fresh": "bytes",
 }
 """First words of the parts that add to others, and the class of these."""
+
+
 BESIDE = (*EXTRA, "operations", "tensors", "step")
 """First words of the parts that are not floors."""
 REFERENCE = 64.0
@@ -129,14 +132,19 @@ INCREASING = ("arithmetic", "bytes", "batch", "bytes an operation")
 """Features that grow with the batch size."""
 
 
-def class_of(part: str) -> str:
-    """arithmetic, bytes, operations or step."""
+def _class_of(part: str) -> str:
     first = part.split(" ")[0]
     if " bytes " in part or first in ("bytes", "weights"):
         return "bytes"
-    return {"operations": "operations", "tensors": "operations", "step": "step", **EXTRA}.get(
-        first, "arithmetic"
-    )
+    counted = {"operations": "operations", "tensors": "operations", "step": "step"}
+    return (counted | EXTRA).get(first, "arithmetic")
+
+
+CLASS_OF = {part: _class_of(part) for part in PARTS}
+"""Part -> arithmetic, bytes, operations or step."""
+LIMIT_OF = {part: "operations" if kind == "step" else kind for part, kind in CLASS_OF.items()}
+"""Part -> arithmetic, bytes or operations."""
+PHASE_OF = {part: part.rpartition(" ")[2] for part in PARTS}
 
 
 @lru_cache(maxsize=16)
@@ -322,6 +330,42 @@ def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
         found["overflow optimizer"] = max(moved - OVERFLOW / machine.bytes_per_second, 0.0)
     found["step forward"] = MILLISECOND
     return tuple(found.values())
+
+
+OPTIMIZER, STEP = "(optimizer)", "(step)"
+
+
+class PartAmount(NamedTuple):
+    """How much one operation, the optimizer or the step has of one part."""
+
+    layer: str
+    kind: str
+    group: str
+    """``group_of`` of the operation, "optimizer" or "overhead"."""
+    part: str
+    amount: float
+    """Seconds at the machine's peaks, times the part's cost."""
+
+
+def part_amounts(
+    case: StepSpec, machine: Machine, costs: Mapping[str, float] | None = None
+) -> Iterator[PartAmount]:
+    """Yield the parts of each operation, of the optimizer and of the step.
+
+    ``costs``: of each part; None for 1.
+    """
+    costs = costs or dict.fromkeys(PARTS, 1.0)
+    for work in case.works:
+        for part, seconds in parts_of_work(work, case, machine):
+            names = (work.layer, work.kind, group_of(work))
+            if PHASE_OF[part] == "optimizer":
+                names = (OPTIMIZER, "optimizer", "optimizer")
+            yield PartAmount(*names, part, costs[part] * seconds)
+    totals = dict(zip(PARTS, parts(case, machine), strict=True))
+    for part in ("bytes optimizer", "adam optimizer", "overflow optimizer"):
+        yield PartAmount(OPTIMIZER, "optimizer", "optimizer", part, costs[part] * totals[part])
+    part = "step forward"
+    yield PartAmount(STEP, "overhead", "overhead", part, costs[part] * totals[part])
 
 
 def optimizer_seconds(parameters: int, optimizer: str, machine: Machine) -> float:

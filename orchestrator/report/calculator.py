@@ -45,10 +45,10 @@ from perfctl.orchestrator.predict.grid import (
 )
 from perfctl.orchestrator.predict.grid import Part as SplitPart
 from perfctl.orchestrator.predict.operations import OPTIMIZERS, Measured, element_bytes
-from perfctl.orchestrator.predict.predict import PRECISIONS, limit_of
+from perfctl.orchestrator.predict.predict import PRECISIONS
 from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.predict.published import Published
-from perfctl.orchestrator.predict.step_parts import PARTS
+from perfctl.orchestrator.predict.step_parts import LIMIT_OF, PARTS
 from perfctl.orchestrator.report.prices import days, sources
 
 FORMAT = "perfctl grid 2"
@@ -530,7 +530,7 @@ def grid_data(
         "reserves": [reserve_on(machine.kind) for machine in machines],
         "same_bytes": SAME_BYTES,
         "bytes": [element_bytes(precision) for precision in PRECISIONS],
-        "limits": [LIMITS[limit_of(part)] for part in PARTS],
+        "limits": [LIMITS[LIMIT_OF[part]] for part in PARTS],
         "said": said.items,
         "layouts": layouts.items,
         "rows": rows.items,

@@ -84,8 +84,9 @@ def _notes(sheet: NetworkSheet) -> list[str]:
     missing = [f"Not known: {'; '.join(sheet.unknown)}."] if sheet.unknown else []
     types = [
         (
-            f"{row.type}: {'at least ' if row.unknown else ''}{row.forward_flops:,} FLOP forward, "
-            f"{row.backward_flops:,} backward, {row.elementwise_flops:,} elementwise forward; "
+            f"{row.type}: {'at least ' if row.unknown else ''}{2 * row.forward_macs:,} FLOP "
+            f"forward, {2 * row.backward_macs:,} backward, {row.elementwise_flops:,} elementwise "
+            "forward; "
             f"{row.forward_bytes:,} B read and written forward, {row.backward_bytes:,} backward."
         )
         for row in sheet.types

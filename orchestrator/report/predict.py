@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.predict.answer import Answer, AnswerPoint
 from perfctl.orchestrator.predict.cost import Choice, Frontier, Rental, Room, Span, Training
-from perfctl.orchestrator.predict.predict import StepTime
+from perfctl.orchestrator.predict.predict import WAYS, StepTime
 from perfctl.orchestrator.report import numbers
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (
@@ -39,13 +39,6 @@ ON_TOP = {
     "cpu": "Python, libraries and the allocator's rounding come on top",
 }
 """What stands beside the tensors: on a GPU :data:`RESERVE` of estimate.memory."""
-
-WAYS = {
-    "measured": "measured here on this device",
-    "fitted": "fitted to your own runs on this device",
-    "published": "learned from measurements that others published",
-    "roofline": "the roofline alone",
-}
 
 _NOT_APART = "the host's time is not apart from the GPU's in measured and fitted steps"
 
@@ -324,7 +317,7 @@ def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
         table.add_row(*map(text, (compact(choice.seconds), cost, spot, offer, str(choice.batch))))
     yield table
     if best.choices:
-        ways = dict.fromkeys(WAYS[choice.way] for choice in best.choices if choice.way in WAYS)
+        ways = dict.fromkeys(WAYS[choice.way] for choice in best.choices)
         beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
         also = (
             f"; beyond what was measured, with wider ranges: {', '.join(beyond)}" if beyond else ""

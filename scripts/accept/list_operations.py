@@ -4,6 +4,7 @@ prints docs/operations.md."""
 from __future__ import annotations
 
 import inspect
+from functools import partial
 
 from perfctl.orchestrator.estimate.flops.engine import TABLE
 from perfctl.orchestrator.estimate.flops.formulas import Formula
@@ -12,20 +13,17 @@ SECTIONS = {
     "convolution": "products",
     "convolution_backward": "backward",
     "matrix_product": "products",
-    "added_product": "products",
     "linear": "products",
     "recurrent": "products",
     "recurrent_backward": "backward",
     "attention": "products",
     "attention_backward": "backward",
-    "fused_attention_backward": "backward",
     "grouped_product": "products",
     "trilinear": "products",
     "deformed_convolution": "products",
     "deformed_convolution_backward": "backward",
     "linear_backward": "backward",
     "product_backward": "backward",
-    "quantized_linear": "products",
     "pairwise_distance": "products",
     "distance_by_product": "products",
     "fourier": "products",
@@ -86,13 +84,10 @@ def markdown() -> str:
 
 
 def _described(formula: Formula) -> tuple[str, str]:
-    """Name of the function, or of its factory, and its first docstring line with the
-    factory's arguments."""
-    bound = inspect.getclosurevars(formula).nonlocals
-    if not bound:
+    """Return the name of the function, and its first docstring line with the factor."""
+    if not isinstance(formula, partial):
         return formula.__name__, _first_paragraph(formula)
-    name = formula.__qualname__.partition(".")[0]
-    number = next(value for value in bound.values() if isinstance(value, int))
+    name, number = formula.func.__name__, formula.keywords["factor"]
     unit = "FLOP" if number == 1 else "FLOPs"
     return name, {
         "per_output": f"{number} {unit} for each output value",

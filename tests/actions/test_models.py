@@ -11,13 +11,14 @@ import pytest
 import perfctl
 from perfctl.orchestrator.actions.estimate import check_value, estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.predict.predict import answer, frontier_of
+from perfctl.orchestrator.actions.predict.predict import answer
 from perfctl.orchestrator.actions.predict.prices import prices
 from perfctl.orchestrator.commands.export import export
 from perfctl.orchestrator.commands.plot import plot
 from perfctl.orchestrator.commands.trace import trace
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.predict.answer import Question
+from perfctl.orchestrator.predict.training import frontier_of
 
 NET = "mlp:depth=3,width=16"
 
@@ -59,11 +60,9 @@ def test_predict_takes_every_option_of_the_command(tmp_path: Path) -> None:
 
 
 def test_time_against_cost_needs_the_size_of_the_dataset(tmp_path: Path) -> None:
-    found, known = answer(
-        Question(model=NET, batches=(8,), device="T4", store=tmp_path / "none.db")
-    )
+    found = answer(Question(model=NET, batches=(8,), device="T4", store=tmp_path / "none.db"))
     with pytest.raises(UsageError, match="`frontier` needs `dataset_size`"):
-        frontier_of(found, known)
+        frontier_of(found)
 
 
 def test_prices_of_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

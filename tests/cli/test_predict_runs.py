@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.predict.predict import find_subject
+from perfctl.orchestrator.actions.predict.subjects import find_subject
 from perfctl.orchestrator.predict.answer import Question
 from perfctl.orchestrator.predict.step_parts import roofline
+from perfctl.orchestrator.predict.training import step_of
 from tests.cli import plain_runs as runs
 from tests.cli.predict_calls import NET, ask
 
@@ -64,9 +65,10 @@ def bench(slower: float = 1.0) -> list[Any]:
             "vgg:depth=6,stages=3,image=32,hidden=64",
             "resnet:depth=8,stages=2,image=32",
         ):
-            subject = find_subject(Question(f"{family},width={width}", (1,), optimizer="sgd"))
+            question = Question(f"{family},width={width}", (1,), optimizer="sgd")
+            subject = find_subject(question)
             for batch in (16, 32, 64, 128):
-                length = 2000 * slower * roofline(subject.case(batch, "fp32"), machine)
+                length = 2000 * slower * roofline(step_of(question, subject, batch), machine)
                 rows.append(runs.Row(subject.model, batch, (length, length * 1.01, length * 0.99)))
     return rows
 

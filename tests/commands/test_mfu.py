@@ -12,7 +12,7 @@ import pytest
 import perfctl
 from perfctl.orchestrator.commands.mfu import peak_of, trace_decoder
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.mfu import AttentionLayer
+from perfctl.orchestrator.estimate.mfu import PARAMETERS, AttentionLayer
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -62,7 +62,7 @@ def test_a_traced_llama_has_the_terms_of_its_dimensions(config: Path) -> None:
     assert model.kv_share == KV / HEADS
     assert by_name.exact.terms == by_hand.exact.terms
     for row in by_hand.rows:
-        beyond = 6 * model.others if row.convention.by_parameters else 0
+        beyond = 6 * model.others if row.convention.counted == PARAMETERS else 0
         assert by_name.row(row.convention.key).total == (row.total or 0) + beyond, (
             row.convention.key
         )
@@ -100,7 +100,7 @@ def test_windows_come_from_the_config(config: Path) -> None:
     )
     model = trace_decoder(path, 512)
     assert [layer.window for layer in model.attention] == [128, None] * (LAYERS // 2)
-    assert model.seen() == 2 * HEADS * DEPTH * (128 + 512) * LAYERS // 2
+    assert model.attention_flops("window") == 12 * HEADS * DEPTH * (128 + 512) * LAYERS // 2
     assert trace_decoder(write(config, "mistral", sliding_window=64), 512).attention[0].window == 64
 
 

@@ -10,7 +10,7 @@ from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict.efficiency import Settings
 from perfctl.orchestrator.predict.fit import StepFitted, fit_steps
 from perfctl.orchestrator.predict.operations import Measured, Operation, StepSpec
-from perfctl.orchestrator.predict.step_parts import EXTRA, PARTS, class_of, parts
+from perfctl.orchestrator.predict.step_parts import CLASS_OF, EXTRA, PARTS, parts
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9, sms=1)
 GPU = Machine("Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12}, 800e9)
@@ -83,7 +83,7 @@ def network(
 
 
 def costs() -> list[float]:
-    return [0.0 if name.split(" ")[0] in EXTRA else COSTS[class_of(name)] for name in PARTS]
+    return [0.0 if name.split(" ")[0] in EXTRA else COSTS[CLASS_OF[name]] for name in PARTS]
 
 
 def seconds_of(case: StepSpec, machine: Machine = CPU) -> float:

@@ -11,8 +11,8 @@ import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict.fit import drivers, phases_of, predict_step, weighed
-from perfctl.orchestrator.predict.predict import limit_of, predict, shares
-from perfctl.orchestrator.predict.step_parts import FEATURES, features, parts
+from perfctl.orchestrator.predict.predict import predict, shares
+from perfctl.orchestrator.predict.step_parts import FEATURES, LIMIT_OF, features, parts
 from tests.make.made_fits import CONV, CPU, Linear, case_of, fit_of
 
 
@@ -64,7 +64,7 @@ def test_phases_have_their_part_of_the_step() -> None:
     ],
 )
 def test_what_a_part_is_limited_by(part: str, limit: str) -> None:
-    assert limit_of(part) == limit
+    assert LIMIT_OF[part] == limit
 
 
 def rows_of(shares: Any) -> dict[str, tuple[float, float, str]]:

@@ -22,10 +22,10 @@ from perfctl.orchestrator.predict.fit import (
     table,
 )
 from perfctl.orchestrator.predict.step_parts import (
+    CLASS_OF,
     EXTRA,
     FEATURES,
     PARTS,
-    class_of,
     features,
     parts,
 )
@@ -118,7 +118,7 @@ def test_parts_that_were_not_seen_cost_what_their_class_does_and_extras_nothing(
     assert len(found) == len(PARTS)
     by_class = {"arithmetic": 2.0, "bytes": 1.0, "operations": 1.0, "step": 4.0}
     for name, cost in zip(PARTS, found, strict=True):
-        wanted = 0.0 if name.split(" ")[0] in EXTRA else by_class[class_of(name)]
+        wanted = 0.0 if name.split(" ")[0] in EXTRA else by_class[CLASS_OF[name]]
         assert cost == pytest.approx(wanted, rel=1e-3, abs=1e-9), name
 
 

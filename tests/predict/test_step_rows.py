@@ -10,7 +10,7 @@ import pytest
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.predict.fit import fit_steps, layer_rows, phase_rows
 from perfctl.orchestrator.predict.operations import Measured
-from perfctl.orchestrator.predict.step_parts import PARTS, class_of, parts
+from perfctl.orchestrator.predict.step_parts import CLASS_OF, PARTS, parts
 from tests.make.steps import CPU, cases, measured, network
 
 CASE = network(8, 2, 4)
@@ -106,7 +106,7 @@ def test_layers_without_a_name_have_no_row_and_both_directions_of_a_kind_have_on
     ],
 )
 def test_the_class_of_a_part(part: str, kind: str) -> None:
-    assert part in PARTS and class_of(part) == kind
+    assert part in PARTS and CLASS_OF[part] == kind
 
 
 def test_nineteen_steps_are_too_few_and_steps_of_both_directions_are_not_mixed() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import Machine, by_hand, named
 from perfctl.orchestrator.predict import generation
+from perfctl.orchestrator.predict.answer import ENGINES
 from perfctl.orchestrator.predict.generation import StepWork
 from perfctl.orchestrator.predict.published import table_machines
 from perfctl.orchestrator.predict.step_parts import peak_of
@@ -38,7 +39,7 @@ def machines(precision: str) -> list[Machine]:
     ]
 
 
-@pytest.mark.parametrize("precision", generation.ENGINE_PRECISIONS)
+@pytest.mark.parametrize("precision", ENGINES["tensorrt-llm"])
 @pytest.mark.parametrize("shape", [LLAMA, SMALL], ids=["8B", "small"])
 def test_a_larger_batch_and_a_longer_context_or_prompt_never_take_less_time(
     shape: Shape, precision: str
@@ -55,7 +56,7 @@ def test_a_larger_batch_and_a_longer_context_or_prompt_never_take_less_time(
             assert all(less <= more for less, more in pairwise(times)), machine.name
 
 
-@pytest.mark.parametrize("precision", generation.ENGINE_PRECISIONS)
+@pytest.mark.parametrize("precision", ENGINES["tensorrt-llm"])
 def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(precision: str) -> None:
     works = [
         step(LLAMA, 1, 1, 512, precision),
@@ -113,7 +114,7 @@ def test_published_figures_are_met_within_ten_percent_in_the_median_on_each_devi
 
 
 def test_no_prediction_is_below_the_roofline() -> None:
-    for precision in generation.ENGINE_PRECISIONS:
+    for precision in ENGINES["tensorrt-llm"]:
         for machine in machines(precision):
             for batch, tokens, context in ((1, 1, 1), (512, 1, 4096), (8, 4096, 4096)):
                 work = step(LLAMA, batch, tokens, context, precision)

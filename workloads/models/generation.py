@@ -47,6 +47,7 @@ class Generator:
     takes: frozenset[str]
     """Names of all parameters."""
     notes: tuple[str, ...] = ()
+    """What was taken where the name leaves a choice, besides model_note and weights_note."""
     encoder: Mapping[str, tuple[tuple[int, ...] | None, str]] = field(default_factory=dict)
     """What the encoder takes: shape without batch (None: as many tokens as the prompt has)
     and dtype."""
@@ -58,6 +59,10 @@ class Generator:
     files: tuple[Path, ...] | None = ()
     """Files that the model is made from, apart from the libraries'; None where they do not
     say everything."""
+    model_note: str = ""
+    """A sentence: class and config of the model."""
+    weights_note: str = ""
+    """A sentence: type of the weights as built here."""
 
     def start(self, prompt: int) -> int:
         """Tokens that prefill puts into the decoder: one where the prompt is the encoder's."""
@@ -185,10 +190,6 @@ def _of_transformers(
     more = [f"encoder: {said_inputs}, once, in prefill; {begins}"] if encoder else []
     more.append(_logits(takes))
     weights = sorted({str(weight.dtype).removeprefix("torch.") for weight in model.parameters()})
-    more.append(
-        f"weights: {' and '.join(weights)}, as built here; dtype=bfloat16 after the name takes "
-        "another type"
-    )
     text_config = getattr(config, "text_config", None) or config
     positions = inputs.size_in(text_config, "max_position_embeddings")
     return Generator(
@@ -197,11 +198,14 @@ def _of_transformers(
         ids,
         cache,
         frozenset(takes),
-        (*notes, *more),
+        (*notes[1:], *more),
         encoder,
         positions,
         _latent(text_config),
         files,
+        notes[0],
+        f"weights: {' and '.join(weights)}, as built here; dtype=bfloat16 after the name takes "
+        "another type",
     )
 
 

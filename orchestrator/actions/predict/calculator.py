@@ -20,14 +20,11 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress
-from perfctl.orchestrator.actions.predict.measurements import Known as Learned
 from perfctl.orchestrator.actions.predict.measurements import (
-    known_of,
+    find_evidence,
     measurements_from_store,
-    model_name,
-    power_of,
 )
-from perfctl.orchestrator.actions.predict.predict import find_device
+from perfctl.orchestrator.actions.predict.peaks import find_device
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.actions.predict.traced_models import (
     TRACED_IN,
@@ -46,7 +43,9 @@ from perfctl.orchestrator.launch.machine.doctor import host_facts
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.grid import LARGEST, Network, amounts
 from perfctl.orchestrator.predict.operations import OPTIMIZERS, operations_of_plan
+from perfctl.orchestrator.predict.predict import Evidence
 from perfctl.orchestrator.predict.prices import Price, unsure_for
+from perfctl.orchestrator.predict.training import power_of
 from perfctl.orchestrator.report.calculator import (
     Known,
     Model,
@@ -156,7 +155,7 @@ def planned_model(spec: str) -> Model:
     return Model(network, lines, amounts(network.works, network.parameters, LARGEST))
 
 
-def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
+def store_and_devices(store: Path) -> tuple[Evidence, tuple[Device, ...]]:
     """What the store knows, and the page's devices: the whole table, and this machine's CPU where
     the store has runs on it."""
     boards = tuple(
@@ -165,7 +164,7 @@ def store_and_devices(store: Path) -> tuple[Learned, tuple[Device, ...]]:
     )
     cpu = _this_cpu(store)
     devices = boards if cpu is None else (*boards, cpu)
-    return known_of(store, devices), devices
+    return find_evidence(store, devices), devices
 
 
 def _this_cpu(store: Path) -> Device | None:
@@ -180,7 +179,7 @@ def _this_cpu(store: Path) -> Device | None:
 
 
 def places(
-    learned: Learned, devices: Sequence[Device], prices: Sequence[Price], every: Sequence[Price]
+    learned: Evidence, devices: Sequence[Device], prices: Sequence[Price], every: Sequence[Price]
 ) -> Iterator[Place]:
     """Each device with its link, its offers and the power it draws. ``every``: also offers that do
     not state their board."""
@@ -207,16 +206,9 @@ def places(
         )
 
 
-def _watts(learned: Learned, device: Device) -> dict[str, tuple[float, str]]:
+def _watts(learned: Evidence, device: Device) -> dict[str, tuple[float, str]]:
     """By model where it was measured, and "" for every other."""
-    models = {
-        "",
-        *(
-            model_name(one.workload, one.variant)
-            for one in learned.power
-            if one.workload is not None
-        ),
-    }
+    models = {"", *(draw.model for draw in learned.power if draw.model is not None)}
     found = {model: power_of(learned, device, model, None) for model in sorted(models)}
     return {
         model: watts

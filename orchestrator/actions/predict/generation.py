@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.generation import estimate_generation
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.predict import resolve
-from perfctl.orchestrator.actions.predict.prices import left_out
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.estimate.generation import Generation
-from perfctl.orchestrator.predict import generation as times
 from perfctl.orchestrator.predict.answer import Question
-from perfctl.orchestrator.predict.generation import GenerationAnswer
+from perfctl.orchestrator.predict.generation import (
+    TRACED_IN,
+    GenerationAnswer,
+    answer_generation,
+)
 
 
 def predict_generation(
@@ -88,28 +89,15 @@ def answer(question: Question, messages: Messages = SILENT) -> GenerationAnswer:
             raise PerfctlError(
                 f"{question.model}, batch {batch}, cannot be traced: {generation.problem}", remedy
             )
-        _check_weights(question, generation)
-    points = tuple(
-        times.predict_point(
-            generation, question.engine, question.precision, device.machine, setting.offers
-        )
-        for generation in traced.values()
-    )
-    first = traced[question.batches[0]]
-    unused = left_out(setting, bool(setting.offers))
-    return GenerationAnswer(
-        first.name,
-        device,
-        question.engine,
-        question.precision,
-        " and ".join(first.cache.dtypes) if first.cache is not None else "none",
-        first.prompt,
-        question.generate,
-        first.parameters,
-        points,
-        setting.prices,
-        tuple(filter(None, (device.note, *_notes(question, first), *unused))),
-    )
+        modules = generation.prefill.modules
+        weights = sum(module.parameters for module in modules)
+        if question.precision in ("fp32", "tf32") and (
+            sum(module.parameter_bytes for module in modules) < 4 * weights
+        ):
+            raise UsageError(
+                f"{question.model} has weights of less than 32 bits", "Use `precision` bf16 or fp16"
+            )
+    return answer_generation(question, setting, [traced[batch] for batch in question.batches])
 
 
 def _request(question: Question) -> Request:
@@ -121,40 +109,5 @@ def _request(question: Question) -> Request:
         prompt=question.prompt,
         generate=question.generate - 1,
         kv_cache=cache,
-        precision=times.TRACED_IN[question.precision],
+        precision=TRACED_IN[question.precision],
     )
-
-
-def _check_weights(question: Question, generation: Generation) -> None:
-    """Raise UsageError where weights of less than 32 bits are to compute in fp32."""
-    modules = generation.prefill.modules
-    weights = sum(module.parameters for module in modules)
-    if question.precision in ("fp32", "tf32") and (
-        sum(module.parameter_bytes for module in modules) < 4 * weights
-    ):
-        raise UsageError(
-            f"{question.model} has weights of less than 32 bits", "Use `precision` bf16 or fp16"
-        )
-
-
-def _notes(question: Question, found: Generation) -> Iterator[str]:
-    yield from (
-        note
-        for note in found.notes
-        if note.startswith(("model: ", "config", "the model was made for", "experts"))
-    )
-    if question.engine == "eager":
-        yield (
-            "predicted is the model's forward; generate() of transformers does more on the host "
-            "between two steps"
-        )
-    else:
-        yield (
-            "all sequences begin together; queues, scheduling and the network are not in the times"
-        )
-    if question.precision == "fp8":
-        yield (
-            "fp8: weights of the layers and the cache; the head, embeddings and the scores of "
-            "attention stay in 16 bits"
-        )
-    yield "memory: weights and cache; activations of prefill come on top"

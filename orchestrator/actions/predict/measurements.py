@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from statistics import median, quantiles
@@ -24,6 +23,7 @@ from perfctl.orchestrator.predict.operations import (
     operations_of,
     operations_of_plan,
 )
+from perfctl.orchestrator.predict.predict import Evidence, PowerDraw
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun, power_readings, timed_runs
 from perfctl.workloads.models.plan import plan
@@ -165,44 +165,40 @@ def optimizer_of(ops: Iterable[OpShape]) -> str:
     return BY_STATE[min(max(states), 2)] if states else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What a store contributes to a prediction."""
-
-    measured: tuple[Measured, ...] = ()
-    power: tuple[PowerReading, ...] = ()
-    fits: tuple[StepFitted, ...] = ()
-    notes: tuple[str, ...] = ()
-    """Why there are runs and no fit."""
-
-
-def known_of(store: Path, devices: Sequence[Device], messages: Messages = SILENT) -> Known:
-    """Runs of the store, and fits to those on the devices; empty when there is no store."""
+def find_evidence(store: Path, devices: Sequence[Device], messages: Messages = SILENT) -> Evidence:
+    """Return the runs of the store, and fits to those on the devices; empty when there is no
+    store."""
     there = measurements_from_store(store)
     machine_of = {device.machine.name: device.machine for device in devices}
     groups: dict[Group, list[Measured]] = defaultdict(list)
-    for one in there.measured:
-        if one.machine in machine_of:
-            groups[(one.machine, one.case.precision, one.case.training)].append(one)
+    for record in there.measured:
+        if record.machine in machine_of:
+            groups[record.machine, record.case.precision, record.case.training].append(record)
     cpus = {name for name, kind in there.kinds.items() if kind == "cpu"}
-    others = [
-        said
+    notes = [
+        note
         for name, machine in machine_of.items()
         if machine.kind == "cpu"
-        for said in _other_threads(name, cpus)
+        for note in _other_threads(name, cpus)
     ]
-    worth = {key: group for key, group in groups.items() if len(group) >= FEWEST}
-    if not worth:
-        most = max(map(len, groups.values()), default=0)
-        few = (
-            (
-                f"{store} has at most {most} timed steps for one device and precision; a fit needs "
-                f"{FEWEST}"
-            ),
+    large = {key: group for key, group in groups.items() if len(group) >= FEWEST}
+    fits, reasons = _fits(large, machine_of, messages)
+    if groups and not large:
+        most = max(map(len, groups.values()))
+        notes.append(
+            f"{store} has at most {most} timed steps for one device and precision; a fit needs "
+            f"{FEWEST}"
         )
-        return Known(there.measured, there.power, notes=(*others, *few) if most else tuple(others))
-    fits, notes = _fits(worth, machine_of, messages)
-    return Known(there.measured, there.power, fits, (*others, *notes))
+    power = tuple(
+        PowerDraw(
+            machine_name(reading.device, "gpu"),
+            model_name(reading.workload, reading.variant) if reading.workload is not None else None,
+            reading.watts,
+            reading.readings,
+        )
+        for reading in there.power
+    )
+    return Evidence(there.measured, fits, power=power, notes=(*notes, *reasons))
 
 
 def _other_threads(asked: str, names: Set[str]) -> Iterator[str]:
@@ -233,32 +229,3 @@ def _fits(
         except ToolMissing as error:
             return (), (str(error),)
     return tuple(fits), tuple(notes)
-
-
-def power_of(
-    known: Known, device: Device, model: str, said: float | None
-) -> tuple[float, str] | None:
-    """(W of one GPU, its source): given, measured with this model, measured with others, or the
-    data sheet's."""
-    if said is not None:
-        return said, "as said"
-    mine = [
-        one
-        for one in known.power
-        if machines.machine_name(one.device, "gpu") == device.machine.name
-    ]
-    same = [
-        one
-        for one in mine
-        if one.workload is not None and model_name(one.workload, one.variant) == model
-    ]
-    chosen = same or mine
-    if chosen:
-        watts = sum(one.watts * one.readings for one in chosen) / sum(
-            one.readings for one in chosen
-        )
-        what = "of this model" if same else "of other models"
-        return watts, f"measured in {len(chosen)} runs {what}"
-    if device.power_w is not None:
-        return device.power_w, "board power of the data sheet, which is the most it draws"
-    return None

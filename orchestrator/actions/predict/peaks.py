@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.options import resolve_device
+from perfctl.orchestrator.counts.hardware import machines
+from perfctl.orchestrator.counts.hardware.machines import Device, DeviceError
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text
 
@@ -130,3 +132,42 @@ def _measure(runs: Sequence[Run], messages: Messages) -> dict[str, Any]:
         raise PerfctlError(problem, remedy)
     messages.note("measuring peaks, about 20 s")
     return measure("cuda" if on_gpu else "cpu")
+
+
+def find_device(
+    name: str | None,
+    spec: str | None,
+    store: Path,
+    threads: int | None = None,
+    messages: Messages = SILENT,
+) -> Device:
+    """The device with this name or these peaks; "cpu" is this machine's, measured once and kept
+    beside the store.
+
+    threads: of a CPU; None for as many as torch uses.
+
+    Raises UsageError for a name that is not known, with the nearest ones.
+    """
+    if (name is None) == (spec is None):
+        said = "no device" if name is None else "`device` and `device_spec` together"
+        raise UsageError(
+            said, "Use `device` A100, `device` cpu, or `device_spec` name=...,fp32_tflops=..."
+        )
+    if threads is not None and (name or "").lower() != "cpu":
+        raise UsageError("`threads` is for `device` cpu", "Leave it out")
+    try:
+        if spec is not None:
+            return machines.by_hand(spec)
+        assert name is not None
+        if name.lower() == "cpu":
+            import psutil
+
+            record = for_cpu(store, threads, messages)
+            with as_peaks(store):
+                return machines.of_measured(record, psutil.virtual_memory().total)
+        if name.lower() in ("cuda", "gpu"):
+            remedy = "Use for instance `device` A100; docs/devices.md lists them"
+            raise UsageError(f"`device`: '{name}' does not say which product", remedy)
+        return machines.named(name)
+    except DeviceError as error:
+        raise UsageError(str(error), error.remedy) from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from importlib import resources
@@ -12,12 +11,10 @@ from pathlib import Path
 from perfctl.orchestrator.counts.hardware.machines import meant, nearest
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import user_folder, write_text
-from perfctl.orchestrator.predict.answer import Setting
 from perfctl.orchestrator.predict.prices import (
     Price,
     PriceTable,
     PriceTableError,
-    for_board,
     read_prices,
 )
 
@@ -55,20 +52,6 @@ def prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
     return replace(
         table, prices=tuple(price for price in table.prices if wanted & set(price.boards))
     )
-
-
-def left_out(setting: Setting, has_offer: bool) -> Iterator[str]:
-    """A sentence where offers of this board are not used for want of a date."""
-    board = setting.device.board
-    if board is None:
-        return
-    count = len(for_board(setting.all_prices.prices, board)) - len(setting.offers)
-    if count:
-        none = "" if has_offer else "no cost: "
-        yield (
-            f"{none}offers whose price has no known date, or is promotional, are not used ({count} "
-            "of them; `undated` takes them)"
-        )
 
 
 def update(file: Path) -> OwnTable:
@@ -111,26 +94,27 @@ def own_file() -> Path:
 
 
 def today() -> date:
-    """By the clock, in UTC: prices more than a year older are said to be."""
+    """Return the day by the clock, in UTC: prices more than a year older are marked."""
     return datetime.now(UTC).date()
 
 
 def load(file: Path | None = None) -> PriceTable:
-    """The table in use, or that of ``file``. Raises PerfctlError when it cannot be read."""
+    """Return the table in use, or that of ``file``. Raises PerfctlError when it cannot be read."""
+    day = today()
     if file is not None:
-        return PriceTable(read_file(file), str(file), today())
-    mine = own_file()
-    if os.environ.get(VARIABLE) and not mine.exists():
-        raise PerfctlError(
-            f"{VARIABLE}: there is no {mine}", "'perfctl prices update FILE' writes it; or unset it"
-        )
-    if mine.exists():
+        return PriceTable(read_file(file), str(file), day)
+    own = own_file()
+    if own.exists():
         remedy = (
             "Replace it with 'perfctl prices update FILE', or go back with 'perfctl prices reset'"
         )
-        return PriceTable(read_file(mine, remedy), f"your own table, {mine}", today())
+        return PriceTable(read_file(own, remedy), f"your own table, {own}", day)
+    if os.environ.get(VARIABLE):
+        raise PerfctlError(
+            f"{VARIABLE}: there is no {own}", "'perfctl prices update FILE' writes it; or unset it"
+        )
     text = resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
-    return PriceTable(read_prices(text), "perfctl's own table", today())
+    return PriceTable(read_prices(text), "perfctl's own table", day)
 
 
 def read_file(path: Path, remedy: str | None = None) -> tuple[Price, ...]:

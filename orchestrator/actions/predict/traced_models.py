@@ -1,7 +1,7 @@
 """torchvision's models for the calculator's page: each is traced without data, once, and kept in
 the user's cache.
 
-A model takes half a second to four. Many are traced in several processes (``tracer.py``). A table
+A model takes half a second to four. Many are traced in several processes. A table
 of all of them, traced with one version of torch and torchvision, comes with perfctl
 (``scripts/accept/trace_torchvision.py`` makes it).
 """
@@ -13,11 +13,8 @@ import hashlib
 import json
 import os
 import re
-import subprocess
-import sys
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple
 from difflib import get_close_matches
 from functools import cached_property
@@ -25,13 +22,12 @@ from importlib import metadata, resources
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from perfctl.orchestrator import pool
 from perfctl.orchestrator.actions.estimate import (
     TRACED_AT,
     Session,
@@ -50,9 +46,10 @@ from perfctl.orchestrator.predict.step_parts import merged
 from perfctl.orchestrator.report.calculator import Model
 from perfctl.workloads.models.source import ModelError
 
-TRACER = "perfctl.orchestrator.actions.predict.tracer"
 MANY = 8
 """From so many models on, several processes trace them: each takes seconds to import torch."""
+TRACE_SECONDS_MAX = 300.0
+"""Seconds after which the process that traces a model is ended."""
 TRACED_IN = ("fp32", "fp16")
 """Precisions whose memory is worked out; the others have the bytes of one of these (SAME_BYTES),
 but see :func:`_precisions`."""
@@ -143,66 +140,37 @@ def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str,
     # Models of one name have layers in common, and a process works the results of equal operators
     # out once.
     alike = [
-        list(each) for _, each in groupby(sorted(names), lambda name: re.split(r"[\d_]", name)[0])
+        list(group) for _, group in groupby(sorted(names), lambda name: re.split(r"[\d_]", name)[0])
     ]
-    tracers = _Tracers(sorted(alike, key=len, reverse=True), min(jobs, len(alike)))
-    try:
-        for _ in names:
-            yield tracers.answers.get()
-    finally:
-        tracers.stop()
+    groups = sorted(alike, key=len, reverse=True)
+    running = pool.run(
+        groups,
+        _open_tracer,
+        processes=min(jobs, len(groups)),
+        seconds=lambda group: TRACE_SECONDS_MAX * len(group),
+        fork=False,  # autograd does not stand being forked once it has run
+    )
+    with closing(running):
+        for group, events in running:
+            missing = list(group)
+            for event in events:
+                if isinstance(event, pool.Lost):
+                    yield from ((name, event.why) for name in missing)
+                elif not isinstance(event, pool.Done):
+                    missing.remove(event[0])
+                    yield event
 
 
-class _Tracers:
-    """A thread for each process, which hands it names, some at a time. Every name gets
-    an answer."""
+@contextmanager
+def _open_tracer() -> Iterator[Callable[[Sequence[str], pool.Tell], None]]:
+    """Give what traces names in a worker, and tells each with its model or why there is none."""
 
-    def __init__(self, groups: Sequence[Sequence[str]], jobs: int) -> None:
-        self.answers = SimpleQueue[tuple[str, Model | str]]()
-        self._groups = deque(groups)
-        command, pipe = (sys.executable, "-P", "-m", TRACER), subprocess.PIPE
-        # A session of its own: Ctrl-C reaches this process only, which ends the others.
-        self._processes = [
-            subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, start_new_session=True, encoding="utf-8"
-            )
-            for _ in range(jobs)
-        ]
-        self._threads = [
-            Thread(target=self._hand_out, args=(one,), daemon=True) for one in self._processes
-        ]
-        for thread in self._threads:
-            thread.start()
+    def trace(names: Sequence[str], tell: pool.Tell) -> None:
+        for name in names:
+            tell((name, traced(f"torchvision:{name}")))
 
-    def stop(self) -> None:
-        """No process is left afterwards."""
-        self._groups.clear()
-        for process in self._processes:
-            process.kill()
-        for thread in self._threads:
-            thread.join()
-
-    def _hand_out(self, process: subprocess.Popen[str]) -> None:
-        with process:
-            while True:
-                try:
-                    names = self._groups.popleft()
-                except IndexError:
-                    return
-                for name, answer in zip(names, _asked(process, names), strict=True):
-                    self.answers.put((name, answer))
-
-
-def _asked(process: subprocess.Popen[str], names: Sequence[str]) -> Iterator[Model | str]:
-    assert process.stdin is not None and process.stdout is not None
-    with suppress(OSError):
-        print(json.dumps(names), file=process.stdin, flush=True)
-    for _ in names:
-        try:
-            answer = json.loads(process.stdout.readline())
-            yield model_from(answer["model"]) or str(answer["problem"])
-        except ValueError:  # an empty line, or half of one
-            yield f"the process that traced it ended with exit status {process.wait()}"
+    with without_driver_warning():
+        yield trace
 
 
 def traced(model: str) -> Model | str:

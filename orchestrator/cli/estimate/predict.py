@@ -187,8 +187,9 @@ def predict(
     for name, value in (("generate", generate), ("kv_cache", kv_cache), ("engine", engine)):
         if value is not None:
             raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
-    from perfctl.orchestrator.actions.predict import predict as actions
+    from perfctl.orchestrator.actions.predict.predict import answer
     from perfctl.orchestrator.predict.answer import Question
+    from perfctl.orchestrator.predict.training import check_frontier, frontier_of
 
     question = Question(
         model=model,
@@ -216,9 +217,9 @@ def predict(
         compiled=compiled,
     )
     if frontier:
-        actions.check_frontier(question)
-    found, known = actions.answer(question, console)
-    best = actions.frontier_of(found, known) if frontier else None
+        check_frontier(question)
+    found = answer(question, console)
+    best = frontier_of(found) if frontier else None
     if as_json:
         from perfctl.orchestrator.report import predict as report_predict
 

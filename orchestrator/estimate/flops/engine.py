@@ -14,6 +14,7 @@ import csv
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 
@@ -79,7 +80,9 @@ def _read_operations() -> dict[str, dict[str, Formula]]:
     for group, function, factor, operations in csv.reader(lines[1:]):
         formula = getattr(formulas, function, None) or getattr(leading, function)
         names = (name if "." in name else f"aten.{name}" for name in operations.split())
-        groups[group].update(dict.fromkeys(names, formula(int(factor)) if factor else formula))
+        groups[group].update(
+            dict.fromkeys(names, partial(formula, factor=int(factor)) if factor else formula)
+        )
     return groups
 
 
@@ -101,7 +104,7 @@ def formula_for(op: OpShape) -> Formula | None:
         return TABLE[op.op]
     if op.op.startswith(("aten._foreach_", "aten._amp_foreach")):
         return formulas.each_tensor
-    return formulas.per_output(1) if op.attributes.get("pointwise") else None
+    return formulas.per_output if op.attributes.get("pointwise") else None
 
 
 FRIENDLY = {
@@ -226,10 +229,17 @@ def _unseen_forward(calls: Sequence[LayerCall]) -> list[LayerCall]:
 
 
 def integer_macs(ops: Iterable[OpShape]) -> int:
-    """Multiply-adds of integers, which are no FLOPs."""
-    return sum(
-        formulas.integer_products(op) * op.calls for op in ops if formula_for(op) is not None
-    )
+    """Return the multiply-adds of matrix products of integers, which are no FLOPs."""
+    macs = 0
+    for op in ops:
+        formula = TABLE.get(op.op)
+        if (
+            formula in (formulas.matrix_product, formulas.linear)
+            and formulas.multiplies_integers(op)
+            and "missed" not in op.attributes
+        ):
+            macs += op.calls * sum(part.macs for part in formula(op))
+    return macs
 
 
 def on_paper(op: OpShape) -> OpShape:
@@ -323,6 +333,7 @@ def _layer_call(key: _Key, parts: _Parts, owners: dict[str, str]) -> LayerCall:
 
 
 def _text(parts: _Parts) -> str:
+    """Return the arithmetic of the parts with multiply-adds, otherwise of all."""
     heavy = [(op, part) for op, part in parts if part.macs] or parts
     lines = [
         f"{op.calls:,} times: {part.text}" if op.calls > 1 else part.text for op, part in heavy
@@ -373,14 +384,6 @@ class TypeWork:
     """With what activation checkpointing repeats."""
     unknown: int
     """Calls of operations without a formula: with any, the figures are lower bounds."""
-
-    @property
-    def forward_flops(self) -> int:
-        return 2 * self.forward_macs
-
-    @property
-    def backward_flops(self) -> int:
-        return 2 * self.backward_macs
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ docs/formulas.md lists them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -72,9 +72,8 @@ LINEAR = ("aten.addmm", "aten.mm", "aten.linear", "aten._addmm_activation", "ate
 BIAS_AT = {"aten.linear": 2, "aten._scaled_mm": 4}
 """Which argument of a product is its bias, where it is not the first."""
 
-_INTEGER_PRODUCTS = ("mm", "bmm", "mv", "dot", "_int_mm", "matmul")
-
 FUSED = ", fused kernel"
+CAUSAL = "; causal: the whole square is counted"
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 CELL = {"lstm": 9, "gru": 8, "rnn": 1}
@@ -124,16 +123,14 @@ class Tensors:
     outputs: tuple[tuple[Shape, int] | None, ...]
 
     def read(self, *indices: int) -> int:
-        """Bytes of these inputs, of all without ``indices``. A missing tensor counts 0."""
-        return _total_bytes([self.inputs[index] for index in indices] if indices else self.inputs)
+        """Return the bytes of these inputs, of all without ``indices``. A missing tensor
+        counts 0."""
+        tensors = [self.inputs[index] for index in indices] if indices else self.inputs
+        return sum(prod(tensor[0]) * tensor[1] for tensor in tensors if tensor is not None)
 
     def write(self, *indices: int) -> int:
-        """Bytes of these outputs, of all without ``indices``."""
-        return _total_bytes([self.outputs[index] for index in indices] if indices else self.outputs)
-
-
-def _total_bytes(tensors: Iterable[tuple[Shape, int] | None]) -> int:
-    return sum(prod(tensor[0]) * tensor[1] for tensor in tensors if tensor is not None)
+        """Return the bytes of these outputs, as :meth:`read`."""
+        return Tensors(self.outputs, ()).read(*indices)
 
 
 def tensors_of(op: OpShape) -> Tensors:
@@ -299,8 +296,11 @@ def left_factor(op: OpShape) -> Shape:
     return shape_of(op.inputs, 1 if op.op in ADDED else 0)
 
 
-def _product(op: OpShape, first: int, elementwise: int) -> tuple[Part, ...]:
-    """Return the part of a product whose factors are the arguments ``first`` and the next."""
+def matrix_product(op: OpShape) -> tuple[Part, ...]:
+    """mm, bmm, mv, dot: both factors are the first two arguments; addmm, baddbmm, addmv: bias +
+    left @ right, whose additions stand under elementwise FLOPs; of a sparse one, the values that it
+    stores."""
+    first, elementwise = (1, output_elements(op)) if op.op in ADDED else (0, _bias_additions(op))
     if "nnz" in op.attributes:
         return _sparse_product(op, first)
     left, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
@@ -316,20 +316,9 @@ def _product(op: OpShape, first: int, elementwise: int) -> tuple[Part, ...]:
     return product_part(op, letters, factors, elementwise)
 
 
-def matrix_product(op: OpShape) -> tuple[Part, ...]:
-    """mm, bmm, mv, dot: both factors are the first two arguments; of a sparse one, the values that
-    it stores."""
-    return _product(op, 0, _bias_additions(op))
-
-
 def _bias_additions(op: OpShape) -> int:
     place = BIAS_AT.get(op.op, len(op.inputs))
     return output_elements(op) if place < len(op.inputs) and op.inputs[place] is not None else 0
-
-
-def added_product(op: OpShape) -> tuple[Part, ...]:
-    """addmm, baddbmm, addmv: bias + left @ right; the additions stand under elementwise FLOPs."""
-    return _product(op, 1, output_elements(op))
 
 
 def _sparse_product(op: OpShape, first: int) -> tuple[Part, ...]:
@@ -356,7 +345,7 @@ def as_real_work(op: OpShape, part: Part) -> Part:
         return replace(
             part, macs=0, elementwise=0, text="a factor is a tangent of zeros: nothing to compute"
         )
-    if _multiplies_integers(op):
+    if multiplies_integers(op):
         return replace(
             part, macs=0, text=f"{part.text.rpartition(' = ')[0]}, of integers: no FLOPs"
         )
@@ -370,41 +359,20 @@ def as_real_work(op: OpShape, part: Part) -> Part:
     return part
 
 
-def _multiplies_integers(op: OpShape) -> bool:
+def multiplies_integers(op: OpShape) -> bool:
+    """Return whether the factors of a product are integers, whose products are no FLOPs."""
     return op.op.startswith("quantized.") or (
         bool(op.dtypes) and op.dtypes[0].startswith(("int", "uint", "bool", "q"))
     )
 
 
-def integer_products(op: OpShape) -> int:
-    """Multiply-adds of integers in one call of a product: they are no FLOPs."""
-    name = op.op.rpartition(".")[2]
-    if not _multiplies_integers(op) or "missed" in op.attributes:
-        return 0
-    if name == "linear_dynamic" or (name == "linear" and op.op.startswith("quantized.")):
-        formula = quantized_linear
-    elif name == "linear":
-        formula = linear
-    elif op.op in ADDED:
-        formula = added_product
-    elif name in _INTEGER_PRODUCTS:
-        formula = matrix_product
-    else:
-        return 0
-    return sum(part.macs for part in formula(op))
-
-
-def quantized_linear(op: OpShape) -> tuple[Part, ...]:
-    """Quantized linear, whose weights are packed: rows x in x out, of integers."""
-    data = shape_of(op.inputs, 0)
-    factors = (prod(data[:-1]), data[-1], shape_of(op.outputs, 0)[-1])
-    return product_part(op, "rows x in x out", factors)
-
-
 def linear(op: OpShape) -> tuple[Part, ...]:
-    """linear(input, weight, bias) on devices that do not decompose it: rows x numel(weight)."""
+    """linear(input, weight, bias) on devices that do not decompose it, rows x numel(weight); of a
+    quantized one, whose weights are packed, rows x in x out, of integers."""
     data, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
-    factors = (prod(data[:-1]), weight[-1], prod(weight[:-1]))
+    width = weight[-1] if weight else data[-1]
+    outs = prod(weight[:-1]) if weight else shape_of(op.outputs, 0)[-1]
+    factors = (prod(data[:-1]), width, outs)
     return product_part(op, "rows x in x out", factors, _bias_additions(op), "forward")
 
 
@@ -415,16 +383,13 @@ def _attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
     return prod(query[:-2]), query[-2], key[-2], query[-1], value[-1]
 
 
-def _note(op: OpShape) -> str:
-    return "; causal: the whole square is counted" if flag(op, "is_causal") else ""
-
-
 def attention(op: OpShape) -> tuple[Part, ...]:
     """Forward; softmax and scaling count 5 + 1 elementwise FLOPs for each score."""
     heads, rows, columns, wide, deep = _attention_sizes(op, 0)
     scores = heads * rows * columns
     macs = scores * (wide + deep)
-    text = worked("B*h x Sq x Sk x (E + V)", (heads, rows, columns, wide + deep)) + _note(op)
+    text = worked("B*h x Sq x Sk x (E + V)", (heads, rows, columns, wide + deep))
+    text += CAUSAL * flag(op, "is_causal")
     tensors = tensors_of(op)
     return (
         Part(
@@ -433,9 +398,16 @@ def attention(op: OpShape) -> tuple[Part, ...]:
     )
 
 
-def _attention_backward(
-    op: OpShape, first: int, needs: tuple[int, ...], fused: bool
-) -> tuple[Part, ...]:
+def attention_backward(op: OpShape) -> tuple[Part, ...]:
+    """Backward as the recorder noted it, with the gradients that are needed, or a fused kernel's
+    own operator: attention that was not called through torch.nn.functional.
+
+    ``backend``: math or flash as a process ran it; "any" on paper, with the fused kernel's extra
+    work in its own row.
+    """
+    is_own = op.op.startswith("aten.")
+    fused = is_own or op.attributes.get("backend") in ("flash", "any")
+    first, needs = int(is_own), integers(op, "needs") or (1, 1, 1)
     heads, rows, columns, wide, deep = _attention_sizes(op, first)
     scores = heads * rows * columns
     of_scores = bool(needs[0] or needs[1])
@@ -447,7 +419,7 @@ def _attention_backward(
         if need
     )
     letters = f"{names}: B*h x Sq x Sk x depths"
-    text = worked(letters, (heads, rows, columns, depth)) + _note(op)
+    text = worked(letters, (heads, rows, columns, depth)) + CAUSAL * flag(op, "is_causal")
     kept = tensors_of(op).read(first, first + 1, first + 2)
     parts = [Part("grad_input", macs, kept, kept, heads * rows * wide, text, 5 * scores)]
     if fused:
@@ -455,22 +427,6 @@ def _attention_backward(
         note = f"Q K^T again, because its scores were not kept: {again:,} MAC = {2 * again:,} FLOP"
         parts.append(Part("recompute", again, 0, 0, heads * rows * deep, note, 6 * scores, FUSED))
     return tuple(parts)
-
-
-def attention_backward(op: OpShape) -> tuple[Part, ...]:
-    """Backward as the recorder noted it, with the gradients that are needed.
-
-    ``backend``: math or flash as a process ran it; "any" on paper, with the fused kernel's extra
-    work in its own row.
-    """
-    fused = op.attributes.get("backend") in ("flash", "any")
-    return _attention_backward(op, 0, integers(op, "needs") or (1, 1, 1), fused)
-
-
-def fused_attention_backward(op: OpShape) -> tuple[Part, ...]:
-    """A fused kernel's own backward operator: attention that was not called through
-    torch.nn.functional."""
-    return _attention_backward(op, 1, (1, 1, 1), True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -590,22 +546,14 @@ def recurrent_backward(op: OpShape) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def per_output(factor: int) -> Formula:
+def per_output(op: OpShape, factor: int = 1) -> tuple[Part, ...]:
     """``factor`` FLOPs for each output value."""
-
-    def formula(op: OpShape) -> tuple[Part, ...]:
-        return elementwise_part(op, factor, output_elements(op), "output values")
-
-    return formula
+    return elementwise_part(op, factor, output_elements(op), "output values")
 
 
-def per_input(factor: int) -> Formula:
+def per_input(op: OpShape, factor: int) -> tuple[Part, ...]:
     """``factor`` FLOPs for each value of the largest input."""
-
-    def formula(op: OpShape) -> tuple[Part, ...]:
-        return elementwise_part(op, factor, input_elements(op), "input values")
-
-    return formula
+    return elementwise_part(op, factor, input_elements(op), "input values")
 
 
 def moved(op: OpShape) -> tuple[Part, ...]:
@@ -656,14 +604,10 @@ def norm_backward(op: OpShape) -> tuple[Part, ...]:
     return (Part("backward", 0, read, written, output_elements(op), text, 11 * values),)
 
 
-def interpolation_backward(taps: int) -> Formula:
+def interpolation_backward(op: OpShape, factor: int) -> tuple[Part, ...]:
     """For each value of the gradient that comes in, a multiplication and an addition for each of
-    ``taps`` neighbours."""
-
-    def formula(op: OpShape) -> tuple[Part, ...]:
-        return elementwise_part(op, 2 * taps, prod(shape_of(op.inputs, 0)), "gradient values")
-
-    return formula
+    ``factor`` neighbours."""
+    return elementwise_part(op, 2 * factor, prod(shape_of(op.inputs, 0)), "gradient values")
 
 
 def state_values(op: OpShape) -> int:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from math import log2, prod
 
 from perfctl.orchestrator.estimate.flops.formulas import (
-    Formula,
     Part,
     Shape,
     convolution,
@@ -184,14 +183,10 @@ def _matrix(op: OpShape) -> tuple[int, int, int]:
     return prod(many), max(rows, columns), min(rows, columns)
 
 
-def cubic(factor: int) -> Formula:
+def cubic(op: OpShape, factor: int) -> tuple[Part, ...]:
     """``factor`` n^3 / 3 FLOPs for each square matrix."""
-
-    def formula(op: OpShape) -> tuple[Part, ...]:
-        many, _, size = _matrix(op)
-        return _leading(op, f"{factor} n^3 / 3", factor * size**3 / 3, many)
-
-    return formula
+    many, _, size = _matrix(op)
+    return _leading(op, f"{factor} n^3 / 3", factor * size**3 / 3, many)
 
 
 def lu(op: OpShape) -> tuple[Part, ...]:
@@ -207,16 +202,11 @@ def solve(op: OpShape) -> tuple[Part, ...]:
     return _leading(op, "2 n^3 / 3 + 2 n^2 r", 2 * size**3 / 3 + 2 * size**2 * sides, many)
 
 
-def substitution(factor: int) -> Formula:
+def substitution(op: OpShape, factor: int) -> tuple[Part, ...]:
     """``factor`` n^2 FLOPs for each right-hand side: one triangle 1, two triangles 2."""
-
-    def formula(op: OpShape) -> tuple[Part, ...]:
-        many, size = output_elements(op), _matrix(op)[2]
-        return _leading(
-            op, f"{factor} n^2 for each right-hand side", factor * size**2, many // max(size, 1)
-        )
-
-    return formula
+    size = _matrix(op)[2]
+    sides = output_elements(op) // max(size, 1)
+    return _leading(op, f"{factor} n^2 for each right-hand side", factor * size**2, sides)
 
 
 def qr(op: OpShape) -> tuple[Part, ...]:

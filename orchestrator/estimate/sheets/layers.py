@@ -129,15 +129,16 @@ def product_line(what: str, formula: str, factors: Sequence[int], unit: str = ""
     return Line(what, formula, times(*factors), f"{prod(factors):,} {unit}".rstrip())
 
 
-def flop_line(macs: int) -> Line:
-    """Return the line that turns multiply-adds into FLOPs."""
-    return product_line("in FLOP", "2 x MAC", (2, macs), "FLOP")
+def flop_lines(macs: int, bias: bool = False, values: int = 0) -> tuple[Line, ...]:
+    """Return the line that turns multiply-adds into FLOPs, and that of the bias additions if the
+    layer has a bias.
 
-
-def bias_lines(bias: bool, values: int) -> tuple[Line, ...]:
-    """Return the line of the bias additions, if the layer has a bias."""
-    line = product_line("bias, not included", "1 addition a value", (values,), "FLOP")
-    return (line,) if bias else ()
+    ``values``: output values, each with one addition.
+    """
+    line = product_line("in FLOP", "2 x MAC", (2, macs), "FLOP")
+    if not bias:
+        return (line,)
+    return line, product_line("bias, not included", "1 addition a value", (values,), "FLOP")
 
 
 def items_of(op: OpShape, *named: tuple[str, str, int]) -> tuple[Item, ...]:
@@ -230,8 +231,7 @@ def conv(op: OpShape) -> WorkedLayer:
         product_line("one sample", "values x MAC", (sample, one), "MAC"),
         product_line(f"{side} values, whole batch", f"N x {positions}", values),
         product_line("whole batch", "values x MAC", (batch, one), "MAC"),
-        flop_line(batch * one),
-        *bias_lines(bias, prod(result)),
+        *flop_lines(batch * one, bias, prod(result)),
     )
     if transposed:
         ways = transposed_ways(data, weight, result, groups)
@@ -253,10 +253,6 @@ def conv_ways(
     padding, dilation.
     """
 
-    def positions_of(sizes: Sequence[int], dense: bool = False) -> Shape:
-        stride = repeat(1) if dense else settings[0]
-        return tuple(map(out_size, sizes, weight[2:], stride, *settings[1:]))
-
     def add(slip: str, weight: Shape, positions: Shape) -> None:
         kernel, place_count = _map(weight[2:]), prod(positions)
         names = (
@@ -276,13 +272,13 @@ def conv_ways(
     for pool in (2, 3, 4):
         for scale in (floordiv, mul):
             sizes = [scale(size, pool) for size in given]
-            if all(other := positions_of(sizes)):
+            if all(other := tuple(map(out_size, sizes, weight[2:], *settings))):
                 add(f"input {_map(sizes)} instead of {_map(given)}", weight, other)
     if groups > 1:
         dense_weight = (weight[0], weight[1] * groups, *weight[2:])
         add(f"the division by {groups} groups left out", dense_weight, positions)
     if any(stride > 1 for stride in settings[0]):
-        dense = positions_of(given, dense=True)
+        dense = tuple(map(out_size, given, weight[2:], repeat(1), *settings[1:]))
         add(f"stride left out ({_map(dense)} positions, not {_map(positions)})", weight, dense)
     if positions != given:
         add(f"output {_map(given)} instead of {_map(positions)}", weight, given)
@@ -341,8 +337,7 @@ def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
         product_line("one row", "in x out", (ins, outs), "MAC"),
         product_line("output values", "rows x out", (rows, outs)),
         product_line("whole batch", "rows x in x out", (rows, ins, outs), "MAC"),
-        flop_line(rows * ins * outs),
-        *bias_lines(bias, rows * outs),
+        *flop_lines(rows * ins * outs, bias, rows * outs),
     )
     named = [("weights", "in", first + 1), *([("biases", "in", bias_at)] if bias else [])]
     ways = linear_ways(leading[1:], ins, outs)

@@ -23,7 +23,7 @@ from perfctl.orchestrator.estimate.sheets.layers import (
     Line,
     Way,
     WorkedLayer,
-    flop_line,
+    flop_lines,
     items_of,
     product_line,
     shape_line,
@@ -55,7 +55,7 @@ def attention(op: OpShape) -> WorkedLayer:
         product_line("scores Q K^T", "B x h x Sq x Sk x E", (*square, wide), "MAC"),
         product_line("weights x values", "B x h x Sq x Sk x V", (*square, deep), "MAC"),
         Line("whole batch", "sum", f"{scores * wide:,} + {scores * deep:,}", f"{macs:,} MAC"),
-        flop_line(macs),
+        *flop_lines(macs),
         product_line("softmax and scaling, not included", "6 for each score", (6, scores), "FLOP"),
     ]
     if causal:
@@ -114,7 +114,7 @@ def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: boo
         steps.append(Line(name, letters, numbers, f"{macs_of[-1]:,} MAC"))
         items += items_of(op, (f"result of {name}", "out", 0))
     total, terms = sum(macs_of), " + ".join(f"{macs:,}" for macs in macs_of)
-    steps += [Line("whole batch", "sum", terms, f"{total:,} MAC"), flop_line(total)]
+    steps += [Line("whole batch", "sum", terms, f"{total:,} MAC"), *flop_lines(total)]
     if parameters:
         items.insert(0, Item("parameters", (parameters,), items[0].item if items else 4))
     shapes = (
@@ -212,7 +212,7 @@ def recurrent(op: OpShape) -> WorkedLayer:
             if size[0]
         ]
     macs = batch * sum(map(prod, net.terms))
-    steps += [Line("whole batch", "sum of the layers", "", f"{macs:,} MAC"), flop_line(macs)]
+    steps += [Line("whole batch", "sum of the layers", "", f"{macs:,} MAC"), *flop_lines(macs)]
     if bias:
         factors = (2, net.gates, net.hidden, rows, net.directions, net.layers)
         letters = "2 x G x H x rows x D x layers"

@@ -230,6 +230,7 @@ def _macs_and_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
 
 
 def _elementwise_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
+    """Yield the arithmetic of each direction that is no multiply-add."""
     for call in calls:
         if flops := call.elementwise_flops:
             what = f"{DIRECTION_NAMES.get(call.direction, call.direction)} ({call.kind})"

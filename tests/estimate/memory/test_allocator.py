@@ -183,7 +183,7 @@ def test_everything_of_a_step_is_summed_by_category_and_its_peak_rounded_to_bloc
     )
     assert found.peak.bytes == 1000 + 10 + 1001 + 2000 + 64 + 690
     assert found.rounded_peak == 512 * (2 + 1 + 2 + 4 + 1 + 2 + 1)
-    assert (found.reserved, found.gpu, found.needed) == (2 * MIB, (9, 0), 2 * MIB)
+    assert (found.reserved, found.gpu) == (2 * MIB, (9, 0))
     assert (found.workspaces, found.allocated) == ({}, found.rounded_peak)
     with pytest.raises(FrozenInstanceError):
         found.reserved = 1  # type: ignore[misc]

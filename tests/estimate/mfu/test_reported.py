@@ -90,7 +90,7 @@ def mfu_with(
 
 
 def test_one_of_two_attention_products_as_in_torchtitan_4366() -> None:
-    half = LLAMA3_8B.pairs * LLAMA3_8B.seq / 2
+    half = (LLAMA3_8B.attention_flops("sequence") or 0) / 12
     said = [one.said for one in explained(LLAMA3_8B, 6000, mfu_with(LLAMA3_8B, half), H100)]
     assert "torchtitan, one attention product of two" in said
     assert {"megatron", "maxtext"} <= set(said), (
@@ -183,7 +183,10 @@ def test_heads_of_keys_in_place_of_queries_as_olmo_core_478_proposed() -> None:
 
 def test_a_tied_head_that_was_subtracted_as_before_torchtitan_3225() -> None:
     tied = model(28, 1024, 3072, 16, 8, 151_936, 8192, head_dim=128, tied=True)
-    wrong = mfu_with(tied, tied.pairs * tied.seq) - 100 * 6 * tied.head * 6000 / H100.flops
+    wrong = (
+        mfu_with(tied, (tied.attention_flops("sequence") or 0) / 6)
+        - 100 * 6 * tied.head * 6000 / H100.flops
+    )
     said = [one.said for one in explained(tied, 6000, wrong, H100)]
     assert "olmo" in said, (
         "OLMo-core subtracts the table of tokens always; its own models do not tie it"
@@ -191,7 +194,7 @@ def test_a_tied_head_that_was_subtracted_as_before_torchtitan_3225() -> None:
 
 
 def test_half_the_mfu_is_the_sparse_peak_and_many_times_it_the_number_of_devices() -> None:
-    right = mfu_with(LLAMA3_8B, LLAMA3_8B.pairs * 8192)
+    right = mfu_with(LLAMA3_8B, (LLAMA3_8B.attention_flops("sequence") or 0) / 6)
     assert "torchtitan" in [one.said for one in explained(LLAMA3_8B, 6000, right, H100)]
     assert "torchtitan over the sparse peak, twice the dense one" in [
         one.said for one in explained(LLAMA3_8B, 6000, right / 2, H100)

@@ -12,7 +12,7 @@ from perfctl.orchestrator.estimate.sheets.layers import (
     Item,
     Line,
     Way,
-    flop_line,
+    flop_lines,
     linear,
     linear_ways,
     out_size,
@@ -139,7 +139,7 @@ def test_space_is_said_item_by_item_and_in_all_in_kib() -> None:
 
 
 def test_sizes_products_and_flops() -> None:
-    assert (shape_line("w", ()).result, shape_line("w", (64, 24)).result, flop_line(1500)) == (
+    assert (shape_line("w", ()).result, shape_line("w", (64, 24)).result, flop_lines(1500)[0]) == (
         "1",
         "64 x 24",
         Line("in FLOP", "2 x MAC", "2 x 1,500", "3,000 FLOP"),

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.predict import predict as predict_action
+from perfctl.orchestrator.actions.predict import subjects
 from perfctl.orchestrator.actions.predict.calculator import planned_model
+from perfctl.orchestrator.actions.predict.predict import answer
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, named
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.memory import reserve_on
@@ -65,7 +66,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
 
     The page knows the tensors' memory only, whichever of them is asked for.
     """
-    real, seen = predict_action._storages, set()
+    real, seen = subjects._storages, set()
 
     def storages(spec: str, optimizer: str, *rest: Any) -> Any:
         key = (spec.partition(":")[0], optimizer)
@@ -74,7 +75,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
         seen.add(key)
         return real(spec, optimizer, *rest)
 
-    monkeypatch.setattr(predict_action, "_storages", storages)
+    monkeypatch.setattr(subjects, "_storages", storages)
     return seen
 
 
@@ -103,7 +104,7 @@ def test_page_and_command_agree_without_measurements(
             efficiency=choice["efficiency"] or None,
         )
         try:
-            found, _ = predict_action.answer(question)
+            found = answer(question)
         except PerfctlError as error:
             refused += 1
             assert said == {

@@ -1,0 +1,157 @@
+"""The model of a question, in training or inference: :func:`find_subject`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from perfctl.orchestrator.actions.estimate import (
+    TRACED_AT,
+    memory_pair,
+    need_torch,
+    open_session,
+    step_memory,
+    without_driver_warning,
+)
+from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.estimate.memory import LinesError, StepMemory
+from perfctl.orchestrator.estimate.plan_memory import inference_lines, lines_of_plan
+from perfctl.orchestrator.predict import answer as answers
+from perfctl.orchestrator.predict.answer import Question, Subject
+from perfctl.orchestrator.predict.operations import operations_of, operations_of_plan
+from perfctl.workloads.models.find import workload_of
+from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
+from perfctl.workloads.models.plan import canonical, family_of, plan
+from perfctl.workloads.spec import SpecError
+
+
+def find_subject(question: Question, on_gpu: bool = False, messages: Messages = SILENT) -> Subject:
+    """Return the model's operations, parameters and memory at any batch size; the memory alone
+    depends on the precision.
+
+    Every model is traced without data at two batch sizes. Only a network of a family needs no
+    trace: its plan has everything but the order of its allocations, which ``on_gpu`` asks for, and
+    without torch goes without.
+    Raises UsageError, or PerfctlError when the model's own code fails.
+    """
+    if question.optimizer is not None and question.optimizer not in answers.OPTIMIZERS:
+        raise UsageError(
+            f"`optimizer`: '{question.optimizer}' is not known",
+            f"Use {', '.join(answers.OPTIMIZERS)}",
+        )
+    if family_of(question.model) is None or question.inputs or question.seq is not None:
+        return _traced(question, messages)
+    return _planned(question, on_gpu, messages)
+
+
+def _planned(question: Question, on_gpu: bool, messages: Messages) -> Subject:
+    try:
+        planned = plan(question.model)
+        if question.optimizer in IN_SPEC:
+            # as if the specification said so: its runs are then found
+            settings = {**planned.settings, "optimizer": question.optimizer}
+            planned = plan(canonical(planned.family, settings))
+    except SpecError as error:
+        raise UsageError(
+            f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family"
+        ) from error
+    optimizer = "" if question.infer else question.optimizer or planned.optimizer
+    precision = question.precision
+    if question.infer:
+        lines = inference_lines(planned, precision)
+    else:
+        lines = lines_of_plan(planned, optimizer, precision)
+    memory, note = None, None
+    if on_gpu:
+        memory, note = _storages(planned.spec, optimizer, precision, messages)
+    return Subject(
+        planned.spec,
+        planned.family,
+        operations_of_plan(planned),
+        not question.infer,
+        planned.parameters,
+        optimizer,
+        lines,
+        (note,) if note else (),
+        memory,
+    )
+
+
+def _storages(
+    spec: str, optimizer: str, precision: str, messages: Messages
+) -> tuple[StepMemory | None, str | None]:
+    """Return (what the allocator's replay needs of a network of a family, why there is none).
+    ``optimizer``: "" in inference."""
+    if find_spec("torch") is None:
+        return None, (
+            "memory is that of the tensors: without torch PyTorch's allocator is not replayed, and "
+            "may need more"
+        )
+    request = Request(spec, (), "train" if optimizer else "infer", optimizer or None, memory=True)
+    try:
+        with without_driver_warning():
+            session = open_session(request)
+            if session.is_built:
+                messages.note(f"tracing {spec} without data")
+            return step_memory(memory_pair(session, precision)), None
+    except LinesError as error:
+        return None, f"memory is that of the tensors: PyTorch's allocator is not replayed ({error})"
+
+
+def _traced(question: Question, messages: Messages) -> Subject:
+    model, training = question.model, not question.infer
+    optimizer = question.optimizer
+    if optimizer is None and workload_of(model) is None:
+        optimizer = answers.DEFAULT_OPTIMIZER
+    need_torch()
+    request = Request(
+        model,
+        question.inputs,
+        "train" if training else "infer",
+        optimizer if training else None,
+        memory=True,
+        seq=question.seq,
+    )
+    with without_driver_warning():
+        session = open_session(request)
+        if session.is_built:
+            messages.note(f"tracing {model} without data")
+        pair = memory_pair(session, question.precision)
+        first = session.at(TRACED_AT[0])
+    for estimate in (first, *pair):
+        if estimate.problem is not None:
+            remedy = (
+                f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape"
+            )
+            raise PerfctlError(f"{model} cannot be traced without data: {estimate.problem}", remedy)
+    if optimizer is None:
+        name, settings = session.facts.optimizer or ("SGD", {})
+        optimizer = "momentum" if name == "SGD" and settings.get("momentum") else name.lower()
+    notes, memory, memory_note = list(session.notes), None, ""
+    try:
+        memory = step_memory(pair)
+    except LinesError as error:
+        memory_note = f"memory unknown at batch sizes that were not traced: {error}"
+    works = operations_of(first.ops, TRACED_AT[0])
+    if unknown := sorted({work.layer or "the model" for work in works if work.kind == "other"}):
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        layers = f"{', '.join(unknown[:3])}{more}"
+        notes.append(f"operations without a formula count by their bytes only: in {layers}")
+    if first.data_dependent:
+        names = ", ".join(first.data_dependent)
+        notes.append(f"sizes depend on the data after {names}: other data takes another time")
+    name, shape = session.facts.name, session.facts.inputs[0]
+    is_sequence = shape.dtype in ("int64", "int32") and len(shape.sizes) == 1 < shape.sizes[0]
+    return Subject(
+        name,
+        name.partition(":")[0],
+        works,
+        training,
+        first.parameters,
+        optimizer if training else "",
+        memory.lines if memory is not None else None,
+        (*notes, memory_note),
+        memory,
+        shape.sizes[0] if is_sequence else None,
+    )

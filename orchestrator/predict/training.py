@@ -1,0 +1,257 @@
+"""The answer to a question about training or inference, from what was looked up before: no file,
+no clock and no model is read here.
+
+:func:`answer_training` predicts every batch size of the question on its device, and
+:func:`frontier_of` the same training on every offer of the price table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from perfctl.orchestrator.counts.hardware.machines import Board, Device, Machine, of_board
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.memory import capability, reserve_on
+from perfctl.orchestrator.predict import cost, published
+from perfctl.orchestrator.predict.answer import (
+    LIKE,
+    Answer,
+    AnswerPoint,
+    Question,
+    Setting,
+    Subject,
+)
+from perfctl.orchestrator.predict.operations import StepSpec
+from perfctl.orchestrator.predict.predict import Evidence, StepTime, predict
+from perfctl.orchestrator.predict.prices import Price, unsure_for
+
+NODE_GPUS_MAX = 8
+"""More GPUs than this are in several machines, whatever the link between two of them is."""
+NO_PEAK = "Choose another `precision`, or give the peaks with `device_spec`"
+
+
+def answer_training(
+    question: Question, setting: Setting, subject: Subject, evidence: Evidence
+) -> Answer:
+    """Return the prediction for each batch size.
+
+    Raises UsageError where the device has no peak for the precision.
+    """
+    device = setting.device
+    machine, board = device.machine, device.board
+    power = power_of(evidence, device, subject.model, question.power)
+    notes = (device.note, *subject.notes, *evidence.notes, *_notes(question, setting, subject))
+    points = []
+    for batch in question.batches:
+        step = predict_on(machine, question, subject, evidence, batch)
+        training = _train(step, board, question, subject, prices=setting.offers, power=power)
+        points.append(AnswerPoint(step, training))
+    return Answer(
+        question,
+        subject,
+        device,
+        tuple(points),
+        setting.prices,
+        tuple(filter(None, notes)),
+        evidence,
+    )
+
+
+def predict_on(
+    machine: Machine, question: Question, subject: Subject, evidence: Evidence, batch: int
+) -> StepTime:
+    """Return one step on a machine. Raises UsageError without a peak for the precision."""
+    case = step_of(question, subject, batch)
+    try:
+        return predict(
+            case, machine, evidence.measured, evidence.fits, published.load(machine.kind)
+        )
+    except ValueError as error:
+        raise UsageError(str(error), NO_PEAK) from error
+
+
+def step_of(question: Question, subject: Subject, batch: int) -> StepSpec:
+    """Return the step to predict at one batch size."""
+    return StepSpec(
+        model=subject.model,
+        family=subject.family,
+        works=subject.works,
+        batch=batch,
+        training=subject.training,
+        precision=question.precision,
+        optimizer=LIKE.get(subject.optimizer, subject.optimizer),
+        parameters=subject.parameters,
+        channels_last=question.channels_last,
+        compiled=question.compiled,
+    )
+
+
+def power_of(
+    evidence: Evidence, device: Device, model: str, stated: float | None
+) -> tuple[float, str] | None:
+    """Return (W of one GPU, its source): as stated, measured with this model, measured with others,
+    or the data sheet's."""
+    if stated is not None:
+        return stated, "as said"
+    runs = [run for run in evidence.power if run.machine == device.machine.name]
+    same = [run for run in runs if run.model == model]
+    if chosen := same or runs:
+        watts = sum(run.watts * run.readings for run in chosen) / sum(
+            run.readings for run in chosen
+        )
+        what = "of this model" if same else "of other models"
+        return watts, f"measured in {len(chosen)} runs {what}"
+    if device.board is None or device.board.gpu.power_w is None:
+        return None
+    return device.board.gpu.power_w, "board power of the data sheet, which is the most it draws"
+
+
+def link_between(board: Board | None, question: Question) -> tuple[float | None, str]:
+    """Return (GB/s one way between two GPUs, where that is from)."""
+    if question.link_gbs is None and board is not None:
+        return board.gpu.link_gbs, f"{board.gpu.link}, data sheet"
+    return question.link_gbs, "as said"
+
+
+def _train(
+    step: StepTime,
+    board: Board | None,
+    question: Question,
+    subject: Subject,
+    *,
+    prices: tuple[Price, ...],
+    power: tuple[float, str] | None = None,
+    with_room: bool = True,
+) -> cost.Training:
+    """Return the training that a step is part of. ``with_room``: with the memory that it needs."""
+    link_gbs, link = link_between(board, question)
+    job = cost.Job(
+        step.case.batch,
+        question.samples,
+        question.epochs,
+        question.gpus,
+        subject.parameters,
+        link_gbs,
+        link,
+        question.overlap,
+        question.efficiency,
+    )
+    return cost.training(
+        cost.Span(step.seconds, step.low, step.high),
+        job,
+        # Phases of a published step are computed, not learned: communication may hide behind all.
+        backward=step.phases.get("backward") if step.way != "published" else None,
+        prices=prices,
+        power=power,
+        tariff=question.tariff,
+        room=_room_on(subject, step.machine, board, job.batch) if with_room else None,
+    )
+
+
+def _room_on(
+    subject: Subject, machine: Machine, board: Board | None, batch: int
+) -> cost.Room | None:
+    """Return the memory of a step; None if the model's is not known."""
+    limit, reserve, memory = machine.memory_bytes, reserve_on(machine.kind), subject.memory
+    if subject.lines is None:
+        return None
+    if memory is None or machine.kind != "gpu":
+        return cost.room_of(subject.lines, batch, limit, reserve)
+    gpu = capability(board.gpu.capability) if board is not None else None
+    largest = memory.largest(limit, reserve, gpu).batch if limit is not None else None
+    return cost.Room(batch, memory.allocated(batch, gpu), limit, largest, reserve)
+
+
+def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[str | None]:
+    yield "loading and preparing data, validation and checkpoints are not in the times"
+    if question.gpus > NODE_GPUS_MAX and question.link_gbs is None and question.efficiency is None:
+        yield (
+            f"more than {NODE_GPUS_MAX} GPUs are in several machines: give the speed of the "
+            "network between them with 'perfctl predict --interconnect GB/s'"
+        )
+    if question.gpus > 1:
+        samples = question.batches[0] * question.gpus
+        yield f"the batch size is that of each GPU: a step has {samples:,} samples"
+        more = subject.parameters * cost.GRADIENT_BYTES / 1e6
+        yield (
+            f"DistributedDataParallel keeps gradients in buckets too: up to {more:,.0f} MB more on "
+            "each GPU"
+        )
+    board = setting.device.board
+    if question.samples is None or board is None:
+        return
+    yield setting.unused_note()
+    if unsure := unsure_for(setting.prices.prices, board):
+        yield (
+            f"offers that may have this GPU but do not state its form are not used ({len(unsure)} "
+            f"of them; 'perfctl prices --gpu \"{board.name}\"' lists them)"
+        )
+    if not setting.offers and not setting.unused_offers:
+        yield f"no cost: no offer of {setting.prices.where} states that it has a {board.name}"
+
+
+def check_frontier(question: Question) -> None:
+    """Raise UsageError if a frontier lacks the size of the dataset."""
+    if question.samples is None:
+        raise UsageError(
+            "`frontier` needs `dataset_size`", "Give the samples of an epoch, and `epochs`"
+        )
+
+
+def frontier_of(answer: Answer) -> cost.Frontier:
+    """Return time against cost over every offer of the price table and every batch size.
+
+    Each offer is used with all its GPUs. One that does not say which board it has is not compared.
+    Raises UsageError when the size of the dataset is not given.
+    """
+    question, subject, evidence = answer.question, answer.subject, answer.evidence
+    check_frontier(question)
+    steps: dict[tuple[Board, int], StepTime | None] = {}
+    choices: list[cost.Choice] = []
+    too_large = unknown = unsure = 0
+    for price in answer.prices.prices:
+        board = price.board
+        if board is None:
+            unsure += 1
+            continue
+        for batch in question.batches:
+            if not _fits(subject, board, batch):
+                too_large += 1
+                continue
+            if (board, batch) not in steps:
+                try:
+                    step = predict_on(of_board(board), question, subject, evidence, batch)
+                except UsageError:  # no fast path for this precision on this board
+                    step = None
+                steps[board, batch] = step
+            step = steps[board, batch]
+            if step is None or price.on_demand is None:
+                unknown += 1
+                continue
+            on_all = replace(question, gpus=price.count)
+            training = _train(step, board, on_all, subject, prices=(price,), with_room=False)
+            (rental,) = training.rentals
+            assert training.billed is not None and rental.on_demand is not None
+            choices.append(
+                cost.Choice(
+                    price,
+                    board.name,
+                    batch,
+                    training.billed,
+                    rental.on_demand,
+                    rental.spot,
+                    step.way,
+                    bool(step.outside),
+                )
+            )
+    return cost.Frontier(cost.frontier(choices), len(choices), too_large, unknown, unsure)
+
+
+def _fits(subject: Subject, board: Board, batch: int) -> bool:
+    memory, machine = subject.memory, of_board(board)
+    if memory is not None and machine.memory_bytes is not None:
+        gpu = capability(board.gpu.capability)
+        return memory.fits(batch, machine.memory_bytes, reserve_on(machine.kind), gpu)
+    room = _room_on(subject, machine, None, batch)
+    return room is None or room.fits is not False
