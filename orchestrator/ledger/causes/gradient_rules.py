@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
@@ -13,11 +14,20 @@ from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import LEAST_MULTIPLIES
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup
 from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
-from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput
+from perfctl.orchestrator.ledger.causes.row_rules import AlgorithmFacts, RepeatFacts
+from perfctl.orchestrator.ledger.causes.rule import Cause, Facts, FlopsFacts, RuleInput
 
 GRADIENTS = ("grad_input", "grad_weight")
 ONE_PRODUCT_FAMILIES = {"conv", "winograd", "gemm", "fft", "depthwise"}
 """Families whose kernels compute one gradient each."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientFacts(Facts):
+    """The gradient that has no kernel, and how many kernels outside of layers may be it."""
+
+    gradient: str | None
+    outside: int
 
 
 def _estimates(case: RuleInput) -> Mapping[str, float]:
@@ -85,13 +95,15 @@ def gradient_missing(case: RuleInput) -> Cause | None:
     return case.propose(
         "gradient missing",
         estimates[present] / sum(estimates.values()),
+        GradientFacts(
+            missing if named else None,
+            sum(
+                other.main and _computes(other, estimates[missing])
+                for other in case.unattributed_kernels
+            ),
+        ),
         products,
         "predicted and matched" if named else "plausible",
-        gradient=missing if named else None,
-        outside=sum(
-            other.main and _computes(other, estimates[missing])
-            for other in case.unattributed_kernels
-        ),
     )
 
 
@@ -112,7 +124,7 @@ def needless_gradient(case: RuleInput) -> Cause | None:
         return None
     if _forward_deviates_alike(case, named[0].products / own):
         return None
-    return case.propose("needless gradient", 2.0, named, "predicted and matched", flops=own)
+    return case.propose("needless gradient", 2.0, FlopsFacts(own), named, "predicted and matched")
 
 
 def gradient_trials(case: RuleInput) -> Cause | None:
@@ -141,12 +153,14 @@ def gradient_trials(case: RuleInput) -> Cause | None:
     return case.propose(
         "several algorithms",
         executed / sum(estimates.values()),
+        AlgorithmFacts(
+            inputs=runs["grad_input"] if "grad_input" in repeated else None,
+            weights=runs["grad_weight"] if "grad_weight" in repeated else None,
+            both=len(repeated) == 2,
+        ),
         case.breakdown.products,
         "predicted and matched",
         "of gradients",
-        inputs=runs["grad_input"] if "grad_input" in repeated else None,
-        weights=runs["grad_weight"] if "grad_weight" in repeated else None,
-        both=len(repeated) == 2,
     )
 
 
@@ -177,10 +191,9 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
     return case.propose(
         "zeros inserted",
         (both - estimated + full) / both,
+        FlopsFacts(full, estimated),
         own,
         "predicted and matched",
-        flops=full,
-        estimated=estimated,
     )
 
 
@@ -210,11 +223,13 @@ def recomputed_otherwise(case: RuleInput) -> Cause | None:
     return case.propose(
         "recomputation",
         1 + kernel.executed / case.evidence.paper,
+        RepeatFacts(
+            kernel.executed,
+            kernel.executed / case.evidence.paper,
+            spoken(kernel.name),
+            recorded=benchmark == "off",
+        ),
         others,
         "predicted and matched" if benchmark == "off" else "plausible",
         "by another kernel",
-        kernel=spoken(kernel.name),
-        flops=kernel.executed,
-        extra=kernel.executed / case.evidence.paper,
-        recorded=benchmark == "off",
     )

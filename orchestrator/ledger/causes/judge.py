@@ -136,7 +136,7 @@ def judge(study: PreparedStudy, ledger: Ledger, parts: Sequence[Study] | None = 
         *window_rules.algorithm_switches(table),
     )
     ours = any(evidence.ours for evidence in table.values())
-    sweep = tuple(replace(cause, facts={"ours": ours, **cause.facts}) for cause in sweep)
+    sweep = tuple(replace(cause, ours=ours) for cause in sweep)
     return Judgement(rows, sweep, window)
 
 

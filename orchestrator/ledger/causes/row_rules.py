@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from math import gcd, log
 
@@ -23,6 +24,8 @@ from perfctl.orchestrator.ledger.causes.rule import (
     DEVIATION_MIN,
     Cause,
     Confidence,
+    Facts,
+    FlopsFacts,
     RuleInput,
     deviates,
 )
@@ -65,6 +68,94 @@ _VECTOR_KERNEL = re.compile("gemv|gemmsn|dot_kernel")
 """Kernels of cuBLAS that sum each row's products over threads, without bias or activation."""
 
 
+@dataclass(frozen=True, slots=True)
+class AlgorithmFacts(Facts):
+    """Kernels that each do the complete layer, or how often each gradient was computed."""
+
+    number: int = 0
+    names: str = ""
+    inputs: float | None = None
+    weights: float | None = None
+    both: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TileFacts(Facts):
+    """Tiles of a product."""
+
+    tiles: str
+    executed: float | None = None
+    """Multiply-adds counted / predicted; / estimated for transforms."""
+    larger: int | None = None
+    """Batch that would run in the same blocks."""
+    in_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TransformFacts(TileFacts):
+    """Tiles of transformed products; both shares are of the estimate."""
+
+    method: str = ""
+    multiplies: float = 0.0
+    transforms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentFacts(FlopsFacts):
+    """A kernel that runs the steps of a sequence; ``executed``: FLOPs of the row."""
+
+    executed: float = 0.0
+    kernel: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFacts(Facts):
+    """Launches of a product, per step."""
+
+    launches: float
+    needed: int
+    launched: int
+    """Launches / needed."""
+    number: int
+    """What of ``launched`` no other cause explains."""
+    all_layers: int | None
+    may_be_trials: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFacts(Facts):
+    """FLOPs beside the products; ``extra``: their share of what they are added to."""
+
+    flops: float = 0.0
+    extra: float = 0.0
+    kernel: str | None = None
+    slices: int | None = None
+    works: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatFacts(WorkFacts):
+    """Forward work that ran again."""
+
+    layer: str = ""
+    at: str = ""
+    unclear: bool = False
+    may_be_gradient: bool = False
+    recorded: bool = True
+    """True if it is known whether cuDNN tried algorithms."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFacts(Facts):
+    """Rows whose work one kernel does."""
+
+    name: str
+    owner: str = ""
+    estimated: float = 0.0
+    repeated: float = 0.0
+    others: tuple[str, ...] = ()
+
+
 def several_algorithms(case: RuleInput) -> Cause | None:
     """More than one kernel did the complete layer: cuDNN was trying them out.
 
@@ -84,10 +175,9 @@ def several_algorithms(case: RuleInput) -> Cause | None:
         return case.propose(
             "several algorithms",
             None,
+            AlgorithmFacts(len(several), names),
             several,
             variant="partly counted",
-            number=len(several),
-            names=names,
         )
     rest = sum(kernel.executed for kernel in evidence.kernels if kernel not in several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in several)
@@ -100,10 +190,9 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     return case.propose(
         "several algorithms",
         factor,
+        AlgorithmFacts(len(several), names),
         several,
         "predicted and matched",
-        number=len(several),
-        names=names,
     )
 
 
@@ -139,12 +228,14 @@ def tile_padding(case: RuleInput) -> Cause | None:
     return case.propose(
         "tile padding",
         factor,
+        TileFacts(
+            parts.rule,
+            executed if deviates(executed) else None,
+            larger,
+            in_all=not forward or len(parts.products) > 1,
+        ),
         parts.products,
         "plausible" if larger or is_chosen_by_count else "predicted and matched",
-        tiles=parts.rule,
-        in_all=not forward or len(parts.products) > 1,
-        executed=executed if deviates(executed) else None,
-        larger=larger,
     )
 
 
@@ -169,7 +260,7 @@ def derived_tiles(case: RuleInput) -> Cause | None:
     if factor <= 1 or not rules or not case.is_worth_naming(factor):
         return None
     tiles = "; ".join([*rules][:DERIVATIONS_LISTED_MAX])
-    return case.propose("tile padding", factor, kernels, "predicted and matched", tiles=tiles)
+    return case.propose("tile padding", factor, TileFacts(tiles), kernels, "predicted and matched")
 
 
 def _has_estimated_count(evidence: RowEvidence) -> bool:
@@ -235,12 +326,14 @@ def persistent(case: RuleInput) -> Cause | None:
     return case.propose(
         "persistent RNN",
         None,
+        PersistentFacts(
+            sum(kernel.executed for kernel in kernels),
+            case.evidence.paper,
+            executed=case.executed,
+            kernel=spoken(kernels[0].name),
+        ),
         kernels,
         "plausible",
-        kernel=spoken(kernels[0].name),
-        flops=sum(kernel.executed for kernel in kernels),
-        executed=case.executed,
-        estimated=case.evidence.paper,
     )
 
 
@@ -336,15 +429,17 @@ def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Ca
     return case.propose(
         "extra calls",
         None if split else float(number),
+        LaunchFacts(
+            launches=sum(kernel.launches for kernel in products),
+            needed=products_needed(evidence),
+            launched=launched,
+            number=number,
+            all_layers=all_layers if all_layers > 1 else None,
+            may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
+        ),
         products,
         "observed" if split else confidence,
         "or parts" if split else "of gradients" if gradients else "",
-        launches=sum(kernel.launches for kernel in products),
-        needed=products_needed(evidence),
-        launched=launched,
-        number=number,
-        all_layers=all_layers if all_layers > 1 else None,
-        may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
     )
 
 
@@ -396,14 +491,16 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
     return case.propose(
         rule,
         multiplies + transforms,
+        TransformFacts(
+            parts.rule,
+            parts.seen / parts.paper if deviates(parts.seen / parts.base) else None,
+            larger,
+            method=(parts.method or rule) if family == "winograd" else rule,
+            multiplies=multiplies,
+            transforms=transforms,
+        ),
         (*parts.products, *parts.transforming),
         "plausible" if larger else "predicted and matched",
-        method=(parts.method or rule) if family == "winograd" else rule,
-        multiplies=multiplies,
-        tiles=parts.rule,
-        transforms=transforms,
-        executed=parts.seen / parts.paper if deviates(parts.seen / parts.base) else None,
-        larger=larger,
     )
 
 
@@ -435,7 +532,9 @@ def split_k(case: RuleInput) -> Cause | None:
     unknown = not parts.summed and not parts.rule and deviates(case.ratio or 1)
     if case.executed and named and unknown:
         name = named[0].name[:60]
-        return case.propose("split-K", None, named, "plausible", "by its name", kernel=name)
+        return case.propose(
+            "split-K", None, WorkFacts(kernel=name), named, "plausible", "by its name"
+        )
     factor = parts.grown("summed")
     if not parts.summed or not case.is_worth_naming(factor):
         return None
@@ -444,11 +543,13 @@ def split_k(case: RuleInput) -> Cause | None:
     return case.propose(
         "split-K",
         factor,
+        WorkFacts(
+            parts.summed,
+            factor - 1,
+            kernel=None if adder in parts.products else adder.name[:60],
+            slices=next(depths, None),
+        ),
         parts.summing,
-        slices=next(depths, None),
-        kernel=None if adder in parts.products else adder.name[:60],
-        flops=parts.summed,
-        extra=factor - 1,
     )
 
 
@@ -471,10 +572,8 @@ def layout_and_epilogue(case: RuleInput) -> Cause | None:
     return case.propose(
         "layout and epilogue",
         factor,
+        WorkFacts(parts.extra, factor - 1, works=tuple(dict.fromkeys(works))),
         parts.extras,
-        works=tuple(dict.fromkeys(works)),
-        flops=parts.extra,
-        extra=factor - 1,
     )
 
 
@@ -511,11 +610,9 @@ def recomputation(case: RuleInput) -> Cause | None:
         return case.propose(
             "recomputation",
             None,
+            RepeatFacts(case.executed, layer=row.layer, at=row.at),
             evidence.product_kernels,
             variant="as a direction",
-            layer=row.layer,
-            at=row.at,
-            flops=case.executed,
         )
     benchmark = evidence.environment.get("cudnn_benchmark")
     if not parts.repeated or benchmark == "on":
@@ -529,7 +626,12 @@ def recomputation(case: RuleInput) -> Cause | None:
     unclear = has_no_shape and not parts.called and log(parts.seen / parts.paper) > EXACT
     if row.counted.lower_bound or unclear:
         return case.propose(
-            "recomputation", None, parts.repeating, "plausible", "without a number", unclear=unclear
+            "recomputation",
+            None,
+            RepeatFacts(unclear=unclear),
+            parts.repeating,
+            "plausible",
+            "without a number",
         )
     gradients = {call.direction for call in row.calls if call.flops}
     may_be_gradient = evidence.forward is not None and "grad_input" not in gradients
@@ -537,10 +639,9 @@ def recomputation(case: RuleInput) -> Cause | None:
     return case.propose(
         "recomputation",
         factor,
+        RepeatFacts(parts.repeated, may_be_gradient=may_be_gradient),
         parts.repeating,
         "predicted and matched" if certain else "plausible",
-        flops=parts.repeated,
-        may_be_gradient=may_be_gradient,
     )
 
 
@@ -560,10 +661,9 @@ def shared_kernel(case: RuleInput) -> Cause | None:
         return case.propose(
             "shared kernel",
             (evidence.paper + sum(other.paper for other in served)) / evidence.paper,
+            SharedFacts(evidence.row.name, others=tuple(other.row.name for other in served)),
             evidence.product_kernels,
             "predicted and matched",
-            name=evidence.row.name,
-            others=tuple(other.row.name for other in served),
         )
     # the layer before it that has kernels, and serves those up to the next with kernels
     rows, index = _neighbors(case, evidence)
@@ -573,12 +673,10 @@ def shared_kernel(case: RuleInput) -> Cause | None:
     return case.propose(
         "shared kernel",
         None,
+        SharedFacts(evidence.row.name, owner.row.name, evidence.paper),
         owner.product_kernels,
         "predicted and matched",
         "within another kernel",
-        estimated=evidence.paper,
-        owner=owner.row.name,
-        name=evidence.row.name,
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import log
 from typing import Literal
@@ -20,9 +20,21 @@ Confidence = Literal["observed", "predicted and matched", "plausible"]
 """observed: counters or launches show the cause. predicted and matched: shapes, names and grids
 predict a number, and the count is near it. plausible: the cause fits, and so may another."""
 
-Fact = str | float | bool | tuple[str, ...] | None
-"""A number, name, flag or list of names; None, False and 0 leave out the part of a sentence that
-states it."""
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Numbers and names of one cause, of which ``report`` makes its sentence and its fix.
+
+    Each rule adds its own. None, False, 0 and "" leave out the part of a sentence that states them.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class FlopsFacts(Facts):
+    """FLOPs that ran, next to those of the estimate."""
+
+    flops: float
+    estimated: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +46,7 @@ class Cause:
     factor: float | None
     """Executed / estimated that this cause alone predicts (0.44, 3.6); None if it predicts
     no number."""
-    facts: Mapping[str, Fact]
+    facts: Facts = field(default_factory=Facts)
     kernels: tuple[str, ...] = ()
     confidence: Confidence = "plausible"
     variant: str = ""
@@ -42,6 +54,10 @@ class Cause:
     explained: float | None = None
     """Share (0..1) of the gap log(executed / estimated) that ``factor`` explains, set by
     ``confirm``; None without a gap, or if the factor is 1 or None."""
+    row: str = ""
+    """Name and batch size of the row; "" for a cause of the sweep."""
+    ours: bool = False
+    """True when 'perfctl ncu' made the run, so that it is no advice to use it."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +100,24 @@ class RuleInput:
         self,
         rule: str,
         factor: float | None,
+        facts: Facts | None = None,
         kernels: Iterable[KernelGroup] = (),
         confidence: Confidence = "observed",
         variant: str = "",
-        more_facts: Mapping[str, Fact] | None = None,
-        **facts: Fact,
     ) -> Cause:
         """Return a candidate for the row, which ``confirm`` compares with the row's count."""
         row = f"{self.evidence.row.name}{self.evidence.row.at}"
         names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
-        all_facts = {"row": row, **(more_facts or {}), **facts}
-        return Cause(rule, factor, all_facts, names, confidence, variant)
+        return Cause(
+            rule,
+            factor,
+            facts or Facts(),
+            names,
+            confidence,
+            variant,
+            row=row,
+            ours=self.evidence.ours,
+        )
 
 
 def deviates(factor: float) -> bool:

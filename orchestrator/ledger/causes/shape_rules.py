@@ -3,19 +3,48 @@ skipped, scores computed again."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.matching import EXACT, by_groups, tiled
-from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput, deviates
+from perfctl.orchestrator.ledger.causes.row_rules import SharedFacts
+from perfctl.orchestrator.ledger.causes.rule import Cause, Facts, RuleInput, deviates
 
 SWAPPED_ERROR_MAX = 0.01
 """Relative error up to which a count is another row's estimate."""
 SWAPPED_RATIO_MIN = 1.1
 """Two layers with estimates closer than this cannot be told apart by their counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaskFacts(Facts):
+    """Queries and keys under a causal mask, and the scores of one tile."""
+
+    rows: int
+    columns: int
+    m: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts(Facts):
+    """Groups of a convolution, and the multiply-adds of all as one and of the estimate."""
+
+    groups: int
+    multiplies: float
+    estimated: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwapFacts(Facts):
+    """The row whose count this is, and both layers."""
+
+    other: str
+    layer: str
+    other_layer: str
 
 
 def attention_recompute(case: RuleInput) -> Cause | None:
@@ -36,12 +65,10 @@ def attention_recompute(case: RuleInput) -> Cause | None:
         return case.propose(
             "attention recompute",
             None,
+            SharedFacts(evidence.row.name, owner.row.name, evidence.paper),
             owner.product_kernels,
             "predicted and matched",
             "within another kernel",
-            estimated=evidence.paper,
-            owner=owner.row.name,
-            name=evidence.row.name,
         )
     again = case.row_of("recompute")
     fused = direction in BACKWARD and _attention_kernel(evidence)
@@ -57,11 +84,9 @@ def attention_recompute(case: RuleInput) -> Cause | None:
     return case.propose(
         "attention recompute",
         factor,
+        SharedFacts(again.row.name, evidence.row.name, repeated=again.paper),
         evidence.product_kernels,
         "predicted and matched",
-        repeated=again.paper,
-        owner=evidence.row.name,
-        name=again.row.name,
     )
 
 
@@ -91,12 +116,9 @@ def causal_mask(case: RuleInput) -> Cause | None:
     return case.propose(
         "causal mask",
         share,
+        MaskFacts(rows, columns, m, n),
         (kernel,),
         "predicted and matched",
-        rows=rows,
-        columns=columns,
-        m=m,
-        n=n,
     )
 
 
@@ -145,11 +167,9 @@ def groups_as_dense(case: RuleInput) -> Cause | None:
     return case.propose(
         "groups run as dense",
         multiplies / shape.macs,
+        GroupFacts(shape.groups, multiplies, shape.macs),
         kernels,
         "predicted and matched" if matches else "plausible",
-        groups=shape.groups,
-        multiplies=multiplies,
-        estimated=shape.macs,
     )
 
 
@@ -170,11 +190,9 @@ def swapped(case: RuleInput) -> Cause | None:
     return case.propose(
         "swapped layers",
         other.paper / evidence.paper,
+        SwapFacts(other.row.name, evidence.row.layer, other.row.layer),
         evidence.product_kernels,
         "plausible",
-        other=other.row.name,
-        layer=evidence.row.layer,
-        other_layer=other.row.layer,
     )
 
 
@@ -207,4 +225,4 @@ def skipped_border(case: RuleInput) -> Cause | None:
     executed = sum(kernel.products for kernel in kernels) / evidence.paper
     if not executed or abs(log(executed / share)) > EXACT:
         return None
-    return case.propose("skipped border", share, kernels, "predicted and matched")
+    return case.propose("skipped border", share, None, kernels, "predicted and matched")

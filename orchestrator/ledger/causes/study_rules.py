@@ -14,7 +14,7 @@ from statistics import median
 from perfctl.orchestrator.counts.hardware.seen import SeenGpu, contradict, seen_gpu
 from perfctl.orchestrator.ledger.causes.evidence import RowEvidence
 from perfctl.orchestrator.ledger.causes.row_rules import launch_multiple
-from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Fact, RuleInput
+from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Facts, RuleInput
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.timing import HostTime, host_times
 from perfctl.records.run import Run
@@ -42,41 +42,55 @@ Candidates = Sequence[tuple[RuleInput, Sequence[Cause]]]
 
 
 @dataclass(frozen=True, slots=True)
+class StepFacts(Facts):
+    """What all rows of one batch size have in common."""
+
+    batch: int
+    times: float
+    """The factor."""
+    number: int
+    """``times``, or 1 / ``times``."""
+    by_launches: bool = False
+    of_gradients: bool = False
+    may_be_trials: bool = False
+    share: float = 1.0
+    """Share of the estimated FLOPs whose rows agree on the factor."""
+    samples: float = 0.0
+    part: float = 0.0
+    may_be_3xtf32: bool = False
+    may_be_sparse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class WholeStep:
     """The factor that all rows of one batch size have in common."""
 
-    batch: int
-    factor: float
+    facts: StepFacts
     reason: str
-    share: float
-    """Share of the estimated FLOPs whose rows agree on the factor."""
-    confidence: Confidence
-    facts: Mapping[str, Fact]
-    launched: int = 1
-    """``factor`` if the launches of all products show it; 1 if the counts do."""
-    gradients: bool = False
-    """True if only the rows of gradients have the factor."""
+    confidence: Confidence = "predicted and matched"
+
+    @property
+    def factor(self) -> float:
+        """Return the factor."""
+        return self.facts.times
+
+    @property
+    def launched(self) -> int:
+        """Return the factor if the launches of all products show it; 1 if the counts do."""
+        return self.facts.number if self.facts.by_launches else 1
 
     def includes(self, evidence: RowEvidence) -> bool:
         """Return whether the row has the factor."""
-        return not self.gradients or evidence.row.direction != "forward"
+        return not self.facts.of_gradients or evidence.row.direction != "forward"
 
     def sweep_cause(self) -> Cause:
         """Return the cause for the complete sweep; its rows have the factor."""
-        facts = {
-            **self.facts,
-            "batch": self.batch,
-            "share": self.share,
-            "times": self.factor,
-            "by_launches": self.launched > 1,
-        }
         variant = f"sweep, {self.reason}"
-        return Cause("whole step", None, facts, (), self.confidence, variant)
+        return Cause("whole step", None, self.facts, (), self.confidence, variant)
 
     def row_cause(self, case: RuleInput) -> Cause:
         """Return the cause for one row."""
-        facts = {**self.facts, "batch": self.batch, "of_gradients": self.gradients}
-        return case.propose("whole step", self.factor, (), self.confidence, self.reason, facts)
+        return case.propose("whole step", self.factor, self.facts, (), self.confidence, self.reason)
 
 
 def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
@@ -109,28 +123,15 @@ def _launched_steps(batch: int, rows: Iterable[RowEvidence]) -> list[WholeStep]:
     number = _common_multiple(forward, ran)
     if number > 1:
         no_trials = all(row.environment.get("cudnn_benchmark") == "off" for row in ran)
-        facts = {"number": number, "may_be_trials": not no_trials and not gradients}
-        steps.append(
-            WholeStep(
-                batch, number, "launches", 1.0, "predicted and matched", facts, launched=number
-            )
-        )
+        may_be_trials = not no_trials and not gradients
+        facts = StepFacts(batch, number, number, True, may_be_trials=may_be_trials)
+        steps.append(WholeStep(facts, "launches"))
     again = _common_multiple(gradients, gradients)
     exact = sum(launch_multiple(row, row.product_kernels) == number for row in forward)
     if exact > 1 and again > number and again % number == 0:
         more = again // number
-        steps.append(
-            WholeStep(
-                batch,
-                more,
-                "gradient launches",
-                1.0,
-                "predicted and matched",
-                {"number": more},
-                launched=more,
-                gradients=True,
-            )
-        )
+        facts = StepFacts(batch, more, more, True, of_gradients=True)
+        steps.append(WholeStep(facts, "gradient launches"))
     return steps
 
 
@@ -203,15 +204,44 @@ def _explain_counts(
     number = round(factor if factor > 1 else 1 / factor)
     tensor = all((kernel.tensor.value or 0) > 0 for row in rows for kernel in row.product_kernels)
     worlds = {row.environment.get("world_size") for row in rows}
-    facts: dict[str, Fact] = {"number": number, "samples": batch * factor, "part": factor}
-    confidence: Confidence = "plausible"
-    if factor > 1:
-        reason, facts["may_be_3xtf32"] = "larger batch", tensor and number == 3
-    elif worlds == {str(number)}:
-        reason, confidence = "one rank", "predicted and matched"
-    else:
-        reason, facts["may_be_sparse"] = "smaller batch", tensor and number == 2
-    return WholeStep(batch, factor, reason, share, confidence, facts)
+    facts = StepFacts(
+        batch,
+        factor,
+        number,
+        share=share,
+        samples=batch * factor,
+        part=factor,
+        may_be_3xtf32=tensor and number == 3,
+        may_be_sparse=tensor and number == 2,
+    )
+    if factor < 1 and worlds == {str(number)}:
+        return WholeStep(facts, "one rank")
+    return WholeStep(facts, "larger batch" if factor > 1 else "smaller batch", "plausible")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFacts(Facts):
+    """GPUs that differ, and the runs of each."""
+
+    gpus: tuple[str, ...]
+    runs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LessTimeFacts(GpuFacts):
+    """Two variants of a layer; the one with more work took less time."""
+
+    layer: str
+    direction: str
+    batch: int | None
+    more_ms: float
+    more_macs: int | None
+    more_name: str
+    less_ms: float
+    less_macs: int | None
+    less_name: str
+    unknown: str
+    """Variants of which no record names the GPU."""
 
 
 def other_gpu(parts: Sequence[Study]) -> list[Cause]:
@@ -237,8 +267,7 @@ def other_gpu(parts: Sequence[Study]) -> list[Cause]:
         return []
     gpus = tuple(str(gpu) for gpu, _ in groups)
     runs_of_gpus = "; ".join(_name_runs(runs) for _, runs in groups)
-    facts: dict[str, Fact] = {"gpus": gpus, "runs": runs_of_gpus}
-    return [Cause("other GPU", None, facts, confidence="observed")]
+    return [Cause("other GPU", None, GpuFacts(gpus, runs_of_gpus), confidence="observed")]
 
 
 def _has_times(run: Run) -> bool:
@@ -309,17 +338,17 @@ def _less_time(
     gpus = [seen_gpu(item.run) for _, item in (more, less)]
     unknown = [name for name, gpu in zip(names, gpus, strict=True) if gpu is None]
     differ = gpus[0] is not None and gpus[1] is not None and contradict(gpus[0], gpus[1])
-    facts: dict[str, Fact] = {
-        "layer": layer,
-        "direction": direction,
-        "batch": batch,
-        "more_ms": more[1].nanoseconds / 1e6,
-        "more_macs": more[1].macs,
-        "more_name": names[0],
-        "less_ms": less[1].nanoseconds / 1e6,
-        "less_macs": less[1].macs,
-        "less_name": names[1],
-        "unknown": " or ".join(unknown),
-        "gpus": tuple(map(str, gpus)) if differ else (),
-    }
+    facts = LessTimeFacts(
+        tuple(map(str, gpus)) if differ else (),
+        layer=layer,
+        direction=direction,
+        batch=batch,
+        more_ms=more[1].nanoseconds / 1e6,
+        more_macs=more[1].macs,
+        more_name=names[0],
+        less_ms=less[1].nanoseconds / 1e6,
+        less_macs=less[1].macs,
+        less_name=names[1],
+        unknown=" or ".join(unknown),
+    )
     return Cause("more work in less time", None, facts)

@@ -4,9 +4,10 @@ move constants."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
-from perfctl.orchestrator.ledger.causes.rule import DEVIATION_MIN, Cause, RuleInput
+from perfctl.orchestrator.ledger.causes.rule import DEVIATION_MIN, Cause, Facts, RuleInput
 
 DONE_SHARE_MIN = 0.1
 """Share of the estimate from which on multiply-adds by FFMA, or on tensor cores, are more than
@@ -26,6 +27,36 @@ THRICE = re.compile(
 SPARSE = re.compile(
     r"(?<![a-z])(?:sparse|spgemm|spmma)(?![a-z])|sparse(?:gemm|tensorop)|sptensorop", re.IGNORECASE
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFacts(Facts):
+    """Multiply-adds on tensor cores; shares are of the estimate."""
+
+    share: float = 0.0
+    math: str | None
+    tf32: bool
+    allowed: str | None
+    """Whether the run allows TF32."""
+    plain: float = 0.0
+    ffma: float | None = None
+    """``plain`` if FFMA did more than a trace of the work."""
+    pipe: float | None = None
+    complete: bool = False
+    newer_ncu: bool = False
+    """True if this ncu has counters of tensor operations."""
+    operand: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveFacts(Facts):
+    """Instructions that move constants, and the FLOPs that they would be."""
+
+    halves: float
+    pipe: float
+    seeming: float
+    share: float
+    certain: bool
 
 
 def tensor_cores(case: RuleInput) -> Cause | None:
@@ -61,18 +92,20 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     return case.propose(
         "TF32" if tf32 else "tensor cores",
         1.0 if done else None,
+        TensorFacts(
+            share=done / evidence.paper,
+            math="TF32" if tf32 else math,
+            tf32=tf32,
+            allowed=allowed if tf32 else None,
+            plain=plain,
+            ffma=plain if plain > DEVIATION_MIN else None,
+            pipe=evidence.total("pipe"),
+            complete=error <= COMPLETE_ERROR_MAX and not evidence.row.counted.lower_bound,
+            newer_ncu=_has_tensor_operations(evidence),
+            operand=types[0] if len(types) == 1 else "",
+        ),
         kernels,
         variant="executed" if done else "not derived" if evidence.derived else "not counted",
-        share=done / evidence.paper,
-        math="TF32" if tf32 else math,
-        tf32=tf32,
-        allowed=allowed if tf32 else None,
-        plain=plain,
-        ffma=plain if plain > DEVIATION_MIN else None,
-        pipe=evidence.total("pipe"),
-        complete=error <= COMPLETE_ERROR_MAX and not evidence.row.counted.lower_bound,
-        newer_ncu=_has_tensor_operations(evidence),
-        operand=types[0] if len(types) == 1 else "",
     )
 
 
@@ -124,7 +157,7 @@ def _by_name(case: RuleInput, rule: str, factor: float, pattern: re.Pattern[str]
     named = [kernel for kernel in _tensor_kernels(case.evidence) if pattern.search(kernel.name)]
     if case.executed is None or not named or len(named) != len(case.evidence.product_kernels):
         return None
-    return case.propose(rule, factor, named, "predicted and matched")
+    return case.propose(rule, factor, None, named, "predicted and matched")
 
 
 def constant_moves(case: RuleInput) -> Cause | None:
@@ -153,11 +186,9 @@ def constant_moves(case: RuleInput) -> Cause | None:
     return case.propose(
         "constant moves",
         None,
+        MoveFacts(
+            halves, pipe, seeming, seeming / evidence.paper if evidence.paper else 0, certain
+        ),
         kernels,
         "observed" if certain else "plausible",
-        halves=halves,
-        pipe=pipe,
-        seeming=seeming,
-        share=seeming / evidence.paper if evidence.paper else 0,
-        certain=certain,
     )

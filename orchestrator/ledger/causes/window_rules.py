@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from perfctl.orchestrator.counts.derived.records import Launch, Work
@@ -14,7 +14,7 @@ from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.hardware.peaks import peaks_of
 from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer
 from perfctl.orchestrator.counts.kernels.short_names import spoken
-from perfctl.orchestrator.estimate.sheets.layers import Facts
+from perfctl.orchestrator.estimate.sheets.layers import Facts as LayerSizes
 from perfctl.orchestrator.estimate.sheets.sheet import sheet_for
 from perfctl.orchestrator.estimate.sheets.slips import UNITS, Finding, check, explain, in_its_unit
 from perfctl.orchestrator.ledger.causes import matching
@@ -26,9 +26,9 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     Place,
     RowEvidence,
 )
-from perfctl.orchestrator.ledger.causes.missing_rules import METRICS
+from perfctl.orchestrator.ledger.causes.missing_rules import FaddFacts
 from perfctl.orchestrator.ledger.causes.row_rules import RECURRENT, launch_multiple
-from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Fact, RuleInput, deviates
+from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Facts, RuleInput, deviates
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.timing import host_times
@@ -54,6 +54,71 @@ _DIRECT = {"depthwise": "direct convolution"}
 
 
 @dataclass(frozen=True, slots=True)
+class WindowFacts(Facts):
+    """The batch that ran; of the sweep, who executed how much at which batch sizes."""
+
+    seen: int = 0
+    name: str = ""
+    layer: str = ""
+    first: int = 0
+    last: int = 0
+    fits: int | None = None
+    """Batch that explains the counts."""
+    count: str = ""
+    value: float = 0.0
+    each: float = 0.0
+    """``value`` of one sample."""
+    padded: int | None = None
+    """Batch size to which the program may pad every batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeFacts(Facts):
+    """Times at the smallest and the largest batch size, while the work grows ``growth``-fold."""
+
+    low: int
+    high: int
+    growth: float
+    layer: str = ""
+    direction: str = ""
+    also: bool = False
+    """True if the counts do not follow the batch size either."""
+    times: str = ""
+    low_rate: float | None = None
+    """FLOP/s, if these were times of kernels."""
+    high_rate: float | None = None
+    peak: float | None = None
+    low_ms: float = 0.0
+    high_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HandFacts(Facts):
+    """A manual estimate that is wrong, and why."""
+
+    layer: str
+    what: str
+    batch: str
+    explanation: str
+    workload: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchFacts(Facts):
+    """Algorithms, and FLOPs per sample, on either side of a batch size."""
+
+    name: str
+    layer: str
+    batch: int
+    before: int
+    new: str
+    old: str
+    less: float
+    more: float
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """The profiler recorded the same work at every batch size."""
 
@@ -62,8 +127,8 @@ class Window:
     layers are."""
     batch: int | None
     """The batch size that explains the counts; None if none does."""
-    facts: Mapping[str, Fact]
-    """What proves it: who executed how much, at which batch sizes."""
+    facts: WindowFacts
+    """What proves it."""
     kernels: tuple[str, ...]
     row: tuple[str, str] | None = None
     """(layer, direction) whose work the kernels do; None if no layer fits."""
@@ -80,10 +145,10 @@ class BatchMatch:
     value: float
     batch: int
 
-    def facts(self) -> dict[str, Fact]:
-        """Return the count and the batch size as facts."""
+    def added_to(self, facts: WindowFacts) -> WindowFacts:
+        """Return the facts with the count and the batch size."""
         name = COUNT_NAMES.get(self.count, self.count.upper())
-        return {"count": name, "value": self.value, "seen": self.batch}
+        return replace(facts, count=name, value=self.value, seen=self.batch)
 
 
 def wrong_window(case: RuleInput) -> Cause | None:
@@ -101,10 +166,9 @@ def wrong_window(case: RuleInput) -> Cause | None:
     return case.propose(
         "wrong window",
         factor,
+        WindowFacts(seen),
         evidence.kernels,
         "predicted and matched",
-        seen=seen,
-        ours=evidence.ours,
     )
 
 
@@ -146,19 +210,19 @@ def _window_of_rows(table: EvidenceTable) -> Window | None:
     proof = next((match for match in matches if match.batch == batch), None)
     sizes = [evidence.row.size for evidence in constant]
     evidence = proof.evidence if proof else constant[0]
-    facts: dict[str, Fact] = {
-        "name": evidence.row.name,
-        "layer": evidence.row.layer,
-        "first": min(sizes),
-        "last": max(sizes),
-        "fits": batch,
-    }
+    facts = WindowFacts(
+        name=evidence.row.name,
+        layer=evidence.row.layer,
+        first=min(sizes),
+        last=max(sizes),
+        fits=batch,
+    )
     places = frozenset(evidence.place for evidence in constant)
     names = tuple(kernel.name for kernel in evidence.kernels)
     row = (evidence.row.layer, evidence.row.direction)
     if proof is None:
         return Window(places, batch, facts, names, row, "row")
-    return Window(places, batch, facts | proof.facts(), names, row, "row with a batch")
+    return Window(places, batch, proof.added_to(facts), names, row, "row with a batch")
 
 
 def _may_fill_the_same_tiles(group: Sequence[RowEvidence]) -> bool:
@@ -255,13 +319,13 @@ def _window_outside(table: EvidenceTable, loose: Loose) -> Window | None:
     name = max(staying, key=lambda name: last[name])
     batches = by_name[name]
     largest = max(batches)
-    facts: dict[str, Fact] = {"name": name, "first": min(batches), "last": largest}
+    facts = WindowFacts(name=name, first=min(batches), last=largest)
     matches = _match_layers(table, largest, batches[largest])
     if not matches:
         return Window(frozenset(), None, facts, (name,))
     match = min(matches, key=lambda match: match.batch)
     row = match.evidence.row
-    facts |= match.facts() | {"layer": row.layer, "each": match.value / match.batch}
+    facts = replace(match.added_to(facts), layer=row.layer, each=match.value / match.batch)
     variant = f"kernel of {match.count}"
     return Window(frozenset(), match.batch, facts, (name,), (row.layer, row.direction), variant)
 
@@ -339,7 +403,7 @@ def window_cause(window: Window | None) -> list[Cause]:
         return []
     largest = max((batch for batch, _, _ in window.places), default=None)
     padded = window.batch is not None and largest is not None and window.batch >= largest
-    facts = {**window.facts, "padded": window.batch if padded else None}
+    facts = replace(window.facts, padded=window.batch if padded else None)
     variant = f"sweep, {window.variant}"
     return [Cause("wrong window", None, facts, window.kernels, "observed", variant)]
 
@@ -363,19 +427,18 @@ def unattributed_fadds(table: EvidenceTable, loose: Loose) -> list[Cause]:
     if not additions:
         return []
     value, batch, kernel = max(additions, key=lambda item: item[:2])
-    facts: dict[str, Fact] = {"fadd": value, "kernel": spoken(kernel.name)}
-    facts["metrics"] = METRICS["fp32"]
+    facts = FaddFacts(value, spoken(kernel.name))
     variant = "outside"
     matches = [match for match in _match_layers(table, batch, (kernel,)) if match.count == "fadd"]
     if matches:
         match = max(matches, key=lambda match: match.evidence.paper)
         macs = match.evidence.paper / 2 / _outputs(match.evidence)
-        facts |= {"layer": match.evidence.row.layer, "macs": macs, "ffma": macs * value}
+        facts = replace(facts, layer=match.evidence.row.layer, macs=macs, ffma=macs * value)
         variant = "of a layer"
         shape = match.evidence.with_batch(match.batch).forward
         derived = derive(Launch(kernel.name), Work(shape)) if shape else None
         if derived is not None and derived.fadd == value:
-            facts |= {"seen": match.batch, "derivation": derived.rule}
+            facts = replace(facts, seen=match.batch, derivation=derived.rule)
             variant = "derived"
     return [Cause("FADD alone", None, facts, (kernel.name,), "observed", f"sweep, {variant}")]
 
@@ -409,18 +472,18 @@ def times_flat(study: Study, ledger: Ledger, window: Window | None) -> list[Caus
         # only that the times stay is measured; a rate that no kernel reaches proves that they are
         # a launch's
         proven = 0 < peak < max(rates.values())
-        facts: dict[str, Fact] = {
-            "layer": layer,
-            "direction": direction,
-            "also": window is not None,
-            "times": _list_times([points[batch] for batch in sorted(points)]),
-            "low": low,
-            "high": high,
-            "growth": high / low,
-            "low_rate": rates[low] if rated else None,
-            "high_rate": rates[high] if rated else None,
-            "peak": peak if proven else None,
-        }
+        facts = TimeFacts(
+            low,
+            high,
+            high / low,
+            layer=layer,
+            direction=direction,
+            also=window is not None,
+            times=_list_times([points[batch] for batch in sorted(points)]),
+            low_rate=rates[low] if rated else None,
+            high_rate=rates[high] if rated else None,
+            peak=peak if proven else None,
+        )
         confidence: Confidence = "observed" if proven else "plausible"
         causes.append(Cause("time does not follow", None, facts, (), confidence))
     return causes or (_kernel_times_flat(ledger) if window is not None else [])
@@ -444,13 +507,8 @@ def _kernel_times_flat(ledger: Ledger) -> list[Cause]:
     if not _stays(work.values(), times.values(), SAME_TIME_RATIO_MAX):
         return []
     low, high = min(times), max(times)
-    facts: dict[str, Fact] = {
-        "low": low,
-        "high": high,
-        "low_ms": times[low] / 1e6,
-        "high_ms": times[high] / 1e6,
-        "growth": work[high] / work[low],
-    }
+    growth = work[high] / work[low]
+    facts = TimeFacts(low, high, growth, low_ms=times[low] / 1e6, high_ms=times[high] / 1e6)
     return [Cause("time does not follow", None, facts, (), "observed", "kernels")]
 
 
@@ -464,7 +522,7 @@ def hand_estimates(study: Study) -> list[Cause]:
     Silent    if all values of a layer are right.
     Fix       ``perfctl estimate --check``.
     """
-    checks: dict[tuple[str, int | None], dict[str, tuple[Run, Finding, Facts]]]
+    checks: dict[tuple[str, int | None], dict[str, tuple[Run, Finding, LayerSizes]]]
     checks = defaultdict(dict)
     for run in study.runs:
         for item in run.report.summaries:
@@ -493,19 +551,19 @@ def hand_estimates(study: Study) -> list[Cause]:
             for name, (_, finding, _) in values.items()
             if finding.exact and not finding.slips
         ]
-        facts: dict[str, Fact] = {
-            "layer": layer,
-            "what": what or "operations",
-            "batch": str(batch),
-            "explanation": "".join([first, *rest, *right]),
-            "workload": str(run.workload),
-            "value": finding.value,
-        }
+        facts = HandFacts(
+            layer,
+            what or "operations",
+            str(batch),
+            "".join([first, *rest, *right]),
+            str(run.workload),
+            finding.value,
+        )
         causes.append(Cause("hand estimate", None, facts, confidence="predicted and matched"))
     return causes
 
 
-def _explain_estimate(finding: Finding, facts: Facts) -> str:
+def _explain_estimate(finding: Finding, facts: LayerSizes) -> str:
     """Return the mistakes of a manual estimate, and how many values it should be."""
     if "values, not operations" not in finding.slips:
         return explain(finding)
@@ -529,16 +587,16 @@ def algorithm_switches(table: EvidenceTable) -> list[Cause]:
                 continue
             less = (before.row.counted.value or 0) / before.row.size
             more = (after.row.counted.value or 0) / after.row.size
-            facts: dict[str, Fact] = {
-                "name": after.row.name,
-                "layer": after.row.layer,
-                "batch": after.row.size,
-                "before": before.row.size,
-                "new": new,
-                "old": old,
-                "less": less,
-                "more": more,
-            }
+            facts = SwitchFacts(
+                name=after.row.name,
+                layer=after.row.layer,
+                batch=after.row.size,
+                before=before.row.size,
+                new=new,
+                old=old,
+                less=less,
+                more=more,
+            )
             known = bool(less and more)
             variant = "" if not known else "other FLOPs" if deviates(more / less) else "same FLOPs"
             names = tuple(kernel.name for kernel in after.product_kernels)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf, log
 from string import Formatter
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.ledger.causes.evidence import Place
 from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
+from perfctl.orchestrator.ledger.causes.missing_rules import MissingFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
     Confidence,
@@ -248,7 +249,7 @@ for _key, _reason in _MISSING_REASONS.items():
     SENTENCES[f"direction missing: sweep, {_key}"] = (
         "[is_all?Backward of every layer][is_first?Backward of the first layer, {layers:list},]"
         "[is_other?{direction} of {layers:list}][more? and others] has no kernels at batch "
-        "{batch}: " + _reason + ". On paper it is {owed:flops}, {share:percent} of the step.[ "
+        "{batch}: " + _reason + ". On paper it is {estimated:flops}, {share:percent} of the step.[ "
         "Kernels outside of layers executed {executed:flops}, {executed_share:percent} of that.]"
     )
 
@@ -370,11 +371,12 @@ def describe_cause(cause: Cause) -> str:
 
 def describe_fix(cause: Cause) -> str:
     """Return what to do about the cause."""
-    return _fill(FIXES, cause, cause.facts.get("fix", cause.variant))
+    facts = cause.facts
+    return _fill(FIXES, cause, facts.fix if isinstance(facts, MissingFacts) else cause.variant)
 
 
-def _fill(templates: Mapping[str, str], cause: Cause, variant: object) -> str:
-    facts = {"factor": cause.factor, **cause.facts}
+def _fill(templates: Mapping[str, str], cause: Cause, variant: str) -> str:
+    facts = {"factor": cause.factor, "row": cause.row, "ours": cause.ours, **asdict(cause.facts)}
 
     def keep(match: re.Match[str]) -> str:
         negated, name, text = match.groups()

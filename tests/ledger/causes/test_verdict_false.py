@@ -56,7 +56,7 @@ def claims(found: dict[str, Cause]) -> dict[str, float | None]:
 
 
 def claim(factor: float | None) -> Cause:
-    return Cause("x", factor, {})
+    return Cause("x", factor)
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.562, 1.5, 2.0, 3.0, 3.56])
@@ -231,7 +231,7 @@ def network(factor: float, launches: float = 1, world: str | None = None) -> Any
                 )
             )
     table = by_place(*made)
-    padded = Cause("tile padding", 1.25, {})
+    padded = Cause("tile padding", 1.25)
     return [
         (RuleInput(one, table), [padded] if one.place[1:] == ("d", "forward") else [])
         for one in made
@@ -301,7 +301,12 @@ def ran(forward: float, backward: float, layers: str = "abcd") -> Any:
 
 def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own() -> None:
     steps, again = whole_steps(ran(5, 10))[32]
-    assert (steps.factor, steps.gradients, again.factor, again.gradients) == (5, False, 2, True)
+    assert (steps.factor, steps.facts.of_gradients, again.factor, again.facts.of_gradients) == (
+        5,
+        False,
+        2,
+        True,
+    )
     assert "double backward" in describe_cause(again.sweep_cause())
 
 
