@@ -15,7 +15,14 @@ from perfctl.orchestrator.ledger.causes.breakdown import LEAST_MULTIPLIES
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup
 from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
 from perfctl.orchestrator.ledger.causes.row_rules import AlgorithmFacts, RepeatFacts
-from perfctl.orchestrator.ledger.causes.rule import Cause, Facts, FlopsFacts, RuleInput
+from perfctl.orchestrator.ledger.causes.rule import (
+    Cause,
+    Facts,
+    FlopsFacts,
+    Implies,
+    RuleInput,
+    Same,
+)
 
 GRADIENTS = ("grad_input", "grad_weight")
 ONE_PRODUCT_FAMILIES = {"conv", "winograd", "gemm", "fft", "depthwise"}
@@ -82,14 +89,12 @@ def gradient_missing(case: RuleInput) -> Cause | None:
     Fix       look among the kernels outside of layers.
     """
     estimates, products = _estimates(case), _gradient_kernels(case)
-    if len(estimates) != 2 or len(products) != 1 or case.evidence.left_out:
+    if len(estimates) != 2 or len(products) != 1:
         return None
     (kernel,) = products
     named = kernel.algorithm.direction if kernel.algorithm.direction in estimates else None
     present = named or next(iter(estimates))
-    if kernel.launches != 1 or kernel.algorithm.family == "winograd":
-        return None
-    if not _computes(kernel, estimates[present]):
+    if kernel.algorithm.family == "winograd":
         return None
     (missing,) = set(estimates) - {present}
     return case.propose(
@@ -103,7 +108,13 @@ def gradient_missing(case: RuleInput) -> Cause | None:
             ),
         ),
         products,
-        "predicted and matched" if named else "plausible",
+        Implies(
+            flops=Same(kernel.products, estimates[present], CLOSE),
+            launches=Same(kernel.launches, 1),
+            is_complete=True,
+            is_stated=bool(named),
+            gradients_only=kernel.products / estimates[present],
+        ),
     )
 
 
@@ -120,11 +131,12 @@ def needless_gradient(case: RuleInput) -> Cause | None:
     if set(estimates) != {"grad_weight"} or not named or len(named) == len(products):
         return None
     own = estimates["grad_weight"]
-    if _launches(named) != 1 or not _computes(named[0], own):
-        return None
-    if _forward_deviates_alike(case, named[0].products / own):
-        return None
-    return case.propose("needless gradient", 2.0, FlopsFacts(own), named, "predicted and matched")
+    implies = Implies(
+        flops=Same(named[0].products, own, CLOSE),
+        launches=Same(_launches(named), 1),
+        gradients_only=named[0].products / own,
+    )
+    return case.propose("needless gradient", 2.0, FlopsFacts(own), named, implies)
 
 
 def gradient_trials(case: RuleInput) -> Cause | None:
@@ -139,8 +151,7 @@ def gradient_trials(case: RuleInput) -> Cause | None:
     by_direction: dict[str, list[KernelGroup]] = defaultdict(list)
     for kernel in _gradient_kernels(case):
         by_direction[kernel.algorithm.direction or ""].append(kernel)
-    benchmark = case.evidence.environment.get("cudnn_benchmark")
-    if not estimates or set(by_direction) != set(estimates) or benchmark == "off":
+    if not estimates or set(by_direction) != set(estimates):
         return None
     runs = {direction: _launches(kernels) for direction, kernels in by_direction.items()}
     repeated = [direction for direction, count in runs.items() if count > 1]
@@ -159,7 +170,7 @@ def gradient_trials(case: RuleInput) -> Cause | None:
             both=len(repeated) == 2,
         ),
         case.breakdown.products,
-        "predicted and matched",
+        Implies(trials=True),
         "of gradients",
     )
 
@@ -176,16 +187,14 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
     own = [
         kernel for kernel in _gradient_kernels(case) if kernel.algorithm.direction == "grad_input"
     ]
-    if full is None or "grad_input" not in estimates or len(own) != 1 or own[0].launches != 1:
+    if full is None or "grad_input" not in estimates or len(own) != 1:
         return None
     estimated = estimates["grad_input"]
-    if abs(log(max(own[0].products, 1) / full)) > EXACT or full <= estimated:
+    if full <= estimated:
         return None
     forward = case.evidence.forward
     groups = forward.groups if isinstance(forward, ConvShape) else 1
     if groups > 1 and abs(log(full / estimated / groups)) < EXACT:
-        return None
-    if _forward_deviates_alike(case, full / estimated):
         return None
     both = sum(estimates.values())
     return case.propose(
@@ -193,7 +202,11 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
         (both - estimated + full) / both,
         FlopsFacts(full, estimated),
         own,
-        "predicted and matched",
+        Implies(
+            flops=Same(own[0].products, full, EXACT),
+            launches=Same(own[0].launches, 1),
+            gradients_only=full / estimated,
+        ),
     )
 
 
@@ -213,13 +226,11 @@ def recomputed_otherwise(case: RuleInput) -> Cause | None:
     (kernel,) = others
     if named != set(estimates) or _launches(products) != len(estimates) + 1:
         return None
-    benchmark = case.evidence.environment.get("cudnn_benchmark")
-    if kernel.algorithm.direction != "forward" or benchmark == "on":
+    if kernel.algorithm.direction != "forward":
         return None
     if kernel.products / forward.paper <= LEAST_MULTIPLIES:
         return None
-    if kernel.algorithm.family != "winograd" and not _computes(kernel, forward.paper):
-        return None
+    is_direct = kernel.algorithm.family != "winograd"
     return case.propose(
         "recomputation",
         1 + kernel.executed / case.evidence.paper,
@@ -227,9 +238,12 @@ def recomputed_otherwise(case: RuleInput) -> Cause | None:
             kernel.executed,
             kernel.executed / case.evidence.paper,
             spoken(kernel.name),
-            recorded=benchmark == "off",
+            recorded=case.evidence.environment.get("cudnn_benchmark") == "off",
         ),
         others,
-        "predicted and matched" if benchmark == "off" else "plausible",
+        Implies(
+            trials=False,
+            flops=Same(kernel.products, forward.paper, CLOSE) if is_direct else None,
+        ),
         "by another kernel",
     )

@@ -171,23 +171,20 @@ def _with_whole_steps(
         if cause.rule not in study_rules.RIVALS or cause.rule == "recomputation"
     ]
     # last: if a half-filled tile fits as well, the cause of all rows stays
-    return [*own, *more, *(step.row_cause(case) for step in steps)]
+    of_steps = (step.row_cause(case) for step in steps)
+    return [*own, *more, *(cause for cause in of_steps if cause is not None)]
 
 
 def confirm(case: RuleInput, candidates: Iterable[Cause]) -> tuple[Cause, ...]:
     """Return the candidates that the row's count does not refute, the strongest first.
 
-    Each gets the share of the gap that it explains, and the confidence that the record allows: of a
-    derived count nothing was observed.
+    Each gets the share of the gap that it explains.
     """
     causes = []
     for cause in candidates:
         named = cause.factor is not None and case.is_worth_naming(cause.factor)
         share = explained_share(case.ratio, cause.factor) if named else None
-        confidence = cause.confidence
-        if case.evidence.derived and confidence == "observed":
-            confidence = "predicted and matched"
-        causes.append(replace(cause, explained=share, confidence=confidence))
+        causes.append(replace(cause, explained=share))
     remaining = drop_refuted_causes(case.ratio, causes)
     return tuple(
         sorted(remaining, key=lambda cause: 1 if cause.explained is None else -cause.explained)

@@ -22,11 +22,13 @@ from perfctl.orchestrator.ledger.causes.matching import (
 )
 from perfctl.orchestrator.ledger.causes.rule import (
     DEVIATION_MIN,
+    UNSTATED,
     Cause,
-    Confidence,
     Facts,
     FlopsFacts,
+    Implies,
     RuleInput,
+    Same,
     deviates,
 )
 from perfctl.orchestrator.ledger.causes.tensor_rules import SPARSE
@@ -165,7 +167,7 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     Fix       warm up outside of the profiled steps.
     """
     evidence = case.evidence
-    if not case.executed or evidence.environment.get("cudnn_benchmark") == "off":
+    if not case.executed:
         return None
     parts, several = case.breakdown, case.breakdown.several
     if not several or not parts.paper:
@@ -177,7 +179,8 @@ def several_algorithms(case: RuleInput) -> Cause | None:
             None,
             AlgorithmFacts(len(several), names),
             several,
-            variant="partly counted",
+            Implies(is_counted=True, trials=True),
+            "partly counted",
         )
     rest = sum(kernel.executed for kernel in evidence.kernels if kernel not in several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in several)
@@ -192,7 +195,7 @@ def several_algorithms(case: RuleInput) -> Cause | None:
         factor,
         AlgorithmFacts(len(several), names),
         several,
-        "predicted and matched",
+        Implies(trials=True),
     )
 
 
@@ -216,9 +219,7 @@ def tile_padding(case: RuleInput) -> Cause | None:
     runs = 1.0
     if parts.called:
         runs = gcd(*(round(kernel.launches) for kernel in parts.products)) / evidence.calls
-    error_max = CLOSE if forward else EXACT
-    if parts.seen and abs(log(parts.seen / max(runs, 1.0) / parts.base)) > error_max:
-        return None
+    counted = Same(parts.seen / max(runs, 1.0), parts.base, CLOSE if forward else EXACT)
     executed = (parts.seen - parts.called) / parts.base if parts.base else 1.0
     larger = _larger_batch(case)
     is_chosen_by_count = any(
@@ -235,7 +236,11 @@ def tile_padding(case: RuleInput) -> Cause | None:
             in_all=not forward or len(parts.products) > 1,
         ),
         parts.products,
-        "plausible" if larger or is_chosen_by_count else "predicted and matched",
+        Implies(
+            flops=counted if parts.seen else None,
+            batches=_batches(evidence, larger),
+            is_stated=not is_chosen_by_count,
+        ),
     )
 
 
@@ -252,15 +257,15 @@ def derived_tiles(case: RuleInput) -> Cause | None:
     if not evidence.derived or not evidence.paper or tile_padding(case) is not None:
         return None
     calls = sum(call.calls for call in evidence.row.calls if call.flops)
-    if sum(kernel.launches for kernel in kernels) != calls:
-        return None
+    launched = sum(kernel.launches for kernel in kernels)
     done = 2 * (evidence.total("ffma") or 0) + (evidence.total("ops_path") or 0)
     factor = done / evidence.paper
     rules = dict.fromkeys(rule for kernel in kernels for rule in kernel.derivations)
     if factor <= 1 or not rules or not case.is_worth_naming(factor):
         return None
     tiles = "; ".join([*rules][:DERIVATIONS_LISTED_MAX])
-    return case.propose("tile padding", factor, TileFacts(tiles), kernels, "predicted and matched")
+    implies = Implies(launches=Same(launched, calls))
+    return case.propose("tile padding", factor, TileFacts(tiles), kernels, implies)
 
 
 def _has_estimated_count(evidence: RowEvidence) -> bool:
@@ -300,6 +305,12 @@ def _larger_batch(case: RuleInput) -> int | None:
     return 2 * batch if same else None
 
 
+def _batches(evidence: RowEvidence, larger: int | None) -> tuple[int, ...]:
+    """Return the batch sizes that fit the row's blocks."""
+    batch = evidence.seen_batch or evidence.row.size
+    return (batch, larger) if larger else (batch,)
+
+
 def persistent(case: RuleInput) -> Cause | None:
     """A recurrent layer's steps run in one kernel, which keeps the weights on chip.
 
@@ -333,7 +344,7 @@ def persistent(case: RuleInput) -> Cause | None:
             kernel=spoken(kernels[0].name),
         ),
         kernels,
-        "plausible",
+        UNSTATED,
     )
 
 
@@ -413,19 +424,18 @@ def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Ca
         return None
     number, products = runs // known, _products(case, all_layers)
     launched = launch_multiple(evidence, products)
-    if not launched or (parts.several and all_layers == 1) or evidence.left_out:
+    if not launched or (parts.several and all_layers == 1):
         return None
-    matched = parts.called > 0
+    matched, counted = parts.called > 0, None
     if not matched:  # without a matching grid, the count must be a multiple
         if parts.rule or parts.family in ("winograd", "fft", "attention", None):
             return None
-        error = abs(log(case.executed / evidence.paper / launched))
-        if error > log(EXTRA_CALLS_RATIO_MAX) or not fits_grids(evidence):
+        counted = Same(case.executed / evidence.paper, launched, log(EXTRA_CALLS_RATIO_MAX))
+        if not fits_grids(evidence):
             return None
     split = splits_alike(evidence, products, launched)
     forward = _forward_runs(case)
     gradients = forward is not None and number * max(forward, all_layers) == launched
-    confidence: Confidence = "predicted and matched" if matched else "plausible"
     return case.propose(
         "extra calls",
         None if split else float(number),
@@ -438,7 +448,7 @@ def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Ca
             may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
         ),
         products,
-        "observed" if split else confidence,
+        Implies(is_counted=split, is_stated=split or matched, flops=counted, is_complete=True),
         "or parts" if split else "of gradients" if gradients else "",
     )
 
@@ -473,12 +483,10 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
         return None  # its products were not counted, or did not run
     forward = evidence.row.direction == "forward"
     error = abs(log(parts.seen / parts.base))
-    if error > OTHER_LAYER_LOG_MIN or not _may_transform(evidence):
+    if not _may_transform(evidence):
         return None
-    shape = evidence.forward
-    others = any(of_another_layer(kernel, shape) for kernel in parts.products)
-    if forward and error > EXACT and others:
-        return None
+    others = any(of_another_layer(kernel, evidence.forward) for kernel in parts.products)
+    error_max = EXACT if forward and others else OTHER_LAYER_LOG_MIN
     multiplies, transforms = parts.base / parts.paper, parts.transforms / parts.paper
     runs = min((kernel.launches for kernel in parts.transforming), default=0) / evidence.calls
     # more launches of both, or a larger batch, are another cause
@@ -500,7 +508,10 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
             transforms=transforms,
         ),
         (*parts.products, *parts.transforming),
-        "plausible" if larger else "predicted and matched",
+        Implies(
+            flops=Same(parts.seen, parts.base, error_max),
+            batches=_batches(evidence, larger),
+        ),
     )
 
 
@@ -532,9 +543,7 @@ def split_k(case: RuleInput) -> Cause | None:
     unknown = not parts.summed and not parts.rule and deviates(case.ratio or 1)
     if case.executed and named and unknown:
         name = named[0].name[:60]
-        return case.propose(
-            "split-K", None, WorkFacts(kernel=name), named, "plausible", "by its name"
-        )
+        return case.propose("split-K", None, WorkFacts(kernel=name), named, UNSTATED, "by its name")
     factor = parts.grown("summed")
     if not parts.summed or not case.is_worth_naming(factor):
         return None
@@ -614,8 +623,7 @@ def recomputation(case: RuleInput) -> Cause | None:
             evidence.product_kernels,
             variant="as a direction",
         )
-    benchmark = evidence.environment.get("cudnn_benchmark")
-    if not parts.repeated or benchmark == "on":
+    if not parts.repeated:
         return None
     factor = parts.grown("repeated")
     if parts.called and parts.seen:
@@ -630,18 +638,17 @@ def recomputation(case: RuleInput) -> Cause | None:
             None,
             RepeatFacts(unclear=unclear),
             parts.repeating,
-            "plausible",
+            Implies(trials=False, is_stated=False),
             "without a number",
         )
     gradients = {call.direction for call in row.calls if call.flops}
     may_be_gradient = evidence.forward is not None and "grad_input" not in gradients
-    certain = benchmark == "off" and not may_be_gradient
     return case.propose(
         "recomputation",
         factor,
         RepeatFacts(parts.repeated, may_be_gradient=may_be_gradient),
         parts.repeating,
-        "predicted and matched" if certain else "plausible",
+        Implies(trials=False, is_stated=not may_be_gradient),
     )
 
 
@@ -663,7 +670,7 @@ def shared_kernel(case: RuleInput) -> Cause | None:
             (evidence.paper + sum(other.paper for other in served)) / evidence.paper,
             SharedFacts(evidence.row.name, others=tuple(other.row.name for other in served)),
             evidence.product_kernels,
-            "predicted and matched",
+            Implies(),
         )
     # the layer before it that has kernels, and serves those up to the next with kernels
     rows, index = _neighbors(case, evidence)
@@ -675,7 +682,7 @@ def shared_kernel(case: RuleInput) -> Cause | None:
         None,
         SharedFacts(evidence.row.name, owner.row.name, evidence.paper),
         owner.product_kernels,
-        "predicted and matched",
+        Implies(),
         "within another kernel",
     )
 

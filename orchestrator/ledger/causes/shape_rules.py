@@ -11,7 +11,15 @@ from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.matching import EXACT, by_groups, tiled
 from perfctl.orchestrator.ledger.causes.row_rules import SharedFacts
-from perfctl.orchestrator.ledger.causes.rule import Cause, Facts, RuleInput, deviates
+from perfctl.orchestrator.ledger.causes.rule import (
+    UNSTATED,
+    Cause,
+    Facts,
+    Implies,
+    RuleInput,
+    Same,
+    deviates,
+)
 
 SWAPPED_ERROR_MAX = 0.01
 """Relative error up to which a count is another row's estimate."""
@@ -67,7 +75,7 @@ def attention_recompute(case: RuleInput) -> Cause | None:
             None,
             SharedFacts(evidence.row.name, owner.row.name, evidence.paper),
             owner.product_kernels,
-            "predicted and matched",
+            Implies(),
             "within another kernel",
         )
     again = case.row_of("recompute")
@@ -86,7 +94,7 @@ def attention_recompute(case: RuleInput) -> Cause | None:
         factor,
         SharedFacts(again.row.name, evidence.row.name, repeated=again.paper),
         evidence.product_kernels,
-        "predicted and matched",
+        Implies(),
     )
 
 
@@ -118,7 +126,7 @@ def causal_mask(case: RuleInput) -> Cause | None:
         share,
         MaskFacts(rows, columns, m, n),
         (kernel,),
-        "predicted and matched",
+        Implies(),
     )
 
 
@@ -152,7 +160,7 @@ def groups_as_dense(case: RuleInput) -> Cause | None:
     if evidence.row.direction != "forward" or len(kernels) != 1:
         return None
     (kernel,) = kernels
-    if kernel.launches != evidence.calls or kernel.algorithm.family not in ("conv", "gemm"):
+    if kernel.algorithm.family not in ("conv", "gemm"):
         return None
     if by_groups(kernel, shape) is not None:
         return None
@@ -161,15 +169,16 @@ def groups_as_dense(case: RuleInput) -> Cause | None:
     if kernel.grid and not matches and kernel.grid[2] % shape.groups == 0:
         return None
     multiplies = matches[0].multiplies if matches else dense.macs
-    executed = kernel.products / (2 * kernel.launches)
-    if not executed or abs(log(executed / multiplies)) > EXACT:
-        return None
     return case.propose(
         "groups run as dense",
         multiplies / shape.macs,
         GroupFacts(shape.groups, multiplies, shape.macs),
         kernels,
-        "predicted and matched" if matches else "plausible",
+        Implies(
+            flops=Same(kernel.multiplies, multiplies, EXACT),
+            launches=Same(kernel.launches, evidence.calls),
+            is_stated=bool(matches),
+        ),
     )
 
 
@@ -192,7 +201,7 @@ def swapped(case: RuleInput) -> Cause | None:
         other.paper / evidence.paper,
         SwapFacts(other.row.name, evidence.row.layer, other.row.layer),
         evidence.product_kernels,
-        "plausible",
+        UNSTATED,
     )
 
 
@@ -223,6 +232,5 @@ def skipped_border(case: RuleInput) -> Cause | None:
     if evidence.row.direction != "forward" or not kernels or not depthwise:
         return None
     executed = sum(kernel.products for kernel in kernels) / evidence.paper
-    if not executed or abs(log(executed / share)) > EXACT:
-        return None
-    return case.propose("skipped border", share, None, kernels, "predicted and matched")
+    implies = Implies(flops=Same(executed, share, EXACT))
+    return case.propose("skipped border", share, None, kernels, implies)

@@ -14,7 +14,7 @@ from statistics import median
 from perfctl.orchestrator.counts.hardware.seen import SeenGpu, contradict, seen_gpu
 from perfctl.orchestrator.ledger.causes.evidence import RowEvidence
 from perfctl.orchestrator.ledger.causes.row_rules import launch_multiple
-from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Facts, RuleInput
+from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Facts, Implies, RuleInput
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.timing import HostTime, host_times
 from perfctl.records.run import Run
@@ -88,9 +88,10 @@ class WholeStep:
         variant = f"sweep, {self.reason}"
         return Cause("whole step", None, self.facts, (), self.confidence, variant)
 
-    def row_cause(self, case: RuleInput) -> Cause:
+    def row_cause(self, case: RuleInput) -> Cause | None:
         """Return the cause for one row."""
-        return case.propose("whole step", self.factor, self.facts, (), self.confidence, self.reason)
+        implies = Implies(is_stated=self.confidence != "plausible")
+        return case.propose("whole step", self.factor, self.facts, (), implies, self.reason)
 
 
 def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
-from perfctl.orchestrator.ledger.causes.rule import DEVIATION_MIN, Cause, Facts, RuleInput
+from perfctl.orchestrator.ledger.causes.rule import DEVIATION_MIN, Cause, Facts, Implies, RuleInput
 
 DONE_SHARE_MIN = 0.1
 """Share of the estimate from which on multiply-adds by FFMA, or on tensor cores, are more than
@@ -157,7 +157,7 @@ def _by_name(case: RuleInput, rule: str, factor: float, pattern: re.Pattern[str]
     named = [kernel for kernel in _tensor_kernels(case.evidence) if pattern.search(kernel.name)]
     if case.executed is None or not named or len(named) != len(case.evidence.product_kernels):
         return None
-    return case.propose(rule, factor, None, named, "predicted and matched")
+    return case.propose(rule, factor, None, named, Implies())
 
 
 def constant_moves(case: RuleInput) -> Cause | None:
@@ -190,5 +190,5 @@ def constant_moves(case: RuleInput) -> Cause | None:
             halves, pipe, seeming, seeming / evidence.paper if evidence.paper else 0, certain
         ),
         kernels,
-        "observed" if certain else "plausible",
+        Implies(is_counted=True, is_stated=certain),
     )

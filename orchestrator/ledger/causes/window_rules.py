@@ -28,7 +28,14 @@ from perfctl.orchestrator.ledger.causes.evidence import (
 )
 from perfctl.orchestrator.ledger.causes.missing_rules import FaddFacts
 from perfctl.orchestrator.ledger.causes.row_rules import RECURRENT, launch_multiple
-from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Facts, RuleInput, deviates
+from perfctl.orchestrator.ledger.causes.rule import (
+    Cause,
+    Confidence,
+    Facts,
+    Implies,
+    RuleInput,
+    deviates,
+)
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.timing import host_times
@@ -168,7 +175,7 @@ def wrong_window(case: RuleInput) -> Cause | None:
         factor,
         WindowFacts(seen),
         evidence.kernels,
-        "predicted and matched",
+        Implies(batches=(seen,)),
     )
 
 
