@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 
@@ -29,21 +29,26 @@ class Figure:
     rule: str | None = field(default=None, compare=False)
     """The sum of counters that gave the value ("FADD + FMUL + 2 FFMA"); None for other values.
     Equality ignores it."""
+    moves_constants: bool = field(default=False, compare=False)
+    """True if ``reason`` is that instructions move constants, or may only do that. Equality ignores
+    it."""
 
     @property
     def lower_bound(self) -> bool:
         return self.value is not None and (bool(self.missing) or self.launches < self.of_launches)
 
 
-def missing(state: str, reason: str, *, of_launches: int = 1) -> Figure:
+def missing(
+    state: str, reason: str, *, of_launches: int = 1, moves_constants: bool = False
+) -> Figure:
     """A figure without a value."""
-    return Figure(None, state, reason, 0, of_launches)
+    return Figure(None, state, reason, 0, of_launches, moves_constants=moves_constants)
 
 
 @lru_cache(maxsize=4096)
-def _unknown(state: str, reason: str, of_launches: int) -> Figure:
+def _unknown(state: str, reason: str, of_launches: int, moves_constants: bool = False) -> Figure:
     """The same figure where it is asked for again: most sums have nothing to add up."""
-    return missing(state, reason, of_launches=of_launches)
+    return missing(state, reason, of_launches=of_launches, moves_constants=moves_constants)
 
 
 def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
@@ -59,7 +64,9 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     known = [figure for figure in all_figures if figure.value is not None]
     of_launches = sum([figure.of_launches for figure in all_figures])
     if not known:
-        return _unknown(all_figures[0].state, all_figures[0].reason or "not collected", of_launches)
+        first = all_figures[0]
+        reason = first.reason or "not collected"
+        return _unknown(first.state, reason, of_launches, first.moves_constants)
     total = sum([figure.value for figure in known if figure.value is not None])
     states = {one.state for one in known}
     state = (
@@ -78,23 +85,15 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
         of_launches,
         tuple(dict.fromkeys(part for figure in known for part in figure.missing)),
         "; ".join(rules) or None,
+        any(figure.moves_constants for figure in telling),
     )
 
 
 def _divided(figure: Figure, by: int) -> Figure:
     if figure.value is None:
-        return _unknown(figure.state, figure.reason or "not collected", figure.of_launches)
-    if by == 1:
-        return figure
-    return Figure(
-        _per(figure.value, by),
-        figure.state,
-        figure.reason,
-        figure.launches,
-        figure.of_launches,
-        figure.missing,
-        figure.rule,
-    )
+        reason = figure.reason or "not collected"
+        return _unknown(figure.state, reason, figure.of_launches, figure.moves_constants)
+    return figure if by == 1 else replace(figure, value=_per(figure.value, by))
 
 
 def _per(total: float, count: int) -> float:

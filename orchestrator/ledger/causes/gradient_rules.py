@@ -68,24 +68,14 @@ def _launches(kernels: Sequence[KernelGroup]) -> float:
     return sum(kernel.launches for kernel in kernels)
 
 
-def _forward_deviates_alike(case: RuleInput, ratio: float) -> bool:
-    """Return whether forward of the layer deviates by the same factor: another batch, or another
-    layer's kernels, and no gradient's."""
-    forward = case.row_of("forward")
-    forward_ratio = forward.row.ratio if forward is not None else None
-    return (
-        bool(forward_ratio)
-        and abs(log(forward_ratio or 1)) > EXACT
-        and abs(log((forward_ratio or 1) / ratio)) < CLOSE
-    )
-
-
 def gradient_missing(case: RuleInput) -> Cause | None:
     """One product ran although the layer has two gradients.
 
-    Evidence  one launch with the multiply-adds of one gradient, and its name.
+    Evidence  one launch with the multiply-adds of one gradient; its name says which (plausible if
+              it does not).
     Factor    that gradient / both.
-    Silent    for Winograd, and if the report may lack launches.
+    Silent    for Winograd, if the report may lack launches, and if forward deviates by the same
+              factor.
     Fix       look among the kernels outside of layers.
     """
     estimates, products = _estimates(case), _gradient_kernels(case)
@@ -123,7 +113,7 @@ def needless_gradient(case: RuleInput) -> Cause | None:
 
     Evidence  a kernel of the input's gradient, by its name, next to that of the weight.
     Factor    2.
-    Silent    if forward shows another layer's kernels.
+    Silent    if forward deviates by the same factor: another layer's kernels, or another batch.
     Fix       check ``requires_grad`` of the network's input.
     """
     estimates, products = _estimates(case), _gradient_kernels(case)
@@ -142,10 +132,11 @@ def needless_gradient(case: RuleInput) -> Cause | None:
 def gradient_trials(case: RuleInput) -> Cause | None:
     """Several kernels each compute the same gradient: cuDNN was trying them out.
 
-    Evidence  kernels of different names with the multiply-adds of one gradient, by their names.
+    Evidence  kernels of different names with the multiply-adds of one gradient, which their names
+              state.
     Factor    the sum of what ran / estimate.
     Silent    if cudnn.benchmark was off, or one kernel was launched twice.
-    Fix       warm up outside of the profiled steps.
+    Fix       warm up outside of the profiled steps, or turn it off.
     """
     estimates = _estimates(case)
     by_direction: dict[str, list[KernelGroup]] = defaultdict(list)
@@ -178,7 +169,8 @@ def gradient_trials(case: RuleInput) -> Cause | None:
 def zeros_inserted(case: RuleInput) -> Cause | None:
     """The input gradient of a strided convolution runs over every input: most factors are zeros.
 
-    Evidence  the kernel's name, and its count, which is that of a product over every input.
+    Evidence  the kernel's name, and its count, which is that of a product over every input, within
+              2 %.
     Factor    (all inputs + the other gradient) / both gradients.
     Silent    if all groups as one product have the same count, or forward deviates alike.
     Fix       none; the estimate leaves the inserted zeros out.

@@ -104,7 +104,7 @@ def fadd_alone(case: RuleInput) -> Cause | None:
     Evidence  which counters were collected.
     Factor    none.
     Silent    if FFMA was collected too.
-    Fix       collect FADD, FMUL, and FFMA.
+    Fix       collect FADD, FMUL, and FFMA, as ``perfctl ncu`` does: FLOPs = FADD + FMUL + 2 FFMA.
     """
     evidence = case.evidence
     if not _has_only_additions(evidence.kernels):
@@ -123,10 +123,10 @@ def _has_only_additions(kernels: tuple[KernelGroup, ...]) -> bool:
 
 
 def not_collected(case: RuleInput) -> Cause | None:
-    """Counters that the row's FLOPs need were not collected, or ncu had no value for them.
+    """Counters that the row's FLOPs need were not collected, or no FLOPs follow from them.
 
-    Evidence  the counters of each kernel.
-    Factor    none.
+    Evidence  the counters of each kernel, and why a figure has no value.
+    Factor    none; the count is a lower bound, or there is none.
     Silent    for derived counts, and if another rule names the reason.
     Fix       collect the missing metrics for every launch.
     """
@@ -142,7 +142,6 @@ def not_collected(case: RuleInput) -> Cause | None:
     lacking = {part: without for part, without in lacking.items() if without}
     nowhere = tuple(part for part, without in lacking.items() if len(without) == len(kernels))
     unread = [kernel for kernel in kernels if kernel.flops.value is None]
-    only_moves = bool(unread) and all(kernel.moves_constants for kernel in unread)
     kernel, more, reason = "", 0, ""
     parts = nowhere or tuple(lacking)
     if nowhere:
@@ -151,13 +150,14 @@ def not_collected(case: RuleInput) -> Cause | None:
         variant = "for some kernels"
         names = dict.fromkeys(kernel.name for without in lacking.values() for kernel in without)
         kernel, more = next(iter(names))[:60], len(names) - 1
-    elif counted.launches < counted.of_launches and counted.value is not None and not only_moves:
+    elif 0 < counted.launches < counted.of_launches and not unread:
         variant = "for some launches"
-    elif any(kernel.moves_constants for kernel in kernels) or tensor_cores(case) is not None:
+    elif any(kernel.flops.moves_constants for kernel in kernels) or _has_unread_products(case):
         return None
     else:
-        variant, parts = "no value", counted.missing or ("its",)
-        reason = counted.reason or "not said why"
+        figure = unread[0].flops if unread else counted
+        variant, parts = "no value", figure.missing
+        reason = figure.reason or "ncu printed no value"
     return case.propose(
         "counter not collected",
         None,
@@ -174,6 +174,12 @@ def not_collected(case: RuleInput) -> Cause | None:
         kernels,
         variant=variant,
     )
+
+
+def _has_unread_products(case: RuleInput) -> bool:
+    """Return whether tensor cores did the products, and their FLOPs were not counted."""
+    tensor = tensor_cores(case)
+    return tensor is not None and tensor.variant != "executed"
 
 
 def nothing_counted(case: RuleInput) -> Cause | None:
@@ -205,10 +211,15 @@ def nothing_counted(case: RuleInput) -> Cause | None:
 def direction_missing(case: RuleInput) -> Cause | None:
     """The step has this work, and ncu recorded kernels of other rows but none of this one.
 
-    Evidence  the estimate, and the kernels of other rows at this batch size.
+    Evidence  the estimate, the kernels of other rows at this batch size, and kernels outside of
+              layers with at least a fifth of the missing FLOPs, or not counted. If there are none,
+              it did not run while ncu counted: evaluation, frozen layers, a capture that ended
+              before.
     Factor    none.
-    Silent    if another layer's kernel does the work.
-    Fix       annotate autograd's thread, or check what ran while ncu counted.
+    Silent    if another layer's kernel does the work, and for layers that ncu was told not to count
+              (``--layer``).
+    Fix       annotate autograd's thread, as ``perfctl ncu`` does, or check what ran while ncu
+              counted.
     """
     evidence = case.evidence
     if evidence.kernels or not evidence.profiled or not evidence.paper:

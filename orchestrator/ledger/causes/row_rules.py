@@ -85,7 +85,7 @@ class AlgorithmFacts(Facts):
 class TileFacts(Facts):
     """Tiles of a product."""
 
-    tiles: str
+    tiles: tuple[str, ...]
     executed: float | None = None
     """Multiply-adds counted / predicted; / estimated for transforms."""
     larger: int | None = None
@@ -161,10 +161,11 @@ class SharedFacts(Facts):
 def several_algorithms(case: RuleInput) -> Cause | None:
     """More than one kernel did the complete layer: cuDNN was trying them out.
 
-    Evidence  kernels whose grids, or algorithms, each do the complete layer.
+    Evidence  two or more kernels whose grids each do the complete layer, or whose algorithms do, if
+              the run recorded that ``torch.backends.cudnn.benchmark`` was on; no other product ran.
     Factor    the sum of what each needs; none if not all were counted.
     Silent    if cudnn.benchmark was off.
-    Fix       warm up outside of the profiled steps.
+    Fix       warm up outside of the profiled steps, or turn it off.
     """
     evidence = case.evidence
     if not case.executed:
@@ -202,15 +203,20 @@ def several_algorithms(case: RuleInput) -> Cause | None:
 def tile_padding(case: RuleInput) -> Cause | None:
     """Kernels compute complete tiles, which cover more than the layer has.
 
-    Evidence  grid, tile in the kernel's name, and the layer's shape.
-    Factor    multiply-adds of the tiles / estimate.
-    Silent    for Winograd and FFT, and if more products ran than the tiles predict.
-    Fix       sizes that are multiples of the tile.
+    Evidence  the grid, the tile in the kernel's name, and the layer's shape; without a grid, the
+              count within 2 %. A Triton kernel has its tile in no name: one filling alone, with
+              sides of 16 to 256, fits grid and count (plausible).
+    Factor    multiply-adds of the tiles, with the sum rounded up to the kernel's step, / estimate:
+              a 9-deep filter padded to 16, 32 channels in a tile of 64 make 3.56.
+    Silent    for Winograd and FFT, if more products ran than the tiles predict, and if a product
+              that was launched more often than those of other layers fits parts of the batch as
+              well.
+    Fix       sizes that are multiples of the tile, or none.
     """
     if case.executed is None:
         return None
     parts, evidence = case.breakdown, case.evidence
-    if not parts.rule or not parts.paper:
+    if not parts.rules or not parts.paper:
         return None
     factor = parts.base / parts.paper
     if parts.family in ("winograd", "fft") or not case.is_worth_naming(factor):
@@ -230,7 +236,7 @@ def tile_padding(case: RuleInput) -> Cause | None:
         "tile padding",
         factor,
         TileFacts(
-            parts.rule,
+            parts.rules,
             executed if deviates(executed) else None,
             larger,
             in_all=not forward or len(parts.products) > 1,
@@ -263,7 +269,7 @@ def derived_tiles(case: RuleInput) -> Cause | None:
     rules = dict.fromkeys(rule for kernel in kernels for rule in kernel.derivations)
     if factor <= 1 or not rules or not case.is_worth_naming(factor):
         return None
-    tiles = "; ".join([*rules][:DERIVATIONS_LISTED_MAX])
+    tiles = tuple(rules)[:DERIVATIONS_LISTED_MAX]
     implies = Implies(launches=Same(launched, calls))
     return case.propose("tile padding", factor, TileFacts(tiles), kernels, implies)
 
@@ -301,7 +307,7 @@ def _larger_batch(case: RuleInput) -> int | None:
     twice = breakdown(
         evidence.with_batch(2 * batch), forward.with_batch(2 * batch) if forward else None
     )
-    same = twice.rule and abs(twice.base / case.breakdown.base - 1) < DEVIATION_MIN
+    same = twice.rules and abs(twice.base / case.breakdown.base - 1) < DEVIATION_MIN
     return 2 * batch if same else None
 
 
@@ -314,7 +320,7 @@ def _batches(evidence: RowEvidence, larger: int | None) -> tuple[int, ...]:
 def persistent(case: RuleInput) -> Cause | None:
     """A recurrent layer's steps run in one kernel, which keeps the weights on chip.
 
-    Evidence  the kernel's name ("persist").
+    Evidence  the kernel's name (``RNN_blockPersist_fp_LSTM``, ``RNN_persist_fp``), and a gap.
     Factor    none; how many samples it works on at once is in neither name nor grid.
     Silent    without a gap.
     Fix       none; larger batches fill its groups.
@@ -376,12 +382,16 @@ def products_needed(evidence: RowEvidence) -> int:
 
 
 def extra_calls(case: RuleInput, all_layers: int = 1) -> Cause | None:
-    """The layer ran more often than the step needs it; ``all_layers``: as often as all layers did.
+    """The layer ran more often than the step needs it.
 
-    Evidence  launches of each product, and grids that match the complete layer.
-    Factor    N launches.
+    Evidence  launches of each product, and grids that match the complete layer; without grids, a
+              count of N times the estimate (plausible).
+    Factor    N launches; none if a part of the product may execute as much as all of it, because
+              the launches may then be parts.
     Silent    for recurrent layers, unequal launches, and launches that ncu left out.
-    Fix       check the number of profiled steps, gradient accumulation, and calls.
+    Fix       check the number of profiled steps, gradient accumulation, and calls of the layer.
+
+    ``all_layers``: how often all layers ran.
     """
     if case.executed is None:
         return None
@@ -390,11 +400,11 @@ def extra_calls(case: RuleInput, all_layers: int = 1) -> Cause | None:
 
 
 def extra_gradients(case: RuleInput, all_layers: int = 1) -> Cause | None:
-    """The gradients of a layer ran more often than its forward.
+    """The gradients of a layer ran more often than its forward: double backward, or several losses.
 
     Evidence  launches of the gradients' products, and of forward's.
     Factor    launches of the gradients / launches of forward.
-    Silent    if forward ran as often.
+    Silent    if forward ran as often, and as for extra calls.
     Fix       as for extra calls.
     """
     if case.executed is None:
@@ -428,7 +438,7 @@ def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Ca
         return None
     matched, counted = parts.called > 0, None
     if not matched:  # without a matching grid, the count must be a multiple
-        if parts.rule or parts.family in ("winograd", "fft", "attention", None):
+        if parts.rules or parts.family in ("winograd", "fft", "attention", None):
             return None
         counted = Same(case.executed / evidence.paper, launched, log(EXTRA_CALLS_RATIO_MAX))
         if not fits_grids(evidence):
@@ -456,10 +466,14 @@ def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Ca
 def winograd(case: RuleInput) -> Cause | None:
     """Winograd needs fewer multiplies for 3x3 and 5x5 filters, with additions in the transforms.
 
-    Evidence  kernel names, the grid or the shape, and the counts of the transforms.
-    Factor    multiplies of its tiles / estimate, plus the transforms.
-    Silent    if grid and count show other channels than the layer's.
-    Fix       none; cudnn.deterministic leaves fewer algorithms to choose from.
+    Evidence  kernel names, the grid (whose side with the channels says how the tile lies) or the
+              shape, and the counts of the transforms.
+    Factor    multiplies of its tiles, those at the edge included, / estimate (F(2x2,3x3) at best
+              16/36, F(4x4,3x3) 36/144), plus the transforms.
+    Silent    if its products were not counted, or grid and count show other channels than the
+              layer's.
+    Fix       none; ``torch.backends.cudnn.deterministic = True`` leaves fewer algorithms to choose
+              from.
     """
     return _transformed(case, "Winograd", "winograd")
 
@@ -467,8 +481,10 @@ def winograd(case: RuleInput) -> Cause | None:
 def fourier(case: RuleInput) -> Cause | None:
     """The convolution runs as a product of Fourier transforms.
 
-    Evidence  kernel names, the grids or the shape, and the counts of the transforms.
-    Factor    complex products of its tiles / estimate, plus the transforms.
+    Evidence  kernel names, the grids or the shape, and the counts of the transforms. The gradient
+              of the input is such a convolution with the channels exchanged; that of the filter
+              sums over the tiles.
+    Factor    tiles x t x (t/2 + 1) x 4 for each pair of channels / estimate, plus the transforms.
     Silent    if its products were not counted.
     Fix       as for Winograd.
     """
@@ -479,7 +495,7 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
     if case.executed is None:
         return None
     parts, evidence = case.breakdown, case.evidence
-    if parts.family != family or not parts.paper or not parts.rule or not parts.seen:
+    if parts.family != family or not parts.paper or not parts.rules or not parts.seen:
         return None  # its products were not counted, or did not run
     forward = evidence.row.direction == "forward"
     error = abs(log(parts.seen / parts.base))
@@ -500,7 +516,7 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
         rule,
         multiplies + transforms,
         TransformFacts(
-            parts.rule,
+            parts.rules,
             parts.seen / parts.paper if deviates(parts.seen / parts.base) else None,
             larger,
             method=(parts.method or rule) if family == "winograd" else rule,
@@ -531,16 +547,18 @@ def _may_transform(evidence: RowEvidence) -> bool:
 def split_k(case: RuleInput) -> Cause | None:
     """A long sum is cut into slices, which are added up afterwards, or by the kernel itself.
 
-    Evidence  a kernel that adds up slices, or the product's own FADD.
+    Evidence  a kernel that adds up slices, or the product's own FADD: one for each value and part
+              but the first, or each.
     Factor    1 + additions / products.
-    Silent    without additions; a name with "splitK" names the cause without a factor.
+    Silent    without additions. Atomic additions are in no counter: ``splitK`` in the name and no
+              grid that fits name the cause without a factor.
     Fix       none; larger batches avoid the split.
     """
     if case.executed is None:
         return None
     parts = case.breakdown
     named = [kernel for kernel in parts.products if kernel.algorithm.split_k]
-    unknown = not parts.summed and not parts.rule and deviates(case.ratio or 1)
+    unknown = not parts.summed and not parts.rules and deviates(case.ratio or 1)
     if case.executed and named and unknown:
         name = named[0].name[:60]
         return case.propose("split-K", None, WorkFacts(kernel=name), named, UNSTATED, "by its name")
@@ -607,9 +625,12 @@ def recomputation(case: RuleInput) -> Cause | None:
     """Forward's kernels run once more in backward (activation checkpointing), or as a direction of
     its own.
 
-    Evidence  forward's kernel names and grids in backward.
-    Factor    1 + forward's FLOPs / gradients; none if a kernel was not counted.
-    Silent    if cudnn.benchmark was on, because a trial looks alike.
+    Evidence  forward's kernel names and grids in backward, next to as many others as the gradients
+              need, each with at least a quarter of a gradient's multiply-adds.
+    Factor    1 + forward's FLOPs / gradients, 1.5 with two gradients; none if a kernel was not
+              counted.
+    Silent    if cudnn.benchmark was on, because a trial looks alike, or if more ran than forward
+              and the gradients.
     Fix       none; it saves memory.
     """
     if case.executed is None:
@@ -655,7 +676,7 @@ def recomputation(case: RuleInput) -> Cause | None:
 def shared_kernel(case: RuleInput) -> Cause | None:
     """One kernel does the work of this layer and of neighbors that have no kernel.
 
-    Evidence  a count that is this layer's estimate plus that of the next layers.
+    Evidence  a count that is this layer's estimate plus that of the next layers, within 2 %.
     Factor    (own + theirs) / own; none for the neighbors.
     Silent    if a product lies outside of layers, or the grid explains the count.
     Fix       read the layers together.

@@ -95,9 +95,12 @@ class WholeStep:
 
 
 def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
-    """Return batch size -> what all of its rows have in common.
+    """Return what all rows of a batch size have in common, by batch size.
 
-    Evidence  launches of every product, then the factors of the rows that no other cause explains.
+    Evidence  launches: every kernel of every product was launched N times or a multiple, at least
+              two layers' exactly N times. Then counts: nine tenths of the rows agree on a factor
+              that no other cause explains; a recorded ``world_size`` of N means one rank of N, and
+              otherwise it is plausible.
     Factor    N or 1/N.
     Silent    if a tenth of the rows disagree.
     Fix       check the batch size, steps, gradient accumulation, and ranks.
@@ -248,9 +251,10 @@ class LessTimeFacts(GpuFacts):
 def other_gpu(parts: Sequence[Study]) -> list[Cause]:
     """Return the cause that runs with times cannot have used the same GPU.
 
-    Evidence  names, memory and compute capability of the GPUs in the records.
+    Evidence  names and compute capability of the GPUs in the records, and total memory that differs
+              by more than 1/8 (ECC and the driver take less).
     Factor    none.
-    Silent    for runs without times, and if no record names the GPU.
+    Silent    for runs without times, if no record names the GPU, and for the ranks of one job.
     Fix       time every part on one GPU.
     """
     groups: list[tuple[SeenGpu, list[Run]]] = []
@@ -298,7 +302,7 @@ def _name_runs(runs: Sequence[Run]) -> str:
 def less_time_for_more(parts: Sequence[Study]) -> list[Cause]:
     """Return the layers that took less time in the variant in which they have more work.
 
-    Evidence  times of the host's clock, and multiply-adds.
+    Evidence  times of the host's clock, and at least 1.5 times the multiply-adds.
     Factor    none.
     Silent    for another batch size or precision.
     Fix       synchronize before each clock reading, or time with a profiler.

@@ -62,11 +62,12 @@ class MoveFacts(Facts):
 def tensor_cores(case: RuleInput) -> Cause | None:
     """Tensor cores did the multiply-adds, or some of them; in TF32 if the layer's type is fp32.
 
-    Evidence  tensor counters, kernel names, and whether the run allows TF32.
-    Factor    1, because the counters show where the work ran and not how much it should be;
-              none if tensor FLOPs were not counted.
+    Evidence  tensor counters, kernel names, and whether the run allows TF32 (``tf32_conv``,
+              ``tf32_matmul``).
+    Factor    1, because the counters show where the work ran and not how much it should be; none if
+              tensor FLOPs were not counted.
     Silent    if FFMA did the work and tensor cores less than a tenth of it.
-    Fix       collect the tensor counters, or turn TF32 off.
+    Fix       collect the tensor counters; ``--precision fp32`` turns TF32 off.
     """
     evidence, kernels = case.evidence, _tensor_kernels(case.evidence)
     ffma = evidence.total("ffma")
@@ -134,7 +135,7 @@ def _has_tensor_operations(evidence: RowEvidence) -> bool:
 def three_tf32(case: RuleInput) -> Cause | None:
     """Three TF32 products emulate one in fp32.
 
-    Evidence  the names of all products.
+    Evidence  the names of all products (``3xtf32``, ``fastf32``).
     Factor    3.
     Silent    if any product has another name.
     Fix       none; three products keep the precision of fp32.
@@ -145,7 +146,7 @@ def three_tf32(case: RuleInput) -> Cause | None:
 def sparsity(case: RuleInput) -> Cause | None:
     """Tensor cores with 2:4 sparsity do half of the multiplies.
 
-    Evidence  the names of all products.
+    Evidence  the names of all products (``sparse``, ``spgemm``, ``sptensor``).
     Factor    0.5.
     Silent    if any product has another name.
     Fix       none; two of four weights are zero.
@@ -164,7 +165,8 @@ def constant_moves(case: RuleInput) -> Cause | None:
     """HFMA2 instructions that move constants count as fp16 and, on CC 8.x and 9.x, as tensor work.
 
     Evidence  HFMA counts of kernels whose fp16 figure was left out for this reason.
-    Factor    none; the instructions are not in the count.
+    Factor    none; the instructions are not in the count. The sentence says what they would have
+              added.
     Silent    if no kernel has such instructions.
     Fix       leave them out of your own sums.
     """
@@ -172,7 +174,7 @@ def constant_moves(case: RuleInput) -> Cause | None:
     kernels = tuple(
         kernel
         for kernel in evidence.kernels
-        if kernel.counts.get("hfma") and kernel.moves_constants
+        if kernel.counts.get("hfma") and kernel.flops.moves_constants
     )
     if not kernels:
         return None

@@ -181,11 +181,15 @@ def wrong_window(case: RuleInput) -> Cause | None:
 
 def find_window(table: EvidenceTable, loose: Loose) -> Window | None:
     """Return the work that stays while the estimate grows: in the layers' rows, or else in kernels
-    outside of them.
+    outside of them. The other rules are then applied to the batch size that explains the counts.
 
-    Evidence  counts of all rows along the sweep.
-    Factor    none for the sweep; its rows have it.
-    Silent    unless most of the counted and of the estimated work stays.
+    Evidence  counts of all rows along the sweep, one FFMA for each multiply-add or one FADD for
+              each output, and grids.
+    Factor    none for the sweep; its rows have it. The program may also pad every batch to that
+              size.
+    Silent    unless most of the counted and of the estimated work stays while the estimate grows by
+              at least half. A layer that may fit in one tile, a recurrent one, one with a single
+              row of blocks, or one with incomplete counters proves nothing.
     Fix       open the profiler's window around the training step.
     """
     return _window_of_rows(table) or _window_outside(table, loose)
@@ -454,8 +458,9 @@ def times_flat(study: Study, ledger: Ledger, window: Window | None) -> list[Caus
     """Return times that stay while the work grows: of the host's clock always, of kernels if their
     counts stay too.
 
-    Evidence  times at each batch size, the estimate, and the device's peak.
-    Factor    none.
+    Evidence  times at each batch size within 20 %, the estimate, and the device's peak: a rate
+              above it proves that the clock saw the launch.
+    Factor    none; the sentence says which FLOP/s these times would mean.
     Silent    if times grow by a fifth.
     Fix       time kernels with a profiler.
     """

@@ -39,7 +39,7 @@ _LAUNCHED = (
 )
 _TRANSFORMED = (
     "{row} runs as {method}, which needs {multiplies:times} of the multiply-adds on paper "
-    "({tiles}), and {transforms:percent} of paper on top for its transforms, {factor:times} "
+    "({tiles:rules}), and {transforms:percent} of paper on top for its transforms, {factor:times} "
     "together.[ Counted were {executed:times} in multiply-adds.]" + _LARGER_BATCH
 )
 _NOT_COLLECTED = "{row}: [at least {flops:flops}][!flops?no FLOPs], because "
@@ -128,8 +128,9 @@ SENTENCES = {
     "have][!more? has] no {parts:and no} counters" + _COVERAGE,
     "counter not collected: for some launches": _NOT_COLLECTED + "{launches} of {of_launches} "
     "launches have a figure.",
-    "counter not collected: no value": _NOT_COLLECTED + "{parts:and} counters have no value: "
-    "{reason}" + _COVERAGE,
+    "counter not collected: no value": _NOT_COLLECTED
+    + "[{parts:and} counters have no value: ]{reason}"
+    + _COVERAGE,
     "nothing counted: integers": _NOTHING_COUNTED + "its tensor cores multiply integers, which are "
     "no FLOPs.",
     "nothing counted: no instruction": _NOTHING_COUNTED + "its product, if it is among them, uses "
@@ -153,8 +154,8 @@ SENTENCES = {
     "Winograd": _TRANSFORMED,
     "FFT": _TRANSFORMED,
     "tile padding": "{row} executes {factor:times} times the multiply-adds on paper, because it "
-    "computes whole tiles: {tiles}[in_all?; {factor:times} times paper in all].[ Counted were "
-    "{executed:times} times as many as that.]" + _LARGER_BATCH,
+    "computes whole tiles: {tiles:rules}[in_all?; {factor:times} times paper in all].[ Counted "
+    "were {executed:times} times as many as that.]" + _LARGER_BATCH,
     "persistent RNN": "{row} runs the steps of its sequence in one persistent kernel ({kernel}): "
     "{flops:flops} of the row's {executed:flops}, where paper has {estimated:flops} in all. It "
     "works on whole groups of the batch, whose size is in neither name nor grid.",
@@ -340,6 +341,7 @@ _STYLES: Mapping[str, Callable[[Any], str]] = {
     "gradient": _GRADIENTS.__getitem__,
     "list": ", ".join,
     "and": " and ".join,
+    "rules": "; ".join,
     "and no": " and no ".join,
 }
 """Format of a template's field -> text of the fact."""
