@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfctl.orchestrator.ledger.causes import (
+    call_rules,
     gradient_rules,
     missing_rules,
     row_rules,
@@ -22,14 +23,14 @@ TABLES: dict[str, dict[str, tuple[Callable[..., Any], ...]]] = {
     "Work that a layer does differently": {
         "tile padding": (row_rules.tile_padding, row_rules.derived_tiles),
         "several algorithms": (row_rules.several_algorithms, gradient_rules.gradient_trials),
-        "extra calls": (row_rules.extra_calls, row_rules.extra_gradients),
-        "whole step": (study_rules.whole_steps,),
+        "extra calls": (call_rules.extra_calls, call_rules.extra_gradients),
+        "whole step": (call_rules.whole_steps,),
         "Winograd": (row_rules.winograd,),
         "FFT": (row_rules.fourier,),
         "split-K": (row_rules.split_k,),
         "persistent RNN": (row_rules.persistent,),
         "layout and epilogue": (row_rules.layout_and_epilogue,),
-        "recomputation": (row_rules.recomputation, gradient_rules.recomputed_otherwise),
+        "recomputation": (gradient_rules.recomputation, gradient_rules.recomputed_otherwise),
         "shared kernel": (row_rules.shared_kernel,),
         "groups run as dense": (shape_rules.groups_as_dense,),
         "skipped border": (shape_rules.skipped_border,),
@@ -55,9 +56,9 @@ TABLES: dict[str, dict[str, tuple[Callable[..., Any], ...]]] = {
     },
     "The sweep as a whole": {
         "wrong window": (window_rules.wrong_window, window_rules.find_window),
-        "time does not follow": (window_rules.times_flat,),
-        "algorithm switch": (window_rules.algorithm_switches,),
-        "hand estimate": (window_rules.hand_estimates,),
+        "time does not follow": (study_rules.times_flat,),
+        "algorithm switch": (study_rules.algorithm_switches,),
+        "hand estimate": (study_rules.hand_estimates,),
         "other GPU": (study_rules.other_gpu,),
         "more work in less time": (study_rules.less_time_for_more,),
     },

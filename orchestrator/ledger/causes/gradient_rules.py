@@ -1,5 +1,5 @@
-"""Rules about the gradients of a layer: one that is missing or not needed, trials, forward run
-again by another kernel."""
+"""Rules about the gradients of a layer: one that is missing or not needed, trials, and forward that
+runs again among them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import LEAST_MULTIPLIES
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup
 from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
-from perfctl.orchestrator.ledger.causes.row_rules import AlgorithmFacts, RepeatFacts
+from perfctl.orchestrator.ledger.causes.row_rules import AlgorithmFacts, WorkFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
     Facts,
@@ -35,6 +35,18 @@ class GradientFacts(Facts):
 
     gradient: str | None
     outside: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatFacts(WorkFacts):
+    """Forward work that ran again."""
+
+    layer: str = ""
+    at: str = ""
+    unclear: bool = False
+    may_be_gradient: bool = False
+    recorded: bool = True
+    """True if it is known whether cuDNN tried algorithms."""
 
 
 def _estimates(case: RuleInput) -> Mapping[str, float]:
@@ -238,4 +250,56 @@ def recomputed_otherwise(case: RuleInput) -> Cause | None:
             flops=Same(kernel.products, forward.paper, CLOSE) if is_direct else None,
         ),
         "by another kernel",
+    )
+
+
+def recomputation(case: RuleInput) -> Cause | None:
+    """Forward's kernels run once more in backward (activation checkpointing), or as a direction of
+    its own.
+
+    Evidence  forward's kernel names and grids in backward, next to as many others as the gradients
+              need, each with at least a quarter of a gradient's multiply-adds.
+    Factor    1 + forward's FLOPs / gradients, 1.5 with two gradients; none if a kernel was not
+              counted.
+    Silent    if cudnn.benchmark was on, because a trial looks alike, or if more ran than forward
+              and the gradients.
+    Fix       none; it saves memory.
+    """
+    if case.executed is None:
+        return None
+    evidence, parts, row = case.evidence, case.breakdown, case.evidence.row
+    if row.direction == "recompute" and case.executed:
+        return case.propose(
+            "recomputation",
+            None,
+            RepeatFacts(case.executed, layer=row.layer, at=row.at),
+            evidence.product_kernels,
+            variant="as a direction",
+        )
+    if not parts.repeated:
+        return None
+    factor = parts.grown("repeated")
+    if parts.called and parts.seen:
+        # further launches of all products, of which grids may show only some
+        factor = 1 + parts.repeated / parts.seen
+    forward = case.row_of("forward")
+    has_no_shape = forward is not None and forward.forward is None and parts.seen > 0
+    unclear = has_no_shape and not parts.called and log(parts.seen / parts.paper) > EXACT
+    if row.counted.lower_bound or unclear:
+        return case.propose(
+            "recomputation",
+            None,
+            RepeatFacts(unclear=unclear),
+            parts.repeating,
+            Implies(trials=False, is_stated=False),
+            "without a number",
+        )
+    gradients = {call.direction for call in row.calls if call.flops}
+    may_be_gradient = evidence.forward is not None and "grad_input" not in gradients
+    return case.propose(
+        "recomputation",
+        factor,
+        RepeatFacts(parts.repeated, may_be_gradient=may_be_gradient),
+        parts.repeating,
+        Implies(trials=False, is_stated=not may_be_gradient),
     )

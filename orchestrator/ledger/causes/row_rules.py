@@ -1,4 +1,4 @@
-"""Rules about one row: other algorithms, padding, extra work, and work done twice or elsewhere."""
+"""Rules about one row: other algorithms, padding, and work beside the products or elsewhere."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from perfctl.orchestrator.counts.kernels.grids import ConvShape
 from perfctl.orchestrator.counts.kernels.short_names import shorten, spoken
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import breakdown, of_another_layer
+from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, products_needed
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
-    fits_grids,
     from_grids,
-    splits_alike,
 )
 from perfctl.orchestrator.ledger.causes.rule import (
     DEVIATION_MIN,
@@ -37,14 +36,11 @@ SAME_WORK_ERROR_MAX = 0.02
 """Counts no further apart are the same work."""
 OTHER_LAYER_LOG_MIN = log(100)
 """A count this far from what a layer's shape needs of an algorithm is another layer's."""
-EXTRA_CALLS_RATIO_MAX = 1.1
-"""Without a matching grid, a count this close to N times the estimate is N calls."""
 OUTSIDE_SHARE_MAX = 0.1
 """Share of a layer's estimate that products outside of layers may have without being another
 layer's."""
 DERIVATIONS_LISTED_MAX = 4
 
-RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
 _WORK_BY_NAME = (
     ("dropout", re.compile("dropout")),
     ("batch norm", re.compile("batch_?norm|bn_fw|bn_bw")),
@@ -111,20 +107,6 @@ class PersistentFacts(FlopsFacts):
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchFacts(Facts):
-    """Launches of a product, per step."""
-
-    launches: float
-    needed: int
-    launched: int
-    """Launches / needed."""
-    number: int
-    """What of ``launched`` no other cause explains."""
-    all_layers: int | None
-    may_be_trials: bool
-
-
-@dataclass(frozen=True, slots=True)
 class WorkFacts(Facts):
     """FLOPs beside the products; ``extra``: their share of what they are added to."""
 
@@ -133,18 +115,6 @@ class WorkFacts(Facts):
     kernel: str | None = None
     slices: int | None = None
     works: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RepeatFacts(WorkFacts):
-    """Forward work that ran again."""
-
-    layer: str = ""
-    at: str = ""
-    unclear: bool = False
-    may_be_gradient: bool = False
-    recorded: bool = True
-    """True if it is known whether cuDNN tried algorithms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,115 +324,6 @@ def persistent(case: RuleInput) -> Cause | None:
     )
 
 
-def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
-    """Return how often each product was launched for once in the estimate; None if they differ, or
-    if launches may be parts.
-
-    A layer that runs N times runs each of its products N times. A recurrent layer may launch one
-    product for each step of its sequence, and a fused attention one for all of its products.
-    """
-    recurrent = RECURRENT.search(evidence.row.kind or "") or any(
-        kernel.algorithm.family == "rnn" for kernel in products
-    )
-    if recurrent or not products:
-        return None
-    directions = {kernel.algorithm.direction for kernel in products}
-    launches, needed = sum(kernel.launches for kernel in products), products_needed(evidence)
-    if len(directions) == 1 and None not in directions and needed > evidence.calls:
-        return None  # all of one gradient
-    count = round(launches / needed)
-    if count * needed != launches or any(kernel.launches % count for kernel in products):
-        return None
-    return count
-
-
-def products_needed(evidence: RowEvidence) -> int:
-    """Return the estimated products of a step."""
-    return evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
-
-
-def extra_calls(case: RuleInput, all_layers: int = 1) -> Cause | None:
-    """The layer ran more often than the step needs it.
-
-    Evidence  launches of each product, and grids that match the complete layer; without grids, a
-              count of N times the estimate (plausible).
-    Factor    N launches; none if a part of the product may execute as much as all of it, because
-              the launches may then be parts.
-    Silent    for recurrent layers, unequal launches, and launches that ncu left out.
-    Fix       check the number of profiled steps, gradient accumulation, and calls of the layer.
-
-    ``all_layers``: how often all layers ran.
-    """
-    if case.executed is None:
-        return None
-    runs = _forward_runs(case) or launch_multiple(case.evidence, _products(case, all_layers))
-    return _extra(case, runs, all_layers, all_layers)
-
-
-def extra_gradients(case: RuleInput, all_layers: int = 1) -> Cause | None:
-    """The gradients of a layer ran more often than its forward: double backward, or several losses.
-
-    Evidence  launches of the gradients' products, and of forward's.
-    Factor    launches of the gradients / launches of forward.
-    Silent    if forward ran as often, and as for extra calls.
-    Fix       as for extra calls.
-    """
-    if case.executed is None:
-        return None
-    forward = _forward_runs(case)
-    runs = launch_multiple(case.evidence, _products(case, all_layers)) if forward else None
-    return _extra(case, runs, max(forward or 0, all_layers), all_layers)
-
-
-def _products(case: RuleInput, all_layers: int) -> tuple[KernelGroup, ...]:
-    return case.evidence.product_kernels if all_layers > 1 else case.breakdown.products
-
-
-def _forward_runs(case: RuleInput) -> int | None:
-    """Return how often forward of a gradients' layer ran, if the gradients ran as often or a
-    multiple of it."""
-    forward = case.row_of("forward") if case.evidence.row.direction != "forward" else None
-    forward_runs = launch_multiple(forward, forward.product_kernels) if forward else None
-    runs = launch_multiple(case.evidence, case.breakdown.products)
-    return forward_runs if forward_runs and runs and runs % forward_runs == 0 else None
-
-
-def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Cause | None:
-    """Return the cause of ``runs`` instead of ``known`` launches, which other causes explain."""
-    parts, evidence = case.breakdown, case.evidence
-    if case.executed is None or not case.ratio or not runs or runs % known or runs // known < 2:
-        return None
-    number, products = runs // known, _products(case, all_layers)
-    launched = launch_multiple(evidence, products)
-    if not launched or (parts.several and all_layers == 1):
-        return None
-    matched, counted = parts.called > 0, None
-    if not matched:  # without a matching grid, the count must be a multiple
-        if parts.rules or parts.family in ("winograd", "fft", "attention", None):
-            return None
-        counted = Same(case.executed / evidence.paper, launched, log(EXTRA_CALLS_RATIO_MAX))
-        if not fits_grids(evidence):
-            return None
-    split = splits_alike(evidence, products, launched)
-    forward = _forward_runs(case)
-    gradients = forward is not None and number * max(forward, all_layers) == launched
-    return case.propose(
-        "extra calls",
-        None if split else float(number),
-        LaunchFacts(
-            launches=sum(kernel.launches for kernel in products),
-            needed=products_needed(evidence),
-            launched=launched,
-            number=number,
-            all_layers=all_layers if all_layers > 1 else None,
-            may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
-        ),
-        products,
-        Implies(is_counted=split, is_stated=split or matched, flops=counted, is_complete=True),
-        "or parts" if split else "of gradients" if gradients else "",
-    )
-
-
 def winograd(case: RuleInput) -> Cause | None:
     """Winograd needs fewer multiplies for 3x3 and 5x5 filters, with additions in the transforms.
 
@@ -619,58 +480,6 @@ def _work_of(kernel: KernelGroup) -> str:
             return work
     by_role = _WORK_BY_ROLE.get(kernel.algorithm.role, "epilogues")
     return _WORK_BY_FAMILY.get(kernel.algorithm.family or "") or by_role
-
-
-def recomputation(case: RuleInput) -> Cause | None:
-    """Forward's kernels run once more in backward (activation checkpointing), or as a direction of
-    its own.
-
-    Evidence  forward's kernel names and grids in backward, next to as many others as the gradients
-              need, each with at least a quarter of a gradient's multiply-adds.
-    Factor    1 + forward's FLOPs / gradients, 1.5 with two gradients; none if a kernel was not
-              counted.
-    Silent    if cudnn.benchmark was on, because a trial looks alike, or if more ran than forward
-              and the gradients.
-    Fix       none; it saves memory.
-    """
-    if case.executed is None:
-        return None
-    evidence, parts, row = case.evidence, case.breakdown, case.evidence.row
-    if row.direction == "recompute" and case.executed:
-        return case.propose(
-            "recomputation",
-            None,
-            RepeatFacts(case.executed, layer=row.layer, at=row.at),
-            evidence.product_kernels,
-            variant="as a direction",
-        )
-    if not parts.repeated:
-        return None
-    factor = parts.grown("repeated")
-    if parts.called and parts.seen:
-        # further launches of all products, of which grids may show only some
-        factor = 1 + parts.repeated / parts.seen
-    forward = case.row_of("forward")
-    has_no_shape = forward is not None and forward.forward is None and parts.seen > 0
-    unclear = has_no_shape and not parts.called and log(parts.seen / parts.paper) > EXACT
-    if row.counted.lower_bound or unclear:
-        return case.propose(
-            "recomputation",
-            None,
-            RepeatFacts(unclear=unclear),
-            parts.repeating,
-            Implies(trials=False, is_stated=False),
-            "without a number",
-        )
-    gradients = {call.direction for call in row.calls if call.flops}
-    may_be_gradient = evidence.forward is not None and "grad_input" not in gradients
-    return case.propose(
-        "recomputation",
-        factor,
-        RepeatFacts(parts.repeated, may_be_gradient=may_be_gradient),
-        parts.repeating,
-        Implies(trials=False, is_stated=not may_be_gradient),
-    )
 
 
 def shared_kernel(case: RuleInput) -> Cause | None:

@@ -13,6 +13,12 @@ from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.ledger.causes.breakdown import breakdown, winograd_multiplies
+from perfctl.orchestrator.ledger.causes.call_rules import (
+    extra_calls,
+    extra_gradients,
+    launch_multiple,
+    whole_steps,
+)
 from perfctl.orchestrator.ledger.causes.evidence import RowEvidence
 from perfctl.orchestrator.ledger.causes.judge import (
     ROW_RULES,
@@ -22,13 +28,7 @@ from perfctl.orchestrator.ledger.causes.judge import (
 )
 from perfctl.orchestrator.ledger.causes.matching import unknown_tiles
 from perfctl.orchestrator.ledger.causes.missing_rules import not_collected, nothing_counted
-from perfctl.orchestrator.ledger.causes.row_rules import (
-    extra_calls,
-    extra_gradients,
-    launch_multiple,
-)
 from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput, ratio_of
-from perfctl.orchestrator.ledger.causes.study_rules import whole_steps
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import by_place, call, case, work
 
