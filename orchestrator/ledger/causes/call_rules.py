@@ -40,7 +40,8 @@ RIVALS = (
 AGREEMENT_LOG_MAX = log(1.02)
 FACTOR_LOG_MIN = log(1.2)
 ROWS_MIN, LAYERS_MIN, AGREEING_SHARE_MIN = 4, 3, 0.9
-"""Rows and layers, and the share of both rows and FLOPs, that must agree on a number."""
+"""Rows and layers, and the share of both rows and FLOPs, that must agree on a number; two layers
+are enough for one of as many ranks as were recorded."""
 NUMBER_MAX = 64
 Candidates = Sequence[tuple[RuleInput, Sequence[Cause]]]
 """Rows with the causes that their rules propose."""
@@ -227,8 +228,8 @@ def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
 
     Evidence  launches: every kernel of every product was launched N times or a multiple, at least
               two layers' exactly N times. Then counts: nine tenths of the rows agree on a factor
-              that no other cause explains; a recorded ``world_size`` of N means one rank of N, and
-              otherwise it is plausible.
+              that no other cause explains; a recorded ``world_size`` of N means one rank of N, for
+              which two layers are enough, and otherwise it is plausible.
     Factor    N or 1/N.
     Silent    if a tenth of the rows disagree.
     Fix       check the batch size, steps, gradient accumulation, and ranks.
@@ -306,8 +307,7 @@ def _remaining_factors(
 
 def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -> WholeStep | None:
     """Return the step that counts show: most rows agree on N or 1/N."""
-    layers = {case.evidence.row.layer for case, _ in rows}
-    if len(rows) < ROWS_MIN or len(layers) < LAYERS_MIN:
+    if not rows:
         return None
     remaining = [(case, _remaining_factors(case, causes, launched)) for case, causes in rows]
     factor = median(own for _, (own, _, _) in remaining)
@@ -316,6 +316,12 @@ def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -
     if not is_whole or not 1 / NUMBER_MAX <= number <= NUMBER_MAX:
         return None
     if abs(log(number)) < FACTOR_LOG_MIN:
+        return None
+    layers = {case.evidence.row.layer for case, _ in rows}
+    is_few = len(rows) < ROWS_MIN or len(layers) < LAYERS_MIN
+    if len(layers) < 2 or (
+        is_few and not _is_one_rank([case.evidence for case, _ in rows], number)
+    ):
         return None
     agreeing = [
         case.evidence
@@ -329,13 +335,18 @@ def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -
     return _explain_counts(batch, number, share, agreeing)
 
 
+def _is_one_rank(rows: Sequence[RowEvidence], factor: float) -> bool:
+    """Return whether the run was recorded as one of 1 / factor ranks."""
+    worlds = {row.environment.get("world_size") for row in rows}
+    return factor < 1 and worlds == {str(round(1 / factor))}
+
+
 def _explain_counts(
     batch: int, factor: float, share: float, rows: Sequence[RowEvidence]
 ) -> WholeStep:
     """Return the step with what may have made all counts N times or 1/N of the estimate."""
     number = round(factor if factor > 1 else 1 / factor)
     tensor = all((kernel.tensor.value or 0) > 0 for row in rows for kernel in row.product_kernels)
-    worlds = {row.environment.get("world_size") for row in rows}
     facts = StepFacts(
         batch,
         factor,
@@ -346,6 +357,6 @@ def _explain_counts(
         may_be_3xtf32=tensor and number == 3,
         may_be_sparse=tensor and number == 2,
     )
-    if factor < 1 and worlds == {str(number)}:
+    if _is_one_rank(rows, factor):
         return WholeStep(facts, "one rank")
     return WholeStep(facts, "larger batch" if factor > 1 else "smaller batch", "plausible")

@@ -267,6 +267,15 @@ def test_a_factor_that_all_rows_share_has_one_cause(
     assert cause in describe_cause(step.sweep_cause())
 
 
+@pytest.mark.parametrize(
+    ("world", "rows", "told"), [("4", 4, True), ("2", 4, False), (None, 4, False), ("4", 2, False)]
+)
+def test_recorded_ranks_need_two_layers_only(world: str | None, rows: int, told: bool) -> None:
+    few = network(0.25, 1, world)[:rows]
+    assert len({case.evidence.row.layer for case, _ in few}) == rows // 2
+    assert bool(whole_steps(few)) is told
+
+
 @pytest.mark.parametrize("factor", [1, 1.05, 1.5, 0.7])
 def test_a_factor_of_no_whole_number_is_nobodys(factor: float) -> None:
     assert whole_steps(network(factor)) == {}
