@@ -255,6 +255,16 @@ def test_every_product_and_every_optimizer_has_a_row_with_its_formula() -> None:
         assert re.search(rf"\b{name}\b", page, re.IGNORECASE), f"docs/formulas.md has no {name}"
 
 
+def test_the_tables_of_causes_are_the_docstrings_of_their_rules() -> None:
+    page = (DOCS / "verdicts.md").read_text(encoding="utf-8")
+    causes = _script("list_causes")
+    assert page == causes.insert_into(page), "if this is right: python scripts/accept/docs.py"
+    listed = {
+        rule for table in causes.TABLES.values() for rules in table.values() for rule in rules
+    }
+    assert set(ROW_RULES) <= listed
+
+
 def test_every_verdict_is_explained_and_no_other() -> None:
     page = (DOCS / "verdicts.md").read_text(encoding="utf-8")
     tables = page.partition("## Where the numbers come from")[0]

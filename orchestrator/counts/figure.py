@@ -29,6 +29,9 @@ class Figure:
     rule: str | None = field(default=None, compare=False)
     """The sum of counters that gave the value ("FADD + FMUL + 2 FFMA"); None for other values.
     Equality ignores it."""
+    moves_constants: bool = field(default=False, compare=False)
+    """True if ``reason`` is that instructions move constants, or may only do that. Equality ignores
+    it."""
 
     @property
     def lower_bound(self) -> bool:
@@ -36,10 +39,12 @@ class Figure:
 
 
 @lru_cache(maxsize=4096)
-def missing(state: str, reason: str, *, of_launches: int = 1) -> Figure:
+def missing(
+    state: str, reason: str, *, of_launches: int = 1, moves_constants: bool = False
+) -> Figure:
     """Return a figure without a value; the same one if it is asked for again, because most sums
     have nothing to add up."""
-    return Figure(None, state, reason, 0, of_launches)
+    return Figure(None, state, reason, 0, of_launches, moves_constants=moves_constants)
 
 
 def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
@@ -55,8 +60,12 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     of_launches = sum([figure.of_launches for figure in launches])
     first = launches[0]
     if not known:
-        reason = first.reason or "not collected"
-        return missing(first.state, reason, of_launches=of_launches)
+        return missing(
+            first.state,
+            first.reason or "not collected",
+            of_launches=of_launches,
+            moves_constants=first.moves_constants,
+        )
     total = sum([figure.value for figure in known if figure.value is not None])
     # counts are exact beyond 2**53, where they can be
     is_whole = isinstance(total, int) and total % divide_by == 0
@@ -65,9 +74,8 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
         return first if divide_by == 1 else replace(first, value=value)
     states = {figure.state for figure in known}
     state = next((state for state in ("estimated", "derived") if state in states), "counted")
-    reasons = dict.fromkeys(
-        figure.reason for figure in known if figure.state == state and figure.reason
-    )
+    telling = [figure for figure in known if figure.state == state]
+    reasons = dict.fromkeys(figure.reason for figure in telling if figure.reason)
     rules = dict.fromkeys(
         part for figure in known if figure.rule for part in figure.rule.split("; ")
     )
@@ -79,4 +87,5 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
         of_launches,
         tuple(dict.fromkeys(part for figure in known for part in figure.missing)),
         "; ".join(rules) or None,
+        any(figure.moves_constants for figure in telling),
     )

@@ -194,7 +194,8 @@ def _run(line: str, folder: Path) -> tuple[str, int]:
 
 def main(names: list[str]) -> int:
     """Renew the given pages, or all."""
-    import list_operations  # beside this file
+    import list_causes  # beside this file
+    import list_operations
 
     failed = 0
     for path in [Path(name).resolve() for name in names] or pages():
@@ -209,6 +210,8 @@ def main(names: list[str]) -> int:
             path.write_text(now, encoding="utf-8")
             print(f"changed: {path.relative_to(ROOT)}")
     (DOCS / "operations.md").write_text(list_operations.markdown(), encoding="utf-8")
+    causes = DOCS / "verdicts.md"
+    causes.write_text(list_causes.insert_into(causes.read_text("utf-8")), encoding="utf-8")
     return 1 if failed else 0
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.ledger.causes.rule import Cause, Fact
+from perfctl.orchestrator.ledger.causes.row_rules import WorkFacts
+from perfctl.orchestrator.ledger.causes.rule import Cause
+from perfctl.orchestrator.ledger.causes.tensor_rules import TensorFacts
+from perfctl.orchestrator.ledger.causes.window_rules import WindowFacts
 from perfctl.orchestrator.report.ledger.causes import (
     FIXES,
     SENTENCES,
@@ -17,35 +20,36 @@ from perfctl.orchestrator.report.ledger.causes import (
     ("facts", "sentence"),
     [
         (
-            {"slices": 4, "kernel": "sum"},
+            WorkFacts(640, 0.01, "sum", slices=4),
             "conv splits its sum over 4 slices and adds the slices up in sum: 640 FLOP more, 1 %.",
         ),
         (
-            {"slices": None, "kernel": None},
+            WorkFacts(640, 0.01),
             "conv splits its sum and adds the slices up itself: 640 FLOP more, 1 %.",
         ),
     ],
 )
-def test_a_part_whose_fact_is_missing_is_left_out(facts: dict[str, Fact], sentence: str) -> None:
-    cause = Cause("split-K", 1.01, {"row": "conv", "flops": 640, "extra": 0.01, **facts})
+def test_a_part_whose_fact_is_missing_is_left_out(facts: WorkFacts, sentence: str) -> None:
+    cause = Cause("split-K", 1.01, facts, row="conv")
     assert describe_cause(cause) == sentence
 
 
 def test_brackets_in_the_name_of_a_kernel_stay() -> None:
-    cause = Cause("split-K", None, {"row": "conv", "kernel": "f<a[2]>{}"}, variant="by its name")
+    facts = WorkFacts(kernel="f<a[2]>{}")
+    cause = Cause("split-K", None, facts, variant="by its name", row="conv")
     assert "by the name of f<a[2]>{}: what" in describe_cause(cause)
 
 
 @pytest.mark.parametrize(("ours", "advised"), [(False, True), (True, False)])
 def test_perfctl_ncu_is_advice_unless_it_made_the_run(ours: bool, advised: bool) -> None:
-    cause = Cause("wrong window", 2.0, {"row": "conv", "seen": 32, "ours": ours})
+    cause = Cause("wrong window", 2.0, WindowFacts(32), row="conv", ours=ours)
     assert ("'perfctl ncu' does" in describe_fix(cause)) is advised
 
 
 @pytest.mark.parametrize("rule", ["TF32", "tensor cores"])
 def test_tensor_kernels_whose_flops_no_rule_derives_are_named(rule: str) -> None:
-    facts: dict[str, Fact] = {"row": "conv", "math": "fp16", "allowed": None, "tf32": False}
-    cause = Cause(rule, None, facts, variant="not derived")
+    facts = TensorFacts(math="fp16", allowed=None, tf32=False)
+    cause = Cause(rule, None, facts, variant="not derived", row="conv")
     assert describe_cause(cause) == (
         "conv runs tensor-core kernels in fp16, by their names; no rule derives their FLOPs."
     )

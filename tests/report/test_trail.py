@@ -10,6 +10,7 @@ from dataclasses import replace
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
 from perfctl.orchestrator.ledger.causes.rule import Cause
+from perfctl.orchestrator.ledger.causes.window_rules import WindowFacts
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
@@ -99,9 +100,9 @@ def test_a_row_without_counts_says_why_and_still_has_its_formula() -> None:
 
 def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> None:
     found = swept()
-    facts = {"name": "conv2 forward", "layer": "conv2", "first": 16, "last": 64}
+    facts = WindowFacts(name="conv2 forward", layer="conv2", first=16, last=64)
     verdict = Cause("wrong window", None, facts, ("nothing",), variant="sweep, row")
-    row = Cause("skipped border", 0.5, {"row": "conv2 forward"}, explained=1.0)
+    row = Cause("skipped border", 0.5, explained=1.0, row="conv2 forward")
     rows = {(64, "conv2", "forward"): RowJudgement((row,), 0.0)}
     judged = replace(found, judgement=Judgement(rows, (verdict,)))
     way = trail(judged, "sweep/wrong-window")

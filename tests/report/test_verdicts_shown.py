@@ -10,6 +10,7 @@ from perfctl.orchestrator.actions.tables import ledger as frame
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
 from perfctl.orchestrator.ledger.causes.rule import Cause
+from perfctl.orchestrator.ledger.causes.study_rules import GpuFacts
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.ledger.page import ledger_view, reasons, still_open
@@ -25,15 +26,15 @@ def judged() -> Analysis:
     )
 
     def winograd(batch: int, factor: float) -> RowJudgement:
-        facts = {"row": f"conv2 forward at batch {batch}"}
-        masked = Cause("skipped border", factor, facts, explained=0.9)
+        row = f"conv2 forward at batch {batch}"
+        masked = Cause("skipped border", factor, explained=0.9, row=row)
         return RowJudgement((masked,), 0.1 if batch == 16 else 0.3)
 
     rows = {
         (16, "conv2", "forward"): winograd(16, 0.44),
         (64, "conv2", "forward"): winograd(64, 0.46),
     }
-    sweep = (Cause("other GPU", None, {"gpus": ("A", "B"), "runs": "ncu; nsys"}),)
+    sweep = (Cause("other GPU", None, GpuFacts(("A", "B"), "ncu; nsys")),)
     return replace(analyse(study), judgement=Judgement(rows, sweep))
 
 

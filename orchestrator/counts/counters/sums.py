@@ -225,21 +225,24 @@ def fp16(
                 f"{most:,.0f} FLOPs"
             )
         if others.value == 0 and (halves is False or not most):
-            return Figure(0, "counted", reason, rule=others.rule)
+            return Figure(0, "counted", reason, rule=others.rule, moves_constants=True)
         if others.value == 0:
-            return missing("not_available", reason)
+            return missing("not_available", reason, moves_constants=True)
         lacking = ("fp16 multiply-adds",)
         return (
             others
             if others.value is None
-            else replace(others, state="estimated", reason=reason, missing=lacking)
+            else replace(
+                others, state="estimated", reason=reason, missing=lacking, moves_constants=True
+            )
         )
     figure = weighted(values, "fp16", weights)
     if not figure.value:
         return figure
     if _may_move_constants(values, capability, phantom):
         chip = "" if capability else " (the chip is not known; it is so from CC 8.0 on)"
-        return missing("refused", f"HFMA2 may only have moved constants{chip}: not added")
+        reason = f"HFMA2 may only have moved constants{chip}: not added"
+        return missing("refused", reason, moves_constants=True)
     reason = "2 HADD + 2 HMUL + 4 HFMA; down to half of that where one of two lanes is used"
     if weights is PATHS["fp16"]:
         reason = "HADD + HMUL + 2 HFMA; up to twice that where instructions are packed"
@@ -538,7 +541,7 @@ def _instructions(
             "its instructions are as many as HFMA2, which moves constants on CC 8.x and 9.x; the "
             "chip is not known"
         )
-        return missing("refused", reason)
+        return missing("refused", reason, moves_constants=True)
     if phantom:
         reason = "the tensor pipe only moved constants (HFMA2 = 32 x its instructions)"
         if metric(values, HFMA2_ON_TENSOR_PIPE) is not None:
@@ -546,7 +549,8 @@ def _instructions(
                 "the tensor pipe only ran HFMA2, which moves constants or multiplies halves "
                 "outside of tensor cores"
             )
-        return Figure(0, "counted", reason, rule="tensor instructions - HFMA2 / 32")
+        rule = "tensor instructions - HFMA2 / 32"
+        return Figure(0, "counted", reason, rule=rule, moves_constants=True)
     return _sized(values, pipe, capability, algorithm)
 
 
@@ -573,7 +577,8 @@ def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algor
     less = f", without {moves:,.0f} that move constants" if moves else ""
     rule = f"{each} x tensor instructions ({shape}){less}"
     if counted_moves is not None or not moves:
-        return Figure(each * (pipe - moves), "estimated", rule, rule=rule)
+        flops = each * (pipe - moves)
+        return Figure(flops, "estimated", rule, rule=rule, moves_constants=bool(moves))
     most = (
         f"HFMA2 that multiplies halves runs on both pipes, so up to {each * moves:,.0f} FLOPs more "
         f"({moves / pipe:.1%})"
@@ -584,4 +589,6 @@ def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algor
             f"its tensor instructions may all be HFMA2: 0 to {each * pipe:,.0f} FLOPs",
         )
     without = (HIDDEN,) if moves > UNSURE * pipe else ()
-    return Figure(each * (pipe - moves), "estimated", f"{rule}; {most}", missing=without, rule=rule)
+    reason = f"{rule}; {most}"
+    figure = Figure(each * (pipe - moves), "estimated", reason, missing=without, rule=rule)
+    return replace(figure, moves_constants=True)

@@ -40,6 +40,8 @@ from perfctl.orchestrator.ledger.causes.matching import (
     tiled,
 )
 
+DIRECT = ("conv", "depthwise")
+"""Families of products that need no transforms."""
 LEAST_MULTIPLIES = 0.24
 """Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
 _FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
@@ -55,8 +57,8 @@ class Breakdown:
     paper: float
     base: float
     """Products as predicted; ``paper`` where no rule predicts."""
-    rule: str
-    """How ``base`` was predicted; empty where it was not."""
+    rules: tuple[str, ...]
+    """How ``base`` was predicted; () where it was not."""
     method: str | None
     """In words, of the algorithm that the layer's kernels are: "winograd F(2x2,3x3)", "implicit
     gemm", "fft"."""
@@ -89,7 +91,7 @@ class Breakdown:
         """
         parts = ("called", "transforms", "repeated", "summed", "extra")
         seen = max(self.seen - self.called, 0.0)
-        base = max(self.base, seen) if self.rule or not self.seen else seen
+        base = max(self.base, seen) if self.rules or not self.seen else seen
         before = base + sum(float(getattr(self, name)) for name in parts[: parts.index(part)])
         return 1 + float(getattr(self, part)) / before if before else 1.0
 
@@ -106,14 +108,15 @@ def breakdown(
         products = tuple(kernel for kernel, _ in several)
         seen = sum(kernel.products for kernel in products)
         base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
-        return Breakdown(evidence.paper, base, "", None, None, products, seen, several=products)
+        return Breakdown(evidence.paper, base, (), None, None, products, seen, several=products)
     repeating = _repeated(evidence, forward)
     own = _remove_repeated(evidence.kernels, repeating)
     products = tuple(kernel for kernel in own if kernel.main)
+    # a convolution by itself is no product between transforms: theirs was not recorded
+    has_own = any(kernel.algorithm.family not in DIRECT for kernel in products) or not products
+    roles = ("transform", "offsets") if has_own else ("offsets",)
     algorithm = of_layer(
-        kernel.name
-        for kernel in own
-        if kernel.main or kernel.algorithm.role in ("transform", "offsets")
+        kernel.name for kernel in own if kernel.main or kernel.algorithm.role in roles
     )
     predicted = _predict(evidence, own, algorithm.family, others)
     is_transformed = algorithm.family in TRANSFORMED
@@ -132,7 +135,7 @@ def breakdown(
     return Breakdown(
         evidence.paper,
         predicted.flops,
-        predicted.rule,
+        predicted.rules,
         algorithm.method,
         algorithm.family,
         products,
@@ -172,17 +175,17 @@ def _predict(
     # next to one gradient by Fourier transforms, another's product
     is_mixed = family == "fft" and is_gradient
     plain = [one for one in products if not is_mixed or "cgemm" not in one.name.lower()]
-    nothing = PredictedProducts(evidence.paper, "", 0.0, 0.0)
+    nothing = PredictedProducts(evidence.paper, (), 0.0, 0.0)
     predicted = from_grids(evidence, plain, others) or nothing
     if family == "fft":
         is_trial = len(products) > evidence.paper_products
         plain_part = predicted if is_mixed and not is_trial else nothing
-        flops, rule = _fourier(evidence, own, plain_part.flops, plain_part.rule)
-    elif family == "winograd" and (not predicted.rule or (is_gradient and _winograds(own) > 1)):
-        flops, rule = _winograd_in_theory(evidence, own)
+        flops, rules = _fourier(evidence, own, plain_part.flops, plain_part.rules)
+    elif family == "winograd" and (not predicted.rules or (is_gradient and _winograds(own) > 1)):
+        flops, rules = _winograd_in_theory(evidence, own)
     else:
         return predicted
-    return predicted._replace(flops=flops, rule=rule)
+    return predicted._replace(flops=flops, rules=rules)
 
 
 def _executed(kernels: Sequence[KernelGroup]) -> float:
@@ -269,12 +272,14 @@ def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
     return tiles * (m + r - 1) ** 2 * shape.in_channels * shape.out_channels / shape.groups
 
 
-def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tuple[float, str]:
+def _winograd_in_theory(
+    evidence: RowEvidence, own: Sequence[KernelGroup]
+) -> tuple[float, tuple[str, ...]]:
     """Return the FLOPs of F(m x m, r x r) and their rule: (m + r - 1)^2 multiplies for m^2 outputs
     of r^2 products; whole tiles where the shape is known."""
     sizes = next((kernel.algorithm.winograd for kernel in own if kernel.algorithm.winograd), None)
     if sizes is None:
-        return evidence.paper, ""
+        return evidence.paper, ()
     m, r = sizes
     share = ((m + r - 1) / (m * r)) ** 2
     rule = f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
@@ -290,12 +295,12 @@ def _winograd_in_theory(evidence: RowEvidence, own: Sequence[KernelGroup]) -> tu
         for kernel in own if sizes == (4, 3) and shape.groups == 1 else ():
             cuts = _between_transforms(kernel, shape)
             if len({cut.multiplies for cut in cuts}) > 1:
-                return evidence.paper, ""  # how many channels are padded is not known
+                return evidence.paper, ()  # how many channels are padded is not known
             if cuts:
                 share, rule = cuts[0].multiplies / shape.macs, cuts[0].rule(shape.macs)
     gradients = max(evidence.paper_products, 1)
     part = min(_winograds(own), gradients) / gradients or 1.0
-    return evidence.paper * (1 - part + part * share), rule
+    return evidence.paper * (1 - part + part * share), (rule,)
 
 
 def _between_transforms(kernel: KernelGroup, shape: ConvShape) -> list[Tiling]:
@@ -353,8 +358,8 @@ def _winograds(own: Sequence[KernelGroup]) -> int:
 
 
 def _fourier(
-    evidence: RowEvidence, own: Sequence[KernelGroup], base: float, rules: str
-) -> tuple[float, str]:
+    evidence: RowEvidence, own: Sequence[KernelGroup], base: float, rules: tuple[str, ...]
+) -> tuple[float, tuple[str, ...]]:
     """t x (t/2 + 1) complex products of 4 multiply-adds for the (t - r + 1)^2 outputs of a tile of
     t x t points.
 
@@ -368,11 +373,11 @@ def _fourier(
         or not isinstance(shape, ConvShape)
         or int(size[1]) < max(shape.kernel_h, shape.kernel_w)
     ):
-        return evidence.paper, ""
+        return evidence.paper, ()
     t = int(size[1])
     products = _fourier_products(evidence, shape, t)
     papers = {call.direction: call.flops or 0 for call in evidence.row.calls}
-    all_rules = [rules] if rules else []
+    all_rules = [*rules]
     for way, blocks in _transformed_by(evidence, own, products).items():
         product = products[way]
         base += 2 * evidence.calls * (blocks or product.macs * COMPLEX)
@@ -380,7 +385,7 @@ def _fourier(
         tiles = product.k if way == "grad_weight" else product.m
         rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
         all_rules.append(f"{rule}, in whole blocks" if blocks else rule)
-    return (base, "; ".join(all_rules)) if len(all_rules) > bool(rules) else (evidence.paper, "")
+    return (base, tuple(all_rules)) if len(all_rules) > len(rules) else (evidence.paper, ())
 
 
 def _fourier_products(evidence: RowEvidence, shape: ConvShape, t: int) -> Mapping[str, GemmShape]:

@@ -63,11 +63,6 @@ class KernelGroup:
     """Rules that derive the counts of its launches; () for counters."""
 
     @property
-    def moves_constants(self) -> bool:
-        """True when its HFMA2 instructions move constants, or may only do that."""
-        return "constant" in (self.flops.reason or "")
-
-    @property
     def key(self) -> tuple[str, Grid | None]:
         """Name and grid, which no other group of the row has."""
         return self.name, self.grid
@@ -94,7 +89,7 @@ class KernelGroup:
     @cached_property
     def products(self) -> float:
         """FLOPs in multiply-adds, CUDA and tensor cores together; 0 where nothing was counted."""
-        halves = 0 if self.moves_constants else self.counts.get("hfma", 0)
+        halves = 0 if self.flops.moves_constants else self.counts.get("hfma", 0)
         fused = (
             self.counts.get("ffma", 0)
             + self.counts.get("dfma", 0)

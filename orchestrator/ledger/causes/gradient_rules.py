@@ -1,10 +1,11 @@
-"""Rules about the gradients of a layer: one that is missing or not needed, trials, forward run
-again by another kernel."""
+"""Rules about the gradients of a layer: one that is missing or not needed, trials, and forward that
+runs again among them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
@@ -13,11 +14,39 @@ from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import LEAST_MULTIPLIES
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup
 from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
-from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput
+from perfctl.orchestrator.ledger.causes.row_rules import AlgorithmFacts, WorkFacts
+from perfctl.orchestrator.ledger.causes.rule import (
+    Cause,
+    Facts,
+    FlopsFacts,
+    Implies,
+    RuleInput,
+    Same,
+)
 
 GRADIENTS = ("grad_input", "grad_weight")
 ONE_PRODUCT_FAMILIES = {"conv", "winograd", "gemm", "fft", "depthwise"}
 """Families whose kernels compute one gradient each."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradientFacts(Facts):
+    """The gradient that has no kernel, and how many kernels outside of layers may be it."""
+
+    gradient: str | None
+    outside: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatFacts(WorkFacts):
+    """Forward work that ran again."""
+
+    layer: str = ""
+    at: str = ""
+    unclear: bool = False
+    may_be_gradient: bool = False
+    recorded: bool = True
+    """True if it is known whether cuDNN tried algorithms."""
 
 
 def _estimates(case: RuleInput) -> Mapping[str, float]:
@@ -51,46 +80,42 @@ def _launches(kernels: Sequence[KernelGroup]) -> float:
     return sum(kernel.launches for kernel in kernels)
 
 
-def _forward_deviates_alike(case: RuleInput, ratio: float) -> bool:
-    """Return whether forward of the layer deviates by the same factor: another batch, or another
-    layer's kernels, and no gradient's."""
-    forward = case.row_of("forward")
-    forward_ratio = forward.row.ratio if forward is not None else None
-    return (
-        bool(forward_ratio)
-        and abs(log(forward_ratio or 1)) > EXACT
-        and abs(log((forward_ratio or 1) / ratio)) < CLOSE
-    )
-
-
 def gradient_missing(case: RuleInput) -> Cause | None:
     """One product ran although the layer has two gradients.
 
-    Evidence  one launch with the multiply-adds of one gradient, and its name.
+    Evidence  one launch with the multiply-adds of one gradient; its name says which (plausible if
+              it does not).
     Factor    that gradient / both.
-    Silent    for Winograd, and if the report may lack launches.
+    Silent    for Winograd, if the report may lack launches, and if forward deviates by the same
+              factor.
     Fix       look among the kernels outside of layers.
     """
     estimates, products = _estimates(case), _gradient_kernels(case)
-    if len(estimates) != 2 or len(products) != 1 or case.evidence.left_out:
+    if len(estimates) != 2 or len(products) != 1:
         return None
     (kernel,) = products
     named = kernel.algorithm.direction if kernel.algorithm.direction in estimates else None
     present = named or next(iter(estimates))
-    if kernel.launches != 1 or kernel.algorithm.family == "winograd":
-        return None
-    if not _computes(kernel, estimates[present]):
+    if kernel.algorithm.family == "winograd":
         return None
     (missing,) = set(estimates) - {present}
     return case.propose(
         "gradient missing",
         estimates[present] / sum(estimates.values()),
+        GradientFacts(
+            missing if named else None,
+            sum(
+                other.main and _computes(other, estimates[missing])
+                for other in case.unattributed_kernels
+            ),
+        ),
         products,
-        "predicted and matched" if named else "plausible",
-        gradient=missing if named else None,
-        outside=sum(
-            other.main and _computes(other, estimates[missing])
-            for other in case.unattributed_kernels
+        Implies(
+            flops=Same(kernel.products, estimates[present], CLOSE),
+            launches=Same(kernel.launches, 1),
+            is_complete=True,
+            is_stated=bool(named),
+            gradients_only=kernel.products / estimates[present],
         ),
     )
 
@@ -100,7 +125,7 @@ def needless_gradient(case: RuleInput) -> Cause | None:
 
     Evidence  a kernel of the input's gradient, by its name, next to that of the weight.
     Factor    2.
-    Silent    if forward shows another layer's kernels.
+    Silent    if forward deviates by the same factor: another layer's kernels, or another batch.
     Fix       check ``requires_grad`` of the network's input.
     """
     estimates, products = _estimates(case), _gradient_kernels(case)
@@ -108,27 +133,28 @@ def needless_gradient(case: RuleInput) -> Cause | None:
     if set(estimates) != {"grad_weight"} or not named or len(named) == len(products):
         return None
     own = estimates["grad_weight"]
-    if _launches(named) != 1 or not _computes(named[0], own):
-        return None
-    if _forward_deviates_alike(case, named[0].products / own):
-        return None
-    return case.propose("needless gradient", 2.0, named, "predicted and matched", flops=own)
+    implies = Implies(
+        flops=Same(named[0].products, own, CLOSE),
+        launches=Same(_launches(named), 1),
+        gradients_only=named[0].products / own,
+    )
+    return case.propose("needless gradient", 2.0, FlopsFacts(own), named, implies)
 
 
 def gradient_trials(case: RuleInput) -> Cause | None:
     """Several kernels each compute the same gradient: cuDNN was trying them out.
 
-    Evidence  kernels of different names with the multiply-adds of one gradient, by their names.
+    Evidence  kernels of different names with the multiply-adds of one gradient, which their names
+              state.
     Factor    the sum of what ran / estimate.
     Silent    if cudnn.benchmark was off, or one kernel was launched twice.
-    Fix       warm up outside of the profiled steps.
+    Fix       warm up outside of the profiled steps, or turn it off.
     """
     estimates = _estimates(case)
     by_direction: dict[str, list[KernelGroup]] = defaultdict(list)
     for kernel in _gradient_kernels(case):
         by_direction[kernel.algorithm.direction or ""].append(kernel)
-    benchmark = case.evidence.environment.get("cudnn_benchmark")
-    if not estimates or set(by_direction) != set(estimates) or benchmark == "off":
+    if not estimates or set(by_direction) != set(estimates):
         return None
     runs = {direction: _launches(kernels) for direction, kernels in by_direction.items()}
     repeated = [direction for direction, count in runs.items() if count > 1]
@@ -141,19 +167,22 @@ def gradient_trials(case: RuleInput) -> Cause | None:
     return case.propose(
         "several algorithms",
         executed / sum(estimates.values()),
+        AlgorithmFacts(
+            inputs=runs["grad_input"] if "grad_input" in repeated else None,
+            weights=runs["grad_weight"] if "grad_weight" in repeated else None,
+            both=len(repeated) == 2,
+        ),
         case.breakdown.products,
-        "predicted and matched",
+        Implies(trials=True),
         "of gradients",
-        inputs=runs["grad_input"] if "grad_input" in repeated else None,
-        weights=runs["grad_weight"] if "grad_weight" in repeated else None,
-        both=len(repeated) == 2,
     )
 
 
 def zeros_inserted(case: RuleInput) -> Cause | None:
     """The input gradient of a strided convolution runs over every input: most factors are zeros.
 
-    Evidence  the kernel's name, and its count, which is that of a product over every input.
+    Evidence  the kernel's name, and its count, which is that of a product over every input, within
+              2 %.
     Factor    (all inputs + the other gradient) / both gradients.
     Silent    if all groups as one product have the same count, or forward deviates alike.
     Fix       none; the estimate leaves the inserted zeros out.
@@ -162,25 +191,26 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
     own = [
         kernel for kernel in _gradient_kernels(case) if kernel.algorithm.direction == "grad_input"
     ]
-    if full is None or "grad_input" not in estimates or len(own) != 1 or own[0].launches != 1:
+    if full is None or "grad_input" not in estimates or len(own) != 1:
         return None
     estimated = estimates["grad_input"]
-    if abs(log(max(own[0].products, 1) / full)) > EXACT or full <= estimated:
+    if full <= estimated:
         return None
     forward = case.evidence.forward
     groups = forward.groups if isinstance(forward, ConvShape) else 1
     if groups > 1 and abs(log(full / estimated / groups)) < EXACT:
         return None
-    if _forward_deviates_alike(case, full / estimated):
-        return None
     both = sum(estimates.values())
     return case.propose(
         "zeros inserted",
         (both - estimated + full) / both,
+        FlopsFacts(full, estimated),
         own,
-        "predicted and matched",
-        flops=full,
-        estimated=estimated,
+        Implies(
+            flops=Same(own[0].products, full, EXACT),
+            launches=Same(own[0].launches, 1),
+            gradients_only=full / estimated,
+        ),
     )
 
 
@@ -200,21 +230,76 @@ def recomputed_otherwise(case: RuleInput) -> Cause | None:
     (kernel,) = others
     if named != set(estimates) or _launches(products) != len(estimates) + 1:
         return None
-    benchmark = case.evidence.environment.get("cudnn_benchmark")
-    if kernel.algorithm.direction != "forward" or benchmark == "on":
+    if kernel.algorithm.direction != "forward":
         return None
     if kernel.products / forward.paper <= LEAST_MULTIPLIES:
         return None
-    if kernel.algorithm.family != "winograd" and not _computes(kernel, forward.paper):
-        return None
+    is_direct = kernel.algorithm.family != "winograd"
     return case.propose(
         "recomputation",
         1 + kernel.executed / case.evidence.paper,
+        RepeatFacts(
+            kernel.executed,
+            kernel.executed / case.evidence.paper,
+            spoken(kernel.name),
+            recorded=case.evidence.environment.get("cudnn_benchmark") == "off",
+        ),
         others,
-        "predicted and matched" if benchmark == "off" else "plausible",
+        Implies(
+            trials=False,
+            flops=Same(kernel.products, forward.paper, CLOSE) if is_direct else None,
+        ),
         "by another kernel",
-        kernel=spoken(kernel.name),
-        flops=kernel.executed,
-        extra=kernel.executed / case.evidence.paper,
-        recorded=benchmark == "off",
+    )
+
+
+def recomputation(case: RuleInput) -> Cause | None:
+    """Forward's kernels run once more in backward (activation checkpointing), or as a direction of
+    its own.
+
+    Evidence  forward's kernel names and grids in backward, next to as many others as the gradients
+              need, each with at least a quarter of a gradient's multiply-adds.
+    Factor    1 + forward's FLOPs / gradients, 1.5 with two gradients; none if a kernel was not
+              counted.
+    Silent    if cudnn.benchmark was on, because a trial looks alike, or if more ran than forward
+              and the gradients.
+    Fix       none; it saves memory.
+    """
+    if case.executed is None:
+        return None
+    evidence, parts, row = case.evidence, case.breakdown, case.evidence.row
+    if row.direction == "recompute" and case.executed:
+        return case.propose(
+            "recomputation",
+            None,
+            RepeatFacts(case.executed, layer=row.layer, at=row.at),
+            evidence.product_kernels,
+            variant="as a direction",
+        )
+    if not parts.repeated:
+        return None
+    factor = parts.grown("repeated")
+    if parts.called and parts.seen:
+        # further launches of all products, of which grids may show only some
+        factor = 1 + parts.repeated / parts.seen
+    forward = case.row_of("forward")
+    has_no_shape = forward is not None and forward.forward is None and parts.seen > 0
+    unclear = has_no_shape and not parts.called and log(parts.seen / parts.paper) > EXACT
+    if row.counted.lower_bound or unclear:
+        return case.propose(
+            "recomputation",
+            None,
+            RepeatFacts(unclear=unclear),
+            parts.repeating,
+            Implies(trials=False, is_stated=False),
+            "without a number",
+        )
+    gradients = {call.direction for call in row.calls if call.flops}
+    may_be_gradient = evidence.forward is not None and "grad_input" not in gradients
+    return case.propose(
+        "recomputation",
+        factor,
+        RepeatFacts(parts.repeated, may_be_gradient=may_be_gradient),
+        parts.repeating,
+        Implies(trials=False, is_stated=not may_be_gradient),
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import log, prod
 
 from perfctl.orchestrator.ledger.causes import (
+    call_rules,
     gradient_rules,
     missing_rules,
     row_rules,
@@ -49,8 +50,8 @@ ROW_RULES: tuple[Rule, ...] = (
     row_rules.tile_padding,
     row_rules.derived_tiles,
     row_rules.persistent,
-    row_rules.extra_calls,
-    row_rules.extra_gradients,
+    call_rules.extra_calls,
+    call_rules.extra_gradients,
     shape_rules.attention_recompute,
     shape_rules.causal_mask,
     shape_rules.groups_as_dense,
@@ -61,7 +62,7 @@ ROW_RULES: tuple[Rule, ...] = (
     gradient_rules.needless_gradient,
     gradient_rules.zeros_inserted,
     gradient_rules.gradient_trials,
-    row_rules.recomputation,
+    gradient_rules.recomputation,
     gradient_rules.recomputed_otherwise,
     row_rules.split_k,
     row_rules.layout_and_epilogue,
@@ -116,7 +117,7 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
         case = RuleInput(evidence, table, loose.get(evidence.row.size, ()))
         proposed = [cause for rule in ROW_RULES if (cause := rule(case)) is not None]
         candidates.append((case, proposed))
-    steps = study_rules.whole_steps(candidates)
+    steps = call_rules.whole_steps(candidates)
     rows = {}
     for case, proposed in candidates:
         step = [step for step in steps.get(case.evidence.row.size, ()) if case.ratio]
@@ -127,16 +128,16 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
     sweep = (
         *window_rules.window_cause(window),
         *(step.sweep_cause() for found in steps.values() for step in found),
-        *window_rules.times_flat(study, ledger, window),
+        *study_rules.times_flat(study, ledger, window),
         *window_rules.unattributed_fadds(table, loose),
-        *window_rules.hand_estimates(study),
+        *study_rules.hand_estimates(study),
         *study_rules.other_gpu(parts),
         *study_rules.less_time_for_more(parts),
         *missing_rules.directions_missing(table, loose),
-        *window_rules.algorithm_switches(table),
+        *study_rules.algorithm_switches(table),
     )
     ours = any(evidence.ours for evidence in table.values())
-    sweep = tuple(replace(cause, facts={"ours": ours, **cause.facts}) for cause in sweep)
+    sweep = tuple(replace(cause, ours=ours) for cause in sweep)
     return Judgement(rows, sweep, window)
 
 
@@ -156,38 +157,35 @@ def _read_as_batch_of(window: window_rules.Window | None, table: EvidenceTable) 
 
 
 def _with_whole_steps(
-    case: RuleInput, candidates: Sequence[Cause], steps: Iterable[study_rules.WholeStep]
+    case: RuleInput, candidates: Sequence[Cause], steps: Iterable[call_rules.WholeStep]
 ) -> Sequence[Cause]:
     """Return the candidates of a row, with the factor of all rows in place of its rivals."""
     steps = [step for step in steps if step.includes(case.evidence)]
     if not steps:
         return candidates
     launched = prod(step.launched for step in steps)
-    again = (row_rules.extra_calls, row_rules.extra_gradients) if launched > 1 else ()
+    again = (call_rules.extra_calls, call_rules.extra_gradients) if launched > 1 else ()
     more = [cause for rule in again if (cause := rule(case, launched)) is not None]
     own = [
         cause
         for cause in candidates
-        if cause.rule not in study_rules.RIVALS or cause.rule == "recomputation"
+        if cause.rule not in call_rules.RIVALS or cause.rule == "recomputation"
     ]
     # last: if a half-filled tile fits as well, the cause of all rows stays
-    return [*own, *more, *(step.row_cause(case) for step in steps)]
+    of_steps = (step.row_cause(case) for step in steps)
+    return [*own, *more, *(cause for cause in of_steps if cause is not None)]
 
 
 def confirm(case: RuleInput, candidates: Iterable[Cause]) -> tuple[Cause, ...]:
     """Return the candidates that the row's count does not refute, the strongest first.
 
-    Each gets the share of the gap that it explains, and the confidence that the record allows: of a
-    derived count nothing was observed.
+    Each gets the share of the gap that it explains.
     """
     causes = []
     for cause in candidates:
         named = cause.factor is not None and case.is_worth_naming(cause.factor)
         share = explained_share(case.ratio, cause.factor) if named else None
-        confidence = cause.confidence
-        if case.evidence.derived and confidence == "observed":
-            confidence = "predicted and matched"
-        causes.append(replace(cause, explained=share, confidence=confidence))
+        causes.append(replace(cause, explained=share))
     remaining = drop_refuted_causes(case.ratio, causes)
     return tuple(
         sorted(remaining, key=lambda cause: 1 if cause.explained is None else -cause.explained)

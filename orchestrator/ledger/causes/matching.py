@@ -58,8 +58,8 @@ class PredictedProducts(NamedTuple):
 
     flops: float
     """FLOPs of the products on paper."""
-    rule: str
-    """How they were predicted."""
+    rules: tuple[str, ...]
+    """How each was predicted; () if none was."""
     called: float
     """FLOPs of further launches of the same products."""
     onto: float
@@ -218,7 +218,8 @@ def from_grids(
     further calls, or parts of one batch in tiles of their own; if its grid fits both, nothing is
     predicted.
     """
-    base, called, onto, rules, calls = evidence.paper, 0.0, 0.0, [], evidence.calls
+    base, called, onto, calls = evidence.paper, 0.0, 0.0, evidence.calls
+    rules: list[str] = []
     open_shapes = [*evidence.shapes, *evidence.unverified_shapes, *evidence.filter_shapes]
     near = CLOSE if evidence.row.direction == "forward" else EXACT
     if sum(kernel.products > 0 for kernel in products) > max(evidence.paper_products, 1):
@@ -241,7 +242,7 @@ def from_grids(
             rules.append(_describe(match, kernel, shape, calls))
             open_shapes.remove(shape)
             break
-    return PredictedProducts(base, "; ".join(rules), called, onto) if rules else None
+    return PredictedProducts(base, tuple(rules), called, onto) if rules else None
 
 
 def _describe(match: Match, kernel: KernelGroup, shape: Shape, calls: int) -> str:

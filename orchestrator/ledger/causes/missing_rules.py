@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from perfctl.orchestrator.counts.counters.sums import PATHS
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
@@ -15,7 +16,7 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     RowEvidence,
 )
 from perfctl.orchestrator.ledger.causes.row_rules import shared_kernel
-from perfctl.orchestrator.ledger.causes.rule import Cause, Fact, RuleInput
+from perfctl.orchestrator.ledger.causes.rule import Cause, Facts, RuleInput
 from perfctl.orchestrator.ledger.causes.shape_rules import attention_recompute
 from perfctl.orchestrator.ledger.causes.tensor_rules import tensor_cores
 
@@ -38,13 +39,72 @@ Winograd F(4x4,3x3) needs a quarter."""
 LAYERS_LISTED_MAX = 3
 
 
+@dataclass(frozen=True, slots=True)
+class FaddFacts(Facts):
+    """FADD without FFMA; outside of layers, of which layer and batch size they may be."""
+
+    fadd: float
+    kernel: str = ""
+    macs: float = 0.0
+    ffma: float = 0.0
+    layer: str = ""
+    seen: int = 0
+    derivation: str = ""
+    metrics: str = METRICS["fp32"]
+
+
+@dataclass(frozen=True, slots=True)
+class CounterFacts(Facts):
+    """Parts of the sum that lack their counters, and the launches that have a figure."""
+
+    flops: float | None
+    parts: tuple[str, ...]
+    metrics: tuple[str, ...]
+    launches: int
+    of_launches: int
+    kernel: str = ""
+    more: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NothingFacts(Facts):
+    """Kernels that ran without a FLOP; ``outside``: others did, outside of layers."""
+
+    ran: float
+    estimated: float
+    outside: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MissingFacts(Facts):
+    """Work without kernels: of one row, or of one direction of the sweep."""
+
+    left_out: str | None
+    fix: str
+    """Which of the fixes helps."""
+    estimated: float
+    direction: str = ""
+    layers: tuple[str, ...] = ()
+    more: bool = False
+    is_all: bool = False
+    is_first: bool = False
+    is_other: bool = False
+    backward: bool = False
+    batch: int = 0
+    share: float = 0.0
+    executed: float = 0.0
+    """FLOPs of kernels outside of layers; ``executed_share``: of ``estimated``."""
+    executed_share: float = 0.0
+
+
 def fadd_alone(case: RuleInput) -> Cause | None:
     """FADD was collected without FFMA, which is what a multiply-add is.
 
     Evidence  which counters were collected.
     Factor    none.
     Silent    if FFMA was collected too.
-    Fix       collect FADD, FMUL, and FFMA.
+    Fix       collect FADD, FMUL, and FFMA, as ``perfctl ncu`` does: FLOPs = FADD + FMUL + 2 FFMA.
     """
     evidence = case.evidence
     if not _has_only_additions(evidence.kernels):
@@ -52,11 +112,8 @@ def fadd_alone(case: RuleInput) -> Cause | None:
     return case.propose(
         "FADD alone",
         None,
+        FaddFacts(evidence.total("fadd") or 0, macs=evidence.paper / 2),
         evidence.kernels,
-        fadd=evidence.total("fadd") or 0,
-        macs=evidence.paper / 2,
-        metrics=METRICS["fp32"],
-        ours=evidence.ours,
     )
 
 
@@ -66,10 +123,10 @@ def _has_only_additions(kernels: tuple[KernelGroup, ...]) -> bool:
 
 
 def not_collected(case: RuleInput) -> Cause | None:
-    """Counters that the row's FLOPs need were not collected, or ncu had no value for them.
+    """Counters that the row's FLOPs need were not collected, or no FLOPs follow from them.
 
-    Evidence  the counters of each kernel.
-    Factor    none.
+    Evidence  the counters of each kernel, and why a figure has no value.
+    Factor    none; the count is a lower bound, or there is none.
     Silent    for derived counts, and if another rule names the reason.
     Fix       collect the missing metrics for every launch.
     """
@@ -85,35 +142,44 @@ def not_collected(case: RuleInput) -> Cause | None:
     lacking = {part: without for part, without in lacking.items() if without}
     nowhere = tuple(part for part, without in lacking.items() if len(without) == len(kernels))
     unread = [kernel for kernel in kernels if kernel.flops.value is None]
-    only_moves = bool(unread) and all(kernel.moves_constants for kernel in unread)
-    facts: dict[str, Fact] = {}
+    kernel, more, reason = "", 0, ""
     parts = nowhere or tuple(lacking)
     if nowhere:
         variant = "at all"
     elif lacking:
         variant = "for some kernels"
         names = dict.fromkeys(kernel.name for without in lacking.values() for kernel in without)
-        facts = {"kernel": next(iter(names))[:60], "more": len(names) - 1}
-    elif counted.launches < counted.of_launches and counted.value is not None and not only_moves:
+        kernel, more = next(iter(names))[:60], len(names) - 1
+    elif 0 < counted.launches < counted.of_launches and not unread:
         variant = "for some launches"
-    elif any(kernel.moves_constants for kernel in kernels) or tensor_cores(case) is not None:
+    elif any(kernel.flops.moves_constants for kernel in kernels) or _has_unread_products(case):
         return None
     else:
-        variant, parts = "no value", counted.missing or ("its",)
-        facts = {"reason": counted.reason or "not said why"}
+        figure = unread[0].flops if unread else counted
+        variant, parts = "no value", figure.missing
+        reason = figure.reason or "ncu printed no value"
     return case.propose(
         "counter not collected",
         None,
+        CounterFacts(
+            counted.value,
+            parts,
+            tuple(METRICS[part] for part in parts if part in METRICS),
+            counted.launches,
+            counted.of_launches,
+            kernel,
+            more,
+            reason,
+        ),
         kernels,
         variant=variant,
-        more_facts=facts,
-        flops=counted.value,
-        parts=parts,
-        metrics=tuple(METRICS[part] for part in parts if part in METRICS),
-        launches=counted.launches,
-        of_launches=counted.of_launches,
-        ours=evidence.ours,
     )
+
+
+def _has_unread_products(case: RuleInput) -> bool:
+    """Return whether tensor cores did the products, and their FLOPs were not counted."""
+    tensor = tensor_cores(case)
+    return tensor is not None and tensor.variant != "executed"
 
 
 def nothing_counted(case: RuleInput) -> Cause | None:
@@ -132,21 +198,28 @@ def nothing_counted(case: RuleInput) -> Cause | None:
     return case.propose(
         "nothing counted",
         None,
+        NothingFacts(
+            sum(kernel.launches for kernel in evidence.kernels),
+            evidence.paper,
+            any(kernel.products for kernel in case.unattributed_kernels),
+        ),
         evidence.kernels,
         variant="integers" if integer else "no instruction" if products else "no product",
-        ran=sum(kernel.launches for kernel in evidence.kernels),
-        estimated=evidence.paper,
-        outside=any(kernel.products for kernel in case.unattributed_kernels),
     )
 
 
 def direction_missing(case: RuleInput) -> Cause | None:
     """The step has this work, and ncu recorded kernels of other rows but none of this one.
 
-    Evidence  the estimate, and the kernels of other rows at this batch size.
+    Evidence  the estimate, the kernels of other rows at this batch size, and kernels outside of
+              layers with at least a fifth of the missing FLOPs, or not counted. If there are none,
+              it did not run while ncu counted: evaluation, frozen layers, a capture that ended
+              before.
     Factor    none.
-    Silent    if another layer's kernel does the work.
-    Fix       annotate autograd's thread, or check what ran while ncu counted.
+    Silent    if another layer's kernel does the work, and for layers that ncu was told not to count
+              (``--layer``).
+    Fix       annotate autograd's thread, as ``perfctl ncu`` does, or check what ran while ncu
+              counted.
     """
     evidence = case.evidence
     if evidence.kernels or not evidence.profiled or not evidence.paper:
@@ -156,30 +229,23 @@ def direction_missing(case: RuleInput) -> Cause | None:
     return case.propose(
         "direction missing",
         None,
-        more_facts=_missing_facts(evidence, case.unattributed_kernels, evidence.paper),
-        estimated=evidence.row.whole_paper or 0,
+        MissingFacts(
+            evidence.left_out,
+            _find_reason(evidence, case.unattributed_kernels, evidence.paper),
+            evidence.row.whole_paper or 0,
+        ),
     )
 
 
-def _missing_facts(
-    evidence: RowEvidence, outside: Sequence[KernelGroup], owed: float
-) -> dict[str, Fact]:
+def _find_reason(evidence: RowEvidence, outside: Sequence[KernelGroup], owed: float) -> str:
     """Return why a row's kernels may be missing; ``owed``: their estimated FLOPs."""
-    return {
-        "left_out": evidence.left_out,
-        "fix": (
-            "left out"
-            if evidence.left_out
-            else "inference"
-            if evidence.row.direction != "forward" and evidence.mode in ("infer", "eval")
-            else "did not run"
-            if not _may_be_missing(outside, owed)
-            else "in backward"
-            if evidence.row.direction in BACKWARD
-            else "outside"
-        ),
-        "ours": evidence.ours,
-    }
+    if evidence.left_out:
+        return "left out"
+    if evidence.row.direction != "forward" and evidence.mode in ("infer", "eval"):
+        return "inference"
+    if not _may_be_missing(outside, owed):
+        return "did not run"
+    return "in backward" if evidence.row.direction in BACKWARD else "outside"
 
 
 def _may_be_missing(outside: Sequence[KernelGroup], owed: float) -> bool:
@@ -223,26 +289,25 @@ def _missing(
     is_first = backward and not is_all and layers == (first_layer,)
     outside = loose.get(batch, ())
     owed = sum(evidence.paper for evidence in missing)
-    row_facts = _missing_facts(missing[0], outside, missing[0].paper)
-    state = _missing_facts(missing[0], outside, owed)["fix"]
+    state = _find_reason(missing[0], outside, owed)
     if state in ("in backward", "outside"):
         state = "all" if is_all else "first" if is_first else "outside"
     executed = sum(kernel.executed for kernel in outside)
-    facts: dict[str, Fact] = {
-        "direction": direction.capitalize(),
-        "layers": () if is_all and not left_out else layers[:LAYERS_LISTED_MAX],
-        "more": len(layers) > LAYERS_LISTED_MAX and not (is_all and not left_out),
-        "is_all": is_all and not left_out,
-        "is_first": is_first and not left_out,
-        "is_other": bool(left_out) or not (is_all or is_first),
-        "backward": backward,
-        "batch": batch,
-        "owed": owed,
-        "share": owed / sum(evidence.paper for evidence in rows),
-        "executed": executed,
-        "executed_share": executed / owed,
-    }
-    names = tuple(dict.fromkeys(kernel.name for kernel in outside))
-    return Cause(
-        "direction missing", None, row_facts | facts, names, "plausible", f"sweep, {state}"
+    facts = MissingFacts(
+        left_out,
+        _find_reason(missing[0], outside, missing[0].paper),
+        owed,
+        direction=direction.capitalize(),
+        layers=() if is_all and not left_out else layers[:LAYERS_LISTED_MAX],
+        more=len(layers) > LAYERS_LISTED_MAX and not (is_all and not left_out),
+        is_all=is_all and not left_out,
+        is_first=is_first and not left_out,
+        is_other=bool(left_out) or not (is_all or is_first),
+        backward=backward,
+        batch=batch,
+        share=owed / sum(evidence.paper for evidence in rows),
+        executed=executed,
+        executed_share=executed / owed,
     )
+    names = tuple(dict.fromkeys(kernel.name for kernel in outside))
+    return Cause("direction missing", None, facts, names, "plausible", f"sweep, {state}")

@@ -1,9 +1,10 @@
-"""Rules about one row: other algorithms, padding, extra work, and work done twice or elsewhere."""
+"""Rules about one row: other algorithms, padding, and work beside the products or elsewhere."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from math import gcd, log
 
@@ -11,19 +12,22 @@ from perfctl.orchestrator.counts.kernels.grids import ConvShape
 from perfctl.orchestrator.counts.kernels.short_names import shorten, spoken
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import breakdown, of_another_layer
+from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, products_needed
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
-    fits_grids,
     from_grids,
-    splits_alike,
 )
 from perfctl.orchestrator.ledger.causes.rule import (
     DEVIATION_MIN,
+    UNSTATED,
     Cause,
-    Confidence,
+    Facts,
+    FlopsFacts,
+    Implies,
     RuleInput,
+    Same,
     deviates,
 )
 from perfctl.orchestrator.ledger.causes.tensor_rules import SPARSE
@@ -32,14 +36,11 @@ SAME_WORK_ERROR_MAX = 0.02
 """Counts no further apart are the same work."""
 OTHER_LAYER_LOG_MIN = log(100)
 """A count this far from what a layer's shape needs of an algorithm is another layer's."""
-EXTRA_CALLS_RATIO_MAX = 1.1
-"""Without a matching grid, a count this close to N times the estimate is N calls."""
 OUTSIDE_SHARE_MAX = 0.1
 """Share of a layer's estimate that products outside of layers may have without being another
 layer's."""
 DERIVATIONS_LISTED_MAX = 4
 
-RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
 _WORK_BY_NAME = (
     ("dropout", re.compile("dropout")),
     ("batch norm", re.compile("batch_?norm|bn_fw|bn_bw")),
@@ -65,16 +66,79 @@ _VECTOR_KERNEL = re.compile("gemv|gemmsn|dot_kernel")
 """Kernels of cuBLAS that sum each row's products over threads, without bias or activation."""
 
 
+@dataclass(frozen=True, slots=True)
+class AlgorithmFacts(Facts):
+    """Kernels that each do the complete layer, or how often each gradient was computed."""
+
+    number: int = 0
+    names: str = ""
+    inputs: float | None = None
+    weights: float | None = None
+    both: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TileFacts(Facts):
+    """Tiles of a product."""
+
+    tiles: tuple[str, ...]
+    executed: float | None = None
+    """Multiply-adds counted / predicted; / estimated for transforms."""
+    larger: int | None = None
+    """Batch that would run in the same blocks."""
+    in_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TransformFacts(TileFacts):
+    """Tiles of transformed products; both shares are of the estimate."""
+
+    method: str = ""
+    multiplies: float = 0.0
+    transforms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PersistentFacts(FlopsFacts):
+    """A kernel that runs the steps of a sequence; ``executed``: FLOPs of the row."""
+
+    executed: float = 0.0
+    kernel: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFacts(Facts):
+    """FLOPs beside the products; ``extra``: their share of what they are added to."""
+
+    flops: float = 0.0
+    extra: float = 0.0
+    kernel: str | None = None
+    slices: int | None = None
+    works: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedFacts(Facts):
+    """Rows whose work one kernel does."""
+
+    name: str
+    owner: str = ""
+    estimated: float = 0.0
+    repeated: float = 0.0
+    others: tuple[str, ...] = ()
+
+
 def several_algorithms(case: RuleInput) -> Cause | None:
     """More than one kernel did the complete layer: cuDNN was trying them out.
 
-    Evidence  kernels whose grids, or algorithms, each do the complete layer.
+    Evidence  two or more kernels whose grids each do the complete layer, or whose algorithms do, if
+              the run recorded that ``torch.backends.cudnn.benchmark`` was on; no other product ran.
     Factor    the sum of what each needs; none if not all were counted.
     Silent    if cudnn.benchmark was off.
-    Fix       warm up outside of the profiled steps.
+    Fix       warm up outside of the profiled steps, or turn it off.
     """
     evidence = case.evidence
-    if not case.executed or evidence.environment.get("cudnn_benchmark") == "off":
+    if not case.executed:
         return None
     parts, several = case.breakdown, case.breakdown.several
     if not several or not parts.paper:
@@ -84,10 +148,10 @@ def several_algorithms(case: RuleInput) -> Cause | None:
         return case.propose(
             "several algorithms",
             None,
+            AlgorithmFacts(len(several), names),
             several,
-            variant="partly counted",
-            number=len(several),
-            names=names,
+            Implies(is_counted=True, trials=True),
+            "partly counted",
         )
     rest = sum(kernel.executed for kernel in evidence.kernels if kernel not in several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in several)
@@ -100,25 +164,29 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     return case.propose(
         "several algorithms",
         factor,
+        AlgorithmFacts(len(several), names),
         several,
-        "predicted and matched",
-        number=len(several),
-        names=names,
+        Implies(trials=True),
     )
 
 
 def tile_padding(case: RuleInput) -> Cause | None:
     """Kernels compute complete tiles, which cover more than the layer has.
 
-    Evidence  grid, tile in the kernel's name, and the layer's shape.
-    Factor    multiply-adds of the tiles / estimate.
-    Silent    for Winograd and FFT, and if more products ran than the tiles predict.
-    Fix       sizes that are multiples of the tile.
+    Evidence  the grid, the tile in the kernel's name, and the layer's shape; without a grid, the
+              count within 2 %. A Triton kernel has its tile in no name: one filling alone, with
+              sides of 16 to 256, fits grid and count (plausible).
+    Factor    multiply-adds of the tiles, with the sum rounded up to the kernel's step, / estimate:
+              a 9-deep filter padded to 16, 32 channels in a tile of 64 make 3.56.
+    Silent    for Winograd and FFT, if more products ran than the tiles predict, and if a product
+              that was launched more often than those of other layers fits parts of the batch as
+              well.
+    Fix       sizes that are multiples of the tile, or none.
     """
     if case.executed is None:
         return None
     parts, evidence = case.breakdown, case.evidence
-    if not parts.rule or not parts.paper:
+    if not parts.rules or not parts.paper:
         return None
     factor = parts.base / parts.paper
     if parts.family in ("winograd", "fft") or not case.is_worth_naming(factor):
@@ -127,9 +195,7 @@ def tile_padding(case: RuleInput) -> Cause | None:
     runs = 1.0
     if parts.called:
         runs = gcd(*(round(kernel.launches) for kernel in parts.products)) / evidence.calls
-    error_max = CLOSE if forward else EXACT
-    if parts.seen and abs(log(parts.seen / max(runs, 1.0) / parts.base)) > error_max:
-        return None
+    counted = Same(parts.seen / max(runs, 1.0), parts.base, CLOSE if forward else EXACT)
     executed = (parts.seen - parts.called) / parts.base if parts.base else 1.0
     larger = _larger_batch(case)
     is_chosen_by_count = any(
@@ -139,12 +205,18 @@ def tile_padding(case: RuleInput) -> Cause | None:
     return case.propose(
         "tile padding",
         factor,
+        TileFacts(
+            parts.rules,
+            executed if deviates(executed) else None,
+            larger,
+            in_all=not forward or len(parts.products) > 1,
+        ),
         parts.products,
-        "plausible" if larger or is_chosen_by_count else "predicted and matched",
-        tiles=parts.rule,
-        in_all=not forward or len(parts.products) > 1,
-        executed=executed if deviates(executed) else None,
-        larger=larger,
+        Implies(
+            flops=counted if parts.seen else None,
+            batches=_batches(evidence, larger),
+            is_stated=not is_chosen_by_count,
+        ),
     )
 
 
@@ -161,15 +233,15 @@ def derived_tiles(case: RuleInput) -> Cause | None:
     if not evidence.derived or not evidence.paper or tile_padding(case) is not None:
         return None
     calls = sum(call.calls for call in evidence.row.calls if call.flops)
-    if sum(kernel.launches for kernel in kernels) != calls:
-        return None
+    launched = sum(kernel.launches for kernel in kernels)
     done = 2 * (evidence.total("ffma") or 0) + (evidence.total("ops_path") or 0)
     factor = done / evidence.paper
     rules = dict.fromkeys(rule for kernel in kernels for rule in kernel.derivations)
     if factor <= 1 or not rules or not case.is_worth_naming(factor):
         return None
-    tiles = "; ".join([*rules][:DERIVATIONS_LISTED_MAX])
-    return case.propose("tile padding", factor, kernels, "predicted and matched", tiles=tiles)
+    tiles = tuple(rules)[:DERIVATIONS_LISTED_MAX]
+    implies = Implies(launches=Same(launched, calls))
+    return case.propose("tile padding", factor, TileFacts(tiles), kernels, implies)
 
 
 def _has_estimated_count(evidence: RowEvidence) -> bool:
@@ -205,14 +277,20 @@ def _larger_batch(case: RuleInput) -> int | None:
     twice = breakdown(
         evidence.with_batch(2 * batch), forward.with_batch(2 * batch) if forward else None
     )
-    same = twice.rule and abs(twice.base / case.breakdown.base - 1) < DEVIATION_MIN
+    same = twice.rules and abs(twice.base / case.breakdown.base - 1) < DEVIATION_MIN
     return 2 * batch if same else None
+
+
+def _batches(evidence: RowEvidence, larger: int | None) -> tuple[int, ...]:
+    """Return the batch sizes that fit the row's blocks."""
+    batch = evidence.seen_batch or evidence.row.size
+    return (batch, larger) if larger else (batch,)
 
 
 def persistent(case: RuleInput) -> Cause | None:
     """A recurrent layer's steps run in one kernel, which keeps the weights on chip.
 
-    Evidence  the kernel's name ("persist").
+    Evidence  the kernel's name (``RNN_blockPersist_fp_LSTM``, ``RNN_persist_fp``), and a gap.
     Factor    none; how many samples it works on at once is in neither name nor grid.
     Silent    without a gap.
     Fix       none; larger batches fill its groups.
@@ -235,126 +313,28 @@ def persistent(case: RuleInput) -> Cause | None:
     return case.propose(
         "persistent RNN",
         None,
+        PersistentFacts(
+            sum(kernel.executed for kernel in kernels),
+            case.evidence.paper,
+            executed=case.executed,
+            kernel=spoken(kernels[0].name),
+        ),
         kernels,
-        "plausible",
-        kernel=spoken(kernels[0].name),
-        flops=sum(kernel.executed for kernel in kernels),
-        executed=case.executed,
-        estimated=case.evidence.paper,
-    )
-
-
-def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
-    """Return how often each product was launched for once in the estimate; None if they differ, or
-    if launches may be parts.
-
-    A layer that runs N times runs each of its products N times. A recurrent layer may launch one
-    product for each step of its sequence, and a fused attention one for all of its products.
-    """
-    recurrent = RECURRENT.search(evidence.row.kind or "") or any(
-        kernel.algorithm.family == "rnn" for kernel in products
-    )
-    if recurrent or not products:
-        return None
-    directions = {kernel.algorithm.direction for kernel in products}
-    launches, needed = sum(kernel.launches for kernel in products), products_needed(evidence)
-    if len(directions) == 1 and None not in directions and needed > evidence.calls:
-        return None  # all of one gradient
-    count = round(launches / needed)
-    if count * needed != launches or any(kernel.launches % count for kernel in products):
-        return None
-    return count
-
-
-def products_needed(evidence: RowEvidence) -> int:
-    """Return the estimated products of a step."""
-    return evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
-
-
-def extra_calls(case: RuleInput, all_layers: int = 1) -> Cause | None:
-    """The layer ran more often than the step needs it; ``all_layers``: as often as all layers did.
-
-    Evidence  launches of each product, and grids that match the complete layer.
-    Factor    N launches.
-    Silent    for recurrent layers, unequal launches, and launches that ncu left out.
-    Fix       check the number of profiled steps, gradient accumulation, and calls.
-    """
-    if case.executed is None:
-        return None
-    runs = _forward_runs(case) or launch_multiple(case.evidence, _products(case, all_layers))
-    return _extra(case, runs, all_layers, all_layers)
-
-
-def extra_gradients(case: RuleInput, all_layers: int = 1) -> Cause | None:
-    """The gradients of a layer ran more often than its forward.
-
-    Evidence  launches of the gradients' products, and of forward's.
-    Factor    launches of the gradients / launches of forward.
-    Silent    if forward ran as often.
-    Fix       as for extra calls.
-    """
-    if case.executed is None:
-        return None
-    forward = _forward_runs(case)
-    runs = launch_multiple(case.evidence, _products(case, all_layers)) if forward else None
-    return _extra(case, runs, max(forward or 0, all_layers), all_layers)
-
-
-def _products(case: RuleInput, all_layers: int) -> tuple[KernelGroup, ...]:
-    return case.evidence.product_kernels if all_layers > 1 else case.breakdown.products
-
-
-def _forward_runs(case: RuleInput) -> int | None:
-    """Return how often forward of a gradients' layer ran, if the gradients ran as often or a
-    multiple of it."""
-    forward = case.row_of("forward") if case.evidence.row.direction != "forward" else None
-    forward_runs = launch_multiple(forward, forward.product_kernels) if forward else None
-    runs = launch_multiple(case.evidence, case.breakdown.products)
-    return forward_runs if forward_runs and runs and runs % forward_runs == 0 else None
-
-
-def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Cause | None:
-    """Return the cause of ``runs`` instead of ``known`` launches, which other causes explain."""
-    parts, evidence = case.breakdown, case.evidence
-    if case.executed is None or not case.ratio or not runs or runs % known or runs // known < 2:
-        return None
-    number, products = runs // known, _products(case, all_layers)
-    launched = launch_multiple(evidence, products)
-    if not launched or (parts.several and all_layers == 1) or evidence.left_out:
-        return None
-    matched = parts.called > 0
-    if not matched:  # without a matching grid, the count must be a multiple
-        if parts.rule or parts.family in ("winograd", "fft", "attention", None):
-            return None
-        error = abs(log(case.executed / evidence.paper / launched))
-        if error > log(EXTRA_CALLS_RATIO_MAX) or not fits_grids(evidence):
-            return None
-    split = splits_alike(evidence, products, launched)
-    forward = _forward_runs(case)
-    gradients = forward is not None and number * max(forward, all_layers) == launched
-    confidence: Confidence = "predicted and matched" if matched else "plausible"
-    return case.propose(
-        "extra calls",
-        None if split else float(number),
-        products,
-        "observed" if split else confidence,
-        "or parts" if split else "of gradients" if gradients else "",
-        launches=sum(kernel.launches for kernel in products),
-        needed=products_needed(evidence),
-        launched=launched,
-        number=number,
-        all_layers=all_layers if all_layers > 1 else None,
-        may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
+        UNSTATED,
     )
 
 
 def winograd(case: RuleInput) -> Cause | None:
     """Winograd needs fewer multiplies for 3x3 and 5x5 filters, with additions in the transforms.
 
-    Evidence  kernel names, the grid or the shape, and the counts of the transforms.
-    Factor    multiplies of its tiles / estimate, plus the transforms.
-    Silent    if grid and count show other channels than the layer's.
-    Fix       none; cudnn.deterministic leaves fewer algorithms to choose from.
+    Evidence  kernel names, the grid (whose side with the channels says how the tile lies) or the
+              shape, and the counts of the transforms.
+    Factor    multiplies of its tiles, those at the edge included, / estimate (F(2x2,3x3) at best
+              16/36, F(4x4,3x3) 36/144), plus the transforms.
+    Silent    if its products were not counted, or grid and count show other channels than the
+              layer's.
+    Fix       none; ``torch.backends.cudnn.deterministic = True`` leaves fewer algorithms to choose
+              from.
     """
     return _transformed(case, "Winograd", "winograd")
 
@@ -362,8 +342,10 @@ def winograd(case: RuleInput) -> Cause | None:
 def fourier(case: RuleInput) -> Cause | None:
     """The convolution runs as a product of Fourier transforms.
 
-    Evidence  kernel names, the grids or the shape, and the counts of the transforms.
-    Factor    complex products of its tiles / estimate, plus the transforms.
+    Evidence  kernel names, the grids or the shape, and the counts of the transforms. The gradient
+              of the input is such a convolution with the channels exchanged; that of the filter
+              sums over the tiles.
+    Factor    tiles x t x (t/2 + 1) x 4 for each pair of channels / estimate, plus the transforms.
     Silent    if its products were not counted.
     Fix       as for Winograd.
     """
@@ -374,16 +356,14 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
     if case.executed is None:
         return None
     parts, evidence = case.breakdown, case.evidence
-    if parts.family != family or not parts.paper or not parts.rule or not parts.seen:
+    if parts.family != family or not parts.paper or not parts.rules or not parts.seen:
         return None  # its products were not counted, or did not run
     forward = evidence.row.direction == "forward"
     error = abs(log(parts.seen / parts.base))
-    if error > OTHER_LAYER_LOG_MIN or not _may_transform(evidence):
+    if not _may_transform(evidence):
         return None
-    shape = evidence.forward
-    others = any(of_another_layer(kernel, shape) for kernel in parts.products)
-    if forward and error > EXACT and others:
-        return None
+    others = any(of_another_layer(kernel, evidence.forward) for kernel in parts.products)
+    error_max = EXACT if forward and others else OTHER_LAYER_LOG_MIN
     multiplies, transforms = parts.base / parts.paper, parts.transforms / parts.paper
     runs = min((kernel.launches for kernel in parts.transforming), default=0) / evidence.calls
     # more launches of both, or a larger batch, are another cause
@@ -396,14 +376,19 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
     return case.propose(
         rule,
         multiplies + transforms,
+        TransformFacts(
+            parts.rules,
+            parts.seen / parts.paper if deviates(parts.seen / parts.base) else None,
+            larger,
+            method=(parts.method or rule) if family == "winograd" else rule,
+            multiplies=multiplies,
+            transforms=transforms,
+        ),
         (*parts.products, *parts.transforming),
-        "plausible" if larger else "predicted and matched",
-        method=(parts.method or rule) if family == "winograd" else rule,
-        multiplies=multiplies,
-        tiles=parts.rule,
-        transforms=transforms,
-        executed=parts.seen / parts.paper if deviates(parts.seen / parts.base) else None,
-        larger=larger,
+        Implies(
+            flops=Same(parts.seen, parts.base, error_max),
+            batches=_batches(evidence, larger),
+        ),
     )
 
 
@@ -423,19 +408,21 @@ def _may_transform(evidence: RowEvidence) -> bool:
 def split_k(case: RuleInput) -> Cause | None:
     """A long sum is cut into slices, which are added up afterwards, or by the kernel itself.
 
-    Evidence  a kernel that adds up slices, or the product's own FADD.
+    Evidence  a kernel that adds up slices, or the product's own FADD: one for each value and part
+              but the first, or each.
     Factor    1 + additions / products.
-    Silent    without additions; a name with "splitK" names the cause without a factor.
+    Silent    without additions. Atomic additions are in no counter: ``splitK`` in the name and no
+              grid that fits name the cause without a factor.
     Fix       none; larger batches avoid the split.
     """
     if case.executed is None:
         return None
     parts = case.breakdown
     named = [kernel for kernel in parts.products if kernel.algorithm.split_k]
-    unknown = not parts.summed and not parts.rule and deviates(case.ratio or 1)
+    unknown = not parts.summed and not parts.rules and deviates(case.ratio or 1)
     if case.executed and named and unknown:
         name = named[0].name[:60]
-        return case.propose("split-K", None, named, "plausible", "by its name", kernel=name)
+        return case.propose("split-K", None, WorkFacts(kernel=name), named, UNSTATED, "by its name")
     factor = parts.grown("summed")
     if not parts.summed or not case.is_worth_naming(factor):
         return None
@@ -444,11 +431,13 @@ def split_k(case: RuleInput) -> Cause | None:
     return case.propose(
         "split-K",
         factor,
+        WorkFacts(
+            parts.summed,
+            factor - 1,
+            kernel=None if adder in parts.products else adder.name[:60],
+            slices=next(depths, None),
+        ),
         parts.summing,
-        slices=next(depths, None),
-        kernel=None if adder in parts.products else adder.name[:60],
-        flops=parts.summed,
-        extra=factor - 1,
     )
 
 
@@ -471,10 +460,8 @@ def layout_and_epilogue(case: RuleInput) -> Cause | None:
     return case.propose(
         "layout and epilogue",
         factor,
+        WorkFacts(parts.extra, factor - 1, works=tuple(dict.fromkeys(works))),
         parts.extras,
-        works=tuple(dict.fromkeys(works)),
-        flops=parts.extra,
-        extra=factor - 1,
     )
 
 
@@ -495,59 +482,10 @@ def _work_of(kernel: KernelGroup) -> str:
     return _WORK_BY_FAMILY.get(kernel.algorithm.family or "") or by_role
 
 
-def recomputation(case: RuleInput) -> Cause | None:
-    """Forward's kernels run once more in backward (activation checkpointing), or as a direction of
-    its own.
-
-    Evidence  forward's kernel names and grids in backward.
-    Factor    1 + forward's FLOPs / gradients; none if a kernel was not counted.
-    Silent    if cudnn.benchmark was on, because a trial looks alike.
-    Fix       none; it saves memory.
-    """
-    if case.executed is None:
-        return None
-    evidence, parts, row = case.evidence, case.breakdown, case.evidence.row
-    if row.direction == "recompute" and case.executed:
-        return case.propose(
-            "recomputation",
-            None,
-            evidence.product_kernels,
-            variant="as a direction",
-            layer=row.layer,
-            at=row.at,
-            flops=case.executed,
-        )
-    benchmark = evidence.environment.get("cudnn_benchmark")
-    if not parts.repeated or benchmark == "on":
-        return None
-    factor = parts.grown("repeated")
-    if parts.called and parts.seen:
-        # further launches of all products, of which grids may show only some
-        factor = 1 + parts.repeated / parts.seen
-    forward = case.row_of("forward")
-    has_no_shape = forward is not None and forward.forward is None and parts.seen > 0
-    unclear = has_no_shape and not parts.called and log(parts.seen / parts.paper) > EXACT
-    if row.counted.lower_bound or unclear:
-        return case.propose(
-            "recomputation", None, parts.repeating, "plausible", "without a number", unclear=unclear
-        )
-    gradients = {call.direction for call in row.calls if call.flops}
-    may_be_gradient = evidence.forward is not None and "grad_input" not in gradients
-    certain = benchmark == "off" and not may_be_gradient
-    return case.propose(
-        "recomputation",
-        factor,
-        parts.repeating,
-        "predicted and matched" if certain else "plausible",
-        flops=parts.repeated,
-        may_be_gradient=may_be_gradient,
-    )
-
-
 def shared_kernel(case: RuleInput) -> Cause | None:
     """One kernel does the work of this layer and of neighbors that have no kernel.
 
-    Evidence  a count that is this layer's estimate plus that of the next layers.
+    Evidence  a count that is this layer's estimate plus that of the next layers, within 2 %.
     Factor    (own + theirs) / own; none for the neighbors.
     Silent    if a product lies outside of layers, or the grid explains the count.
     Fix       read the layers together.
@@ -560,10 +498,9 @@ def shared_kernel(case: RuleInput) -> Cause | None:
         return case.propose(
             "shared kernel",
             (evidence.paper + sum(other.paper for other in served)) / evidence.paper,
+            SharedFacts(evidence.row.name, others=tuple(other.row.name for other in served)),
             evidence.product_kernels,
-            "predicted and matched",
-            name=evidence.row.name,
-            others=tuple(other.row.name for other in served),
+            Implies(),
         )
     # the layer before it that has kernels, and serves those up to the next with kernels
     rows, index = _neighbors(case, evidence)
@@ -573,12 +510,10 @@ def shared_kernel(case: RuleInput) -> Cause | None:
     return case.propose(
         "shared kernel",
         None,
+        SharedFacts(evidence.row.name, owner.row.name, evidence.paper),
         owner.product_kernels,
-        "predicted and matched",
+        Implies(),
         "within another kernel",
-        estimated=evidence.paper,
-        owner=owner.row.name,
-        name=evidence.row.name,
     )
 
 

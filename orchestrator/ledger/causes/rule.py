@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import log
 from typing import Literal
 
 from perfctl.orchestrator.ledger.causes.breakdown import Breakdown, breakdown
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, KernelGroup, RowEvidence
+from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
 
 DEVIATION_MIN = 0.005
 """A factor closer to 1 is no cause, and a ratio closer to 1 is no gap: counts scatter by less."""
@@ -20,9 +21,58 @@ Confidence = Literal["observed", "predicted and matched", "plausible"]
 """observed: counters or launches show the cause. predicted and matched: shapes, names and grids
 predict a number, and the count is near it. plausible: the cause fits, and so may another."""
 
-Fact = str | float | bool | tuple[str, ...] | None
-"""A number, name, flag or list of names; None, False and 0 leave out the part of a sentence that
-states it."""
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Numbers and names of one cause, of which ``report`` makes its sentence and its fix.
+
+    Each rule adds its own. None, False, 0 and "" leave out the part of a sentence that states them.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class FlopsFacts(Facts):
+    """FLOPs that ran, next to those of the estimate."""
+
+    flops: float
+    estimated: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """A recorded number that must be the one that a cause predicts."""
+
+    recorded: float
+    predicted: float
+    error_max: float = 0.0
+    """Largest difference, as a logarithm: half is as far as double."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Implies:
+    """What else is recorded if a cause holds. None, False, (): the cause says nothing about it."""
+
+    is_counted: bool = False
+    """True if counters or launches show the cause itself."""
+    is_stated: bool = True
+    """True if names, grids and flags state all that the factor needs; False if something else may
+    have the same count."""
+    flops: Same | None = None
+    """Of the cause's kernels."""
+    launches: Same | None = None
+    """Of the cause's kernels, per step."""
+    is_complete: bool = False
+    """True if ncu left no launch out."""
+    trials: bool | None = None
+    """True if cuDNN was trying algorithms; False if it was not, because a trial looks alike."""
+    batches: tuple[int, ...] = ()
+    """Batch sizes of which one ran."""
+    gradients_only: float | None = None
+    """Executed / estimated of the gradients' kernels, which forward does not have."""
+
+
+COUNTED, UNSTATED = Implies(is_counted=True), Implies(is_stated=False)
+"""What causes imply that counters show, and that only fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +84,7 @@ class Cause:
     factor: float | None
     """Executed / estimated that this cause alone predicts (0.44, 3.6); None if it predicts
     no number."""
-    facts: Mapping[str, Fact]
+    facts: Facts = field(default_factory=Facts)
     kernels: tuple[str, ...] = ()
     confidence: Confidence = "plausible"
     variant: str = ""
@@ -42,6 +92,10 @@ class Cause:
     explained: float | None = None
     """Share (0..1) of the gap log(executed / estimated) that ``factor`` explains, set by
     ``confirm``; None without a gap, or if the factor is 1 or None."""
+    row: str = ""
+    """Name and batch size of the row; "" for a cause of the sweep."""
+    ours: bool = False
+    """True when 'perfctl ncu' made the run, so that it is no advice to use it."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +138,96 @@ class RuleInput:
         self,
         rule: str,
         factor: float | None,
+        facts: Facts | None = None,
         kernels: Iterable[KernelGroup] = (),
-        confidence: Confidence = "observed",
+        implies: Implies = COUNTED,
         variant: str = "",
-        more_facts: Mapping[str, Fact] | None = None,
-        **facts: Fact,
-    ) -> Cause:
-        """Return a candidate for the row, which ``confirm`` compares with the row's count."""
+    ) -> Cause | None:
+        """Return the cause if nothing recorded contradicts what it implies; None otherwise."""
         row = f"{self.evidence.row.name}{self.evidence.row.at}"
+        confidence = find_confidence(self, implies)
+        if confidence is None:
+            return None
         names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
-        all_facts = {"row": row, **(more_facts or {}), **facts}
-        return Cause(rule, factor, all_facts, names, confidence, variant)
+        return Cause(
+            rule,
+            factor,
+            facts or Facts(),
+            names,
+            confidence,
+            variant,
+            row=row,
+            ours=self.evidence.ours,
+        )
+
+
+def check_numbers(_: RuleInput, implies: Implies) -> bool:
+    """Return whether launches and FLOPs are the predicted ones."""
+    return all(
+        same is None
+        or (same.recorded > 0 and abs(log(same.recorded / same.predicted)) <= same.error_max)
+        for same in (implies.launches, implies.flops)
+    )
+
+
+def check_complete(case: RuleInput, implies: Implies) -> bool:
+    """Return whether ncu left no launch out."""
+    return not (implies.is_complete and case.evidence.left_out)
+
+
+def check_trials(case: RuleInput, implies: Implies) -> bool | None:
+    """Return whether cuDNN may try algorithms; None if it must not, and that is not recorded."""
+    benchmark = case.evidence.environment.get("cudnn_benchmark")
+    if implies.trials is None:
+        return True
+    return benchmark != "off" if implies.trials else {"off": True, "on": False}.get(benchmark or "")
+
+
+def check_batch(case: RuleInput, implies: Implies) -> bool | None:
+    """Return whether the batch ran that the cause needs; None if others fit as well."""
+    seen = case.evidence.seen_batch
+    if not implies.batches:
+        return True
+    return seen in implies.batches if seen else True if len(implies.batches) == 1 else None
+
+
+def check_forward(case: RuleInput, implies: Implies) -> bool:
+    """Return False if forward deviates as its gradients do: another batch ran, or another layer's
+    kernels."""
+    forward = case.row_of("forward")
+    ratio = forward.row.ratio if forward is not None else None
+    if implies.gradients_only is None or not ratio or abs(log(ratio)) <= EXACT:
+        return True
+    return abs(log(ratio / implies.gradients_only)) >= CLOSE
+
+
+def check_stated(_: RuleInput, implies: Implies) -> bool | None:
+    """Return None if something else may have the same count."""
+    return implies.is_stated or None
+
+
+CHECKS = (
+    check_numbers,
+    check_complete,
+    check_trials,
+    check_batch,
+    check_forward,
+    check_stated,
+)
+"""What is recorded against what a cause implies: False contradicts it, None was not recorded. One
+False drops the cause, and with a None it is only plausible."""
+
+
+def find_confidence(case: RuleInput, implies: Implies) -> Confidence | None:
+    """Return the confidence that the record allows; None if it contradicts the cause. Of a derived
+    count, nothing was observed."""
+    results = [check(case, implies) for check in CHECKS]
+    if False in results:
+        return None
+    if None in results:
+        return "plausible"
+    is_observed = implies.is_counted and not case.evidence.derived
+    return "observed" if is_observed else "predicted and matched"
 
 
 def deviates(factor: float) -> bool:

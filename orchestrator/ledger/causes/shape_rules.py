@@ -3,14 +3,23 @@ skipped, scores computed again."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil, log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.matching import EXACT, by_groups, tiled
-from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput, deviates
+from perfctl.orchestrator.ledger.causes.row_rules import SharedFacts
+from perfctl.orchestrator.ledger.causes.rule import (
+    UNSTATED,
+    Cause,
+    Facts,
+    Implies,
+    RuleInput,
+    Same,
+    deviates,
+)
 
 SWAPPED_ERROR_MAX = 0.01
 """Relative error up to which a count is another row's estimate."""
@@ -18,11 +27,40 @@ SWAPPED_RATIO_MIN = 1.1
 """Two layers with estimates closer than this cannot be told apart by their counts."""
 
 
+@dataclass(frozen=True, slots=True)
+class MaskFacts(Facts):
+    """Queries and keys under a causal mask, and the scores of one tile."""
+
+    rows: int
+    columns: int
+    m: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts(Facts):
+    """Groups of a convolution, and the multiply-adds of all as one and of the estimate."""
+
+    groups: int
+    multiplies: float
+    estimated: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwapFacts(Facts):
+    """The row whose count this is, and both layers."""
+
+    other: str
+    layer: str
+    other_layer: str
+
+
 def attention_recompute(case: RuleInput) -> Cause | None:
     """A fused attention computes its scores again inside its backward kernel.
 
     Evidence  an attention kernel in backward, and no kernel in the row "recompute".
-    Factor    (backward + recompute) / backward; none for the row "recompute".
+    Factor    (backward + recompute) / backward, 1.25 with three gradients; none for the row
+              "recompute".
     Silent    if the count of backward has no room for the scores.
     Fix       read both rows together.
     """
@@ -36,12 +74,10 @@ def attention_recompute(case: RuleInput) -> Cause | None:
         return case.propose(
             "attention recompute",
             None,
+            SharedFacts(evidence.row.name, owner.row.name, evidence.paper),
             owner.product_kernels,
-            "predicted and matched",
+            Implies(),
             "within another kernel",
-            estimated=evidence.paper,
-            owner=owner.row.name,
-            name=evidence.row.name,
         )
     again = case.row_of("recompute")
     fused = direction in BACKWARD and _attention_kernel(evidence)
@@ -57,11 +93,9 @@ def attention_recompute(case: RuleInput) -> Cause | None:
     return case.propose(
         "attention recompute",
         factor,
+        SharedFacts(again.row.name, evidence.row.name, repeated=again.paper),
         evidence.product_kernels,
-        "predicted and matched",
-        repeated=again.paper,
-        owner=evidence.row.name,
-        name=again.row.name,
+        Implies(),
     )
 
 
@@ -91,12 +125,9 @@ def causal_mask(case: RuleInput) -> Cause | None:
     return case.propose(
         "causal mask",
         share,
+        MaskFacts(rows, columns, m, n),
         (kernel,),
-        "predicted and matched",
-        rows=rows,
-        columns=columns,
-        m=m,
-        n=n,
+        Implies(),
     )
 
 
@@ -118,8 +149,8 @@ def _causal_share(evidence: RowEvidence) -> float | None:
 def groups_as_dense(case: RuleInput) -> Cause | None:
     """A kernel multiplies all channels of a grouped convolution, the zeros between groups included.
 
-    Evidence  one kernel with the grid, or the count, of the convolution without groups.
-    Factor    dense multiply-adds / estimated multiply-adds.
+    Evidence  one kernel with the grid, or within 2 % the count, of the convolution without groups.
+    Factor    dense multiply-adds / estimated multiply-adds: the number of groups, and padding.
     Silent    if the grid has blocks for each group.
     Fix       a layout or data type for which cuDNN has a grouped kernel.
     """
@@ -130,7 +161,7 @@ def groups_as_dense(case: RuleInput) -> Cause | None:
     if evidence.row.direction != "forward" or len(kernels) != 1:
         return None
     (kernel,) = kernels
-    if kernel.launches != evidence.calls or kernel.algorithm.family not in ("conv", "gemm"):
+    if kernel.algorithm.family not in ("conv", "gemm"):
         return None
     if by_groups(kernel, shape) is not None:
         return None
@@ -139,24 +170,23 @@ def groups_as_dense(case: RuleInput) -> Cause | None:
     if kernel.grid and not matches and kernel.grid[2] % shape.groups == 0:
         return None
     multiplies = matches[0].multiplies if matches else dense.macs
-    executed = kernel.products / (2 * kernel.launches)
-    if not executed or abs(log(executed / multiplies)) > EXACT:
-        return None
     return case.propose(
         "groups run as dense",
         multiplies / shape.macs,
+        GroupFacts(shape.groups, multiplies, shape.macs),
         kernels,
-        "predicted and matched" if matches else "plausible",
-        groups=shape.groups,
-        multiplies=multiplies,
-        estimated=shape.macs,
+        Implies(
+            flops=Same(kernel.multiplies, multiplies, EXACT),
+            launches=Same(kernel.launches, evidence.calls),
+            is_stated=bool(matches),
+        ),
     )
 
 
 def swapped(case: RuleInput) -> Cause | None:
     """Two layers have each other's counts: a range, or a name, is at the wrong layer.
 
-    Evidence  two rows of one direction, each with the other's estimate as its count.
+    Evidence  two rows of one direction, each with the other's estimate as its count, within 1 %.
     Factor    estimate of the other row / own estimate.
     Silent    if a third row fits too.
     Fix       check the ranges and names of both layers.
@@ -170,11 +200,9 @@ def swapped(case: RuleInput) -> Cause | None:
     return case.propose(
         "swapped layers",
         other.paper / evidence.paper,
+        SwapFacts(other.row.name, evidence.row.layer, other.row.layer),
         evidence.product_kernels,
-        "plausible",
-        other=other.row.name,
-        layer=evidence.row.layer,
-        other_layer=other.row.layer,
+        UNSTATED,
     )
 
 
@@ -192,7 +220,7 @@ def _have_swapped_counts(row: RowEvidence, other: RowEvidence) -> bool:
 def skipped_border(case: RuleInput) -> Cause | None:
     """A depthwise kernel skips the taps that fall on the padding.
 
-    Evidence  depthwise kernels with the count of the taps inside the image.
+    Evidence  depthwise kernels with the count of the taps inside the image, within 2 %.
     Factor    taps inside the image / all taps.
     Silent    for gradients, and for kernels of another family.
     Fix       none; the estimate counts every tap of every output.
@@ -205,6 +233,5 @@ def skipped_border(case: RuleInput) -> Cause | None:
     if evidence.row.direction != "forward" or not kernels or not depthwise:
         return None
     executed = sum(kernel.products for kernel in kernels) / evidence.paper
-    if not executed or abs(log(executed / share)) > EXACT:
-        return None
-    return case.propose("skipped border", share, kernels, "predicted and matched")
+    implies = Implies(flops=Same(executed, share, EXACT))
+    return case.propose("skipped border", share, None, kernels, implies)

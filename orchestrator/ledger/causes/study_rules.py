@@ -1,225 +1,116 @@
-"""Rules about more than one row: the complete step executed twice, half, or N times the estimate,
-and runs of one sweep that differ in GPU or in the workload's options.
-"""
+"""Rules about the sweep: times that do not follow the batch size, algorithms that change with it,
+manual estimates that are wrong, and runs that differ in GPU or in the workload's options."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
-from math import gcd, log, prod
-from statistics import median
+from itertools import pairwise, permutations
 
-from perfctl.orchestrator.counts.hardware.peaks import SeenGpu, contradict, seen_gpu
-from perfctl.orchestrator.ledger.causes.evidence import RowEvidence
-from perfctl.orchestrator.ledger.causes.row_rules import launch_multiple
-from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Fact, RuleInput
+from perfctl.orchestrator.counts.hardware.peaks import SeenGpu, contradict, peaks_of, seen_gpu
+from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer
+from perfctl.orchestrator.estimate.sheets.layers import Facts as LayerSizes
+from perfctl.orchestrator.estimate.sheets.sheet import sheet_for
+from perfctl.orchestrator.estimate.sheets.slips import UNITS, Finding, check, explain, in_its_unit
+from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, RowEvidence
+from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Facts, deviates
+from perfctl.orchestrator.ledger.causes.window_rules import Window, is_constant, rows_along_sweep
+from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.timing import HostTime, host_times
 from perfctl.records.run import Run
 
 MORE_WORK_RATIO_MIN = 1.5
 """The larger layer has at least this many times the multiply-adds of the smaller."""
-RIVALS = (
-    "extra calls",
-    "recomputation",
-    "several algorithms",
-    "gradient missing",
-    "needless gradient",
-    "shared kernel",
-    "groups run as dense",
-)
-"""Causes of one row, which are none if all rows deviate alike."""
-AGREEMENT_LOG_MAX = log(1.02)
-ROWS_MIN, LAYERS_MIN, AGREEING_SHARE_MIN = 4, 3, 0.9
-"""Rows and layers, and the share of both rows and FLOPs, that must agree on a number."""
-FACTOR_LOG_MIN = log(1.2)
-NUMBER_MAX = 64
 
-Candidates = Sequence[tuple[RuleInput, Sequence[Cause]]]
-"""Rows with the causes that their rules propose."""
+
+SAME_TIME_RATIO_MAX = 1.2
+"""Times no further apart do not follow the batch size."""
+SIZE_UNITS = ("values", "B", *UNITS)
+"""Units of manual estimates that count no operations."""
+_DIRECT = {"depthwise": "direct convolution"}
+"""Kernels of this family serve small convolutions that are not depthwise, too."""
 
 
 @dataclass(frozen=True, slots=True)
-class WholeStep:
-    """The factor that all rows of one batch size have in common."""
+class GpuFacts(Facts):
+    """GPUs that differ, and the runs of each."""
 
+    gpus: tuple[str, ...]
+    runs: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LessTimeFacts(GpuFacts):
+    """Two variants of a layer; the one with more work took less time."""
+
+    layer: str
+    direction: str
+    batch: int | None
+    more_ms: float
+    more_macs: int | None
+    more_name: str
+    less_ms: float
+    less_macs: int | None
+    less_name: str
+    unknown: str
+    """Variants of which no record names the GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeFacts(Facts):
+    """Times at the smallest and the largest batch size, while the work grows ``growth``-fold."""
+
+    low: int
+    high: int
+    growth: float
+    layer: str = ""
+    direction: str = ""
+    also: bool = False
+    """True if the counts do not follow the batch size either."""
+    times: str = ""
+    low_rate: float | None = None
+    """FLOP/s, if these were times of kernels."""
+    high_rate: float | None = None
+    peak: float | None = None
+    low_ms: float = 0.0
+    high_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HandFacts(Facts):
+    """A manual estimate that is wrong, and why."""
+
+    layer: str
+    what: str
+    batch: str
+    explanation: str
+    workload: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchFacts(Facts):
+    """Algorithms, and FLOPs per sample, on either side of a batch size."""
+
+    name: str
+    layer: str
     batch: int
-    factor: float
-    reason: str
-    share: float
-    """Share of the estimated FLOPs whose rows agree on the factor."""
-    confidence: Confidence
-    facts: Mapping[str, Fact]
-    launched: int = 1
-    """``factor`` if the launches of all products show it; 1 if the counts do."""
-    gradients: bool = False
-    """True if only the rows of gradients have the factor."""
-
-    def includes(self, evidence: RowEvidence) -> bool:
-        """Return whether the row has the factor."""
-        return not self.gradients or evidence.row.direction != "forward"
-
-    def sweep_cause(self) -> Cause:
-        """Return the cause for the complete sweep; its rows have the factor."""
-        facts = {
-            **self.facts,
-            "batch": self.batch,
-            "share": self.share,
-            "times": self.factor,
-            "by_launches": self.launched > 1,
-        }
-        variant = f"sweep, {self.reason}"
-        return Cause("whole step", None, facts, (), self.confidence, variant)
-
-    def row_cause(self, case: RuleInput) -> Cause:
-        """Return the cause for one row."""
-        facts = {**self.facts, "batch": self.batch, "of_gradients": self.gradients}
-        return case.propose("whole step", self.factor, (), self.confidence, self.reason, facts)
-
-
-def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
-    """Return batch size -> what all of its rows have in common.
-
-    Evidence  launches of every product, then the factors of the rows that no other cause explains.
-    Factor    N or 1/N.
-    Silent    if a tenth of the rows disagree.
-    Fix       check the batch size, steps, gradient accumulation, and ranks.
-    """
-    by_batch: dict[int, list[tuple[RuleInput, Sequence[Cause]]]] = defaultdict(list)
-    for case, causes in candidates:
-        by_batch[case.evidence.row.size].append((case, causes))
-    steps: dict[int, list[WholeStep]] = {}
-    for batch, rows in by_batch.items():
-        launched = _launched_steps(batch, [case.evidence for case, _ in rows])
-        counted = _counted_step(batch, [row for row in rows if _is_usable(row[0])], launched)
-        if launched or counted:
-            steps[batch] = [*launched, *([counted] if counted else [])]
-    return steps
-
-
-def _launched_steps(batch: int, rows: Iterable[RowEvidence]) -> list[WholeStep]:
-    """Return the steps that launches show: every product of every layer was launched N times or a
-    multiple of it, because a single layer may have been called again."""
-    ran = [row for row in rows if row.product_kernels]
-    gradients = [row for row in ran if row.row.direction != "forward"]
-    forward = [row for row in ran if row.row.direction == "forward"]
-    steps = []
-    number = _common_multiple(forward, ran)
-    if number > 1:
-        no_trials = all(row.environment.get("cudnn_benchmark") == "off" for row in ran)
-        facts = {"number": number, "may_be_trials": not no_trials and not gradients}
-        steps.append(
-            WholeStep(
-                batch, number, "launches", 1.0, "predicted and matched", facts, launched=number
-            )
-        )
-    again = _common_multiple(gradients, gradients)
-    exact = sum(launch_multiple(row, row.product_kernels) == number for row in forward)
-    if exact > 1 and again > number and again % number == 0:
-        more = again // number
-        steps.append(
-            WholeStep(
-                batch,
-                more,
-                "gradient launches",
-                1.0,
-                "predicted and matched",
-                {"number": more},
-                launched=more,
-                gradients=True,
-            )
-        )
-    return steps
-
-
-def _common_multiple(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
-    """Return how often all rows ran their products, if at least two layers ran them exactly this
-    often; otherwise 1."""
-    multiples = {row.place: launch_multiple(row, row.product_kernels) for row in over}
-    number = gcd(*(multiple for row in rows if (multiple := multiples[row.place])))
-    exact = {layer for (_, layer, _), multiple in multiples.items() if multiple == number}
-    # N steps launch each kernel N times; kernels tried once each do not
-    differ = number and any(
-        kernel.launches % number for row in over for kernel in row.product_kernels
-    )
-    return number if number and len(exact) > 1 and not differ else 1
-
-
-def _is_usable(case: RuleInput) -> bool:
-    """Return whether the row has a complete count of multiply-adds. How many lanes of an HFMA2 were
-    used is not known, so its count may be off by 2."""
-    evidence = case.evidence
-    halves = any(
-        kernel.counts.get("hfma") and kernel.products for kernel in evidence.product_kernels
-    )
-    other_batch = evidence.seen_batch not in (None, evidence.row.size)
-    return bool(case.ratio) and not (evidence.row.counted.lower_bound or halves or other_batch)
-
-
-def _remaining_factors(
-    case: RuleInput, causes: Iterable[Cause], launched: Iterable[WholeStep]
-) -> tuple[float, float, float]:
-    """Return what the launches leave of the ratio: after all causes but rivals, after none, and
-    after forward run again as well."""
-    factors = [(cause.rule, cause.factor) for cause in causes if cause.factor]
-    left = (case.ratio or 1) / prod(
-        step.factor for step in launched if step.includes(case.evidence)
-    )
-    own = left / prod(factor for rule, factor in factors if rule not in RIVALS)
-    return own, left, own / prod(factor for rule, factor in factors if rule == "recomputation")
-
-
-def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -> WholeStep | None:
-    """Return the step that counts show: most rows agree on N or 1/N."""
-    layers = {case.evidence.row.layer for case, _ in rows}
-    if len(rows) < ROWS_MIN or len(layers) < LAYERS_MIN:
-        return None
-    remaining = [(case, _remaining_factors(case, causes, launched)) for case, causes in rows]
-    factor = median(own for _, (own, _, _) in remaining)
-    number = round(factor) if factor >= 1 else 1 / round(1 / factor)
-    is_whole = abs(log(factor / number)) < AGREEMENT_LOG_MAX
-    if not is_whole or not 1 / NUMBER_MAX <= number <= NUMBER_MAX:
-        return None
-    if abs(log(number)) < FACTOR_LOG_MIN:
-        return None
-    agreeing = [
-        case.evidence
-        for case, factors in remaining
-        if min(abs(log(factor / number)) for factor in factors) < AGREEMENT_LOG_MAX
-    ]
-    estimated = sum(case.evidence.paper for case, _ in rows)
-    share = sum(evidence.paper for evidence in agreeing) / estimated
-    if share < AGREEING_SHARE_MIN or len(agreeing) < AGREEING_SHARE_MIN * len(rows):
-        return None
-    return _explain_counts(batch, number, share, agreeing)
-
-
-def _explain_counts(
-    batch: int, factor: float, share: float, rows: Sequence[RowEvidence]
-) -> WholeStep:
-    """Return the step with what may have made all counts N times or 1/N of the estimate."""
-    number = round(factor if factor > 1 else 1 / factor)
-    tensor = all((kernel.tensor.value or 0) > 0 for row in rows for kernel in row.product_kernels)
-    worlds = {row.environment.get("world_size") for row in rows}
-    facts: dict[str, Fact] = {"number": number, "samples": batch * factor, "part": factor}
-    confidence: Confidence = "plausible"
-    if factor > 1:
-        reason, facts["may_be_3xtf32"] = "larger batch", tensor and number == 3
-    elif worlds == {str(number)}:
-        reason, confidence = "one rank", "predicted and matched"
-    else:
-        reason, facts["may_be_sparse"] = "smaller batch", tensor and number == 2
-    return WholeStep(batch, factor, reason, share, confidence, facts)
+    before: int
+    new: str
+    old: str
+    less: float
+    more: float
 
 
 def other_gpu(parts: Sequence[Study]) -> list[Cause]:
     """Return the cause that runs with times cannot have used the same GPU.
 
-    Evidence  names, memory and compute capability of the GPUs in the records.
+    Evidence  names and compute capability of the GPUs in the records, and total memory that differs
+              by more than 1/8 (ECC and the driver take less).
     Factor    none.
-    Silent    for runs without times, and if no record names the GPU.
+    Silent    for runs without times, if no record names the GPU, and for the ranks of one job.
     Fix       time every part on one GPU.
     """
     groups: list[tuple[SeenGpu, list[Run]]] = []
@@ -237,8 +128,7 @@ def other_gpu(parts: Sequence[Study]) -> list[Cause]:
         return []
     gpus = tuple(str(gpu) for gpu, _ in groups)
     runs_of_gpus = "; ".join(_name_runs(runs) for _, runs in groups)
-    facts: dict[str, Fact] = {"gpus": gpus, "runs": runs_of_gpus}
-    return [Cause("other GPU", None, facts, confidence="observed")]
+    return [Cause("other GPU", None, GpuFacts(gpus, runs_of_gpus), confidence="observed")]
 
 
 def _has_times(run: Run) -> bool:
@@ -268,7 +158,7 @@ def _name_runs(runs: Sequence[Run]) -> str:
 def less_time_for_more(parts: Sequence[Study]) -> list[Cause]:
     """Return the layers that took less time in the variant in which they have more work.
 
-    Evidence  times of the host's clock, and multiply-adds.
+    Evidence  times of the host's clock, and at least 1.5 times the multiply-adds.
     Factor    none.
     Silent    for another batch size or precision.
     Fix       synchronize before each clock reading, or time with a profiler.
@@ -309,17 +199,189 @@ def _less_time(
     gpus = [seen_gpu(item.run) for _, item in (more, less)]
     unknown = [name for name, gpu in zip(names, gpus, strict=True) if gpu is None]
     differ = gpus[0] is not None and gpus[1] is not None and contradict(gpus[0], gpus[1])
-    facts: dict[str, Fact] = {
-        "layer": layer,
-        "direction": direction,
-        "batch": batch,
-        "more_ms": more[1].nanoseconds / 1e6,
-        "more_macs": more[1].macs,
-        "more_name": names[0],
-        "less_ms": less[1].nanoseconds / 1e6,
-        "less_macs": less[1].macs,
-        "less_name": names[1],
-        "unknown": " or ".join(unknown),
-        "gpus": tuple(map(str, gpus)) if differ else (),
-    }
+    facts = LessTimeFacts(
+        tuple(map(str, gpus)) if differ else (),
+        layer=layer,
+        direction=direction,
+        batch=batch,
+        more_ms=more[1].nanoseconds / 1e6,
+        more_macs=more[1].macs,
+        more_name=names[0],
+        less_ms=less[1].nanoseconds / 1e6,
+        less_macs=less[1].macs,
+        less_name=names[1],
+        unknown=" or ".join(unknown),
+    )
     return Cause("more work in less time", None, facts)
+
+
+def times_flat(study: Study, ledger: Ledger, window: Window | None) -> list[Cause]:
+    """Return times that stay while the work grows: of the host's clock always, of kernels if their
+    counts stay too.
+
+    Evidence  times at each batch size within 20 %, the estimate, and the device's peak: a rate
+              above it proves that the clock saw the launch.
+    Factor    none; the sentence says which FLOP/s these times would mean.
+    Silent    if times grow by a fifth.
+    Fix       time kernels with a profiler.
+    """
+    estimates = {(row.size, row.layer, row.direction): row.whole_paper or 0 for row in ledger.rows}
+    peak = max(
+        (rate for run in study.runs for rate in peaks_of(run.device).flops.values()), default=0
+    )
+    clocked: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for item in host_times(study.runs):
+        if item.run.batch_size is not None:
+            clocked[item.layer, item.direction][item.run.batch_size] = item.nanoseconds
+    causes = []
+    for (layer, direction), points in clocked.items():
+        work = {batch: estimates.get((batch, layer, direction), 0) for batch in points}
+        growing = [work[batch] or batch for batch in points]
+        if not is_constant(growing, points.values(), SAME_TIME_RATIO_MAX):
+            continue
+        low, high = min(points), max(points)
+        rates = {batch: work[batch] / points[batch] * 1e9 for batch in points}
+        rated = bool(work[low] and work[high])
+        # only that the times stay is measured; a rate that no kernel reaches proves that they are
+        # a launch's
+        proven = 0 < peak < max(rates.values())
+        facts = TimeFacts(
+            low,
+            high,
+            high / low,
+            layer=layer,
+            direction=direction,
+            also=window is not None,
+            times=_list_times([points[batch] for batch in sorted(points)]),
+            low_rate=rates[low] if rated else None,
+            high_rate=rates[high] if rated else None,
+            peak=peak if proven else None,
+        )
+        confidence: Confidence = "observed" if proven else "plausible"
+        causes.append(Cause("time does not follow", None, facts, (), confidence))
+    return causes or (_kernel_times_flat(ledger) if window is not None else [])
+
+
+def _list_times(nanoseconds: Sequence[float]) -> str:
+    """Return up to three times in ms, or the shortest and the longest."""
+    texts = [f"{item / 1e6:.3g}" for item in nanoseconds]
+    if len(texts) <= 3:
+        return ", ".join(texts)
+    return f"{min(texts, key=float)} to {max(texts, key=float)}"
+
+
+def _kernel_times_flat(ledger: Ledger) -> list[Cause]:
+    times: dict[int, float] = defaultdict(float)
+    work: dict[int, float] = defaultdict(float)
+    for row in ledger.rows:
+        if row.time is not None and row.whole_paper:
+            times[row.size] += row.time.median
+            work[row.size] += row.whole_paper
+    if not is_constant(work.values(), times.values(), SAME_TIME_RATIO_MAX):
+        return []
+    low, high = min(times), max(times)
+    growth = work[high] / work[low]
+    facts = TimeFacts(low, high, growth, low_ms=times[low] / 1e6, high_ms=times[high] / 1e6)
+    return [Cause("time does not follow", None, facts, (), "observed", "kernels")]
+
+
+def hand_estimates(study: Study) -> list[Cause]:
+    """Return the manual estimates that came with the reports (``hand_estimate:<layer>:<what>``) and
+    are wrong, one cause per layer.
+
+    Evidence  the value, and the mistakes that reproduce it to the digit. A value in "values", B,
+              KiB or MiB is compared with the layer's sizes, any other with its operations.
+    Factor    none.
+    Silent    if all values of a layer are right.
+    Fix       ``perfctl estimate --check``.
+    """
+    checks: dict[tuple[str, int | None], dict[str, tuple[Run, Finding, LayerSizes]]]
+    checks = defaultdict(dict)
+    for run in study.runs:
+        for item in run.report.summaries:
+            head, _, name = item.name.partition(":")
+            layer, _, what = name.partition(":")
+            if head != "hand_estimate" or item.value is None:
+                continue
+            sheet = sheet_for(run.report.ops, layer)
+            if sheet is not None and sheet.facts is not None:
+                quantities = sheet.quantities if item.unit in SIZE_UNITS else ()
+                finding = check(int(item.value), sheet.facts, quantities)
+                checks[layer, run.batch_size].setdefault(what, (run, finding, sheet.facts))
+    causes = []
+    for (layer, batch), values in checks.items():
+        wrong = {what: value for what, value in values.items() if value[1].slips}
+        if not wrong:
+            continue
+        (what, (run, finding, layer_facts)), *others = wrong.items()
+        first = _explain_estimate(finding, layer_facts)
+        rest = [
+            f" Its {name or 'operations'}: {_explain_estimate(finding, layer_facts)}"
+            for name, (_, finding, layer_facts) in others
+        ]
+        right = [
+            f" Its {name or 'operations'}: {in_its_unit(finding)} is right."
+            for name, (_, finding, _) in values.items()
+            if finding.exact and not finding.slips
+        ]
+        facts = HandFacts(
+            layer,
+            what or "operations",
+            str(batch),
+            "".join([first, *rest, *right]),
+            str(run.workload),
+            finding.value,
+        )
+        causes.append(Cause("hand estimate", None, facts, confidence="predicted and matched"))
+    return causes
+
+
+def _explain_estimate(finding: Finding, facts: LayerSizes) -> str:
+    """Return the mistakes of a manual estimate, and how many values it should be."""
+    if "values, not operations" not in finding.slips:
+        return explain(finding)
+    values = facts.weights + facts.biases + facts.batch * facts.ways[0].outputs
+    return f"{explain(finding)} In values it is {values:,}."
+
+
+def algorithm_switches(table: EvidenceTable) -> list[Cause]:
+    """Return the layers that run another algorithm from some batch size on.
+
+    Evidence  kernel names along the sweep.
+    Factor    none; FLOPs per sample on either side.
+    Silent    if either algorithm is unknown.
+    Fix       compare batch sizes on either side by time per sample.
+    """
+    causes = []
+    for group in rows_along_sweep(table).values():
+        for before, after in pairwise(group):
+            old, new = _algorithm_of(before), _algorithm_of(after)
+            if old == new or old is None or new is None:
+                continue
+            less = (before.row.counted.value or 0) / before.row.size
+            more = (after.row.counted.value or 0) / after.row.size
+            facts = SwitchFacts(
+                name=after.row.name,
+                layer=after.row.layer,
+                batch=after.row.size,
+                before=before.row.size,
+                new=new,
+                old=old,
+                less=less,
+                more=more,
+            )
+            known = bool(less and more)
+            variant = "" if not known else "other FLOPs" if deviates(more / less) else "same FLOPs"
+            names = tuple(kernel.name for kernel in after.product_kernels)
+            causes.append(Cause("algorithm switch", None, facts, names, "observed", variant))
+    return causes
+
+
+def _algorithm_of(evidence: RowEvidence) -> str | None:
+    """Return the algorithm of a row's kernels in words."""
+    algorithm: Algorithm = of_layer(
+        kernel.name
+        for kernel in evidence.kernels
+        if kernel.main or kernel.algorithm.role == "transform"
+    )
+    return _DIRECT.get(algorithm.family or "") or algorithm.method or algorithm.family

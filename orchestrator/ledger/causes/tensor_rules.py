@@ -4,9 +4,10 @@ move constants."""
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
-from perfctl.orchestrator.ledger.causes.rule import DEVIATION_MIN, Cause, RuleInput
+from perfctl.orchestrator.ledger.causes.rule import DEVIATION_MIN, Cause, Facts, Implies, RuleInput
 
 DONE_SHARE_MIN = 0.1
 """Share of the estimate from which on multiply-adds by FFMA, or on tensor cores, are more than
@@ -28,14 +29,45 @@ SPARSE = re.compile(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorFacts(Facts):
+    """Multiply-adds on tensor cores; shares are of the estimate."""
+
+    share: float = 0.0
+    math: str | None
+    tf32: bool
+    allowed: str | None
+    """Whether the run allows TF32."""
+    plain: float = 0.0
+    ffma: float | None = None
+    """``plain`` if FFMA did more than a trace of the work."""
+    pipe: float | None = None
+    complete: bool = False
+    newer_ncu: bool = False
+    """True if this ncu has counters of tensor operations."""
+    operand: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveFacts(Facts):
+    """Instructions that move constants, and the FLOPs that they would be."""
+
+    halves: float
+    pipe: float
+    seeming: float
+    share: float
+    certain: bool
+
+
 def tensor_cores(case: RuleInput) -> Cause | None:
     """Tensor cores did the multiply-adds, or some of them; in TF32 if the layer's type is fp32.
 
-    Evidence  tensor counters, kernel names, and whether the run allows TF32.
-    Factor    1, because the counters show where the work ran and not how much it should be;
-              none if tensor FLOPs were not counted.
+    Evidence  tensor counters, kernel names, and whether the run allows TF32 (``tf32_conv``,
+              ``tf32_matmul``).
+    Factor    1, because the counters show where the work ran and not how much it should be; none if
+              tensor FLOPs were not counted.
     Silent    if FFMA did the work and tensor cores less than a tenth of it.
-    Fix       collect the tensor counters, or turn TF32 off.
+    Fix       collect the tensor counters; ``--precision fp32`` turns TF32 off.
     """
     evidence, kernels = case.evidence, _tensor_kernels(case.evidence)
     ffma = evidence.total("ffma")
@@ -61,18 +93,20 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     return case.propose(
         "TF32" if tf32 else "tensor cores",
         1.0 if done else None,
+        TensorFacts(
+            share=done / evidence.paper,
+            math="TF32" if tf32 else math,
+            tf32=tf32,
+            allowed=allowed if tf32 else None,
+            plain=plain,
+            ffma=plain if plain > DEVIATION_MIN else None,
+            pipe=evidence.total("pipe"),
+            complete=error <= COMPLETE_ERROR_MAX and not evidence.row.counted.lower_bound,
+            newer_ncu=_has_tensor_operations(evidence),
+            operand=types[0] if len(types) == 1 else "",
+        ),
         kernels,
         variant="executed" if done else "not derived" if evidence.derived else "not counted",
-        share=done / evidence.paper,
-        math="TF32" if tf32 else math,
-        tf32=tf32,
-        allowed=allowed if tf32 else None,
-        plain=plain,
-        ffma=plain if plain > DEVIATION_MIN else None,
-        pipe=evidence.total("pipe"),
-        complete=error <= COMPLETE_ERROR_MAX and not evidence.row.counted.lower_bound,
-        newer_ncu=_has_tensor_operations(evidence),
-        operand=types[0] if len(types) == 1 else "",
     )
 
 
@@ -101,7 +135,7 @@ def _has_tensor_operations(evidence: RowEvidence) -> bool:
 def three_tf32(case: RuleInput) -> Cause | None:
     """Three TF32 products emulate one in fp32.
 
-    Evidence  the names of all products.
+    Evidence  the names of all products (``3xtf32``, ``fastf32``).
     Factor    3.
     Silent    if any product has another name.
     Fix       none; three products keep the precision of fp32.
@@ -112,7 +146,7 @@ def three_tf32(case: RuleInput) -> Cause | None:
 def sparsity(case: RuleInput) -> Cause | None:
     """Tensor cores with 2:4 sparsity do half of the multiplies.
 
-    Evidence  the names of all products.
+    Evidence  the names of all products (``sparse``, ``spgemm``, ``sptensor``).
     Factor    0.5.
     Silent    if any product has another name.
     Fix       none; two of four weights are zero.
@@ -124,14 +158,15 @@ def _by_name(case: RuleInput, rule: str, factor: float, pattern: re.Pattern[str]
     named = [kernel for kernel in _tensor_kernels(case.evidence) if pattern.search(kernel.name)]
     if case.executed is None or not named or len(named) != len(case.evidence.product_kernels):
         return None
-    return case.propose(rule, factor, named, "predicted and matched")
+    return case.propose(rule, factor, None, named, Implies())
 
 
 def constant_moves(case: RuleInput) -> Cause | None:
     """HFMA2 instructions that move constants count as fp16 and, on CC 8.x and 9.x, as tensor work.
 
     Evidence  HFMA counts of kernels whose fp16 figure was left out for this reason.
-    Factor    none; the instructions are not in the count.
+    Factor    none; the instructions are not in the count. The sentence says what they would have
+              added.
     Silent    if no kernel has such instructions.
     Fix       leave them out of your own sums.
     """
@@ -139,7 +174,7 @@ def constant_moves(case: RuleInput) -> Cause | None:
     kernels = tuple(
         kernel
         for kernel in evidence.kernels
-        if kernel.counts.get("hfma") and kernel.moves_constants
+        if kernel.counts.get("hfma") and kernel.flops.moves_constants
     )
     if not kernels:
         return None
@@ -153,11 +188,9 @@ def constant_moves(case: RuleInput) -> Cause | None:
     return case.propose(
         "constant moves",
         None,
+        MoveFacts(
+            halves, pipe, seeming, seeming / evidence.paper if evidence.paper else 0, certain
+        ),
         kernels,
-        "observed" if certain else "plausible",
-        halves=halves,
-        pipe=pipe,
-        seeming=seeming,
-        share=seeming / evidence.paper if evidence.paper else 0,
-        certain=certain,
+        Implies(is_counted=True, is_stated=certain),
     )

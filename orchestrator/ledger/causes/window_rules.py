@@ -1,23 +1,17 @@
-"""Rules about the sweep: counts or times that do not follow the batch size, algorithms that change
-with it, and manual estimates that are wrong."""
+"""Rules about the profiler's window: counts that are the same at every batch size."""
 
 from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.counts.derived.records import Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
-from perfctl.orchestrator.counts.hardware.peaks import peaks_of
-from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer
 from perfctl.orchestrator.counts.kernels.short_names import spoken
-from perfctl.orchestrator.estimate.sheets.layers import Facts
-from perfctl.orchestrator.estimate.sheets.sheet import sheet_for
-from perfctl.orchestrator.estimate.sheets.slips import UNITS, Finding, check, explain, in_its_unit
 from perfctl.orchestrator.ledger.causes import matching
+from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, launch_multiple
 from perfctl.orchestrator.ledger.causes.evidence import (
     FP,
     EvidenceTable,
@@ -26,18 +20,16 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     Place,
     RowEvidence,
 )
-from perfctl.orchestrator.ledger.causes.missing_rules import METRICS
-from perfctl.orchestrator.ledger.causes.row_rules import RECURRENT, launch_multiple
-from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Fact, RuleInput, deviates
-from perfctl.orchestrator.ledger.ledger import Ledger
-from perfctl.orchestrator.ledger.prepared import Study
-from perfctl.orchestrator.ledger.timing import host_times
-from perfctl.records.run import Run
+from perfctl.orchestrator.ledger.causes.missing_rules import FaddFacts
+from perfctl.orchestrator.ledger.causes.rule import (
+    Cause,
+    Facts,
+    Implies,
+    RuleInput,
+)
 
 SAME_COUNT_RATIO_MAX = 1.001
 """Counts no further apart are the same."""
-SAME_TIME_RATIO_MAX = 1.2
-"""Times no further apart do not follow the batch size."""
 GROWTH_MIN = 1.5
 """The estimated work must grow by at least this for a constant to be a cause."""
 WINOGRAD_BLOCK_IMAGES_MAX = 32
@@ -47,10 +39,25 @@ PROPOSED_BATCHES_MAX = 20
 COUNTS = (*FP, "pipe", "ops_path")
 COUNT_NAMES = {"tensor": "multiply-adds"}
 """Counts whose names are no instruction's."""
-SIZE_UNITS = ("values", "B", *UNITS)
-"""Units of manual estimates that count no operations."""
-_DIRECT = {"depthwise": "direct convolution"}
-"""Kernels of this family serve small convolutions that are not depthwise, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFacts(Facts):
+    """The batch that ran; of the sweep, who executed how much at which batch sizes."""
+
+    seen: int = 0
+    name: str = ""
+    layer: str = ""
+    first: int = 0
+    last: int = 0
+    fits: int | None = None
+    """Batch that explains the counts."""
+    count: str = ""
+    value: float = 0.0
+    each: float = 0.0
+    """``value`` of one sample."""
+    padded: int | None = None
+    """Batch size to which the program may pad every batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +69,8 @@ class Window:
     layers are."""
     batch: int | None
     """The batch size that explains the counts; None if none does."""
-    facts: Mapping[str, Fact]
-    """What proves it: who executed how much, at which batch sizes."""
+    facts: WindowFacts
+    """What proves it."""
     kernels: tuple[str, ...]
     row: tuple[str, str] | None = None
     """(layer, direction) whose work the kernels do; None if no layer fits."""
@@ -80,10 +87,10 @@ class BatchMatch:
     value: float
     batch: int
 
-    def facts(self) -> dict[str, Fact]:
-        """Return the count and the batch size as facts."""
+    def added_to(self, facts: WindowFacts) -> WindowFacts:
+        """Return the facts with the count and the batch size."""
         name = COUNT_NAMES.get(self.count, self.count.upper())
-        return {"count": name, "value": self.value, "seen": self.batch}
+        return replace(facts, count=name, value=self.value, seen=self.batch)
 
 
 def wrong_window(case: RuleInput) -> Cause | None:
@@ -101,20 +108,23 @@ def wrong_window(case: RuleInput) -> Cause | None:
     return case.propose(
         "wrong window",
         factor,
+        WindowFacts(seen),
         evidence.kernels,
-        "predicted and matched",
-        seen=seen,
-        ours=evidence.ours,
+        Implies(batches=(seen,)),
     )
 
 
 def find_window(table: EvidenceTable, loose: Loose) -> Window | None:
     """Return the work that stays while the estimate grows: in the layers' rows, or else in kernels
-    outside of them.
+    outside of them. The other rules are then applied to the batch size that explains the counts.
 
-    Evidence  counts of all rows along the sweep.
-    Factor    none for the sweep; its rows have it.
-    Silent    unless most of the counted and of the estimated work stays.
+    Evidence  counts of all rows along the sweep, one FFMA for each multiply-add or one FADD for
+              each output, and grids.
+    Factor    none for the sweep; its rows have it. The program may also pad every batch to that
+              size.
+    Silent    unless most of the counted and of the estimated work stays while the estimate grows by
+              at least half. A layer that may fit in one tile, a recurrent one, one with a single
+              row of blocks, or one with incomplete counters proves nothing.
     Fix       open the profiler's window around the training step.
     """
     return _window_of_rows(table) or _window_outside(table, loose)
@@ -135,7 +145,7 @@ def _window_of_rows(table: EvidenceTable) -> Window | None:
         coverages = {
             (figure.lower_bound, figure.launches, figure.of_launches) for figure in figures
         }
-        if _stays(estimates, counts) and len(coverages) == 1:
+        if is_constant(estimates, counts) and len(coverages) == 1:
             constant += group
             if not _may_fill_the_same_tiles(group):
                 proving = [before + weight for before, weight in zip(proving, weights, strict=True)]
@@ -146,19 +156,19 @@ def _window_of_rows(table: EvidenceTable) -> Window | None:
     proof = next((match for match in matches if match.batch == batch), None)
     sizes = [evidence.row.size for evidence in constant]
     evidence = proof.evidence if proof else constant[0]
-    facts: dict[str, Fact] = {
-        "name": evidence.row.name,
-        "layer": evidence.row.layer,
-        "first": min(sizes),
-        "last": max(sizes),
-        "fits": batch,
-    }
+    facts = WindowFacts(
+        name=evidence.row.name,
+        layer=evidence.row.layer,
+        first=min(sizes),
+        last=max(sizes),
+        fits=batch,
+    )
     places = frozenset(evidence.place for evidence in constant)
     names = tuple(kernel.name for kernel in evidence.kernels)
     row = (evidence.row.layer, evidence.row.direction)
     if proof is None:
         return Window(places, batch, facts, names, row, "row")
-    return Window(places, batch, facts | proof.facts(), names, row, "row with a batch")
+    return Window(places, batch, proof.added_to(facts), names, row, "row with a batch")
 
 
 def _may_fill_the_same_tiles(group: Sequence[RowEvidence]) -> bool:
@@ -249,19 +259,21 @@ def _window_outside(table: EvidenceTable, loose: Loose) -> Window | None:
         for name, batches in by_name.items()
     }
     last = {name: by_batch[max(by_batch)] for name, by_batch in counts.items()}
-    staying = [name for name, by_batch in counts.items() if _stays(by_batch, by_batch.values())]
+    staying = [
+        name for name, by_batch in counts.items() if is_constant(by_batch, by_batch.values())
+    ]
     if not staying or sum(last[name] for name in staying) <= sum(last.values()) / 2:
         return None
     name = max(staying, key=lambda name: last[name])
     batches = by_name[name]
     largest = max(batches)
-    facts: dict[str, Fact] = {"name": name, "first": min(batches), "last": largest}
+    facts = WindowFacts(name=name, first=min(batches), last=largest)
     matches = _match_layers(table, largest, batches[largest])
     if not matches:
         return Window(frozenset(), None, facts, (name,))
     match = min(matches, key=lambda match: match.batch)
     row = match.evidence.row
-    facts |= match.facts() | {"layer": row.layer, "each": match.value / match.batch}
+    facts = replace(match.added_to(facts), layer=row.layer, each=match.value / match.batch)
     variant = f"kernel of {match.count}"
     return Window(frozenset(), match.batch, facts, (name,), (row.layer, row.direction), variant)
 
@@ -290,7 +302,7 @@ def _match_layers(
     ]
 
 
-def _stays(
+def is_constant(
     work: Collection[float], counts: Collection[float], ratio_max: float = SAME_COUNT_RATIO_MAX
 ) -> bool:
     """Return whether the counts are positive and the same while the work grows."""
@@ -339,7 +351,7 @@ def window_cause(window: Window | None) -> list[Cause]:
         return []
     largest = max((batch for batch, _, _ in window.places), default=None)
     padded = window.batch is not None and largest is not None and window.batch >= largest
-    facts = {**window.facts, "padded": window.batch if padded else None}
+    facts = replace(window.facts, padded=window.batch if padded else None)
     variant = f"sweep, {window.variant}"
     return [Cause("wrong window", None, facts, window.kernels, "observed", variant)]
 
@@ -363,194 +375,17 @@ def unattributed_fadds(table: EvidenceTable, loose: Loose) -> list[Cause]:
     if not additions:
         return []
     value, batch, kernel = max(additions, key=lambda item: item[:2])
-    facts: dict[str, Fact] = {"fadd": value, "kernel": spoken(kernel.name)}
-    facts["metrics"] = METRICS["fp32"]
+    facts = FaddFacts(value, spoken(kernel.name))
     variant = "outside"
     matches = [match for match in _match_layers(table, batch, (kernel,)) if match.count == "fadd"]
     if matches:
         match = max(matches, key=lambda match: match.evidence.paper)
         macs = match.evidence.paper / 2 / _outputs(match.evidence)
-        facts |= {"layer": match.evidence.row.layer, "macs": macs, "ffma": macs * value}
+        facts = replace(facts, layer=match.evidence.row.layer, macs=macs, ffma=macs * value)
         variant = "of a layer"
         shape = match.evidence.with_batch(match.batch).forward
         derived = derive(Launch(kernel.name), Work(shape)) if shape else None
         if derived is not None and derived.fadd == value:
-            facts |= {"seen": match.batch, "derivation": derived.rule}
+            facts = replace(facts, seen=match.batch, derivation=derived.rule)
             variant = "derived"
     return [Cause("FADD alone", None, facts, (kernel.name,), "observed", f"sweep, {variant}")]
-
-
-def times_flat(study: Study, ledger: Ledger, window: Window | None) -> list[Cause]:
-    """Return times that stay while the work grows: of the host's clock always, of kernels if their
-    counts stay too.
-
-    Evidence  times at each batch size, the estimate, and the device's peak.
-    Factor    none.
-    Silent    if times grow by a fifth.
-    Fix       time kernels with a profiler.
-    """
-    estimates = {(row.size, row.layer, row.direction): row.whole_paper or 0 for row in ledger.rows}
-    peak = max(
-        (rate for run in study.runs for rate in peaks_of(run.device).flops.values()), default=0
-    )
-    clocked: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for item in host_times(study.runs):
-        if item.run.batch_size is not None:
-            clocked[item.layer, item.direction][item.run.batch_size] = item.nanoseconds
-    causes = []
-    for (layer, direction), points in clocked.items():
-        work = {batch: estimates.get((batch, layer, direction), 0) for batch in points}
-        growing = [work[batch] or batch for batch in points]
-        if not _stays(growing, points.values(), SAME_TIME_RATIO_MAX):
-            continue
-        low, high = min(points), max(points)
-        rates = {batch: work[batch] / points[batch] * 1e9 for batch in points}
-        rated = bool(work[low] and work[high])
-        # only that the times stay is measured; a rate that no kernel reaches proves that they are
-        # a launch's
-        proven = 0 < peak < max(rates.values())
-        facts: dict[str, Fact] = {
-            "layer": layer,
-            "direction": direction,
-            "also": window is not None,
-            "times": _list_times([points[batch] for batch in sorted(points)]),
-            "low": low,
-            "high": high,
-            "growth": high / low,
-            "low_rate": rates[low] if rated else None,
-            "high_rate": rates[high] if rated else None,
-            "peak": peak if proven else None,
-        }
-        confidence: Confidence = "observed" if proven else "plausible"
-        causes.append(Cause("time does not follow", None, facts, (), confidence))
-    return causes or (_kernel_times_flat(ledger) if window is not None else [])
-
-
-def _list_times(nanoseconds: Sequence[float]) -> str:
-    """Return up to three times in ms, or the shortest and the longest."""
-    texts = [f"{item / 1e6:.3g}" for item in nanoseconds]
-    if len(texts) <= 3:
-        return ", ".join(texts)
-    return f"{min(texts, key=float)} to {max(texts, key=float)}"
-
-
-def _kernel_times_flat(ledger: Ledger) -> list[Cause]:
-    times: dict[int, float] = defaultdict(float)
-    work: dict[int, float] = defaultdict(float)
-    for row in ledger.rows:
-        if row.time is not None and row.whole_paper:
-            times[row.size] += row.time.median
-            work[row.size] += row.whole_paper
-    if not _stays(work.values(), times.values(), SAME_TIME_RATIO_MAX):
-        return []
-    low, high = min(times), max(times)
-    facts: dict[str, Fact] = {
-        "low": low,
-        "high": high,
-        "low_ms": times[low] / 1e6,
-        "high_ms": times[high] / 1e6,
-        "growth": work[high] / work[low],
-    }
-    return [Cause("time does not follow", None, facts, (), "observed", "kernels")]
-
-
-def hand_estimates(study: Study) -> list[Cause]:
-    """Return the manual estimates that came with the reports (``hand_estimate:<layer>:<what>``) and
-    are wrong, one cause per layer.
-
-    Evidence  the value, and the mistakes that reproduce it to the digit. A value in "values", B,
-              KiB or MiB is compared with the layer's sizes, any other with its operations.
-    Factor    none.
-    Silent    if all values of a layer are right.
-    Fix       ``perfctl estimate --check``.
-    """
-    checks: dict[tuple[str, int | None], dict[str, tuple[Run, Finding, Facts]]]
-    checks = defaultdict(dict)
-    for run in study.runs:
-        for item in run.report.summaries:
-            head, _, name = item.name.partition(":")
-            layer, _, what = name.partition(":")
-            if head != "hand_estimate" or item.value is None:
-                continue
-            sheet = sheet_for(run.report.ops, layer)
-            if sheet is not None and sheet.facts is not None:
-                quantities = sheet.quantities if item.unit in SIZE_UNITS else ()
-                finding = check(int(item.value), sheet.facts, quantities)
-                checks[layer, run.batch_size].setdefault(what, (run, finding, sheet.facts))
-    causes = []
-    for (layer, batch), values in checks.items():
-        wrong = {what: value for what, value in values.items() if value[1].slips}
-        if not wrong:
-            continue
-        (what, (run, finding, layer_facts)), *others = wrong.items()
-        first = _explain_estimate(finding, layer_facts)
-        rest = [
-            f" Its {name or 'operations'}: {_explain_estimate(finding, layer_facts)}"
-            for name, (_, finding, layer_facts) in others
-        ]
-        right = [
-            f" Its {name or 'operations'}: {in_its_unit(finding)} is right."
-            for name, (_, finding, _) in values.items()
-            if finding.exact and not finding.slips
-        ]
-        facts: dict[str, Fact] = {
-            "layer": layer,
-            "what": what or "operations",
-            "batch": str(batch),
-            "explanation": "".join([first, *rest, *right]),
-            "workload": str(run.workload),
-            "value": finding.value,
-        }
-        causes.append(Cause("hand estimate", None, facts, confidence="predicted and matched"))
-    return causes
-
-
-def _explain_estimate(finding: Finding, facts: Facts) -> str:
-    """Return the mistakes of a manual estimate, and how many values it should be."""
-    if "values, not operations" not in finding.slips:
-        return explain(finding)
-    values = facts.weights + facts.biases + facts.batch * facts.ways[0].outputs
-    return f"{explain(finding)} In values it is {values:,}."
-
-
-def algorithm_switches(table: EvidenceTable) -> list[Cause]:
-    """Return the layers that run another algorithm from some batch size on.
-
-    Evidence  kernel names along the sweep.
-    Factor    none; FLOPs per sample on either side.
-    Silent    if either algorithm is unknown.
-    Fix       compare batch sizes on either side by time per sample.
-    """
-    causes = []
-    for group in rows_along_sweep(table).values():
-        for before, after in pairwise(group):
-            old, new = _algorithm_of(before), _algorithm_of(after)
-            if old == new or old is None or new is None:
-                continue
-            less = (before.row.counted.value or 0) / before.row.size
-            more = (after.row.counted.value or 0) / after.row.size
-            facts: dict[str, Fact] = {
-                "name": after.row.name,
-                "layer": after.row.layer,
-                "batch": after.row.size,
-                "before": before.row.size,
-                "new": new,
-                "old": old,
-                "less": less,
-                "more": more,
-            }
-            known = bool(less and more)
-            variant = "" if not known else "other FLOPs" if deviates(more / less) else "same FLOPs"
-            names = tuple(kernel.name for kernel in after.product_kernels)
-            causes.append(Cause("algorithm switch", None, facts, names, "observed", variant))
-    return causes
-
-
-def _algorithm_of(evidence: RowEvidence) -> str | None:
-    """Return the algorithm of a row's kernels in words."""
-    algorithm: Algorithm = of_layer(
-        kernel.name
-        for kernel in evidence.kernels
-        if kernel.main or kernel.algorithm.role == "transform"
-    )
-    return _DIRECT.get(algorithm.family or "") or algorithm.method or algorithm.family

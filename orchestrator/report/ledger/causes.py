@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import inf, log
 from string import Formatter
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.ledger.causes.evidence import Place
 from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
+from perfctl.orchestrator.ledger.causes.missing_rules import MissingFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
     Confidence,
@@ -38,7 +39,7 @@ _LAUNCHED = (
 )
 _TRANSFORMED = (
     "{row} runs as {method}, which needs {multiplies:times} of the multiply-adds on paper "
-    "({tiles}), and {transforms:percent} of paper on top for its transforms, {factor:times} "
+    "({tiles:rules}), and {transforms:percent} of paper on top for its transforms, {factor:times} "
     "together.[ Counted were {executed:times} in multiply-adds.]" + _LARGER_BATCH
 )
 _NOT_COLLECTED = "{row}: [at least {flops:flops}][!flops?no FLOPs], because "
@@ -127,8 +128,9 @@ SENTENCES = {
     "have][!more? has] no {parts:and no} counters" + _COVERAGE,
     "counter not collected: for some launches": _NOT_COLLECTED + "{launches} of {of_launches} "
     "launches have a figure.",
-    "counter not collected: no value": _NOT_COLLECTED + "{parts:and} counters have no value: "
-    "{reason}" + _COVERAGE,
+    "counter not collected: no value": _NOT_COLLECTED
+    + "[{parts:and} counters have no value: ]{reason}"
+    + _COVERAGE,
     "nothing counted: integers": _NOTHING_COUNTED + "its tensor cores multiply integers, which are "
     "no FLOPs.",
     "nothing counted: no instruction": _NOTHING_COUNTED + "its product, if it is among them, uses "
@@ -152,8 +154,8 @@ SENTENCES = {
     "Winograd": _TRANSFORMED,
     "FFT": _TRANSFORMED,
     "tile padding": "{row} executes {factor:times} times the multiply-adds on paper, because it "
-    "computes whole tiles: {tiles}[in_all?; {factor:times} times paper in all].[ Counted were "
-    "{executed:times} times as many as that.]" + _LARGER_BATCH,
+    "computes whole tiles: {tiles:rules}[in_all?; {factor:times} times paper in all].[ Counted "
+    "were {executed:times} times as many as that.]" + _LARGER_BATCH,
     "persistent RNN": "{row} runs the steps of its sequence in one persistent kernel ({kernel}): "
     "{flops:flops} of the row's {executed:flops}, where paper has {estimated:flops} in all. It "
     "works on whole groups of the batch, whose size is in neither name nor grid.",
@@ -248,7 +250,7 @@ for _key, _reason in _MISSING_REASONS.items():
     SENTENCES[f"direction missing: sweep, {_key}"] = (
         "[is_all?Backward of every layer][is_first?Backward of the first layer, {layers:list},]"
         "[is_other?{direction} of {layers:list}][more? and others] has no kernels at batch "
-        "{batch}: " + _reason + ". On paper it is {owed:flops}, {share:percent} of the step.[ "
+        "{batch}: " + _reason + ". On paper it is {estimated:flops}, {share:percent} of the step.[ "
         "Kernels outside of layers executed {executed:flops}, {executed_share:percent} of that.]"
     )
 
@@ -339,6 +341,7 @@ _STYLES: Mapping[str, Callable[[Any], str]] = {
     "gradient": _GRADIENTS.__getitem__,
     "list": ", ".join,
     "and": " and ".join,
+    "rules": "; ".join,
     "and no": " and no ".join,
 }
 """Format of a template's field -> text of the fact."""
@@ -370,11 +373,12 @@ def describe_cause(cause: Cause) -> str:
 
 def describe_fix(cause: Cause) -> str:
     """Return what to do about the cause."""
-    return _fill(FIXES, cause, cause.facts.get("fix", cause.variant))
+    facts = cause.facts
+    return _fill(FIXES, cause, facts.fix if isinstance(facts, MissingFacts) else cause.variant)
 
 
-def _fill(templates: Mapping[str, str], cause: Cause, variant: object) -> str:
-    facts = {"factor": cause.factor, **cause.facts}
+def _fill(templates: Mapping[str, str], cause: Cause, variant: str) -> str:
+    facts = {"factor": cause.factor, "row": cause.row, "ours": cause.ours, **asdict(cause.facts)}
 
     def keep(match: re.Match[str]) -> str:
         negated, name, text = match.groups()

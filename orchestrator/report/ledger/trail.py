@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import PurePath
 
 from perfctl.orchestrator.ledger.analysis import Analysis
@@ -390,10 +390,9 @@ def _short(group: KernelGroup, found: Analysis) -> str:
 
 def _paper_of(causes: Sequence[Cause], found: Analysis) -> Iterator[TrailStep]:
     """Paper FLOPs and times of the layers that the causes name, at each batch size."""
-    layers = {cause.facts.get("layer") for cause in causes}
-    for cause in causes:
-        listed = cause.facts.get("layers")
-        layers.update(listed if isinstance(listed, tuple) else ())
+    layers = set()
+    for facts in (asdict(cause.facts) for cause in causes):
+        layers |= {facts.get("layer"), *facts.get("layers", ())}
     named = [
         row
         for row in found.ledger.rows

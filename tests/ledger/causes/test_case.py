@@ -202,7 +202,7 @@ def test_averages_are_made_counts_with_the_chips_sms(own: bool, synthetic: Modul
 def test_which_kernels_do_multiply_adds_and_how_many() -> None:
     made = rows.work(ffma=5, dfma=3, hfma=2, fadd=90, tensor=1000)
     assert (made.main, made.products) == (True, 2 * 10 + 1000)
-    constant = replace(made, flops=Figure(7, "estimated", "fp16 counters count constant moves too"))
+    constant = replace(made, flops=Figure(7, "estimated", "fp16", moves_constants=True))
     assert (constant.products, constant.executed) == (2 * 8 + 1000, 7), (
         "HFMA that moves a constant is no product"
     )

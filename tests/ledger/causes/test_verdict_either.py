@@ -13,11 +13,10 @@ from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.breakdown import breakdown
+from perfctl.orchestrator.ledger.causes.call_rules import extra_calls, whole_steps
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.judge import ROW_RULES, confirm
-from perfctl.orchestrator.ledger.causes.row_rules import extra_calls
 from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput
-from perfctl.orchestrator.ledger.causes.study_rules import whole_steps
 from perfctl.orchestrator.ledger.causes.window_rules import find_window
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import by_place, call, case, work

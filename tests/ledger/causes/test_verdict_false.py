@@ -13,6 +13,12 @@ from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.ledger.causes.breakdown import breakdown, winograd_multiplies
+from perfctl.orchestrator.ledger.causes.call_rules import (
+    extra_calls,
+    extra_gradients,
+    launch_multiple,
+    whole_steps,
+)
 from perfctl.orchestrator.ledger.causes.evidence import RowEvidence
 from perfctl.orchestrator.ledger.causes.judge import (
     ROW_RULES,
@@ -22,13 +28,7 @@ from perfctl.orchestrator.ledger.causes.judge import (
 )
 from perfctl.orchestrator.ledger.causes.matching import unknown_tiles
 from perfctl.orchestrator.ledger.causes.missing_rules import not_collected, nothing_counted
-from perfctl.orchestrator.ledger.causes.row_rules import (
-    extra_calls,
-    extra_gradients,
-    launch_multiple,
-)
 from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput, ratio_of
-from perfctl.orchestrator.ledger.causes.study_rules import whole_steps
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import by_place, call, case, work
 
@@ -56,7 +56,7 @@ def claims(found: dict[str, Cause]) -> dict[str, float | None]:
 
 
 def claim(factor: float | None) -> Cause:
-    return Cause("x", factor, {})
+    return Cause("x", factor)
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.562, 1.5, 2.0, 3.0, 3.56])
@@ -148,6 +148,18 @@ def test_winograd_beside_a_full_product_explains_nothing_unless_trials_are_on() 
     assert claims(tried) == {"several algorithms": pytest.approx(1 + 16 / 36)}
 
 
+def test_a_convolution_beside_transforms_is_not_the_product_between_them() -> None:
+    shape = ConvShape(2, 8, 8, 20, 20, 3, 3)
+    transform = named("cudnn::winograd_nonfused::winogradForwardData4x4<float, float>", 64)
+    tried = named("volta_scudnn_128x128_relu_medium_nn_v1", shape.macs, grid=(7, 1, 1))
+    calls = (call(2, macs=shape.macs // 2, kind="Conv2d"),)
+    one = case(2, tried, transform, kind="Conv2d", calls=calls, counted=9, forward=shape)
+    assert breakdown(one, None).family == "conv" and "Winograd" not in rules(one)
+    between = named("volta_sgemm_128x128_nn", shape.macs, grid=(7, 1, 1))
+    other = replace(one, kernels=(between, transform))
+    assert breakdown(other, None).family == "winograd"
+
+
 def test_winograd_without_a_grid_counts_the_tiles_at_the_edge() -> None:
     shape = ConvShape(2, 8, 8, 20, 20, 5, 5)
     kernel = work(
@@ -156,7 +168,7 @@ def test_winograd_without_a_grid_counts_the_tiles_at_the_edge() -> None:
     calls = (call(2, macs=shape.macs // 2, kind="Conv2d"),)
     found = breakdown(case(2, kernel, kind="Conv2d", calls=calls, forward=shape), None)
     assert found.base == pytest.approx(2 * 2 * ceil(20 / 9) ** 2 * 13**2 * 8 * 8)
-    assert found.base / found.paper > 169 / 2025 and "edge" in found.rule
+    assert found.base / found.paper > 169 / 2025 and "edge" in " ".join(found.rules)
 
 
 def test_a_neighbour_whose_kernel_may_lie_outside_of_layers_is_served_by_nobody() -> None:
@@ -231,7 +243,7 @@ def network(factor: float, launches: float = 1, world: str | None = None) -> Any
                 )
             )
     table = by_place(*made)
-    padded = Cause("tile padding", 1.25, {})
+    padded = Cause("tile padding", 1.25)
     return [
         (RuleInput(one, table), [padded] if one.place[1:] == ("d", "forward") else [])
         for one in made
@@ -253,6 +265,15 @@ def test_a_factor_that_all_rows_share_has_one_cause(
     (step,) = whole_steps(network(factor, launches, world))[32]
     assert (step.factor, step.confidence) == (factor, confidence)
     assert cause in describe_cause(step.sweep_cause())
+
+
+@pytest.mark.parametrize(
+    ("world", "rows", "told"), [("4", 4, True), ("2", 4, False), (None, 4, False), ("4", 2, False)]
+)
+def test_recorded_ranks_need_two_layers_only(world: str | None, rows: int, told: bool) -> None:
+    few = network(0.25, 1, world)[:rows]
+    assert len({case.evidence.row.layer for case, _ in few}) == rows // 2
+    assert bool(whole_steps(few)) is told
 
 
 @pytest.mark.parametrize("factor", [1, 1.05, 1.5, 0.7])
@@ -301,7 +322,12 @@ def ran(forward: float, backward: float, layers: str = "abcd") -> Any:
 
 def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own() -> None:
     steps, again = whole_steps(ran(5, 10))[32]
-    assert (steps.factor, steps.gradients, again.factor, again.gradients) == (5, False, 2, True)
+    assert (steps.factor, steps.facts.of_gradients, again.factor, again.facts.of_gradients) == (
+        5,
+        False,
+        2,
+        True,
+    )
     assert "double backward" in describe_cause(again.sweep_cause())
 
 

@@ -20,7 +20,7 @@ from tests.make.rows import case
 @pytest.fixture(autouse=True)
 def sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each made-up cause brings its sentence."""
-    monkeypatch.setattr(words, "describe_cause", lambda cause: cause.facts["text"])
+    monkeypatch.setattr(words, "describe_cause", lambda cause: cause.row)
 
 
 def row(layer: str, ratio: float | None, batch: int = 64, **figure: Any) -> LedgerRow:
@@ -29,7 +29,7 @@ def row(layer: str, ratio: float | None, batch: int = 64, **figure: Any) -> Ledg
 
 
 def said(rule: str, factor: float | None = None, sentence: str = "A sentence.") -> Cause:
-    return Cause(rule, factor, {"text": sentence})
+    return Cause(rule, factor, row=sentence)
 
 
 def judgement(rows: dict[str, RowJudgement], *sweep: Cause, batch: int = 64) -> Judgement:

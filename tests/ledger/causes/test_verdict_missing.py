@@ -108,12 +108,16 @@ def test_either_form_of_tensor_counters_will_do() -> None:
 def test_a_launch_whose_hfma2_may_only_move_constants_was_counted() -> None:
     doubt = replace(
         work("indices", **WHOLE),
-        flops=missing("refused", "HFMA2 may only have moved constants: not added"),
+        flops=missing(
+            "refused", "HFMA2 may only have moved constants: not added", moves_constants=True
+        ),
     )
     figure = Figure(10, "counted", None, 1, 2)
     assert not_collected(scene(counted(figure, work(**WHOLE), doubt))) is None
     other = replace(doubt, flops=missing("refused", "another reason"))
-    assert not_collected(scene(counted(figure, work(**WHOLE), other))) is not None
+    said = not_collected(scene(counted(figure, work(**WHOLE), other)))
+    assert said is not None and "because another reason (1 of 2 launches" in describe_cause(said)
+    assert "--launch-count" not in describe_fix(said), "no launch was left out"
 
 
 @pytest.mark.parametrize(
@@ -128,19 +132,13 @@ def test_a_launch_whose_hfma2_may_only_move_constants_was_counted() -> None:
         ),
         (
             missing("not_available", "ncu printed n/a", of_launches=2),
-            (
-                "no FLOPs, because its counters have no value: ncu printed n/a (0 of 2 launches "
-                "have a figure)."
-            ),
+            ("no FLOPs, because ncu printed n/a (0 of 2 launches have a figure)."),
         ),
         (
             Figure(None, "not_available", None, 0, 2),
-            (
-                "no FLOPs, because its counters have no value: not said why (0 of 2 launches have "
-                "a figure)."
-            ),
+            ("no FLOPs, because ncu printed no value (0 of 2 launches have a figure)."),
         ),
-        (Figure(10, "counted", "HFMA2 that move a constant", 2, 2, ("tensor",)), None),
+        (Figure(10, "counted", "HFMA2", 2, 2, ("tensor",), moves_constants=True), None),
         (Figure(10, "counted", None, 2, 2), None),
     ],
 )

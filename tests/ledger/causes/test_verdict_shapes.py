@@ -65,6 +65,13 @@ def test_one_product_for_two_gradients_says_which_is_missing() -> None:
     assert "gradient missing" not in rules(backward(product(WGRAD), product(DGRAD)))
 
 
+def test_a_factor_that_forward_has_too_is_no_missing_gradient() -> None:
+    one = backward(product(WGRAD, share=0.889))
+    assert "gradient missing" in rules(one, case(32, product(FPROP), counted=PAPER))
+    other = case(32, product(FPROP, share=0.889), counted=0.889 * PAPER)
+    assert "gradient missing" not in rules(one, other), "the kernels of another layer"
+
+
 def test_a_gradient_of_the_input_that_paper_does_not_need_is_named() -> None:
     only = (call(32, "grad_weight"),)
     assert (

@@ -12,12 +12,12 @@ import pytest
 from perfctl.orchestrator.counts.hardware.peaks import peaks_of
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
-from perfctl.orchestrator.ledger.causes.window_rules import (
-    Window,
+from perfctl.orchestrator.ledger.causes.study_rules import (
     algorithm_switches,
     hand_estimates,
     times_flat,
 )
+from perfctl.orchestrator.ledger.causes.window_rules import Window
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study, studies
 from perfctl.orchestrator.ledger.timing import spread

@@ -10,10 +10,10 @@ import pytest
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import RowEvidence
+from perfctl.orchestrator.ledger.causes.gradient_rules import recomputation
 from perfctl.orchestrator.ledger.causes.row_rules import (
     fourier,
     layout_and_epilogue,
-    recomputation,
     several_algorithms,
     shared_kernel,
     split_k,

@@ -1,0 +1,362 @@
+"""Rules about how often work ran: calls of a layer, of its gradients, and of the complete step."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, log, prod
+from statistics import median
+
+from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
+from perfctl.orchestrator.ledger.causes.matching import fits_grids, splits_alike
+from perfctl.orchestrator.ledger.causes.rule import (
+    Cause,
+    Confidence,
+    Facts,
+    Implies,
+    RuleInput,
+    Same,
+)
+
+RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
+
+
+EXTRA_CALLS_RATIO_MAX = 1.1
+"""Without a matching grid, a count this close to N times the estimate is N calls."""
+
+
+RIVALS = (
+    "extra calls",
+    "recomputation",
+    "several algorithms",
+    "gradient missing",
+    "needless gradient",
+    "shared kernel",
+    "groups run as dense",
+)
+"""Causes of one row, which are none if all rows deviate alike."""
+AGREEMENT_LOG_MAX = log(1.02)
+FACTOR_LOG_MIN = log(1.2)
+ROWS_MIN, LAYERS_MIN, AGREEING_SHARE_MIN = 4, 3, 0.9
+"""Rows and layers, and the share of both rows and FLOPs, that must agree on a number; two layers
+are enough for one of as many ranks as were recorded."""
+NUMBER_MAX = 64
+Candidates = Sequence[tuple[RuleInput, Sequence[Cause]]]
+"""Rows with the causes that their rules propose."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFacts(Facts):
+    """Launches of a product, per step."""
+
+    launches: float
+    needed: int
+    launched: int
+    """Launches / needed."""
+    number: int
+    """What of ``launched`` no other cause explains."""
+    all_layers: int | None
+    may_be_trials: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts(Facts):
+    """What all rows of one batch size have in common."""
+
+    batch: int
+    times: float
+    """The factor."""
+    number: int
+    """``times``, or 1 / ``times``."""
+    by_launches: bool = False
+    of_gradients: bool = False
+    may_be_trials: bool = False
+    share: float = 1.0
+    """Share of the estimated FLOPs whose rows agree on the factor."""
+    samples: float = 0.0
+    part: float = 0.0
+    may_be_3xtf32: bool = False
+    may_be_sparse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WholeStep:
+    """The factor that all rows of one batch size have in common."""
+
+    facts: StepFacts
+    reason: str
+    confidence: Confidence = "predicted and matched"
+
+    @property
+    def factor(self) -> float:
+        """Return the factor."""
+        return self.facts.times
+
+    @property
+    def launched(self) -> int:
+        """Return the factor if the launches of all products show it; 1 if the counts do."""
+        return self.facts.number if self.facts.by_launches else 1
+
+    def includes(self, evidence: RowEvidence) -> bool:
+        """Return whether the row has the factor."""
+        return not self.facts.of_gradients or evidence.row.direction != "forward"
+
+    def sweep_cause(self) -> Cause:
+        """Return the cause for the complete sweep; its rows have the factor."""
+        variant = f"sweep, {self.reason}"
+        return Cause("whole step", None, self.facts, (), self.confidence, variant)
+
+    def row_cause(self, case: RuleInput) -> Cause | None:
+        """Return the cause for one row."""
+        implies = Implies(is_stated=self.confidence != "plausible")
+        return case.propose("whole step", self.factor, self.facts, (), implies, self.reason)
+
+
+def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
+    """Return how often each product was launched for once in the estimate; None if they differ, or
+    if launches may be parts.
+
+    A layer that runs N times runs each of its products N times. A recurrent layer may launch one
+    product for each step of its sequence, and a fused attention one for all of its products.
+    """
+    recurrent = RECURRENT.search(evidence.row.kind or "") or any(
+        kernel.algorithm.family == "rnn" for kernel in products
+    )
+    if recurrent or not products:
+        return None
+    directions = {kernel.algorithm.direction for kernel in products}
+    launches, needed = sum(kernel.launches for kernel in products), products_needed(evidence)
+    if len(directions) == 1 and None not in directions and needed > evidence.calls:
+        return None  # all of one gradient
+    count = round(launches / needed)
+    if count * needed != launches or any(kernel.launches % count for kernel in products):
+        return None
+    return count
+
+
+def products_needed(evidence: RowEvidence) -> int:
+    """Return the estimated products of a step."""
+    return evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
+
+
+def extra_calls(case: RuleInput, all_layers: int = 1) -> Cause | None:
+    """The layer ran more often than the step needs it.
+
+    Evidence  launches of each product, and grids that match the complete layer; without grids, a
+              count of N times the estimate (plausible).
+    Factor    N launches; none if a part of the product may execute as much as all of it, because
+              the launches may then be parts.
+    Silent    for recurrent layers, unequal launches, and launches that ncu left out.
+    Fix       check the number of profiled steps, gradient accumulation, and calls of the layer.
+
+    ``all_layers``: how often all layers ran.
+    """
+    if case.executed is None:
+        return None
+    runs = _forward_runs(case) or launch_multiple(case.evidence, _products(case, all_layers))
+    return _extra(case, runs, all_layers, all_layers)
+
+
+def extra_gradients(case: RuleInput, all_layers: int = 1) -> Cause | None:
+    """The gradients of a layer ran more often than its forward: double backward, or several losses.
+
+    Evidence  launches of the gradients' products, and of forward's.
+    Factor    launches of the gradients / launches of forward.
+    Silent    if forward ran as often, and as for extra calls.
+    Fix       as for extra calls.
+    """
+    if case.executed is None:
+        return None
+    forward = _forward_runs(case)
+    runs = launch_multiple(case.evidence, _products(case, all_layers)) if forward else None
+    return _extra(case, runs, max(forward or 0, all_layers), all_layers)
+
+
+def _products(case: RuleInput, all_layers: int) -> tuple[KernelGroup, ...]:
+    return case.evidence.product_kernels if all_layers > 1 else case.breakdown.products
+
+
+def _forward_runs(case: RuleInput) -> int | None:
+    """Return how often forward of a gradients' layer ran, if the gradients ran as often or a
+    multiple of it."""
+    forward = case.row_of("forward") if case.evidence.row.direction != "forward" else None
+    forward_runs = launch_multiple(forward, forward.product_kernels) if forward else None
+    runs = launch_multiple(case.evidence, case.breakdown.products)
+    return forward_runs if forward_runs and runs and runs % forward_runs == 0 else None
+
+
+def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Cause | None:
+    """Return the cause of ``runs`` instead of ``known`` launches, which other causes explain."""
+    parts, evidence = case.breakdown, case.evidence
+    if case.executed is None or not case.ratio or not runs or runs % known or runs // known < 2:
+        return None
+    number, products = runs // known, _products(case, all_layers)
+    launched = launch_multiple(evidence, products)
+    if not launched or (parts.several and all_layers == 1):
+        return None
+    matched, counted = parts.called > 0, None
+    if not matched:  # without a matching grid, the count must be a multiple
+        if parts.rules or parts.family in ("winograd", "fft", "attention", None):
+            return None
+        counted = Same(case.executed / evidence.paper, launched, log(EXTRA_CALLS_RATIO_MAX))
+        if not fits_grids(evidence):
+            return None
+    split = splits_alike(evidence, products, launched)
+    forward = _forward_runs(case)
+    gradients = forward is not None and number * max(forward, all_layers) == launched
+    return case.propose(
+        "extra calls",
+        None if split else float(number),
+        LaunchFacts(
+            launches=sum(kernel.launches for kernel in products),
+            needed=products_needed(evidence),
+            launched=launched,
+            number=number,
+            all_layers=all_layers if all_layers > 1 else None,
+            may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
+        ),
+        products,
+        Implies(is_counted=split, is_stated=split or matched, flops=counted, is_complete=True),
+        "or parts" if split else "of gradients" if gradients else "",
+    )
+
+
+def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
+    """Return what all rows of a batch size have in common, by batch size.
+
+    Evidence  launches: every kernel of every product was launched N times or a multiple, at least
+              two layers' exactly N times. Then counts: nine tenths of the rows agree on a factor
+              that no other cause explains; a recorded ``world_size`` of N means one rank of N, for
+              which two layers are enough, and otherwise it is plausible.
+    Factor    N or 1/N.
+    Silent    if a tenth of the rows disagree.
+    Fix       check the batch size, steps, gradient accumulation, and ranks.
+    """
+    by_batch: dict[int, list[tuple[RuleInput, Sequence[Cause]]]] = defaultdict(list)
+    for case, causes in candidates:
+        by_batch[case.evidence.row.size].append((case, causes))
+    steps: dict[int, list[WholeStep]] = {}
+    for batch, rows in by_batch.items():
+        launched = _launched_steps(batch, [case.evidence for case, _ in rows])
+        counted = _counted_step(batch, [row for row in rows if _is_usable(row[0])], launched)
+        if launched or counted:
+            steps[batch] = [*launched, *([counted] if counted else [])]
+    return steps
+
+
+def _launched_steps(batch: int, rows: Iterable[RowEvidence]) -> list[WholeStep]:
+    """Return the steps that launches show: every product of every layer was launched N times or a
+    multiple of it, because a single layer may have been called again."""
+    ran = [row for row in rows if row.product_kernels]
+    gradients = [row for row in ran if row.row.direction != "forward"]
+    forward = [row for row in ran if row.row.direction == "forward"]
+    steps = []
+    number = _common_multiple(forward, ran)
+    if number > 1:
+        no_trials = all(row.environment.get("cudnn_benchmark") == "off" for row in ran)
+        may_be_trials = not no_trials and not gradients
+        facts = StepFacts(batch, number, number, True, may_be_trials=may_be_trials)
+        steps.append(WholeStep(facts, "launches"))
+    again = _common_multiple(gradients, gradients)
+    exact = sum(launch_multiple(row, row.product_kernels) == number for row in forward)
+    if exact > 1 and again > number and again % number == 0:
+        more = again // number
+        facts = StepFacts(batch, more, more, True, of_gradients=True)
+        steps.append(WholeStep(facts, "gradient launches"))
+    return steps
+
+
+def _common_multiple(rows: Sequence[RowEvidence], over: Sequence[RowEvidence]) -> int:
+    """Return how often all rows ran their products, if at least two layers ran them exactly this
+    often; otherwise 1."""
+    multiples = {row.place: launch_multiple(row, row.product_kernels) for row in over}
+    number = gcd(*(multiple for row in rows if (multiple := multiples[row.place])))
+    exact = {layer for (_, layer, _), multiple in multiples.items() if multiple == number}
+    # N steps launch each kernel N times; kernels tried once each do not
+    differ = number and any(
+        kernel.launches % number for row in over for kernel in row.product_kernels
+    )
+    return number if number and len(exact) > 1 and not differ else 1
+
+
+def _is_usable(case: RuleInput) -> bool:
+    """Return whether the row has a complete count of multiply-adds. How many lanes of an HFMA2 were
+    used is not known, so its count may be off by 2."""
+    evidence = case.evidence
+    halves = any(
+        kernel.counts.get("hfma") and kernel.products for kernel in evidence.product_kernels
+    )
+    other_batch = evidence.seen_batch not in (None, evidence.row.size)
+    return bool(case.ratio) and not (evidence.row.counted.lower_bound or halves or other_batch)
+
+
+def _remaining_factors(
+    case: RuleInput, causes: Iterable[Cause], launched: Iterable[WholeStep]
+) -> tuple[float, float, float]:
+    """Return what the launches leave of the ratio: after all causes but rivals, after none, and
+    after forward run again as well."""
+    factors = [(cause.rule, cause.factor) for cause in causes if cause.factor]
+    left = (case.ratio or 1) / prod(
+        step.factor for step in launched if step.includes(case.evidence)
+    )
+    own = left / prod(factor for rule, factor in factors if rule not in RIVALS)
+    return own, left, own / prod(factor for rule, factor in factors if rule == "recomputation")
+
+
+def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -> WholeStep | None:
+    """Return the step that counts show: most rows agree on N or 1/N."""
+    if not rows:
+        return None
+    remaining = [(case, _remaining_factors(case, causes, launched)) for case, causes in rows]
+    factor = median(own for _, (own, _, _) in remaining)
+    number = round(factor) if factor >= 1 else 1 / round(1 / factor)
+    is_whole = abs(log(factor / number)) < AGREEMENT_LOG_MAX
+    if not is_whole or not 1 / NUMBER_MAX <= number <= NUMBER_MAX:
+        return None
+    if abs(log(number)) < FACTOR_LOG_MIN:
+        return None
+    layers = {case.evidence.row.layer for case, _ in rows}
+    is_few = len(rows) < ROWS_MIN or len(layers) < LAYERS_MIN
+    if len(layers) < 2 or (
+        is_few and not _is_one_rank([case.evidence for case, _ in rows], number)
+    ):
+        return None
+    agreeing = [
+        case.evidence
+        for case, factors in remaining
+        if min(abs(log(factor / number)) for factor in factors) < AGREEMENT_LOG_MAX
+    ]
+    estimated = sum(case.evidence.paper for case, _ in rows)
+    share = sum(evidence.paper for evidence in agreeing) / estimated
+    if share < AGREEING_SHARE_MIN or len(agreeing) < AGREEING_SHARE_MIN * len(rows):
+        return None
+    return _explain_counts(batch, number, share, agreeing)
+
+
+def _is_one_rank(rows: Sequence[RowEvidence], factor: float) -> bool:
+    """Return whether the run was recorded as one of 1 / factor ranks."""
+    worlds = {row.environment.get("world_size") for row in rows}
+    return factor < 1 and worlds == {str(round(1 / factor))}
+
+
+def _explain_counts(
+    batch: int, factor: float, share: float, rows: Sequence[RowEvidence]
+) -> WholeStep:
+    """Return the step with what may have made all counts N times or 1/N of the estimate."""
+    number = round(factor if factor > 1 else 1 / factor)
+    tensor = all((kernel.tensor.value or 0) > 0 for row in rows for kernel in row.product_kernels)
+    facts = StepFacts(
+        batch,
+        factor,
+        number,
+        share=share,
+        samples=batch * factor,
+        part=factor,
+        may_be_3xtf32=tensor and number == 3,
+        may_be_sparse=tensor and number == 2,
+    )
+    if _is_one_rank(rows, factor):
+        return WholeStep(facts, "one rank")
+    return WholeStep(facts, "larger batch" if factor > 1 else "smaller batch", "plausible")
