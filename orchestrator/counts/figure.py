@@ -26,6 +26,9 @@ class Figure:
     missing: tuple[str, ...] = ()
     """Parts that are not in the sum ("tensor", "fp64"); with any of them the value is a
     lower bound."""
+    lacking: tuple[str, ...] = field(default=(), compare=False)
+    """Why a launch or a part has no value, each reason once and without numbers, so that rows with
+    the same reason can be named together. Equality ignores it."""
     rule: str | None = field(default=None, compare=False)
     """The sum of counters that gave the value ("FADD + FMUL + 2 FFMA"); None for other values.
     Equality ignores it."""
@@ -35,9 +38,11 @@ class Figure:
         return self.value is not None and (bool(self.missing) or self.launches < self.of_launches)
 
 
-def missing(state: str, reason: str, *, of_launches: int = 1) -> Figure:
-    """A figure without a value."""
-    return Figure(None, state, reason, 0, of_launches)
+def missing(
+    state: str, reason: str, *, of_launches: int = 1, lacking: tuple[str, ...] = ()
+) -> Figure:
+    """A figure without a value; ``lacking``: the reason without its numbers, where it has any."""
+    return Figure(None, state, reason, 0, of_launches, lacking=lacking or (reason,))
 
 
 @lru_cache(maxsize=4096)
@@ -77,6 +82,7 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
         sum(figure.launches for figure in known),
         of_launches,
         tuple(dict.fromkeys(part for figure in known for part in figure.missing)),
+        tuple(dict.fromkeys(reason for figure in all_figures for reason in figure.lacking)),
         "; ".join(rules) or None,
     )
 
@@ -93,6 +99,7 @@ def _divided(figure: Figure, by: int) -> Figure:
         figure.launches,
         figure.of_launches,
         figure.missing,
+        figure.lacking,
         figure.rule,
     )
 

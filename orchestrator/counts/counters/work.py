@@ -266,7 +266,7 @@ def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
             return missing(
                 "not_collected", f"{', '.join(without)} was not collected and the rest is 0"
             )
-        return missing(first.state, first.reason or "not collected")
+        return missing(first.state, first.reason or "not collected", lacking=first.lacking)
     notes = [figure.reason for figure in known if figure.reason and figure.launches]
     notes += [f"{name}: {figure.reason}" for name, figure in lacking.items()]
     rules = "; ".join(
@@ -278,7 +278,14 @@ def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
     state = (
         "estimated" if beside or any(figure.state == "estimated" for figure in known) else "counted"
     )
-    return Figure(value, state, "; ".join(notes) or None, missing=without, rule=rules or None)
+    return Figure(
+        value,
+        state,
+        "; ".join(notes) or None,
+        missing=without,
+        lacking=tuple(dict.fromkeys(why for figure in paths.values() for why in figure.lacking)),
+        rule=rules or None,
+    )
 
 
 @dataclass(frozen=True, slots=True)
