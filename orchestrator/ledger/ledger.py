@@ -15,7 +15,7 @@ from perfctl.orchestrator.counts.counters.work import NO_COUNTERS, NOT_COUNTED
 from perfctl.orchestrator.counts.derived.run import NO_RULE
 from perfctl.orchestrator.counts.figure import Figure, missing, total_of
 from perfctl.orchestrator.counts.kernels.names import family, recognise
-from perfctl.orchestrator.counts.kernels.repeats import extrapolated
+from perfctl.orchestrator.counts.kernels.repeats import Site, extrapolated, reasons_left_out
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
@@ -73,6 +73,7 @@ NEITHER = "the report has no counters, and none of its kernels has a rule that d
 NO_SHAPES = "no formula: its shapes were not seen"
 
 GUESSED = "the layer of some launches was guessed"
+NOT_TAKEN_OVER = "ncu left out launches that repeat another, and its counts do not fit them"
 OF_ANOTHER = "counted in a layer of the same kernels, grids and shapes"
 """Why the count of a launch that ncu did not replay is that of one which it repeats."""
 NO_STEPS = "the report does not say how many steps it covers"
@@ -408,10 +409,16 @@ def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
     )
     is_replayed = not is_derived and "ncu:extrapolated" in run.run.report.environment
     repeats = extrapolated(run.run.report.counters) if is_replayed else frozenset()
+    left_out = {} if is_derived else reasons_left_out(run.run.report.gaps)
     groups: dict[Key | None, list[Figure]] = defaultdict(list)
+    reasons: dict[Key | None, str] = {}
     for kernel, key in run.launches:
         flops = run.flops.get(kernel.launch)
         figure = flops.total if flops else lacking
+        site = Site(kernel.layer or "", kernel.direction or "")
+        if flops is None and site in left_out:
+            reasons[key] = left_out[site]
+            figure = missing("not_collected", left_out[site], lacking=(NOT_TAKEN_OVER,))
         if kernel.launch in repeats:
             figure = as_estimate(figure, OF_ANOTHER)
         figure = run.part_of(kernel, figure)
@@ -419,6 +426,9 @@ def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
             figure = as_estimate(figure, GUESSED)
         groups[key].append(figure)
     figures = {key: total_of(group, divide_by=run.steps or 1) for key, group in groups.items()}
+    for key, reason in reasons.items():
+        if (figure := figures[key]).value is not None:
+            figures[key] = replace(figure, reason="; ".join(filter(None, (reason, figure.reason))))
     if is_derived:  # at least 0 says nothing
         for key, figure in figures.items():
             if figure.lower_bound and not figure.value:

@@ -88,7 +88,9 @@ def not_collected(case: RuleInput) -> Cause | None:
     only_moves = bool(unread) and all(kernel.moves_constants for kernel in unread)
     facts: dict[str, Fact] = {}
     parts = nowhere or tuple(lacking)
-    if nowhere:
+    if evidence.left_out and any(not kernel.counts for kernel in kernels):
+        variant, parts, facts = "left out", (), {"left_out": evidence.left_out}
+    elif nowhere:
         variant = "at all"
     elif lacking:
         variant = "for some kernels"
