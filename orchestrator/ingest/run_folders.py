@@ -11,11 +11,16 @@ import re
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.kernels.repeats import read_first_pass, with_repeats
+from perfctl.orchestrator.counts.kernels.repeats import (
+    name_left_out,
+    read_first_pass,
+    with_repeats,
+)
 from perfctl.orchestrator.files import sha256
 from perfctl.orchestrator.ingest.context import Settings, Stored, Task
 from perfctl.orchestrator.ingest.take import mark_rank, relative_path, write_and_derive
@@ -301,7 +306,7 @@ def add_surroundings(
 def _add_repeats(report: Report, plan: Path, first: Mapping[str, Any]) -> tuple[Report, Gap | None]:
     """Return ncu's report with the launches that repeat another, and with a note of the filters
     that left launches out which it still lacks."""
-    gap, has_all = None, False
+    gap, has_all, is_planned = None, False, False
     if plan.is_file():
         try:
             added = with_repeats(report, read_first_pass(read_json(plan) or {}))
@@ -310,16 +315,20 @@ def _add_repeats(report: Report, plan: Path, first: Mapping[str, Any]) -> tuple[
             gap = Gap("counter", "unreadable", why)
         else:
             has_all = added.gaps == report.gaps
-            report = added
-    options, filters = _table(first, "profiler_options"), find_filters(_first_command(first))
+            report, is_planned = added, True
+    argv = _first_command(first)
+    options, filters = _table(first, "profiler_options"), find_filters(argv)
     excluded = "--nvtx-exclude"
-    if options.get("launches") == "distinct" and excluded not in (options.get("extra") or ()):
+    if options.get("launches") == "distinct" and excluded not in str(options.get("extra")):
         note = f"{excluded} of --launches distinct"
         filters = tuple(
             note if option == excluded else option
             for option in filters
             if not (option == excluded and has_all)
         )
+        if not is_planned:
+            ranges = (value for word, value in pairwise(argv) if word == excluded)
+            report = replace(report, gaps=(*report.gaps, *name_left_out(ranges)))
     if filters:
         environment = {**report.environment, "ncu:left_out": ", ".join(filters)}
         report = replace(report, environment=environment)

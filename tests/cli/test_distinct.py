@@ -93,3 +93,23 @@ def test_without_its_plan_a_missing_row_is_one_that_ncu_was_told_to_leave_out(
     assert "Profile again, all of it: ncu was asked to leave launches out" in verdict["todo"]
     found = perfctl("show", "--store", "h100-ncu-distinct.db").out
     assert "did not run while" not in " ".join(found.split())
+
+
+def test_without_its_plan_a_row_of_which_ncu_left_out_a_part_is_a_lower_bound(
+    perfctl: Perfctl, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(RECORDINGS / "ncu-blocks", tmp_path / "cut" / "ncu-blocks")
+    site = "model.layers.1.self_attn:grad_input"
+    record, table = folder / "b8" / "run.json", folder / "b8" / "report.csv"
+    content = json.loads(record.read_text())
+    content["profiler_options"]["launches"] = "distinct"
+    content["commands"][0][1:1] = ["--nvtx-exclude", f"{site}]"]
+    record.write_text(json.dumps(content))
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(line for line in lines if site not in line))
+    row = ledger(perfctl, folder)[ATTENTION]
+    assert (row["counted_flops"], row["counted_is_lower_bound"]) == (4_297_594_880, True)
+    assert "ncu was told to leave it out" in row["counted_why"]
+    assert "without fp16, launches that ncu left out" in row["counted_why"]
+    (verdict,) = (one for one in row["verdicts"] if one["rule"] == "counter not collected")
+    assert "leave launches out (--nvtx-exclude of --launches distinct)" in verdict["sentence"]

@@ -25,6 +25,9 @@ from perfctl.records.report import Counter, Gap, Kernel, Range, Report
 EXTRAPOLATED = "extrapolated"
 """``Counter.section`` of a value that was counted for another launch."""
 LEFT_OUT = "ncu left it out, as it repeats {twin}, and {reason}"
+WITHOUT_PLAN = "ncu was told to leave it out, and the file that says what it repeats is missing"
+LEFT_OUT_PART = "launches that ncu left out"
+"""``Figure.missing`` of a sum without launches whose number is not known."""
 _BY_DATA = re.compile(
     r"index|scatter|gather|embedding|sort|top_?k|radix|nonzero|unique|nms|masked|multinomial",
     re.IGNORECASE,
@@ -279,6 +282,14 @@ def _differs(launches: list[Launch], plain: tuple[Launch, ...]) -> str | None:
     if rest or tuple(launches) != plain * times:
         return f"its {len(launches)} launches under ncu are not the {len(plain)} of the plain step"
     return None
+
+
+def name_left_out(ranges: Iterable[str]) -> Iterator[Gap]:
+    """Yield gaps for ranges that ncu left out where nothing says what they repeat; ``ranges``: the
+    values of --nvtx-exclude."""
+    for value in dict.fromkeys(ranges):
+        site = re.sub(r"\\(.)", r"\1", value.removesuffix("]"))
+        yield Gap("counter", "not_collected", WITHOUT_PLAN, site)
 
 
 def reasons_left_out(gaps: Iterable[Gap]) -> dict[Site, str]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from perfctl.orchestrator.counts.counters.sums import PATHS
+from perfctl.orchestrator.counts.kernels.repeats import LEFT_OUT_PART
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.evidence import (
     EvidenceTable,
@@ -88,7 +89,8 @@ def not_collected(case: RuleInput) -> Cause | None:
     only_moves = bool(unread) and all(kernel.moves_constants for kernel in unread)
     facts: dict[str, Fact] = {}
     parts = nowhere or tuple(lacking)
-    if evidence.left_out and any(not kernel.counts for kernel in kernels):
+    is_cut = LEFT_OUT_PART in counted.missing or any(not kernel.counts for kernel in kernels)
+    if evidence.left_out and is_cut:
         variant, parts, facts = "left out", (), {"left_out": evidence.left_out}
     elif nowhere:
         variant = "at all"
