@@ -106,6 +106,7 @@ _PATH = re.compile(
 UNSURE = 0.02
 """Share of the tensor instructions that may be HFMA2 above which what is left is a lower bound."""
 HIDDEN = "tensor instructions that may be HFMA2"
+MOVES_OR_HALVES = "HFMA2 moves constants or multiplies halves, and no counter tells which"
 
 NO_INTEGER = missing("not_collected", "integer tensor operations were not collected")
 Tensor = tuple[Figure, tuple[tuple[str, Figure], ...], Figure]
@@ -177,9 +178,6 @@ def weighted(values: Values, path: str, weights: Mapping[str, int] | None = None
         "not_collected",
         f"only {had} was collected; without {', '.join(lacking)} it is no count of FLOPs",
     )
-
-
-MOVES_OR_HALVES = "HFMA2 moves constants or multiplies halves, and no counter tells which"
 
 
 def fp32(values: Values, capability: str | None) -> Figure:
