@@ -83,7 +83,7 @@ FACTS = frozenset(
         *("commit", "commit_time", "uncommitted_changes"),
         *("container", "image", "place", "runs_beside", "cores"),
         *("ncu:metrics", "ncu:metrics_chosen", "ncu:not_replayed", "ncu:ranks", "ncu:layers"),
-        "ncu:extrapolated",
+        *("ncu:extrapolated", "ncu:left_out"),
     ]
 )
 """Keys of a report's environment that are stored, besides ``option:NAME``: what perfctl's own

@@ -26,6 +26,9 @@ class Figure:
     missing: tuple[str, ...] = ()
     """Parts that are not in the sum ("tensor", "fp64"); with any of them the value is a
     lower bound."""
+    lacking: tuple[str, ...] = field(default=(), compare=False)
+    """Why a launch or a part has no value, each reason once and without numbers, so that rows with
+    the same reason can be named together. Equality ignores it."""
     rule: str | None = field(default=None, compare=False)
     """The sum of counters that gave the value ("FADD + FMUL + 2 FFMA"); None for other values.
     Equality ignores it."""
@@ -40,11 +43,27 @@ class Figure:
 
 @lru_cache(maxsize=4096)
 def missing(
-    state: str, reason: str, *, of_launches: int = 1, moves_constants: bool = False
+    state: str,
+    reason: str,
+    *,
+    of_launches: int = 1,
+    lacking: tuple[str, ...] = (),
+    moves_constants: bool = False,
 ) -> Figure:
     """Return a figure without a value; the same one if it is asked for again, because most sums
-    have nothing to add up."""
-    return Figure(None, state, reason, 0, of_launches, moves_constants=moves_constants)
+    have nothing to add up.
+
+    ``lacking``: the reason without its numbers, if it has any.
+    """
+    return Figure(
+        None,
+        state,
+        reason,
+        0,
+        of_launches,
+        lacking=lacking or (reason,),
+        moves_constants=moves_constants,
+    )
 
 
 def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
@@ -64,6 +83,7 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
             first.state,
             first.reason or "not collected",
             of_launches=of_launches,
+            lacking=first.lacking,
             moves_constants=first.moves_constants,
         )
     total = sum([figure.value for figure in known if figure.value is not None])
@@ -86,6 +106,7 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
         sum(figure.launches for figure in known),
         of_launches,
         tuple(dict.fromkeys(part for figure in known for part in figure.missing)),
+        tuple(dict.fromkeys(reason for figure in launches for reason in figure.lacking)),
         "; ".join(rules) or None,
         any(figure.moves_constants for figure in telling),
     )

@@ -11,14 +11,20 @@ import re
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.kernels.replays import read_first_pass, with_repeats
+from perfctl.orchestrator.counts.kernels.replays import (
+    name_left_out,
+    read_first_pass,
+    with_repeats,
+)
 from perfctl.orchestrator.files import sha256
 from perfctl.orchestrator.ingest.context import Settings, Stored, Task
 from perfctl.orchestrator.ingest.take import mark_rank, relative_path, write_and_derive
+from perfctl.orchestrator.launch.profilers.ncu import find_filters
 from perfctl.orchestrator.launch.sweep.folders import (
     LAUNCHES,
     RECORD_NAME,
@@ -278,12 +284,9 @@ def add_surroundings(
                 gaps=(*report.gaps, *samples.gaps),
                 diagnostics=(*report.diagnostics, *samples.diagnostics),
             )
-    if record["profiler"] == "ncu" and (path := folder / LAUNCHES).is_file():
-        try:
-            report = with_repeats(report, read_first_pass(read_json(path) or {}))
-        except (KeyError, TypeError, ValueError):
-            why = f"{path.name} cannot be read: the launches that repeat another are left out"
-            gaps.append(Gap("counter", "unreadable", why))
+    if record["profiler"] == "ncu":
+        report, gap = _add_repeats(report, folder / LAUNCHES, first)
+        gaps += [gap] if gap is not None else []
     known = {str(name): str(value) for name, value in _table(record, "environment").items()}
     if known.get("ncu:not_replayed"):
         why = (
@@ -298,6 +301,44 @@ def add_surroundings(
         gaps.append(Gap("kernel", "not_collected", why))
     environment = {**report.environment, **known}
     return replace(report, environment=environment, gaps=(*report.gaps, *gaps))
+
+
+def _add_repeats(report: Report, plan: Path, first: Mapping[str, Any]) -> tuple[Report, Gap | None]:
+    """Return ncu's report with the launches that repeat another, and with a note of the filters
+    that left launches out which it still lacks."""
+    gap, has_all, is_planned = None, False, False
+    if plan.is_file():
+        try:
+            added = with_repeats(report, read_first_pass(read_json(plan) or {}))
+        except (KeyError, TypeError, ValueError):
+            why = f"{plan.name} cannot be read: the launches that repeat another are left out"
+            gap = Gap("counter", "unreadable", why)
+        else:
+            has_all = added.gaps == report.gaps
+            report, is_planned = added, True
+    argv = _first_command(first)
+    options, filters = _table(first, "profiler_options"), find_filters(argv)
+    excluded = "--nvtx-exclude"
+    if options.get("launches") == "distinct" and excluded not in str(options.get("extra")):
+        note = f"{excluded} of --launches distinct"
+        filters = tuple(
+            note if option == excluded else option
+            for option in filters
+            if not (option == excluded and has_all)
+        )
+        if not is_planned:
+            ranges = (value for word, value in pairwise(argv) if word == excluded)
+            report = replace(report, gaps=(*report.gaps, *name_left_out(ranges)))
+    if filters:
+        environment = {**report.environment, "ncu:left_out": ", ".join(filters)}
+        report = replace(report, environment=environment)
+    return report, gap
+
+
+def _first_command(record: Mapping[str, Any]) -> list[str]:
+    commands = record.get("commands")
+    words = commands[0] if isinstance(commands, list) and commands else ()
+    return list(map(str, words)) if isinstance(words, list) else []
 
 
 def _table(record: Mapping[str, Any], field: str) -> dict[str, Any]:

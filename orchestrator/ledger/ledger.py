@@ -15,7 +15,12 @@ from perfctl.orchestrator.counts.counters.work import NO_COUNTERS, NOT_COUNTED
 from perfctl.orchestrator.counts.derived.run import NO_RULE
 from perfctl.orchestrator.counts.figure import Figure, missing, total_of
 from perfctl.orchestrator.counts.kernels.names import family, recognise
-from perfctl.orchestrator.counts.kernels.replays import extrapolated
+from perfctl.orchestrator.counts.kernels.replays import (
+    LEFT_OUT_PART,
+    Site,
+    extrapolated,
+    reasons_left_out,
+)
 from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
@@ -74,6 +79,7 @@ NEITHER = "the report has no counters, and none of its kernels has a rule that d
 NO_SHAPES = "no formula: its shapes were not seen"
 
 GUESSED = "the layer of some launches was guessed"
+NOT_TAKEN_OVER = "ncu left out launches that repeat another, and its counts do not fit them"
 OF_ANOTHER = "counted in a layer of the same kernels, grids and shapes"
 """Why the count of a launch that ncu did not replay is that of one which it repeats."""
 NO_STEPS = "the report does not say how many steps it covers"
@@ -393,6 +399,17 @@ def _without_steps(run: PreparedRun) -> str:
     )
 
 
+def _without_left_out(figure: Figure, reason: str, *, is_listed: bool) -> Figure:
+    """Return a sum as the lower bound that it is. ``is_listed``: the launches that ncu left out are
+    among the figure's; else not even their number is known."""
+    return replace(
+        figure,
+        reason="; ".join(filter(None, (reason, figure.reason))),
+        missing=figure.missing if is_listed else (*figure.missing, LEFT_OUT_PART),
+        lacking=tuple(dict.fromkeys((*figure.lacking, NOT_TAKEN_OVER))),
+    )
+
+
 def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
     """Return the FLOPs per step of each (layer, direction) whose kernels the run saw."""
     is_derived = isinstance(run, DerivedRun)
@@ -403,10 +420,16 @@ def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
     )
     is_replayed = not is_derived and "ncu:extrapolated" in run.run.report.environment
     repeats = extrapolated(run.run.report.counters) if is_replayed else frozenset()
+    left_out = {} if is_derived else reasons_left_out(run.run.report.gaps)
     groups: dict[Key | None, list[Figure]] = defaultdict(list)
+    with_unknown: set[Key | None] = set()
     for kernel, key in run.launches:
         flops = run.flops.get(kernel.launch)
         figure = flops.total if flops else lacking
+        site = Site(kernel.layer or "", kernel.direction or "")
+        if flops is None and site in left_out:
+            with_unknown.add(key)
+            figure = missing("not_collected", left_out[site], lacking=(NOT_TAKEN_OVER,))
         if kernel.launch in repeats:
             figure = as_estimate(figure, OF_ANOTHER)
         figure = run.part_of(kernel, figure)
@@ -414,6 +437,10 @@ def _by_key(run: PreparedRun) -> dict[Key | None, Figure]:
             figure = as_estimate(figure, GUESSED)
         groups[key].append(figure)
     figures = {key: total_of(group, divide_by=run.steps or 1) for key, group in groups.items()}
+    for site, reason in left_out.items():
+        key = (site.layer, site.direction)
+        if key in figures and figures[key].value is not None:
+            figures[key] = _without_left_out(figures[key], reason, is_listed=key in with_unknown)
     if is_derived:  # at least 0 says nothing
         for key, figure in figures.items():
             if figure.lower_bound and not figure.value:

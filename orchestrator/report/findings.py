@@ -375,9 +375,7 @@ def _not_counted(ledger: Ledger, *, told: bool = False) -> Iterator[Finding]:
     if not ledger.rows:
         return
     yield from _not_on_paper(ledger)
-    bounds = sorted(
-        {row.name for row in ledger.rows if row.counted.lower_bound and row.paper.value}
-    )
+    bounds = [row for row in ledger.rows if row.counted.lower_bound and row.paper.value]
     if not ledger.any_counted and told:
         return
     if not ledger.any_counted:
@@ -389,15 +387,19 @@ def _not_counted(ledger: Ledger, *, told: bool = False) -> Iterator[Finding]:
             else f"Executed FLOPs were not counted: {said}."
         )
         yield Finding(text, "gaps", warning=True)
-    elif bounds:
-        derived = any(row.counted.state == "derived" for row in ledger.rows)
-        what, why = (
-            ("Derived", DERIVED_PARTS)
-            if derived
-            else ("Counted", "some counters were not collected")
-        )
-        text = f"{what} FLOPs of {_few(bounds)} are lower bounds: {why}."
-        yield Finding(text, "gaps", warning=True)
+    elif any(row.counted.state == "derived" for row in ledger.rows):
+        if bounds:
+            names = _few(sorted({row.name for row in bounds}))
+            text = f"Derived FLOPs of {names} are lower bounds: {DERIVED_PARTS}."
+            yield Finding(text, "gaps", warning=True)
+    else:
+        names_by_reason: defaultdict[str, set[str]] = defaultdict(set)
+        for row in bounds:
+            for reason in row.counted.lacking or ("some launches have no counters",):
+                names_by_reason[reason].add(row.name)
+        for reason, named in names_by_reason.items():
+            text = f"Counted FLOPs of {_few(sorted(named))} are lower bounds: {reason}."
+            yield Finding(text, "gaps", warning=True)
 
 
 def _fewer_steps(study: Study) -> Iterator[Finding]:

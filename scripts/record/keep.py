@@ -20,6 +20,7 @@ from typing import Any
 KEPT = (
     "run.json",
     "workload.json",
+    "launches.json",
     "report.sqlite",
     "report.csv",
     "report.pt.trace.json.gz",
@@ -141,7 +142,7 @@ def clean(folder: Path, masks: Masks) -> None:
             file.write_bytes(masks.binary(file.read_bytes()))
         elif file.suffix == ".csv":
             file.write_bytes(masks.text(file.read_bytes()))
-    for name in ("run.json", "workload.json"):
+    for name in ("run.json", "workload.json", "launches.json"):
         file = folder / name
         if not file.is_file():
             continue

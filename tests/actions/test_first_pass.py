@@ -20,7 +20,7 @@ from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.counts.kernels.replays import first_pass
 from perfctl.orchestrator.launch.machine import devices, tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
-from tests.counts.kernels.test_repeats import OPS, STEP
+from tests.counts.kernels.test_repeats import OPS, RANGES, STEP
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 DEPTH = {
@@ -103,7 +103,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tools, "has_package", lambda name: True)
     monkeypatch.setattr(devices, "SHARED", tmp_path / "locks")
     monkeypatch.chdir(tmp_path)
-    plain = actions.PlainStep(tuple(STEP), first_pass(STEP, OPS))
+    plain = actions.PlainStep(tuple(STEP), first_pass(STEP, OPS, RANGES))
     monkeypatch.setattr(actions, "plain_step", lambda *anything: plain)
     return tmp_path
 

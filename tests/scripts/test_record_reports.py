@@ -19,6 +19,7 @@ from types import ModuleType
 
 import pytest
 
+from perfctl.orchestrator.launch.sweep.folders import LAUNCHES
 from tests.scripts import stand_ins
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -248,3 +249,17 @@ def test_a_file_that_is_too_large_or_names_the_machine_stays_and_is_named(
         "recordings/ncu/b16/odd.bin (names this machine)"
     ]
     assert set(contents(tmp_path / "out")) == {"recordings/ncu/b16/run.json"}
+
+
+def test_what_a_plain_step_launched_is_kept_with_the_run_that_needs_it(
+    module: ModuleType, tmp_path: Path
+) -> None:
+    """A replay of ncu --launches distinct takes over counts by it."""
+    run = tmp_path / "runs" / "ncu-x" / "b16"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps({"status": "ok", "artifact": "report.csv"}))
+    (run / LAUNCHES).write_text(json.dumps({"launches": [], "origin": f"{tmp_path}/x"}))
+    masks = module.keep.Masks({"scratch": tmp_path}, {})
+    assert module.keep.keep(tmp_path / "runs", tmp_path / "recordings", masks) == (1, [])
+    kept = json.loads((tmp_path / "recordings" / "b16" / LAUNCHES).read_text())
+    assert kept == {"launches": [], "origin": "x"}

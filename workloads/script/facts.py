@@ -52,6 +52,14 @@ class Facts:
         self.parameters: dict[str, int] = {}
         self._counted: set[int] = set()
 
+    @property
+    def device_kind(self) -> str | None:
+        """cpu, cuda, ...: where the model's parameters are; for a program without any (kernels of
+        its own, tensors alone) cuda if it has used a GPU. None where nothing shows it."""
+        if self.device is not None:
+            return self.device.type
+        return "cuda" if torch.cuda.is_initialized() else None
+
     def note_call(self, model: nn.Module, shapes: Shapes, step: int | None) -> None:
         """Observe a call of ``model``; ``shapes``: of its input tensors."""
         weight = next(model.parameters(), None)
@@ -78,7 +86,7 @@ class Facts:
     def fill(self, record: Record) -> None:
         """Fill in the record, with gaps for what was not observed."""
         record.environment.update(run_setup.environment())
-        kind = self.device.type if self.device is not None else None
+        kind = self.device_kind
         if kind is not None:
             record.device = run_setup.describe_device(kind)
         record.parameters = dict(self.parameters)

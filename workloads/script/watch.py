@@ -392,8 +392,7 @@ class ScriptWatch:
             self._gave_way = True
             return
         self._marker.freeze()
-        weights = self._facts.device
-        device = "cuda" if weights is not None and weights.type == "cuda" else "cpu"
+        device = "cuda" if self._facts.device_kind == "cuda" else "cpu"
         try:
             window = MeasuredSteps(self._options, self._ranges, self._names, self._lead, device)
             with self._others.ours():

@@ -115,10 +115,11 @@ def _read(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
     """The launches of the run in this folder, and the first pass in its JSON form. Raises
     ReportError."""
     record = read_run_record(folder) or {}
-    kernels = list(parsers.parse(folder / str(record["artifact"])).kernels)
+    report = parsers.parse(folder / str(record["artifact"]))
+    kernels = list(report.kernels)
     own = folder / "workload.json"
     ops = parsers.parse(own).ops if own.is_file() else ()
-    return kernels, first_pass(kernels, ops).as_json()
+    return kernels, first_pass(kernels, ops, report.ranges).as_json()
 
 
 def with_first_pass(request: SweepRequest, listener: Listener) -> SweepRequest:

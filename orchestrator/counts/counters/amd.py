@@ -156,7 +156,8 @@ def matrix(
     if lacking and not total:
         return missing("not_collected", f"{reason}, and the others are 0"), types, integer
     rule = f"{MOPS} x MFMA_MOPS: {' + '.join(MATRIX[kind] for kind in known)}"
-    return Figure(total, "counted", reason, missing=lacking, rule=rule), types, integer
+    why = (reason,) if reason else ()
+    return Figure(total, "counted", reason, missing=lacking, lacking=why, rule=rule), types, integer
 
 
 def dram_bytes(values: Values) -> Figure | None:

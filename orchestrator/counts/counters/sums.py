@@ -106,6 +106,7 @@ _PATH = re.compile(
 UNSURE = 0.02
 """Share of the tensor instructions that may be HFMA2 above which what is left is a lower bound."""
 HIDDEN = "tensor instructions that may be HFMA2"
+MOVES_OR_HALVES = "HFMA2 moves constants or multiplies halves, and no counter tells which"
 
 NO_INTEGER = missing("not_collected", "integer tensor operations were not collected")
 Tensor = tuple[Figure, tuple[tuple[str, Figure], ...], Figure]
@@ -186,9 +187,8 @@ def fp32(values: Values, capability: str | None) -> Figure:
         return figure
     packed = weighted(values, "packed fp32", {"fadd2": 2, "fmul2": 2, "ffma2": 4})
     if packed.value is None:
-        return replace(
-            figure, reason="packed fp32 (FFMA2) was not collected", missing=("packed fp32",)
-        )
+        reason = "packed fp32 (FFMA2) was not collected"
+        return replace(figure, reason=reason, missing=("packed fp32",), lacking=(reason,))
     figure = replace(
         figure, value=figure.value + packed.value, rule=f"{figure.rule} + {packed.rule}"
     )
@@ -220,21 +220,22 @@ def fp16(
         most = weights["hfma"] * (metric(values, op("hfma")) or 0)
         reason = "HFMA2 moved constants and is left out"
         if halves is not False and most:
-            reason = (
-                "HFMA2 moves constants or multiplies halves, and no counter tells which: 0 to "
-                f"{most:,.0f} FLOPs"
-            )
+            reason = f"{MOVES_OR_HALVES}: 0 to {most:,.0f} FLOPs"
         if others.value == 0 and (halves is False or not most):
             return Figure(0, "counted", reason, rule=others.rule, moves_constants=True)
         if others.value == 0:
-            return missing("not_available", reason, moves_constants=True)
-        lacking = ("fp16 multiply-adds",)
-        return (
-            others
-            if others.value is None
-            else replace(
-                others, state="estimated", reason=reason, missing=lacking, moves_constants=True
+            return missing(
+                "not_available", reason, lacking=(MOVES_OR_HALVES,), moves_constants=True
             )
+        if others.value is None:
+            return others
+        return replace(
+            others,
+            state="estimated",
+            reason=reason,
+            missing=("fp16 multiply-adds",),
+            lacking=(MOVES_OR_HALVES,),
+            moves_constants=True,
         )
     figure = weighted(values, "fp16", weights)
     if not figure.value:
@@ -468,7 +469,8 @@ def _type(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figur
         without = (f"tensor {kind} with sparsity {'off' if parts == {'on'} else 'on'}",)
     if without and not value:
         return missing("not_collected", f"{without[0]} was not collected, and the rest is 0")
-    return Figure(value, "counted", missing=without, rule=f"{PREFIX}src_{kind}")
+    lacking = tuple(f"{part} was not collected" for part in without)
+    return Figure(value, "counted", missing=without, lacking=lacking, rule=f"{PREFIX}src_{kind}")
 
 
 def _sum_of_types(
@@ -491,7 +493,9 @@ def _sum_of_types(
             reason + (f", and those of {', '.join(sorted(known))} are 0" if known else ""),
         )
     rule = f"{PREFIX}src: " + " + ".join(sorted(known))
-    return Figure(value, "counted", reason if without else None, missing=without, rule=rule)
+    if not without:
+        return Figure(value, "counted", rule=rule)
+    return Figure(value, "counted", reason, missing=without, lacking=(reason,), rule=rule)
 
 
 def _integers(pipe: float, algorithm: Algorithm) -> Tensor:
@@ -589,6 +593,12 @@ def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algor
             f"its tensor instructions may all be HFMA2: 0 to {each * pipe:,.0f} FLOPs",
         )
     without = (HIDDEN,) if moves > UNSURE * pipe else ()
-    reason = f"{rule}; {most}"
-    figure = Figure(each * (pipe - moves), "estimated", reason, missing=without, rule=rule)
-    return replace(figure, moves_constants=True)
+    return Figure(
+        each * (pipe - moves),
+        "estimated",
+        f"{rule}; {most}",
+        missing=without,
+        lacking=tuple(f"{part} are not counted" for part in without),
+        rule=rule,
+        moves_constants=True,
+    )

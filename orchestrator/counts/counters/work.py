@@ -266,8 +266,12 @@ def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
             return missing(
                 "not_collected", f"{', '.join(without)} was not collected and the rest is 0"
             )
-        reason = first.reason or "not collected"
-        return missing(first.state, reason, moves_constants=first.moves_constants)
+        return missing(
+            first.state,
+            first.reason or "not collected",
+            lacking=first.lacking,
+            moves_constants=first.moves_constants,
+        )
     notes = [figure.reason for figure in known if figure.reason and figure.launches]
     notes += [f"{name}: {figure.reason}" for name, figure in lacking.items()]
     rules = "; ".join(
@@ -284,6 +288,7 @@ def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
         state,
         "; ".join(notes) or None,
         missing=without,
+        lacking=tuple(dict.fromkeys(why for figure in paths.values() for why in figure.lacking)),
         rule=rules or None,
         moves_constants=any(figure.moves_constants for figure in paths.values()),
     )

@@ -11,8 +11,9 @@ as repeated.
 from __future__ import annotations
 
 import re
+from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import ceil
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 
 from perfctl.orchestrator.counts.kernels.pairing import bare_name, inside
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Counter, Gap, Kernel, Report
+from perfctl.records.report import Counter, Gap, Kernel, Range, Report
 
 SECONDS_A_REPLAY = (0.002, 0.02)
 """Assumed: what ncu adds to each replay of a launch (memory put back, caches flushed,
@@ -35,6 +36,10 @@ of ncu."""
 
 EXTRAPOLATED = "extrapolated"
 """``Counter.section`` of a value that was counted for another launch."""
+LEFT_OUT = "ncu left it out, as it repeats {twin}, and {reason}"
+WITHOUT_PLAN = "ncu was told to leave it out, and the file that says what it repeats is missing"
+LEFT_OUT_PART = "launches that ncu left out"
+"""``Figure.missing`` of a sum without launches whose number is not known."""
 _BY_DATA = re.compile(
     r"index|scatter|gather|embedding|sort|top_?k|radix|nonzero|unique|nms|masked|multinomial",
     re.IGNORECASE,
@@ -117,28 +122,56 @@ def read_first_pass(content: Mapping[str, Any]) -> FirstPass:
     return FirstPass(launches, twins, int(content["all_launches"]))
 
 
-def first_pass(kernels: Iterable[Kernel], ops: Iterable[OpShape]) -> FirstPass:
+def first_pass(
+    kernels: Iterable[Kernel], ops: Iterable[OpShape], ranges: Iterable[Range]
+) -> FirstPass:
     """``kernels``: the launches of one plain step, with their layers; ``ops``: the shapes of
-    its operations."""
+    its operations; ``ranges``: those that ``Kernel.range_number`` refers to.
+
+    ncu leaves out the launches whose innermost range it is told. autograd's engine adds the
+    gradients of a tensor that was used twice when the range of its node is closed: a trace
+    of torch knows the layer of that kernel all the same, ncu sees it outside of all ranges.
+    """
     shapes: dict[str, list[str]] = defaultdict(list)
     for op in ops:
         own = replace(op, layer="", position=0, attributes={})
         shapes[op.layer].append(f"{own} {sorted(op.attributes.items())}")
-    by_site: dict[Site, list[Launch]] = defaultdict(list)
+    sites = _sites_by_range(ranges)
+    launches_by_site: dict[Site, list[Launch]] = defaultdict(list)
     total = 0
     for kernel in kernels:
         total += 1
-        if kernel.layer is not None and kernel.direction is not None:
-            by_site[Site(kernel.layer, kernel.direction)].append(_launch(kernel))
+        if (site := _site_of(kernel)) is not None and sites.get(kernel.range_number) == site:
+            launches_by_site[site].append(_launch(kernel))
     first: dict[object, Site] = {}
     twins: dict[Site, Site] = {}
-    for site, launches in by_site.items():
+    for site, launches in launches_by_site.items():
         if not shapes[site.layer] or any(_BY_DATA.search(launch.name) for launch in launches):
             continue
         alike = (site.direction, tuple(launches), tuple(sorted(shapes[site.layer])))
         if first.setdefault(alike, site) != site:
             twins[site] = first[alike]
-    return FirstPass({site: tuple(launches) for site, launches in by_site.items()}, twins, total)
+    fixed = {site: tuple(launches) for site, launches in launches_by_site.items()}
+    return FirstPass(fixed, twins, total)
+
+
+def _sites_by_range(ranges: Iterable[Range]) -> dict[int | None, Site]:
+    """Return a range's number -> the site of the innermost layer's range around it."""
+    by_number = {one.number: one for one in ranges}
+    sites: dict[int | None, Site] = {}
+    for number, inner in by_number.items():
+        around: Range | None = inner
+        while around is not None and (around.layer is None or around.direction is None):
+            around = None if around.parent is None else by_number.get(around.parent)
+        if around is not None and around.layer is not None and around.direction is not None:
+            sites[number] = Site(around.layer, around.direction)
+    return sites
+
+
+def _site_of(kernel: Kernel) -> Site | None:
+    if kernel.layer is None or kernel.direction is None:
+        return None
+    return Site(kernel.layer, kernel.direction)
 
 
 def _launch(kernel: Kernel) -> Launch:
@@ -150,59 +183,150 @@ def with_repeats(report: Report, plain: FirstPass) -> Report:
     """ncu's report of the launches that were replayed, with those that repeat them added
     and marked.
 
-    A layer is only added where the one that it repeats launched under ncu just what it did in the
-    plain step, a whole number of times; else a gap says why its counts are not known. Times are not
-    carried over.
+    A launch that was left out gets the counts of the one that it repeats where that layer
+    launched under ncu just what it did in the plain step, a whole number of times. Else it is
+    added without counts, so that no sum passes for a whole one, and a gap says why. Times are
+    not carried over.
     """
-    kernels, counters, gaps = list(report.kernels), list(report.counters), list(report.gaps)
     by_site: dict[Site, list[Kernel]] = defaultdict(list)
-    for kernel in kernels:
-        if kernel.layer is not None and kernel.direction is not None:
-            by_site[Site(kernel.layer, kernel.direction)].append(kernel)
-    values: dict[int, list[Counter]] = defaultdict(list)
-    for counter in counters:
-        values[counter.launch].append(counter)
-    replayed, number = len(kernels), count(max((one.launch for one in kernels), default=-1) + 1)
+    for kernel in report.kernels:
+        if (site := _site_of(kernel)) is not None:
+            by_site[site].append(kernel)
+    steps = sorted({kernel.step for kernel in report.kernels if kernel.step is not None})
+    copied: list[tuple[Kernel, Kernel]] = []
+    unknown: list[Kernel] = []
+    gaps = list(report.gaps)
     for site, twin in plain.twins.items():
-        measured = by_site.get(twin, [])
-        if site in by_site:  # ncu replayed it all the same
+        measured, own = by_site.get(twin, []), Tally(map(_launch, by_site.get(site, ())))
+        reason = _differs([_launch(kernel) for kernel in measured], plain.launches[twin])
+        if reason is None and own <= Tally(map(_launch, measured)):
+            # where ncu replayed a part all the same (ranges of the program's own lie around
+            # it), that part keeps its counts
+            copied += ((kernel, _at(site, kernel)) for kernel in _without(measured, own))
             continue
-        if reason := _differs([_launch(kernel) for kernel in measured], plain.launches[twin]):
-            reason = f"it repeats {twin}, and {reason}"
-            gaps.append(Gap("counter", "not_collected", reason, str(site)))
-            continue
-        for kernel in measured:
-            own = kernel._replace(launch=next(number), **site._asdict(), **_ONE_LAUNCH)
-            kernels.append(own)
-            counters += [
-                counter._replace(launch=own.launch, section=EXTRAPOLATED)
-                for counter in values[kernel.launch]
-                if "time_duration" not in counter.name
-            ]
-    environment = dict(report.environment)
-    if added := len(kernels) - replayed:
-        environment["ncu:extrapolated"] = (
-            f"{added} of {len(kernels)} launches were not replayed: their counts are those of "
-            "another with the same kernel, grid and layer shapes (--launches distinct)"
-        )
-    return replace(
-        report,
-        kernels=tuple(kernels),
-        counters=tuple(counters),
-        gaps=tuple(gaps),
-        environment=environment,
+        lost = [
+            kernel
+            for step in steps or (None,)
+            for kernel in _unreplayed(site, plain.launches[site], by_site.get(site, ()), step)
+        ]
+        if lost:
+            unknown += lost
+            why = reason or "launched other kernels under ncu than in the plain step"
+            gaps.append(
+                Gap("counter", "not_collected", LEFT_OUT.format(twin=twin, reason=why), str(site))
+            )
+    return _with_added(replace(report, gaps=tuple(gaps)), copied, unknown)
+
+
+def _without(kernels: Iterable[Kernel], own: Tally[Launch]) -> Iterator[Kernel]:
+    """Yield the kernels but for as many of each launch as ``own`` has."""
+    rest = Tally(own)
+    for kernel in kernels:
+        launch = _launch(kernel)
+        if rest[launch]:
+            rest[launch] -= 1
+        else:
+            yield kernel
+
+
+def _at(site: Site, kernel: Kernel) -> Kernel:
+    """Return the launch of another layer as one of ``site``, without what is only its own."""
+    return kernel._replace(
+        layer=site.layer,
+        direction=site.direction,
+        range_number=None,
+        start_ns=None,
+        duration_ns=None,
+        source=None,
+        correlation=None,
+        graph_id=None,
+        graph_node_id=None,
     )
 
 
-def _differs(seen: list[Launch], plain: tuple[Launch, ...]) -> str | None:
-    """Why ncu's launches are not those of the plain step, any number of times; None when
+def _unreplayed(
+    site: Site, launches: Iterable[Launch], own: Iterable[Kernel], step: int | None
+) -> Iterator[Kernel]:
+    """Yield what the plain step launched there and ncu did not replay in that step."""
+    rest = Tally(launches) - Tally(_launch(kernel) for kernel in own if kernel.step == step)
+    for launch in rest.elements():
+        (x, y, z), (block_x, block_y, block_z) = launch.grid, launch.block
+        yield Kernel(
+            0,
+            launch.name,
+            layer=site.layer,
+            direction=site.direction,
+            step=step,
+            layer_source="range",
+            grid_x=x,
+            grid_y=y,
+            grid_z=z,
+            block_x=block_x,
+            block_y=block_y,
+            block_z=block_z,
+        )
+
+
+def _with_added(
+    report: Report, copied: Sequence[tuple[Kernel, Kernel]], unknown: Sequence[Kernel]
+) -> Report:
+    """Return the report with launches that have the counts of another, (the other, the launch), and
+    with launches whose counts are not known."""
+    values: dict[int, list[Counter]] = defaultdict(list)
+    for counter in report.counters:
+        values[counter.launch].append(counter)
+    kernels, counters = list(report.kernels), list(report.counters)
+    number = count(max((kernel.launch for kernel in kernels), default=-1) + 1)
+    for measured, repeated in copied:
+        launch = next(number)
+        kernels.append(repeated._replace(launch=launch))
+        counters += [
+            counter._replace(launch=launch, section=EXTRAPOLATED)
+            for counter in values[measured.launch]
+            if "time_duration" not in counter.name
+        ]
+    kernels += [kernel._replace(launch=next(number)) for kernel in unknown]
+    environment = dict(report.environment)
+    if copied:
+        environment["ncu:extrapolated"] = (
+            f"{len(copied)} of {len(kernels)} launches were not replayed: their counts are those "
+            "of another with the same kernel, grid and layer shapes (--launches distinct)"
+        )
+    return replace(
+        report, kernels=tuple(kernels), counters=tuple(counters), environment=environment
+    )
+
+
+def _differs(launches: list[Launch], plain: tuple[Launch, ...]) -> str | None:
+    """Return why ncu's launches are not those of the plain step, any number of times; None when
     they are."""
-    if not seen:
+    if not launches:
         return "ncu counted no launch of that"
-    times, rest = divmod(len(seen), len(plain))
-    if rest or tuple(seen) != plain * times:
-        return f"its {len(seen)} launches under ncu are not the {len(plain)} of the plain step"
+    times, rest = divmod(len(launches), len(plain))
+    if rest or tuple(launches) != plain * times:
+        return f"its {len(launches)} launches under ncu are not the {len(plain)} of the plain step"
     return None
+
+
+def name_left_out(ranges: Iterable[str]) -> Iterator[Gap]:
+    """Yield gaps for ranges that ncu left out where nothing says what they repeat; ``ranges``: the
+    values of --nvtx-exclude."""
+    for value in dict.fromkeys(ranges):
+        site = re.sub(r"\\(.)", r"\1", value.removesuffix("]"))
+        yield Gap("counter", "not_collected", WITHOUT_PLAN, site)
+
+
+def reasons_left_out(gaps: Iterable[Gap]) -> dict[Site, str]:
+    """Return why launches that ncu left out have no counts, by where they come from; a layer's
+    gradients also as its "backward", which a ledger may join them to."""
+    reasons: dict[Site, str] = {}
+    for gap in gaps:
+        if gap.quantity == "counter" and gap.state == "not_collected" and gap.scope is not None:
+            layer, _, direction = gap.scope.rpartition(":")
+            reasons[Site(layer, direction)] = gap.reason
+            if direction.startswith("grad_"):
+                reasons.setdefault(Site(layer, "backward"), gap.reason)
+    return reasons
 
 
 def extrapolated(counters: Iterable[Counter]) -> frozenset[int]:

@@ -121,14 +121,7 @@ def _gpu() -> Iterator[Finding]:
 def _profiling_tools() -> Iterator[Finding]:
     yield _program("nsys", NSYS.install)
     if tools.find("nsys"):
-        there = nsys.state()
-        detail = f"{nsys.IMPORTER.why}: {nsys.IMPORTER.install}" if there is False else None
-        if there is None:
-            yield Finding(
-                "nsys importer", OK, "not checked", "this installation keeps it elsewhere"
-            )
-        else:
-            yield Finding("nsys importer", OK if there else MISSING, None, detail)
+        yield _importer()
     yield _program(
         "ncu",
         "install NVIDIA Nsight Compute (Debian 12 and 13: scripts/setup/install_nsight_debian.sh)",
@@ -138,6 +131,24 @@ def _profiling_tools() -> Iterator[Finding]:
         path = tools.find(name) or (tools.find("singularity") if name == "apptainer" else None)
         version = tools.version(Path(path).name) if path else None
         yield Finding(name, OK if path else MISSING, version, None if path else use)
+
+
+def _importer() -> Finding:
+    """Return whether nsys's importer starts, which turns a recording into a report."""
+    importer = nsys.check_importer()
+    if importer is None and nsys.state() is None:
+        detail = (
+            "not found beside this nsys, so it was not started: perfctl nsys --batches 16 --steps "
+            "1 shows whether it works"
+        )
+        return Finding("nsys importer", WARNING, "unknown", detail)
+    if importer is None:
+        detail = f"{nsys.IMPORTER.why}: {nsys.IMPORTER.install}"
+        return Finding("nsys importer", MISSING, None, detail)
+    if importer.error is not None:
+        detail = f"it does not start: {importer.error}; {nsys.IMPORTER.why}"
+        return Finding("nsys importer", MISSING, None, detail)
+    return Finding("nsys importer", OK, importer.version)
 
 
 def _program(name: str, install: str) -> Finding:
@@ -304,7 +315,13 @@ def _nsys_works(states: dict[str, str], gpu: bool) -> _Answers:
             states.get("nsys importer") == MISSING,
             MISSING,
             None,
-            "its importer is missing; use perfctl torch instead",
+            "its importer is missing or does not start; use perfctl torch instead",
+        ),
+        (
+            states.get("nsys importer") == WARNING,
+            WARNING,
+            "kernels and layers" if gpu else "CPU ranges only",
+            "if its importer works, see nsys importer",
         ),
         (gpu, OK, "kernels and layers", None),
         (states["torch"] == WARNING, MISSING, None, no_nvtx),

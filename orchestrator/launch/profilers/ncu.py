@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import ClassVar
 
@@ -133,7 +135,17 @@ _NEEDED = {
     ),
 }
 """Option of ncu -> why ``extra`` cannot have it."""
-_SHORT = {"-c": "--launch-count", "-s": "--launch-skip"}
+_SHORT = {"-c": "--launch-count", "-s": "--launch-skip", "-k": "--kernel-name"}
+_FILTERS = (
+    "--launch-skip",
+    "--launch-skip-before-match",
+    "--launch-count",
+    "--kernel-name",
+    "--kernel-id",
+    "--nvtx-include",
+    "--nvtx-exclude",
+)
+"""Options of ncu that leave launches out of its report."""
 
 
 def kernel_filter(asked: str | None) -> str:
@@ -155,6 +167,22 @@ def kernel_filter(asked: str | None) -> str:
             problem, "perfctl nsys times it; `replay_mode` range measures the window with it"
         )
     return asked
+
+
+def find_filters(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the options of a command of ncu that leave launches out. perfctl's own filter of
+    communication kernels is none: every command has it, and no product is one."""
+    of_ncu = list(takewhile(lambda word: word != "-m", argv))
+    used: dict[str, None] = {}
+    for index, word in enumerate(of_ncu):
+        option, is_joined, value = word.partition("=")
+        option = _SHORT.get(option, option)
+        if option == "--kernel-name" and not is_joined:
+            value = "".join(of_ncu[index + 1 : index + 2])
+        is_own = value.startswith(f"{_REGEX}^(?!.*(?i:nccl") and "(?=" not in value
+        if option in _FILTERS and not (option == "--kernel-name" and is_own):
+            used[option] = None
+    return tuple(used)
 
 
 def as_table(report: Path, table: Path) -> tuple[str, ...]:

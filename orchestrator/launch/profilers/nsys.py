@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -20,7 +21,8 @@ from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from perfctl.workloads.spec import RANK
 
 _DEBIAN = Path("/usr/lib/nsight-systems/host-linux-x64/QdstrmImporter")
-_BESIDE_DEBIAN = Path("/usr/lib/x86_64-linux-gnu/nsight-systems/host-linux-x64")
+IMPORTER_TIMEOUT_MAX_S = 10.0
+"""Its version takes half a second (2022.4, 2023.4)."""
 
 IMPORTER = Tool(
     "nsys's importer (host-linux-x64/QdstrmImporter)",
@@ -92,18 +94,55 @@ _AGENT = "nsys could not start its agent"
 """The exit code then says nothing of the program, which never started."""
 
 
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """nsys's importer as it starts here."""
+
+    version: str | None
+    """As it prints it; None if it does not start."""
+    error: str | None = None
+    """What it, or the loader, said instead of a version."""
+
+
 def state() -> bool | None:
-    """Whether the importer is where this nsys looks; None without nsys, or for an installation with
-    another layout. Debian's package puts it elsewhere (2022.4.2); NVIDIA's have target-linux-x64
-    and host-linux-x64 in one folder."""
+    """Return whether the importer is where this nsys looks; None without nsys, or for an
+    installation with another layout."""
     path = tools.find("nsys")
     if path is None:
         return None
-    program = Path(path).resolve()
-    folders = [folder / "host-linux-x64" for folder in program.parents[:3]]
-    if any((folder / "QdstrmImporter").exists() for folder in (*folders, _BESIDE_DEBIAN)):
+    if find_importer() is not None:
         return True
-    return False if _DEBIAN.exists() or program.parent.name == "target-linux-x64" else None
+    is_usual = Path(path).resolve().parent.name.startswith("target-linux")
+    return False if _DEBIAN.exists() or is_usual else None
+
+
+def find_importer() -> Path | None:
+    """Return the importer where this nsys looks; None without nsys, or if it is not there.
+
+    NVIDIA's packages have target-linux-x64 and host-linux-x64 in one folder; Debian's links
+    its host-linux-x64 (2022.4.2, 2023.4.4) beside the other. nsys looks from its resolved path.
+    """
+    path = tools.find("nsys")
+    folders = Path(path).resolve().parents[:3] if path is not None else ()
+    places = (place for folder in folders for place in folder.glob("host-linux*/QdstrmImporter"))
+    return next(places, None)
+
+
+def check_importer() -> Importer | None:
+    """Return what nsys's importer says when it is started; None if it is not where nsys looks."""
+    path = find_importer()
+    if path is None:
+        return None
+    try:
+        code, out, lines = tools.run((str(path), "--version"), IMPORTER_TIMEOUT_MAX_S)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Importer(None, str(error))
+    found = re.search(r"\d+(?:[.]\d+)+", " ".join(out))
+    if code == 0:
+        return Importer(found.group() if found else "of unknown version")
+    # the loader's line names the program with its whole path
+    said = next(iter((*lines, *out)), f"it ended with exit code {code}")
+    return Importer(None, said.removeprefix(f"{path}: "))
 
 
 def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
@@ -292,6 +331,22 @@ def knows_graph_nodes() -> bool:
     return knows("--cuda-graph-trace")
 
 
+def _explain_no_import(request: RunRequest, outcome: Outcome) -> str:
+    """Return why nsys left what it recorded as it was: the loader's own line, or nsys's."""
+    lines = evidence.find_lines(outcome.stderr, rb"^.*error while loading shared libraries:.*", 1)
+    importer = None if request.within else check_importer()
+    if not lines and importer is not None and importer.error is not None:
+        lines = [importer.error]
+    for pattern in (rb"^Importer error status: ", rb"^Unable to retrieve the importer version"):
+        lines += evidence.find_lines(outcome.stderr, pattern, 1)
+    said = f": {lines[0].strip().rstrip('.')}" if lines else ""
+    return (
+        f"nsys recorded, but left only a .qdstrm because its importer did not start{said}. On "
+        "Debian run scripts/setup/install_nsight_debian.sh, which links it; elsewhere install all "
+        "of Nsight Systems, and the libraries that it needs"
+    )
+
+
 def _no_report(request: RunRequest, outcome: Outcome) -> str:
     part = request.paths.part
     if any(part.glob("*.qdstrm")) or any(request.paths.scratch.glob("*.qdstrm")):
@@ -308,11 +363,7 @@ def _no_report(request: RunRequest, outcome: Outcome) -> str:
                 "with the same nsys on a machine with a complete /proc and /sys: perfctl ingest "
                 "report.qdstrm"
             )
-        return (
-            "nsys recorded, but left only a .qdstrm because its importer is missing. On Debian run "
-            "scripts/setup/install_nsight_debian.sh, which links it; elsewhere install all of "
-            "Nsight Systems"
-        )
+        return _explain_no_import(request, outcome)
     if request.paths.report(".qdrep").exists():
         return (
             "this nsys writes .qdrep, the format of 2021.3 and older. Install Nsight Systems "

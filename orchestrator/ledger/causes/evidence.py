@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import takewhile
 from math import gcd, prod
 from types import MappingProxyType
 from typing import NamedTuple
@@ -323,13 +322,8 @@ def _left_out(run: Run) -> str | None:
             f"the {run.profiler} run is "
             f"{run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
         )
-    of_ncu = list(takewhile(lambda word: word != "-m", run.command))
-    used = [
-        option
-        for option in ("--launch-skip", "--launch-count", "--kernel-name")
-        if option in of_ncu
-    ]
-    return f"ncu was asked to leave launches out ({', '.join(used)})" if used else None
+    filters = run.report.environment.get("ncu:left_out")
+    return f"ncu was asked to leave launches out ({filters})" if filters else None
 
 
 class _Read(NamedTuple):

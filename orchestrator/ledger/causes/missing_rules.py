@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.counts.counters.sums import PATHS
+from perfctl.orchestrator.counts.kernels.replays import LEFT_OUT_PART
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.evidence import (
     EvidenceTable,
@@ -144,7 +145,10 @@ def not_collected(case: RuleInput) -> Cause | None:
     unread = [kernel for kernel in kernels if kernel.flops.value is None]
     kernel, more, reason = "", 0, ""
     parts = nowhere or tuple(lacking)
-    if nowhere:
+    is_cut = LEFT_OUT_PART in counted.missing or any(not kernel.counts for kernel in kernels)
+    if evidence.left_out and is_cut:
+        variant, parts, reason = "left out", (), evidence.left_out
+    elif nowhere:
         variant = "at all"
     elif lacking:
         variant = "for some kernels"

@@ -128,6 +128,7 @@ SENTENCES = {
     "have][!more? has] no {parts:and no} counters" + _COVERAGE,
     "counter not collected: for some launches": _NOT_COLLECTED + "{launches} of {of_launches} "
     "launches have a figure.",
+    "counter not collected: left out": _NOT_COLLECTED + "{reason}" + _COVERAGE,
     "counter not collected: no value": _NOT_COLLECTED
     + "[{parts:and} counters have no value: ]{reason}"
     + _COVERAGE,
@@ -269,6 +270,7 @@ FIXES = {
     "counter not collected: for some kernels": "Collect {metrics:list} for every launch" + _ASKS,
     "counter not collected: for some launches": "Profile again without leaving launches out "
     "(--launch-count)" + _ASKS,
+    "counter not collected: left out": "Profile again, all of it: {left_out}.",
     "counter not collected: no value": "A newer ncu may have them on this chip" + _ASKS,
     "nothing counted": "[outside?Look for its kernels among those outside of layers.][!outside?"
     "Read its kernels' names.]",

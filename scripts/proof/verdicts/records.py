@@ -48,6 +48,7 @@ def record(
         # the stored command is ncu's own, options included
         limit = ("--launch-count", str(len(launches)))
         command = ("ncu", *limit, *command)
+        environment["ncu:left_out"] = limit[0]
     gaps = []
     if "fp8_missing" in acting:
         metric = "sm__ops_path_tensor_src_fp8_e4m3_dst_fp32.sum"

@@ -16,10 +16,11 @@ from perfctl.orchestrator.counts.kernels.replays import (
     extrapolated,
     first_pass,
     read_first_pass,
+    reasons_left_out,
     with_repeats,
 )
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Counter, Kernel, Report
+from perfctl.records.report import Counter, Kernel, Range, Report
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 TIME = "gpu__time_duration.sum"
@@ -53,6 +54,7 @@ def launch(
         name,
         layer=layer,
         direction=direction,
+        range_number=number if layer else None,
         grid_x=grid,
         grid_y=1,
         grid_z=1,
@@ -62,6 +64,13 @@ def launch(
         start_ns=number,
         duration_ns=100,
     )
+
+
+def range_of(kernel: Kernel) -> Range:
+    """The range that enclosed its launch."""
+    number = kernel.range_number or 0
+    name = f"{kernel.layer}:{kernel.direction}"
+    return Range(number, name, None, 0, 1, 1, 0, None, layer=kernel.layer, direction="forward")
 
 
 LAYERS = ("block.0.up", "block.1.up", "block.2.down", "block.3.bare", "block.4.wide")
@@ -78,10 +87,13 @@ STEP = [
 ]
 
 
+RANGES = tuple(map(range_of, STEP))
+
+
 def test_only_the_same_kernels_grids_and_shapes_repeat_one_another() -> None:
     """Not another depth, not the same product without a bias, not another grid; one outside of
     layers has no shapes."""
-    found = first_pass([*STEP, launch(5, None)], OPS)
+    found = first_pass([*STEP, launch(5, None)], OPS, RANGES)
     assert dict(found.twins) == {Site("block.1.up", "forward"): Site("block.0.up", "forward")}
     assert (found.all_launches, found.saved) == (6, 1)
 
@@ -91,15 +103,15 @@ def test_only_the_same_kernels_grids_and_shapes_repeat_one_another() -> None:
 )
 def test_kernels_whose_work_depends_on_the_data_are_all_replayed(name: str) -> None:
     kernels = [launch(number, layer, name) for number, layer in enumerate(LAYERS[:2])]
-    assert not first_pass(kernels, OPS).twins
+    assert not first_pass(kernels, OPS, RANGES).twins
 
 
 def test_a_layer_whose_shapes_are_not_known_is_replayed() -> None:
-    assert not first_pass(STEP, OPS[2:]).twins
+    assert not first_pass(STEP, OPS[2:], RANGES).twins
 
 
 def test_the_file_of_the_first_pass_reads_as_it_was_written() -> None:
-    found = first_pass(STEP, OPS)
+    found = first_pass(STEP, OPS, RANGES)
     assert read_first_pass(json.loads(json.dumps(found.as_json()))) == found
     broken = found.as_json() | {"twins": [["a", "forward", "b", "forward"]]}
     with pytest.raises(ValueError, match="without launches"):
@@ -119,13 +131,14 @@ def report(*kernels: Kernel) -> Report:
     return Report("ncu", Path("report.csv"), "ncu CSV", kernels=kernels, counters=counters)
 
 
-PLAIN = first_pass(STEP, OPS)
+PLAIN = first_pass(STEP, OPS, RANGES)
 
 
 def ffma(found: Report) -> dict[str | None, list[object]]:
     by_launch = {one.launch: one.value for one in found.counters if one.name == FFMA}
     return {
-        layer: [by_launch[k.launch] for k in found.kernels if k.layer == layer] for layer in LAYERS
+        layer: [by_launch.get(k.launch) for k in found.kernels if k.layer == layer]
+        for layer in LAYERS
     }
 
 
@@ -209,21 +222,82 @@ def test_where_ncu_saw_other_launches_the_count_is_unknown_and_says_why(
     seen: list[Kernel], reason: str
 ) -> None:
     found = with_repeats(report(*seen), PLAIN)
-    assert ffma(found)["block.1.up"] == []
+    assert ffma(found)["block.1.up"] == [None]
     (gap,) = found.gaps
     assert (gap.quantity, gap.state, gap.scope) == (
         "counter",
         "not_collected",
         "block.1.up:forward",
     )
-    assert gap.reason.startswith(f"it repeats block.0.up:forward, and {reason}")
+    assert gap.reason.startswith(f"ncu left it out, as it repeats block.0.up:forward, and {reason}")
+    (unknown,) = [kernel for kernel in found.kernels if kernel.layer == "block.1.up"]
+    assert (unknown.name, unknown.grid_x, unknown.source) == ("ampere_sgemm_64x64_tn", 4, None)
+    assert reasons_left_out(found.gaps) == {Site("block.1.up", "forward"): gap.reason}
+
+
+def test_a_launch_outside_of_the_ranges_of_its_layer_is_none_that_ncu_leaves_out() -> None:
+    """autograd's engine adds two gradients of one tensor when the range of the node is closed:
+    torch's trace knows the layer, ncu sees the launch outside of all ranges (seen on an H100)."""
+    sums = [
+        launch(number, layer, "vectorized_elementwise_kernel")._replace(range_number=None)
+        for number, layer in ((5, "block.0.up"), (6, "block.1.up"))
+    ]
+    plain = first_pass([*STEP, *sums], OPS, RANGES)
+    assert plain == replace(PLAIN, all_launches=7)
+    of_ncu = [kernel for kernel in STEP if kernel.layer != "block.1.up"]
+    seen = [*of_ncu, *(kernel._replace(layer=None, direction=None) for kernel in sums)]
+    assert ffma(with_repeats(report(*seen), plain))["block.1.up"] == [64 * 256 * 257]
+
+
+def test_a_range_of_the_program_s_own_inside_a_layer_s_changes_nothing() -> None:
+    """torch.profiler sees record_function, which is no NVTX range."""
+    inner = Range(9, "attention", None, 0, 1, 1, 1, 1)
+    kernels = [
+        kernel._replace(range_number=9) if kernel.layer == "block.1.up" else kernel
+        for kernel in STEP
+    ]
+    assert first_pass(kernels, OPS, (*RANGES, inner)) == PLAIN
+
+
+def two_launches(layer: str, number: int) -> list[Kernel]:
+    return [launch(number, layer), launch(number, layer, "split_k_reduce")]
+
+
+TWICE = [*two_launches("block.0.up", 0), *two_launches("block.1.up", 1)]
+
+
+def test_of_a_layer_that_ncu_replayed_in_part_the_rest_is_taken_over() -> None:
+    plain = first_pass(TWICE, OPS, RANGES)
+    assert plain.twins
+    seen = [kernel._replace(launch=number) for number, kernel in enumerate(TWICE[:3])]
+    found = with_repeats(report(*seen), plain)
+    assert ffma(found)["block.1.up"] == [7, 64 * 256 * 257]
+    assert not found.gaps
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_layer_that_ncu_replayed_in_part_and_otherwise_has_launches_without_counts(
+    steps: int,
+) -> None:
+    plain = first_pass(TWICE, OPS, RANGES)
+    one = [*two_launches("block.0.up", 0), launch(1, "block.1.up", "another")]
+    seen = [
+        kernel._replace(launch=step * 3 + number, step=step)
+        for step in range(steps)
+        for number, kernel in enumerate(one)
+    ]
+    found = with_repeats(report(*seen), plain)
+    unknown = {kernel.launch for kernel in found.kernels} - {one.launch for one in found.counters}
+    names = [kernel.name for kernel in found.kernels if kernel.launch in unknown]
+    assert sorted(names) == sorted(["ampere_sgemm_64x64_tn", "split_k_reduce"] * steps)
+    assert "launched other kernels" in found.gaps[0].reason
 
 
 def test_names_may_be_printed_as_each_tool_prints_them() -> None:
     """torch prints templates in full, ncu with casts before numbers."""
     torch = [k._replace(name="void at::native::relu<float, 4>(float*, int)") for k in STEP]
     ncu = STEP[0]._replace(name="void at::native::relu<float, (int)4>(T1 *, int)")
-    found = with_repeats(report(ncu), first_pass(torch, OPS))
+    found = with_repeats(report(ncu), first_pass(torch, OPS, RANGES))
     assert len(ffma(found)["block.1.up"]) == 1
 
 

@@ -22,7 +22,6 @@ from perfctl.orchestrator.launch.images import run as images_run
 from perfctl.orchestrator.launch.images.definition import Definition
 from perfctl.orchestrator.launch.images.run import Image, Inside, image, inside
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep import sweep
@@ -173,7 +172,6 @@ def test_inside_an_image_missing_tools_importer_and_library_are_named_with_the_i
     target.touch()
     monkeypatch.setattr(tools, "find", lambda name: str(target))
     monkeypatch.setattr(tools, "has_package", lambda name: True)
-    monkeypatch.setattr(nsys, "_BESIDE_DEBIAN", tmp_path / "none")
     monkeypatch.setattr(images_check, "has_libcuda", lambda: False)
     with pytest.raises(
         ToolMissing, match=r"importer .* is not installed here, inside apptainer \(new.sif\)"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.launch.machine import devices, doctor, tools
-from perfctl.orchestrator.launch.machine.doctor import OK, WARNING, Finding
+from perfctl.orchestrator.launch.machine.doctor import MISSING, OK, WARNING, Finding
+from perfctl.orchestrator.launch.profilers.nsys import Importer
 
 
 def permissions(
@@ -64,3 +65,30 @@ def test_a_machine_without_a_gpu_is_not_said_to_have_one(monkeypatch: pytest.Mon
     found = {finding.name: finding for finding in doctor.examine()}
     assert found["perfctl ncu"].state == doctor.MISSING
     assert found["perfctl torch"].value in (None, "CPU only")
+
+
+@pytest.mark.parametrize(
+    ("importer", "is_there", "state", "value", "detail", "works"),
+    [
+        (Importer("2023.4.4.54"), True, OK, "2023.4.4.54", "", OK),
+        (Importer(None, "libpfm.so.4: cannot open"), True, MISSING, None, "libpfm.so.4", MISSING),
+        (None, False, MISSING, None, "install all of Nsight Systems", MISSING),
+        (None, None, WARNING, "unknown", "not found beside this nsys", WARNING),
+    ],
+)
+def test_an_importer_is_ok_only_where_it_starts(
+    monkeypatch: pytest.MonkeyPatch,
+    importer: Importer | None,
+    is_there: bool | None,
+    state: str,
+    value: str | None,
+    detail: str,
+    works: str,
+) -> None:
+    monkeypatch.setattr(doctor.nsys, "check_importer", lambda: importer)
+    monkeypatch.setattr(doctor.nsys, "state", lambda: is_there)
+    found = doctor._importer()
+    assert (found.state, found.value) == (state, value)
+    assert detail in (found.detail or "")
+    states = {"nsys": OK, "nsys importer": found.state, "torch": OK}
+    assert next(answer[1] for answer in doctor._nsys_works(states, gpu=True) if answer[0]) == works

@@ -419,3 +419,20 @@ def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
     )
     assert "Invalid configuration" not in said.stdout + said.stderr
     assert "No kernels were profiled" in said.stdout + said.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "filters"),
+    [
+        (("--kernel-name", ncu.kernel_filter(None)), ()),
+        (("--kernel-name", ncu.kernel_filter("regex:gemm")), ("--kernel-name",)),
+        (("-k", "gemm"), ("--kernel-name",)),
+        (("--kernel-name=gemm", "-s", "5"), ("--kernel-name", "--launch-skip")),
+        (("--launch-count=3",), ("--launch-count",)),
+        (("--nvtx-exclude", "a]", "--nvtx-exclude", "b]"), ("--nvtx-exclude",)),
+        (("--nvtx-include", "conv2:forward/"), ("--nvtx-include",)),
+        (("python3", "-m", "perfctl.workloads", "--launch-skip", "5"), ()),
+    ],
+)
+def test_which_options_leave_launches_out(words: tuple[str, ...], filters: tuple[str, ...]) -> None:
+    assert ncu.find_filters(("ncu", "--nvtx", *words)) == filters

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -262,6 +263,74 @@ def assert_judged(request, outcomes, status: str, *says: str) -> None:
         assert all(word in verdict.reason for word in says)
 
 
+LOADER = (
+    "QdstrmImporter: error while loading shared libraries: libpfm.so.4: cannot open shared object "
+    "file: No such file or directory"
+)
+NOT_STARTED = (
+    "Importer error status: An unknown error occurred.\n"
+    "Unable to retrieve the importer version: skipping importation of the QDSTRM file.\n"
+)
+"""As nsys 2023.4.4 printed it."""
+
+
+def importer(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An nsys with an importer that is this shell script, linked as Debian links it; "": none."""
+    program = folder / "x86_64-linux-gnu/nsight-systems/target-linux-x64/nsys"
+    program.parent.mkdir(parents=True)
+    program.touch()
+    if script:
+        host = folder / "nsight-systems/host-linux-x64"
+        host.mkdir(parents=True)
+        (host / "QdstrmImporter").write_text(f"#!/bin/sh\n{script}\n")
+        (host / "QdstrmImporter").chmod(0o755)
+        (program.parent.parent / "host-linux-x64").symlink_to("../../nsight-systems/host-linux-x64")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "nsys").symlink_to(program)
+    monkeypatch.setattr(tools, "find", lambda name: str(folder / "bin" / "nsys"))
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        (
+            "echo NVIDIA Nsight Systems 2023.4.4.54-234433681190v0",
+            nsys.Importer("2023.4.4.54"),
+        ),
+        ("echo", nsys.Importer("of unknown version")),
+        (f"echo $0: {LOADER.partition(': ')[2]} >&2; exit 127", LOADER.partition(": ")[2]),
+        ("exit 3", "it ended with exit code 3"),
+    ],
+)
+def test_the_importer_is_found_through_links_and_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: nsys.Importer | str
+) -> None:
+    importer(tmp_path, script, monkeypatch)
+    expected = nsys.Importer(None, said) if isinstance(said, str) else said
+    assert nsys.check_importer() == expected
+
+
+def test_an_importer_that_hangs_does_not_hold_up_the_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importer(tmp_path, "exec sleep 30", monkeypatch)
+    monkeypatch.setattr(nsys, "IMPORTER_TIMEOUT_MAX_S", 0.2)
+    found = nsys.check_importer()
+    assert found is not None and "timed out after 0.2 seconds" in (found.error or "")
+
+
+def test_the_reason_for_a_failed_import_is_what_the_importer_says_when_it_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_request: Any, make_outcome: Any
+) -> None:
+    """nsys itself only says "An unknown error occurred" (2023.4.4)."""
+    words = LOADER.partition(": ")[2]
+    importer(tmp_path / "nsys", f"echo $0: {words} >&2; exit 127", monkeypatch)
+    request = make_request("cuda")
+    (request.paths.part / "report.qdstrm").write_bytes(b"x")
+    outcome = make_outcome(stderr=NOT_STARTED)
+    assert_judged(request, (outcome,), "failed", "nsys recorded", f"did not start: {words}. On")
+
+
 @pytest.mark.parametrize("content", [None, b"", b"ERROR: no such report", b"SQLite format 3\0"])
 def test_a_database_that_is_cut_off_or_something_else_is_no_report(
     make_request, make_outcome, content
@@ -282,9 +351,24 @@ def test_a_database_that_is_cut_off_or_something_else_is_no_report(
             "report.qdstrm",
             {},
             (
-                "nsys recorded, but left only a .qdstrm because its importer is missing",
+                "nsys recorded, but left only a .qdstrm because its importer did not start. On",
                 "install_nsight_debian.sh",
             ),
+        ),
+        (
+            "cuda",
+            "report.qdstrm",
+            {"stderr": NOT_STARTED},
+            (
+                "nsys recorded, but left only a .qdstrm because its importer did not start: Importer "
+                "error status: An unknown error occurred. On Debian",
+            ),
+        ),
+        (
+            "cuda",
+            "report.qdstrm",
+            {"stderr": f"{LOADER}\n{NOT_STARTED}"},
+            ("nsys recorded", f"did not start: {LOADER}. On Debian"),
         ),
         (
             "cuda",

@@ -346,13 +346,10 @@ def test_what_ncu_was_told_to_leave_out_or_could_not_finish_is_said(synthetic: M
     def said(**changes: Any) -> str | None:
         return of(replace(ncu, **changes))[0][64, "conv2", "forward"].left_out
 
-    assert said(command=("ncu", "--set", "full", "-m", "perfctl", "--launch-skip", "5")) is None
-    told = ("ncu", "--kernel-name", "x", "--launch-skip", "5", "-m", "perfctl")
-    assert (
-        said(command=told) == "ncu was asked to leave launches out (--launch-skip, --kernel-name)"
-    )
+    told = replace(ncu.report, environment={"ncu:left_out": "--launch-skip, --kernel-name"})
+    assert said(report=told) == "ncu was asked to leave launches out (--launch-skip, --kernel-name)"
     assert said(status="partial", reason="out of time.") == "the ncu run is partial: out of time"
-    assert said(status="partial", reason=None, command=told) == "the ncu run is partial"
+    assert said(status="partial", reason=None, report=told) == "the ncu run is partial"
     nsys, _ = synthetic.gpu_pair(1, 64)
     assert of(nsys)[0][64, "conv2", "forward"].left_out is None
 

@@ -1,0 +1,115 @@
+"""``ncu --launches distinct`` on an H100: what it left out has the counts of a full run, or the
+ledger says that they are not known. The plan is rebuilt from the full run, as the recording
+lacks it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl import parsers
+from perfctl.orchestrator.counts.kernels.replays import first_pass
+from perfctl.records.report import Kernel, Range
+
+RECORDINGS = Path(__file__).resolve().parent.parent / "data" / "h100"
+ATTENTION = ("model.layers.1.self_attn", "backward")
+Perfctl = Callable[..., Any]
+Row = tuple[str, str]
+
+
+def plain_step(own_ranges: bool) -> str:
+    """The plan that torch.profiler's trace of the same step gives. The sums of two gradients are of
+    the layer whose node ran before them; ``own_ranges``: as if its range had enclosed them."""
+    folder = RECORDINGS / "ncu-blocks" / "b8"
+    numbers: dict[Row, int] = {}
+    kernels: list[Kernel] = []
+    for kernel in parsers.parse(folder / "report.csv").kernels:
+        layer, direction, number = kernel.layer, kernel.direction, None
+        if layer is not None and direction is not None:
+            number = numbers.setdefault((layer, direction), len(numbers))
+        elif "CUDAFunctor_add" in kernel.name and kernels[-1].direction == "grad_input":
+            layer, direction = kernels[-1].layer, "grad_input"
+            number = numbers[str(layer), direction] if own_ranges else None
+        kernels.append(kernel._replace(layer=layer, direction=direction, range_number=number))
+    ranges = [
+        Range(number, "", None, 0, 1, 1, 0, None, layer=layer, direction=direction)
+        for (layer, direction), number in numbers.items()
+    ]
+    ops = parsers.parse(folder / "workload.json").ops
+    return json.dumps(first_pass(kernels, ops, ranges).as_json())
+
+
+def ledger(perfctl: Perfctl, folder: Path) -> dict[Row, dict[str, Any]]:
+    store = f"{folder.parent.name}-{folder.name}.db"
+    assert perfctl("replay", folder, "--store", store, "--out", f"{store}-runs").code == 0
+    rows = perfctl("ledger", "--store", store, "--each", "--json").json["rows"]
+    return {(row["layer"], row["direction"]): row for row in rows}
+
+
+@pytest.fixture
+def distinct(tmp_path: Path) -> Path:
+    return shutil.copytree(RECORDINGS / "ncu-distinct", tmp_path / "with-plan" / "ncu-distinct")
+
+
+def test_what_ncu_left_out_has_the_counts_of_the_run_that_counted_everything(
+    perfctl: Perfctl, distinct: Path
+) -> None:
+    (distinct / "b8" / "launches.json").write_text(plain_step(own_ranges=False))
+    whole, made = ledger(perfctl, RECORDINGS / "ncu-blocks"), ledger(perfctl, distinct)
+    counts = [{key: row["counted_flops"] for key, row in rows.items()} for rows in (whole, made)]
+    assert counts[0] == counts[1]
+    assert counts[0][ATTENTION] == 4_976_220_160
+    states = {row["counted_state"] for row in made.values() if row["counted_flops"] is not None}
+    assert states == {"counted", "estimated"}
+
+
+def test_what_is_not_taken_over_makes_a_lower_bound_that_says_why(
+    perfctl: Perfctl, distinct: Path
+) -> None:
+    (distinct / "b8" / "launches.json").write_text(plain_step(own_ranges=True))
+    whole, made = ledger(perfctl, RECORDINGS / "ncu-blocks"), ledger(perfctl, distinct)
+    row = made[ATTENTION]
+    assert row["counted_flops"] == 4_297_594_880 < whole[ATTENTION]["counted_flops"]
+    assert row["counted_is_lower_bound"] is True
+    why = "its 9 launches under ncu are not the 11 of the plain step"
+    assert row["counted_why"].startswith("10 of 21 launches; ") and why in row["counted_why"]
+    (verdict,) = (one for one in row["verdicts"] if one["rule"] == "counter not collected")
+    assert "leave launches out (--nvtx-exclude of --launches distinct)" in verdict["sentence"]
+
+
+def test_without_its_plan_a_missing_row_is_one_that_ncu_was_told_to_leave_out(
+    perfctl: Perfctl,
+) -> None:
+    made = ledger(perfctl, RECORDINGS / "ncu-distinct")
+    row = made["model.layers.1.self_attn", "grad_input"]
+    assert row["counted_flops"] is None
+    (verdict,) = row["verdicts"]
+    assert verdict["rule"] == "direction missing"
+    assert "Profile again, all of it: ncu was asked to leave launches out" in verdict["todo"]
+    found = perfctl("show", "--store", "h100-ncu-distinct.db").out
+    assert "did not run while" not in " ".join(found.split())
+
+
+def test_without_its_plan_a_row_of_which_ncu_left_out_a_part_is_a_lower_bound(
+    perfctl: Perfctl, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(RECORDINGS / "ncu-blocks", tmp_path / "cut" / "ncu-blocks")
+    site = "model.layers.1.self_attn:grad_input"
+    record, table = folder / "b8" / "run.json", folder / "b8" / "report.csv"
+    content = json.loads(record.read_text())
+    content["profiler_options"]["launches"] = "distinct"
+    content["commands"][0][1:1] = ["--nvtx-exclude", f"{site}]"]
+    record.write_text(json.dumps(content))
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(line for line in lines if site not in line))
+    row = ledger(perfctl, folder)[ATTENTION]
+    assert (row["counted_flops"], row["counted_is_lower_bound"]) == (4_297_594_880, True)
+    assert "ncu was told to leave it out" in row["counted_why"]
+    assert "without fp16, launches that ncu left out" in row["counted_why"]
+    (verdict,) = (one for one in row["verdicts"] if one["rule"] == "counter not collected")
+    assert "leave launches out (--nvtx-exclude of --launches distinct)" in verdict["sentence"]

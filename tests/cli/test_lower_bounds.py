@@ -1,0 +1,22 @@
+"""What the warning of lower bounds says of a recording of an H100."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Perfctl = Callable[..., Any]
+RECORDINGS = Path(__file__).resolve().parent.parent / "data" / "h100"
+
+
+def test_the_warning_of_lower_bounds_names_the_reason_that_the_counts_have(
+    perfctl: Perfctl,
+) -> None:
+    """Every counter was collected: no counter tells what HFMA2 did."""
+    assert perfctl("replay", RECORDINGS / "ncu-bf16").code == 0
+    said = " ".join(perfctl("ledger").out.split())
+    (line,) = (part for part in said.split("! ")[1:] if "are lower bounds" in part)
+    assert line.startswith("Counted FLOPs of conv1 forward, ")
+    why = "HFMA2 moves constants or multiplies halves, and no counter tells which"
+    assert f"and 5 more are lower bounds: {why}. " in line
