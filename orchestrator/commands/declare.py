@@ -62,14 +62,14 @@ class Option:
     group: str = "Input"
     """Heading above it in ``--help``: one of ``cli.commands.HEADINGS``."""
     names: tuple[str, ...] = ()
-    """On the command line; empty: the field's name, as in --tokens-per-second."""
+    """Names on the command line; empty: the name of the field, as in --tokens-per-second."""
     metavar: str | None = None
     least: float | None = None
     most: float | None = None
     is_argument: bool = False
-    """It stands without a name on the command line."""
+    """Whether the value stands without a name on the command line."""
     parse: Callable[[str], Any] | None = None
-    """What was typed -> the field's value; None: the type hint says it."""
+    """Reader of what was typed; None: the type hint says how to read it."""
 
 
 DEFAULT_STORE = Path("perfctl.db")

@@ -270,7 +270,7 @@ FIXES = {
     "counter not collected: for some kernels": "Collect {metrics:list} for every launch" + _ASKS,
     "counter not collected: for some launches": "Profile again without leaving launches out "
     "(--launch-count)" + _ASKS,
-    "counter not collected: left out": "Profile again, all of it: {left_out}.",
+    "counter not collected: left out": "Profile again, all of it: {reason}.",
     "counter not collected: no value": "A newer ncu may have them on this chip" + _ASKS,
     "nothing counted": "[outside?Look for its kernels among those outside of layers.][!outside?"
     "Read its kernels' names.]",
