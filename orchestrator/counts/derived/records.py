@@ -61,9 +61,10 @@ class Work:
     """True where the result is added to what is there (beta = 1): a bias that the product
     itself adds."""
     direction: str = "forward"
-    """forward; of a convolution's gradients grad_input (the shape is that of the convolution which
-    computes it, with the channels exchanged) or grad_weight (channels out x filter, summed over
-    all outputs)."""
+    """forward, grad_input or grad_weight; forward also for products of which nothing says it. Of a
+    convolution's gradients, the shape of grad_input is that of the convolution which computes it,
+    with the channels exchanged, and that of grad_weight channels out x filter, summed over
+    all outputs."""
     forward: ConvShape | None = None
     """The convolution whose gradient it is; None for other work."""
     stride: int | None = 1

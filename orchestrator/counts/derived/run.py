@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, cycle
 from math import prod
 from operator import attrgetter
 from typing import Any
@@ -56,7 +56,7 @@ from perfctl.records.report import CODE, DerivedCount, Kernel
 _PER_OUTPUT = ("fadd", "fmul")
 """Instructions of an epilogue: a whole number for each output."""
 LARGEST_BATCH = 1 << 20
-_LAYOUT = re.compile(r"_(nn|nt|tn)(?=_|$)")
+_LAYOUT = re.compile(r"_(nn|nt|tn)[nt]?(?=_|$)")
 """Of a product's factors, in the words of cuBLAS, which works column by column."""
 BATCHED = ("aten.bmm", "aten.baddbmm")
 _ATTENTION = (
@@ -89,6 +89,8 @@ _own = attrgetter(
     "cluster_y",
 )
 
+_PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention")
+"""Families whose main kernels do a product."""
 MACHINE_CODE = "machine code"
 _OF_CODE = {"FADD": "fadd", "FMUL": "fmul", "FFMA": "ffma", TENSOR_FLOP: "tensor"}
 
@@ -153,19 +155,26 @@ class LayerWork:
     works on."""
     rows: frozenset[Rows] = frozenset()
     """What its operations sum, normalise or pool."""
+    turns: tuple[Work, ...] = ()
+    """The products in the order in which a step computes them; () where it is not known."""
 
 
 def layer_work(ops: Iterable[OpShape]) -> LayerWork:
     """The work of operations of one layer in one direction."""
-    products: dict[Work, None] = {}
+    turns: list[Work] = []
     sizes = set()
     rows = set()
+    is_ordered = True
     for op in ops:
         sizes |= {prod(shape) for shape in (*op.inputs, *op.outputs) if shape}
-        products |= dict.fromkeys(works_of(op))
-        if (row := rows_of(op)) is not None:
-            rows.add(row)
-    return LayerWork(tuple(products), frozenset(sizes), frozenset(rows))
+        works = works_of(op)
+        turns += works
+        is_ordered &= op.calls == 1 or not works
+        if (found := rows_of(op)) is not None:
+            rows.add(found)
+    products = tuple(dict.fromkeys(turns))
+    order = tuple(turns) if is_ordered and len(turns) > 1 else ()
+    return LayerWork(products, frozenset(sizes), frozenset(rows), order)
 
 
 def works_of(op: OpShape) -> tuple[Work, ...]:
@@ -267,11 +276,13 @@ def _gradients(op: OpShape) -> tuple[Work, ...]:
 
 
 def _attention(op: OpShape) -> Work | None:
-    name = op.op.removeprefix("aten.").removesuffix("_backward").removesuffix("_forward")
-    if name not in _ATTENTION:
+    _, _, name = op.op.partition(".")
+    backward = name.endswith("_backward")
+    if name.removesuffix("_backward").removesuffix("_forward") not in _ATTENTION:
         return None
-    backward = op.op.endswith("_backward")
-    query, key, value = (shape_of(op.inputs, index + backward) for index in range(3))
+    # ATen's backward has the gradient of the output before them
+    first = int(backward and op.op.startswith("aten."))
+    query, key, value = (shape_of(op.inputs, first + place) for place in range(3))
     if not len(query) == len(key) == len(value) == 4:
         return None
     return Work(
@@ -306,20 +317,49 @@ def derived_counts(
 
     caches: dict[Key | None, dict[_Facts, Derived | None]] = {}
     derived: dict[int, Derived] = {}
+    products: dict[Key | None, list[tuple[int, _Facts]]] = defaultdict(list)
     for number, facts, key in _in_order(launches):
+        side = _side(key)
+        work = works.get(side, NOTHING_KNOWN)
         if (cache := caches.get(key)) is None:
-            cache = caches[key] = _known(works.get(_side(key), NOTHING_KNOWN), capability)
+            cache = caches[key] = _known(work, capability)
         try:
             counts = cache[facts]
         except KeyError:
-            counts = cache[facts] = _one(
-                _launch(facts), works.get(_side(key), NOTHING_KNOWN), capability
-            )
+            counts = cache[facts] = _one(_launch(facts), work, capability)
         if counts is None and lists_of(facts[0][0]) is not None:
             counts = over_parameters(_launch(facts), tensors, capability)
         if counts is not None:
             derived[number] = counts
-    return derived
+        if work.turns and _is_product(facts[0][0]) and key is not None and key[1] != "recompute":
+            products[side].append((number, facts))
+    return derived | _by_turn(products, works, derived)
+
+
+def _by_turn(
+    products: Mapping[Key | None, Sequence[tuple[int, _Facts]]],
+    works: Mapping[Key | None, LayerWork],
+    derived: Mapping[int, Derived],
+) -> dict[int, Derived]:
+    """Launch -> its counts, for products whose grid fits several of the layer's: each launch does
+    the one whose turn it is, if all that have counts do."""
+    by_turn: dict[int, Derived] = {}
+    for side, launches in products.items():
+        turns = works[side].turns
+        if len(launches) % len(turns) or all(number in derived for number, _ in launches):
+            continue
+        in_turn = {
+            number: derive(_launch(facts), work)
+            for (number, facts), work in zip(sorted(launches), cycle(turns), strict=False)
+        }
+        if all(number not in derived or derived[number] == in_turn[number] for number in in_turn):
+            by_turn |= {number: counts for number, counts in in_turn.items() if counts is not None}
+    return by_turn
+
+
+def _is_product(name: str) -> bool:
+    algorithm = recognise(name)
+    return algorithm.role == "main" and algorithm.family in _PRODUCTS
 
 
 def _in_order(

@@ -1,18 +1,18 @@
 """Matrix products, convolutions and fused attention on tensor cores: FLOPs in whole tiles.
 
 A tile is computed whole, and so is each step along the sum. The grid says how tiles lie and how
-often a sum is split. Persistent kernels (cuBLAS and CUTLASS from Hopper on) launch fewer thread
-blocks than there are tiles: there tiles follow from the shape alone. Where orientation, cluster or
-split stay open and matter, there is no rule for the launch. Sources: CUTLASS
-(``GemmIdentityThreadblockSwizzle``, ``implicit_gemm_k_iterations``, the tile scheduler
-of ``sm90``).
+often a sum is split. Persistent kernels (cuBLAS and CUTLASS from Hopper on) launch a thread block
+for each tile where all of them run at once, and fewer where not: there tiles follow from the shape
+alone. Where orientation, cluster or split stay open and matter, there is no rule for the launch.
+Sources: CUTLASS (``GemmIdentityThreadblockSwizzle``, ``implicit_gemm_k_iterations``, the tile
+scheduler of ``sm90``), and counters of an H100 (``tests/data/h100``), which each rule for products,
+convolutions and cuDNN's attention gives exactly.
 
 Attention has whole tiles of queries by keys, of which a causal mask skips those above its diagonal.
 Backward computes the scores again: five products in place of forward's two. Sources:
 flash-attention (``flash_fwd_kernel.h``, ``flash_bwd_kernel.h``,
 ``hopper/mainloop_fwd_sm90_tma_gmma_ws.hpp``), PyTorch (``mem_eff_attention/kernel_forward.h``,
-``kernel_backward.h``). cuDNN's kernels print their tile, not how they treat a mask or
-the gradients.
+``kernel_backward.h``). cuDNN's kernels print their tile, not how they treat a mask.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ a tile."""
 _EFFICIENT = re.compile(
     r"fmha_cutlass([fb])_(f32|f16|bf16)_(?:not)?aligned_(\d+)x(\d+)(?:_(rf|gmem|k\d+))?\w*?_sm(\d+)"
 )
-_CUDNN = re.compile(r"native_sdpa_sm\d+_flash_fprop_\w+?_(\d+)x(\d+)x(\d+)_\d+x\d+x\d+")
+_CUDNN = re.compile(r"native_sdpa_sm\d+_flash_([fb])prop_\w+?_(\d+)x(\d+)x(\d+)_\d+x\d+x\d+")
 TENSOR_STEP, SIMT_STEP = 32, 8
 """Along each sum, of memory-efficient attention (``DefaultGemmType::ThreadK``)."""
 
@@ -55,6 +55,13 @@ VOLTA_STEP = 32
 LONGEST_STEP = 128
 """Of any kernel: a sum that fills it fills all steps, so that a name without a step does
 not matter."""
+LONGEST_STEP_TURING = 64
+"""Of CUTLASS's kernels for Turing, whose thread blocks have 64 KiB of shared memory."""
+VECTOR_BYTES = 16
+"""Of one load: a convolution's channels are filled up to whole loads."""
+_BYTES = {"tf32": 4, "fp32": 4, "fp64": 8, "fp16": 2, "bf16": 2, "int8": 1, "fp8": 1}
+_ALIGNED = re.compile(r"align(?:edarray<[\w:]+, ?(?:\(int\))?)?(\d+)")
+"""Elements of one load: ``align8``, or ``AlignedArray<half_t, 8, 16>`` of a template."""
 _ALIKE = 0.02
 _PERSISTENT = re.compile(r"nvjet|sm(?:90|1\d\d)_xmma|cutlass3x|gemmuniversal<|stream_?k|segment_k")
 _CLUSTER = re.compile(
@@ -68,7 +75,11 @@ _NOT_DENSE = re.compile(
 """Several products of unknown shapes, 2:4 sparsity, complex numbers."""
 _THRICE = re.compile(r"3x_?tf32|tf32x3|fast_?f32")
 _SPLIT = re.compile(r"split_?k|segment_k_on|stream_?k")
-_SWIZZLES = (1, 2, 4, 8, 16)
+_SEGMENTS = re.compile(r"segment_k_on|stream_?k")
+"""Names of kernels whose thread blocks share the steps of a sum without filling any up."""
+_SWIZZLES = {1: 1, 2: 2, 4: 3, 8: 6}
+"""Columns of tiles that lie side by side -> columns from which on they do
+(``GemmIdentityThreadblockSwizzle::get_log_tile``)."""
 
 Cover = tuple[int, int, int, int]
 """Tile sides along rows and columns, and how many tiles are computed along each."""
@@ -109,12 +120,14 @@ def _tiled(
     family: str,
     sum_words: int,
     deep: int | None = None,
+    sides: tuple[str, str] = ("", ""),
 ) -> Derived | None:
     """``deep``: the sum with its padding where the caller knows it, else whole steps of
-    each part."""
+    each part. ``sides``: what lies along rows and columns, in words."""
     by_macs = {}
     for cover, split in _covers(launch, algorithm, shape):
-        for padded in [deep] if deep is not None else _depths(algorithm, shape.k, split):
+        depths = _depths(launch.name.lower(), algorithm, shape.k, split)
+        for padded in [deep] if deep is not None else depths:
             by_macs[shape.batch * cover[0] * cover[1] * cover[2] * cover[3] * padded] = (
                 cover,
                 split,
@@ -130,25 +143,32 @@ def _tiled(
     again = " x 3 TF32 products" if thrice > 1 else ""
     return Derived(
         family,
-        f"{times}{cover[2]:,} x {cover[3]:,} tiles of {cover[0]} x {cover[1]} for {shape.m:,} x "
-        f"{shape.n:,} x (sum of {sum_words:,}{parts}, padded to {padded:,}) x 2{again} = {flops:,} "
-        "FLOP",
+        f"{times}{cover[2]:,} x {cover[3]:,} tiles of {cover[0]} x {cover[1]} for "
+        f"{f'{shape.m:,} {sides[0]}'.strip()} x {f'{shape.n:,} {sides[1]}'.strip()} x (sum of "
+        f"{sum_words:,}{parts}, padded to {padded:,}) x 2{again} = {flops:,} FLOP",
         tensor=flops,
         math=algorithm.math,
     )
 
 
-def _depths(algorithm: Algorithm, k: int, split: int) -> list[int]:
-    """The sum as it is computed; both ways to part it, evenly or in whole steps, where
-    they differ."""
+def _depths(name: str, algorithm: Algorithm, k: int, split: int) -> list[int]:
+    """The sum as it is computed, likeliest first.
+
+    Parts of a convolution's sum, and of cuBLAS's since Hopper, all take as many steps, the last one
+    too. In other products the parts are cut at whole steps, and the last takes what is left; where
+    they are cut evenly, and that differs, both are returned.
+    """
     step = (algorithm.tile or (0, 0, None))[2]
     if step is None and algorithm.instruction in ("s884", "h884"):
         step = VOLTA_STEP
     if step is None:
-        return [k] if k % (LONGEST_STEP * split) == 0 else []
+        longest = LONGEST_STEP_TURING if "cutlass_75_" in name else LONGEST_STEP
+        return [k] if k % (longest * split) == 0 else []
+    if split > 1 and not _SEGMENTS.search(name) and (algorithm.family == "conv" or "nvjet" in name):
+        return [split * up(ceil(k / split), step)]
     part = ceil(k / split)
     evenly = up(part, step) * (split - 1) + up(max(k - part * (split - 1), 0), step)
-    return list(dict.fromkeys((evenly, up(k, step))))
+    return list(dict.fromkeys((up(k, step), evenly)))
 
 
 class _Said(NamedTuple):
@@ -157,7 +177,8 @@ class _Said(NamedTuple):
     cluster: tuple[int, int] | None
     is_persistent: bool
     is_split: bool
-    may_round: bool
+    is_of_cublas: bool
+    """nvjet: of cuBLAS since Hopper, which may leave the clusters at the edge unfilled."""
 
 
 @lru_cache(maxsize=4096)
@@ -174,25 +195,53 @@ def _said(name: str) -> _Said:
 
 
 def _covers(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[tuple[Cover, int]]:
-    """(tiles, parts of the sum) that name, grid and cluster allow. cuBLAS works column by column,
-    so the tile's first side lies along the outputs in most kernels. A cluster is computed whole.
+    """(tiles, parts of the sum) that name, grid and cluster allow. A cluster is computed whole.
     The launch states its size; only a name states how it lies: cuBLAS's 1x2 is launched as 2x1."""
+    facts = _said(launch.name)
+    covers = dict.fromkeys(_tiles(launch, algorithm, shape))
+    if not facts.is_persistent or launch.grid is None:
+        for cover in covers:
+            if launch.grid is None:
+                yield cover, 1
+            elif (split := parts(launch.grid, *cover[2:], shape.batch, facts.is_split)) is not None:
+                yield cover, split
+        return
+    blocks, has_segments = prod(launch.grid), bool(_SEGMENTS.search(launch.name.lower()))
+    tiles = {cover: cover[2] * cover[3] * shape.batch for cover in covers}
+    splits = {
+        cover: blocks // number
+        for cover, number in tiles.items()
+        if blocks % number == 0 and (blocks == number or (facts.is_split and not has_segments))
+    }
+    if splits:
+        yield from splits.items()
+    else:  # each block computes several tiles; of cuBLAS's since Hopper, none is without one
+        yield from (
+            (cover, 1) for cover in covers if tiles[cover] > blocks or not facts.is_of_cublas
+        )
+
+
+def _tiles(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[Cover]:
+    """Tiles of either orientation, filled up to clusters. cuBLAS works column by column, so the
+    tile's first side lies along the outputs in most kernels; in convolutions along the rows. In
+    those and in nvjet, a cluster lies only where there are tiles for all of its blocks."""
     facts = _said(launch.name)
     m, n = (algorithm.tile or (0, 0, None))[:2]
     cluster = facts.cluster or launch.cluster or (1, 1)
     lies = [((n, m), cluster[::-1]), ((m, n), cluster)]
     if facts.cluster is None and launch.cluster is not None:
         lies += [((n, m), cluster), ((m, n), cluster[::-1])]
+    is_convolution = algorithm.family == "conv" and facts.is_persistent
     for sides, along in lies:
         whole = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
         rounded = up(whole[0], along[0]), up(whole[1], along[1])
-        for rows, columns in dict.fromkeys((rounded, whole)) if facts.may_round else (rounded,):
-            if facts.is_persistent or launch.grid is None:
-                yield (*sides, rows, columns), 1
-            elif (
-                split := parts(launch.grid, rows, columns, shape.batch, facts.is_split)
-            ) is not None:
-                yield (*sides, rows, columns), split
+        has_tiles = along[0] <= whole[0] and along[1] <= whole[1]
+        if is_convolution and not (has_tiles and sides == (m, n)):
+            continue
+        if has_tiles or not facts.is_of_cublas:
+            yield (*sides, *rounded)
+        if facts.is_of_cublas:
+            yield (*sides, *whole)
 
 
 def parts(
@@ -206,9 +255,9 @@ def parts(
     """
     x, y, z = grid
     is_laid = (x * y == rows * columns and 1 in (x, y)) or any(
-        x == a * s and y == ceil(b / s)
+        b >= fewest and x == a * s and y == ceil(b / s)
         for a, b in ((rows, columns), (columns, rows))
-        for s in _SWIZZLES
+        for s, fewest in _SWIZZLES.items()
     )
     if is_laid and z % batch == 0:
         return z // batch
@@ -220,10 +269,10 @@ def parts(
 
 def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     """Forward, and both gradients, as implicit GEMM. The channels of each filter position fill
-    whole steps: CUTLASS pads them so, and where they are whole already all kernels agree."""
+    whole steps: CUTLASS pads them so, and where they are whole already all kernels agree. The
+    gradient of the input sums over all positions of the filter for every input, those outside of
+    the outputs included."""
     shape = work.shape
-    if algorithm.family != "conv":
-        return None
     step = (algorithm.tile or (0, 0, None))[2]
     gradient = algorithm.direction in ("grad_input", "grad_weight")
     forward = work.forward if gradient else shape
@@ -231,22 +280,45 @@ def convolution(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
         forward, ConvShape
     ):
         return None
-    if forward.groups != 1 or not step:
+    if algorithm.family != "conv" or forward.groups != 1 or not step:
         return None
-    positions, cutlass = forward.kernel_h * forward.kernel_w, "cutlass" in launch.name.lower()
     if algorithm.direction == "grad_weight":
+        gemm = _weights(launch.name.lower(), algorithm, forward)
         family = "tensor convolution, gradient of the weight"
-        return _tiled(launch, algorithm, forward.weight_gradient, family, forward.pixels)
-    channels, outputs = forward.in_channels, forward.out_channels
-    if gradient:  # with a stride, positions of the filter are skipped
-        if not forward.same_size:
+        if gemm is None:
             return None
-        channels, outputs = outputs, channels
-    if channels % step and not cutlass:
+        filled = f" filled up to {gemm.n:,}" if gemm.n != forward.depth else ""
+        sides = "channels", f"weights ({forward.depth:,} of a channel{filled})"
+        return _tiled(launch, algorithm, gemm, family, gemm.k, sides=sides)
+    if not isinstance(shape, ConvShape) or (gradient and work.stride != 1):
+        return None  # with a stride, positions of the filter are skipped
+    positions, channels = shape.kernel_h * shape.kernel_w, shape.in_channels
+    if channels % step and "cutlass" not in launch.name.lower():
         return None
-    gemm = GemmShape(forward.pixels, outputs, positions * channels)
+    gemm = GemmShape(shape.pixels, shape.out_channels, positions * channels)
     family = "tensor convolution, gradient of the input" if gradient else "tensor convolution"
-    return _tiled(launch, algorithm, gemm, family, gemm.k, positions * up(channels, step))
+    sides = "inputs" if gradient else "outputs", "channels"
+    return _tiled(launch, algorithm, gemm, family, gemm.k, positions * up(channels, step), sides)
+
+
+def _weights(name: str, algorithm: Algorithm, forward: ConvShape) -> GemmShape | None:
+    """Return the product whose results are the weights: channels out by the weights of a channel,
+    summed over all outputs.
+
+    CUTLASS fills up the channels of each filter position to whole loads; cuDNN's own kernels for
+    Hopper give each position tiles of its own. Those before are known where nothing is filled up.
+    """
+    channels, positions = forward.in_channels, forward.kernel_h * forward.kernel_w
+    load = VECTOR_BYTES // _BYTES.get(algorithm.math or "", VECTOR_BYTES)
+    if match := _ALIGNED.search(name):
+        load = int(match[1])
+    if "sm90_xmma" in name:
+        channels = up(channels, (algorithm.tile or (1, 1, None))[1])
+    elif "cutlass" in name:
+        channels = up(channels, load)
+    elif channels % load:
+        return None
+    return replace(forward.weight_gradient, n=positions * channels)
 
 
 class _Tile(NamedTuple):
@@ -261,7 +333,7 @@ class _Tile(NamedTuple):
 
 
 def attention(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
-    """Flash attention 1 to 3, memory-efficient attention, and cuDNN's forward without a mask."""
+    """Flash attention 1 to 3, memory-efficient attention, and cuDNN's without a mask."""
     shape, name = work.shape, launch.name.lower()
     if not isinstance(shape, AttentionShape) or algorithm.role != "main":
         return None
@@ -340,13 +412,17 @@ def _flash_3(name: str, shape: AttentionShape) -> _Tile | None:
 
 
 def _cudnn(name: str, shape: AttentionShape) -> _Tile | None:
+    """``native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1_cga1x1x1``: queries, keys and
+    width of a tile; backward only where it does not matter which side has the queries."""
     match = _CUDNN.search(name)
-    if match is None or shape.backward or shape.causal:
+    if match is None or (match[1] == "b") != shape.backward or shape.causal:
         return None
-    m, n, width = (int(side) for side in match.groups())
+    m, n, width = (int(side) for side in match.groups()[1:])
     if width < max(shape.width, shape.value_width):
         return None
-    return _Tile("cuDNN attention", m, n, width, width, False)
+    tile = _Tile("cuDNN attention", m, n, width, width, False)
+    areas = {tiles_of(shape, *sides, False) for sides in ((m, n), (n, m))}
+    return None if shape.backward and len(areas) > 1 else tile
 
 
 def _grid_fits(launch: Launch, shape: AttentionShape, tile: _Tile) -> bool:

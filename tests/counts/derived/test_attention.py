@@ -165,4 +165,14 @@ def test_cudnn_prints_its_tile_and_not_its_mask() -> None:
     found = derived(name, SHAPE)
     assert found is not None and found.tensor == 2 * 8 * (8 * 16) * 128 * 64 * 128
     assert derived(name, replace(SHAPE, causal=True)) is None
-    assert derived(name.replace("fprop", "bprop"), replace(SHAPE, backward=True)) is None
+    backward = derived(name.replace("fprop", "bprop"), replace(SHAPE, backward=True))
+    assert backward is not None and backward.tensor == 2 * 8 * (8 * 16) * 128 * 64 * (5 * 64)
+
+
+def test_cudnns_backward_has_no_rule_where_its_tile_may_lie_either_way() -> None:
+    """1,000 queries and 100 keys are 8 x 2 tiles, or 16 x 1 that are as large."""
+    name = "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_2_{}x64_1x4x1_cga1x1x1"
+    shape = replace(SHAPE, keys=100, backward=True)
+    assert derived(name.format("128x192"), shape) is None
+    found = derived(name.format("128x128"), shape)
+    assert found is not None and found.tensor == 2 * 8 * 8 * 128 * 128 * (5 * 64)

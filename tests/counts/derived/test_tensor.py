@@ -163,6 +163,44 @@ def test_the_grid_says_how_often_a_sum_is_split(grid: Grid, split: int) -> None:
     assert parts(grid, 2, 8) == split
 
 
+def test_parts_of_cutlass_are_cut_at_whole_steps() -> None:
+    """288 steps in 10 parts: 9 of 29 and one of 27, not 10 of 29."""
+    name = "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_64x64_32x6_tn_align4>"
+    found = product(name, 64, 128, 9216, (2, 1, 10))
+    assert found is not None and found.tensor == 2 * 64 * 128 * 9216
+
+
+def test_parts_of_nvjet_all_take_as_many_steps() -> None:
+    """144 steps in 7 parts of 21; the grid has 4 tiles for each part."""
+    name = "nvjet_sm90_tst_64x32_64x16_2x2_h_bz_splitK_bias_TNT"
+    found = product(name, 64, 128, 144 * 64, (4, 7, 1))
+    assert found is not None and found.tensor == 2 * 64 * 128 * (7 * 21 * 64)
+
+
+@pytest.mark.parametrize(
+    ("grid", "side"),
+    [((4, 18, 1), 128), ((4, 36, 1), 64), ((2, 66, 1), None), ((4, 40, 1), None)],
+)
+def test_a_block_for_each_tile_says_how_they_lie(grid: Grid, side: int | None) -> None:
+    """Along 9,216 outputs lie 72 tiles of 128 or 144 of 64, whose other side has 64 rows or 128.
+    132 blocks are those of a full GPU, where only the second way has more tiles than blocks."""
+    found = product("nvjet_sm90_tst_128x64_64x8_4x1_v_bz_NNT", 64, 9216, 128, grid)
+    rows = {128: 64, 64: 128}
+    if side is None:
+        expected = 2 * 128 * 9216 * 128 if grid[0] * grid[1] == 132 else None
+    else:
+        expected = 2 * rows[side] * 9216 * 128
+    assert (found and found.tensor) == expected
+
+
+def test_columns_of_tiles_lie_side_by_side_from_a_number_on() -> None:
+    """Two by four tiles are 8 blocks in x; four by one are 4, never 8."""
+    name = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_32x32_128x2_nn_a2>"
+    found = product(name, 64, 128, 10, (8, 1, 1))
+    assert found is not None and found.tensor == 2 * 64 * 128 * 128
+    assert product(name, 10, 128, 64, (8, 1, 1)) is None
+
+
 def test_parts_that_are_padded_apart_in_one_way_and_together_in_the_other_have_no_rule() -> None:
     """100 in 4 parts: 4 x 64 evenly, 2 x 64 in whole steps."""
     assert product(S16816, 128, 1024, 100, (8, 2, 4)) is None
@@ -216,10 +254,16 @@ CONV = ConvShape(8, 64, 128, 14, 14, 3, 3, same_size=True)
 
 
 def conv(
-    name: str, forward: ConvShape, grid: Grid | None = None, direction: str = "forward"
+    name: str,
+    forward: ConvShape,
+    grid: Grid | None = None,
+    direction: str = "forward",
+    **launched: tuple[int, int] | None,
 ) -> Derived | None:
     gradient = None if direction == "forward" else forward
-    return derive(Launch(name, grid), Work(forward, direction=direction, forward=gradient))
+    shape = forward.input_gradient if direction == "grad_input" else forward
+    work = Work(shape, direction=direction, forward=gradient)
+    return derive(Launch(name, grid, **launched), work)
 
 
 def test_a_forward_convolution_is_a_product_of_pixels_by_channels() -> None:
@@ -232,14 +276,68 @@ def test_the_gradient_of_the_input_swaps_the_channels() -> None:
     pixels = 8 * 14 * 14
     found = conv(XMMA.format("dgrad"), CONV, (ceil(pixels / 128), 1, 1), "grad_input")
     assert found is not None and found.tensor == 2 * whole(pixels, 128) * 64 * 128 * 9
-    strided = ConvShape(8, 64, 128, 14, 14, 3, 3)
-    assert conv(XMMA.format("dgrad"), strided, direction="grad_input") is None, "may have a stride"
+    strided = Work(CONV.input_gradient, direction="grad_input", forward=CONV, stride=2)
+    assert derive(Launch(XMMA.format("dgrad"), (13, 1, 1)), strided) is None
+
+
+def test_the_gradient_of_a_larger_input_sums_over_all_taps_of_each_input() -> None:
+    """A 3 x 3 convolution without padding: 26 x 26 inputs, 24 x 24 outputs."""
+    forward = ConvShape(64, 32, 64, 24, 24, 3, 3)
+    shape = replace(forward.input_gradient, out_h=26, out_w=26)
+    work = Work(shape, direction="grad_input", forward=forward)
+    tiles = ceil(64 * 26 * 26 / 128)
+    found = derive(Launch(XMMA.format("dgrad"), (tiles, 1, 1)), work)
+    assert found is not None and found.tensor == 2 * (tiles * 128) * 64 * (64 * 9)
 
 
 def test_the_gradient_of_the_weight_sums_over_pixels_in_parts() -> None:
     """128 channels by 64 x 9 weights, over 1,568 pixels in 7 parts of 7 steps."""
     found = conv(XMMA.format("wgrad"), CONV, (1, 9, 7), "grad_weight")
     assert found is not None and found.tensor == 2 * 128 * (64 * 9) * 1568
+
+
+WGRAD_CUTLASS = (
+    "cutlass::Kernel<conv::ImplicitGemmConvolution<conv::ImplicitGemmMultistage<gemm::GemmShape<64, "
+    "64, 64>, conv::Conv2dWgradOutputGradientTileAccessIteratorOptimized<MatrixShape<64, 64>, "
+    "cutlass::bfloat16_t, cutlass::AlignedArray<cutlass::bfloat16_t, {}, 16>, TensorOp>>>>"
+)
+
+
+@pytest.mark.parametrize(("load", "columns", "blocks"), [(8, 9 * 8, 2), (1, 9, 1)])
+def test_cutlass_fills_the_channels_of_a_weight_to_whole_loads_and_each_part_to_whole_steps(
+    load: int, columns: int, blocks: int
+) -> None:
+    """One channel and 9 taps; 8 x 27 x 27 outputs in 7 parts, of which the last takes as many
+    steps as the others."""
+    forward = ConvShape(8, 1, 32, 27, 27, 3, 3)
+    found = conv(WGRAD_CUTLASS.format(load), forward, (blocks, 1, 7), "grad_weight")
+    outputs = 7 * whole(ceil(8 * 27 * 27 / 7), 64)
+    assert found is not None and found.tensor == 2 * 64 * whole(columns, 64) * outputs
+
+
+SM90_CONV = (
+    "sm90_xmma_{}_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize{}_warpgroupsize1x1x1_g1"
+    "_execute_segment_k_{}_kernel__5x_cudnn"
+)
+
+
+def test_each_position_of_a_filter_has_tiles_of_its_own_on_hopper() -> None:
+    """9 positions of 32 channels, which fill half a tile each; a cluster of 5 lies along them."""
+    name, forward = (
+        SM90_CONV.format("wgrad_indexed", "64x64x64", "on"),
+        ConvShape(64, 32, 64, 24, 24, 3, 3),
+    )
+    found = conv(name, forward, (110, 1, 1), "grad_weight", cluster=(5, 1))
+    assert found is not None and found.tensor == 2 * 64 * (10 * 64) * (64 * 24 * 24)
+
+
+def test_a_cluster_of_a_convolution_lies_where_there_are_tiles_for_it() -> None:
+    """12 tiles of positions by one of channels: a cluster of 7 fills them up to 14."""
+    forward = ConvShape(8, 64, 64, 19, 19, 3, 3, same_size=True)
+    for cluster in ((7, 1), (1, 7)):
+        name = SM90_CONV.format("dgrad", "256x64x32", "off")
+        found = conv(name, forward, (14, 1, 1), "grad_input", cluster=cluster)
+        assert found is not None and found.tensor == 2 * (14 * 256) * 64 * (64 * 9)
 
 
 def test_a_kernel_of_a_gradient_has_no_rule_for_forward_and_the_other_way_round() -> None:
