@@ -19,6 +19,7 @@ from perfctl.orchestrator.counts.counters.sums import (
     with_counts,
 )
 from perfctl.orchestrator.counts.counters.work import sm_count
+from perfctl.orchestrator.counts.derived.records import Work
 from perfctl.orchestrator.counts.derived.run import conv_shape, share_inside
 from perfctl.orchestrator.counts.figure import Figure, total_of
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid
@@ -60,6 +61,8 @@ class KernelGroup:
     """FLOPs of one HFMA2 in ``flops``: 2 or 4, by the version of ncu."""
     derivations: tuple[str, ...] = ()
     """Rules that derive the counts of its launches; () for counters."""
+    cluster: tuple[int, int] | None = None
+    """Thread blocks of a cluster in x and y; None where it was launched without, or not known."""
 
     @property
     def key(self) -> tuple[str, Grid | None]:
@@ -214,6 +217,25 @@ class RowEvidence(LayerFacts):
         forward = self._convolution_with("grad_weight")
         return () if forward is None else (forward.weight_gradient,)
 
+    @cached_property
+    def works(self) -> tuple[Work, ...]:
+        """What each product on paper computes, for the rules of counts/."""
+        forward = self.forward
+        if not isinstance(forward, ConvShape):
+            return tuple(Work(shape) for shape in self.shapes)
+        if self.row.direction == "forward":
+            return (Work(forward),)
+        works = []
+        if self._convolution_with("grad_input") is not None and self.image is not None:
+            height, width = self.image
+            shape = replace(forward.input_gradient, out_h=height, out_w=width)
+            works.append(Work(shape, direction="grad_input", forward=forward))
+        works += [
+            Work(weights, direction="grad_weight", forward=forward)
+            for weights in self.filter_shapes
+        ]
+        return tuple(works)
+
     def _convolution_with(self, gradient: str) -> ConvShape | None:
         """Return the convolution of a row that has this gradient on paper."""
         forward = self.forward
@@ -352,6 +374,7 @@ def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
     groups: dict[Key | None, dict[tuple[str, Grid | None], list[int]]] = defaultdict(
         lambda: defaultdict(list)
     )
+    clusters: dict[tuple[str, Grid | None], tuple[int, int]] = {}
     for kernel, key in run.launches:
         grid = (
             None
@@ -359,8 +382,15 @@ def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
             else (kernel.grid_x, kernel.grid_y or 1, kernel.grid_z or 1)
         )
         groups[key][kernel.name, grid].append(kernel.launch)
+        if kernel.cluster_x is not None:
+            clusters.setdefault((kernel.name, grid), (kernel.cluster_x, kernel.cluster_y or 1))
     return {
-        key: [_group(name, grid, launches, run, values) for (name, grid), launches in found.items()]
+        key: [
+            replace(_group(name, grid, launches, run, values), cluster=clusters[name, grid])
+            if (name, grid) in clusters
+            else _group(name, grid, launches, run, values)
+            for (name, grid), launches in found.items()
+        ]
         for key, found in groups.items()
     }
 

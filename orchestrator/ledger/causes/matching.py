@@ -9,6 +9,8 @@ from itertools import product
 from math import ceil, log, prod
 from typing import NamedTuple
 
+from perfctl.orchestrator.counts.derived.records import Launch, Work
+from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.kernels.grids import (
     STEP,
     WHOLE,
@@ -221,11 +223,21 @@ def from_grids(
     base, called, onto, calls = evidence.paper, 0.0, 0.0, evidence.calls
     rules: list[str] = []
     open_shapes = [*evidence.shapes, *evidence.unverified_shapes, *evidence.filter_shapes]
+    open_works = list(evidence.works)
     near = CLOSE if evidence.row.direction == "forward" else EXACT
     if sum(kernel.products > 0 for kernel in products) > max(evidence.paper_products, 1):
         return None  # trials, or work done again: which of them is the layer's is not known
     for kernel in products:
         if kernel.launches % calls or not kernel.launches or not kernel.products:
+            continue
+        if kernel.launches == calls and (ruled := _ruled(kernel, open_works)) is not None:
+            work, tensor, rule = ruled
+            macs = (work.forward or work.shape).macs
+            base += (tensor - 2 * macs) * calls
+            onto += kernel.products - tensor * calls
+            rules.append(f"{rule} (paper {2 * macs:,})" + (f"; {calls} calls" if calls > 1 else ""))
+            open_works.remove(work)
+            open_shapes = [shape for shape in open_shapes if shape != work.shape]
             continue
         for shape in open_shapes:
             match = _matched(kernel, shape, int(kernel.launches) // calls, near)
@@ -243,6 +255,22 @@ def from_grids(
             open_shapes.remove(shape)
             break
     return PredictedProducts(base, tuple(rules), called, onto) if rules else None
+
+
+def _ruled(kernel: KernelGroup, works: Sequence[Work]) -> tuple[Work, float, str] | None:
+    """Return the work of which a rule of counts/ gives exactly what the tensor cores counted, those
+    FLOPs of one launch, and the rule's arithmetic.
+
+    Tiles, clusters, channels filled up and parts of the sum are then known, and all multiply-adds
+    of FFMA beside them are the epilogue's.
+    """
+    counted = (kernel.tensor.value or 0) / kernel.launches
+    launch = Launch(kernel.name, kernel.grid, cluster=kernel.cluster)
+    for work in works if counted and kernel.algorithm.tensor_core else ():
+        derived = derive(launch, work)
+        if derived is not None and derived.tensor and abs(derived.tensor / counted - 1) < WHOLE:
+            return work, derived.tensor, derived.rule
+    return None
 
 
 def _describe(match: Match, kernel: KernelGroup, shape: Shape, calls: int) -> str:
@@ -284,14 +312,19 @@ def fits_grids(evidence: RowEvidence) -> bool:
 
 
 def _grid_results(evidence: RowEvidence) -> list[bool]:
-    """Return, for each pair of a product's grid and a shape with a formula, whether they agree."""
+    """Return, for each pair of a product's grid and a shape with a formula, whether they agree. A
+    kernel that a rule of counts/ gives exactly agrees, whatever its grid."""
+    ruled = [
+        kernel for kernel in evidence.product_kernels if _ruled(kernel, evidence.works) is not None
+    ]
     predictions = [
         predict_tiles(kernel.algorithm, kernel.grid, shape)
         for kernel in evidence.product_kernels
         for shape in evidence.shapes
-        if kernel.grid
+        if kernel.grid and kernel not in ruled
     ]
-    return [bool(prediction.tilings) for prediction in predictions if prediction is not None]
+    agree = [bool(prediction.tilings) for prediction in predictions if prediction is not None]
+    return [True] * len(ruled) + agree
 
 
 def fills_tiles(evidence: RowEvidence) -> bool:
