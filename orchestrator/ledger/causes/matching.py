@@ -223,7 +223,8 @@ def from_grids(
     base, called, onto, calls = evidence.paper, 0.0, 0.0, evidence.calls
     rules: list[str] = []
     open_shapes = [*evidence.shapes, *evidence.unverified_shapes, *evidence.filter_shapes]
-    open_works = list(evidence.works)
+    # derived counts are those of the rules, so that they agree with any of them
+    open_works = [] if evidence.derived else [*evidence.works]
     near = CLOSE if evidence.row.direction == "forward" else EXACT
     if sum(kernel.products > 0 for kernel in products) > max(evidence.paper_products, 1):
         return None  # trials, or work done again: which of them is the layer's is not known
@@ -314,9 +315,8 @@ def fits_grids(evidence: RowEvidence) -> bool:
 def _grid_results(evidence: RowEvidence) -> list[bool]:
     """Return, for each pair of a product's grid and a shape with a formula, whether they agree. A
     kernel that a rule of counts/ gives exactly agrees, whatever its grid."""
-    ruled = [
-        kernel for kernel in evidence.product_kernels if _ruled(kernel, evidence.works) is not None
-    ]
+    works = () if evidence.derived else evidence.works
+    ruled = [kernel for kernel in evidence.product_kernels if _ruled(kernel, works) is not None]
     predictions = [
         predict_tiles(kernel.algorithm, kernel.grid, shape)
         for kernel in evidence.product_kernels
