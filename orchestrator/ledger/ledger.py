@@ -21,6 +21,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
     extrapolated,
     reasons_left_out,
 )
+from perfctl.orchestrator.estimate.flops.engine import fused_only
 from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
@@ -245,7 +246,9 @@ def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | Non
     times = batch.times
     # pen and paper; a layer may hold several operations
     recorded = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
-    calls = group_by(recorded, lambda call: (call.layer, call.direction))
+    by_row = group_by(recorded, lambda call: (call.layer, call.direction))
+    calls = {key: tuple(of_row) for key, of_row in by_row.items()}
+    _move_fused_recompute(calls, batch)
     counted, uncounted = _counted(batch)
     derived: Mapping[Key | None, Figure] = {}
     if batch.derived and batch.derived.steps:
@@ -270,6 +273,31 @@ def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | Non
         whole=times.whole,
         basis=times.basis,
         counted=counted.get(None, uncounted),
+    )
+
+
+def _move_fused_recompute(calls: dict[Key, tuple[LayerCall, ...]], batch: PreparedBatch) -> None:
+    """Move the scores that a fused attention computes again to the gradient in which its kernel
+    ran: that kernel's count has them. What runs again by itself keeps its row."""
+    runs = [run for run in (batch.counting, batch.timing) if run is not None]
+    for layer, direction in [key for key in calls if key[1] == "recompute"]:
+        fused = tuple(call for call in calls[layer, direction] if fused_only(call))
+        keys = ((layer, gradient) for gradient in ("backward", *GRADIENTS))
+        owner = next((key for key in keys if any(_has_attention(run, key) for run in runs)), None)
+        if not fused or owner is None:
+            continue
+        calls[owner] = (*calls.get(owner, ()), *fused)
+        rest = tuple(call for call in calls.pop((layer, direction)) if not fused_only(call))
+        if rest:
+            calls[layer, direction] = rest
+
+
+def _has_attention(run: PreparedRun, key: Key) -> bool:
+    """Return whether a fused attention kernel ran in this direction of the layer."""
+    kernels = run.row_kernels.get(key)
+    return kernels is not None and any(
+        recognise(name).family == "attention" and recognise(name).role == "main"
+        for name in kernels.names
     )
 
 

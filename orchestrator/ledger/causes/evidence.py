@@ -25,6 +25,7 @@ from perfctl.orchestrator.counts.figure import Figure, total_of
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.counts.kernels.pairing import inside, narrowed_to
+from perfctl.orchestrator.estimate.flops.engine import fused_only
 from perfctl.orchestrator.estimate.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedRun, Study
@@ -167,8 +168,9 @@ class RowEvidence(LayerFacts):
 
     @cached_property
     def paper_products(self) -> int:
-        """Products of one call that are on paper: both gradients of a layer are two."""
-        return sum(1 for call in self.row.calls if call.flops)
+        """Products of one call that are on paper: both gradients of a layer are two. The scores
+        that a fused attention computes again are no product of their own."""
+        return sum(1 for call in self.row.calls if call.flops and not fused_only(call))
 
     def total(self, count: str) -> float | None:
         """Sum of one raw count over the row's kernels; None when no kernel has it."""

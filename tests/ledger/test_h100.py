@@ -1,0 +1,145 @@
+"""Recordings of an H100: what tensor cores executed follows from kernel names, grids and shapes,
+and the ledger names the cause."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from math import ceil
+from pathlib import Path
+
+import pytest
+
+from perfctl.orchestrator.actions.ingest import ingest
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.ledger import LedgerRow
+from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedStudy, prepare, studies
+from perfctl.orchestrator.store import database, read
+
+H100 = Path(__file__).parents[1] / "data" / "h100"
+PRECISIONS = ("tf32", "bf16", "fp16")
+MNIST_BATCH = 64
+FORWARD = 2 * MNIST_BATCH * 24 * 24 * 64 * 32 * 9
+"""FLOPs of mnist_cnn's second convolution: 24 x 24 outputs, 32 channels to 64, 3 x 3 taps."""
+TRANSFORMER = 4 * (5 + 9) - 1 + 3
+"""Launches of products in a step of 4 layers and a head: 5 forward and 9 backward in each, without
+the gradient of the first layer's input."""
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PreparedStudy]:
+    """Name of a recording -> its study."""
+    found = {}
+    for name in (*PRECISIONS, "blocks", "products"):
+        folder = tmp_path_factory.mktemp(name)
+        shutil.copytree(H100 / f"ncu-{name}", folder / "runs")
+        ingest(folder / "runs", folder / "h100.db")
+        with database.reading(folder / "h100.db") as connection:
+            ids = [row[0] for row in connection.execute("SELECT id FROM run")]
+            (study,) = studies(read.load(connection, ids))
+        found[name] = prepare(study)
+    return found
+
+
+def launches(study: PreparedStudy) -> Iterator[tuple[str, float, float | None]]:
+    """(name, counted tensor FLOPs, derived ones) of each launch with either."""
+    for batch in study.batches:
+        run = batch.counted
+        assert run is not None
+        derived = DerivedRun(run.run, run.precision, run.recorded, batch.ops).derived
+        for kernel, _ in run.launches:
+            counted = run.flops[kernel.launch].tensor.value or 0
+            ruled = derived[kernel.launch].tensor if kernel.launch in derived else None
+            if counted or ruled is not None:
+                yield kernel.name, counted, ruled
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("tf32", 9), ("bf16", 10), ("fp16", 10), ("blocks", TRANSFORMER), ("products", 3)],
+)
+def test_every_launch_on_tensor_cores_has_a_rule_that_gives_its_counter(
+    prepared: dict[str, PreparedStudy], name: str, number: int
+) -> None:
+    """No launch of these recordings is an exception."""
+    counted = list(launches(prepared[name]))
+    assert len(counted) == number
+    assert [(kernel, flops) for kernel, flops, _ in counted] == [
+        (kernel, ruled) for kernel, _, ruled in counted
+    ]
+
+
+def row_of(study: PreparedStudy, layer: str, direction: str) -> tuple[Analysis, LedgerRow]:
+    found = analyse(study.study)
+    rows = [row for row in found.ledger.rows if (row.layer, row.direction) == (layer, direction)]
+    assert len(rows) == 1
+    return found, rows[0]
+
+
+def padding(study: PreparedStudy, layer: str, direction: str, batch: int) -> float | None:
+    """Factor of tile padding, which has to explain 97 % of the gap at least."""
+    found, row = row_of(study, layer, direction)
+    (cause,) = (
+        cause
+        for cause in found.judgement.at(batch, layer, direction).causes
+        if cause.rule == "tile padding"
+    )
+    assert row.ratio is not None and cause.factor is not None
+    assert (cause.factor - 1) / (row.ratio - 1) > 0.97
+    return cause.factor
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_channels_and_parts_of_a_sum_explain_the_gradient_of_a_filter_of_one_channel(
+    prepared: dict[str, PreparedStudy], name: str
+) -> None:
+    """32 filters fill a tile of 64; 9 taps of 1 channel, filled up to a load of 8, fill two; 23
+    parts of 43,264 outputs take 30 steps of 64 each."""
+    outputs = MNIST_BATCH * 26 * 26
+    steps = ceil(ceil(outputs / 23) / 64)
+    executed = 64 * (2 * 64) * (23 * steps * 64)
+    factor = padding(prepared[name], "conv1", "grad_weight", MNIST_BATCH)
+    assert factor == pytest.approx(executed / (32 * 9 * outputs))
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_clusters_and_channels_explain_both_gradients_of_a_convolution(
+    prepared: dict[str, PreparedStudy], name: str
+) -> None:
+    """The gradient of 26 x 26 inputs has 32 channels in tiles of 64 and all 9 taps of 64 channels;
+    its tiles come in clusters of 5 or 7. That of the weights has 10 tiles for 9 taps, or CUTLASS's
+    tiles and 54 parts in TF32."""
+    inputs, outputs = MNIST_BATCH * 26 * 26, MNIST_BATCH * 24 * 24
+    if name == "tf32":
+        tiles, side = ceil(ceil(inputs / 128) / 5) * 5, 128
+        weights = 64 * (3 * 128) * (54 * ceil(ceil(outputs / 54) / 16) * 16)
+    else:
+        tiles, side = ceil(ceil(inputs / 256) / 7) * 7, 256
+        weights = 64 * (10 * 64) * outputs
+    executed = 2 * (tiles * side * 64 * (64 * 9) + weights)
+    factor = padding(prepared[name], "conv2", "backward", MNIST_BATCH)
+    assert factor == pytest.approx(executed / (2 * FORWARD))
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_parts_of_a_sum_explain_a_linear_layer_whose_tiles_are_full(
+    prepared: dict[str, PreparedStudy], name: str
+) -> None:
+    """9,216 inputs in 7 parts of 21 steps of 64."""
+    factor = padding(prepared[name], "fc1", "forward", MNIST_BATCH)
+    assert factor == pytest.approx(7 * 21 * 64 / 9216)
+
+
+def test_scores_that_a_fused_attention_computes_again_are_on_paper_with_its_kernel(
+    prepared: dict[str, PreparedStudy],
+) -> None:
+    """8 sequences of 128 tokens, width 512: four gradients of products with 512 x 1,536 and 512 x
+    512 weights, and five products of 128 x 128 scores in place of forward's two."""
+    layer = "model.layers.1.self_attn"
+    found, row = row_of(prepared["blocks"], layer, "backward")
+    scores = 2 * 8 * 128 * 128 * 512
+    linear = 2 * 8 * 128 * 512 * (1536 + 512)
+    assert row.paper.value == 2 * linear + 4 * scores + scores
+    assert [call.flops for call in row.calls if call.direction == "recompute"] == [scores]
+    assert row.ratio == pytest.approx(1, abs=0.005)
+    assert "recompute" not in {row.direction for row in found.ledger.rows}
