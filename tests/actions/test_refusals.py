@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions import scrub, setup
+from perfctl.orchestrator.actions import setup
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.speedup import speedup_of
 from perfctl.orchestrator.actions.sweep import slurm, sweep
 from perfctl.orchestrator.actions.sweep.options import LocalPlacement
+from perfctl.orchestrator.commands import scrub
 from perfctl.orchestrator.commands.export import export
 from perfctl.orchestrator.commands.plot import plot
 from perfctl.orchestrator.commands.trace import trace
