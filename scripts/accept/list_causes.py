@@ -35,7 +35,6 @@ TABLES: dict[str, dict[str, tuple[Callable[..., Any], ...]]] = {
         "groups run as dense": (shape_rules.groups_as_dense,),
         "skipped border": (shape_rules.skipped_border,),
         "causal mask": (shape_rules.causal_mask,),
-        "attention recompute": (shape_rules.attention_recompute,),
         "swapped layers": (shape_rules.swapped,),
         "gradient missing": (gradient_rules.gradient_missing,),
         "needless gradient": (gradient_rules.needless_gradient,),

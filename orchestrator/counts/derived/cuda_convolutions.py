@@ -37,7 +37,8 @@ _SIMT_DIRECTIONS = {"fprop": "forward", "dgrad": "grad_input", "wgrad": "grad_we
 _POINTS = {t * (t // 2 + 1): t for t in (16, 32, 64)}
 """Points of a transformed tile of t x t real values (the rest mirrors them) -> t: the z of the
 product's grid."""
-_COMPLEX = re.compile(r"cgemm_|xmma_gemm_cf32cf32")
+COMPLEX_PRODUCT = re.compile(r"cgemm|xmma_gemm_cf32cf32", re.IGNORECASE)
+"""A product of transformed tiles: its values are complex."""
 _GROUPED = re.compile(r"(conv|dgrad|wgrad)2d_grouped_direct_kernel")
 _GROUPED_DIRECTIONS = {"conv": "forward", "dgrad": "grad_input", "wgrad": "grad_weight"}
 _DEPTHWISE = re.compile(r"conv_depthwise2d_(forward|backward|grad_weight)_kernel<[^>]*?float")
@@ -257,7 +258,12 @@ def transformed(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | N
     if work.stride != 1 or algorithm.direction not in (None, work.direction):
         return None
     tiles = predict_tiles(replace(algorithm, direction=None), launch.grid, shape)
-    if tiles is None or not tiles.tilings or algorithm.tensor_core or _COMPLEX.search(launch.name):
+    if (
+        tiles is None
+        or not tiles.tilings
+        or algorithm.tensor_core
+        or COMPLEX_PRODUCT.search(launch.name)
+    ):
         return None
     cut = tiles.tilings[0]
     return Derived(tiles.family, cut.rule(shape.macs), ffma=cut.multiplies)
@@ -273,7 +279,7 @@ def fourier(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     two FMUL more for each value; counted on an H100 (cuDNN 9.19), gradients included.
     """
     tile, grid = algorithm.tile, launch.grid
-    if not _COMPLEX.search(launch.name) or tile is None or grid is None or work.stride != 1:
+    if not COMPLEX_PRODUCT.search(launch.name) or tile is None or grid is None or work.stride != 1:
         return None
     t = _POINTS.get(grid[2], 0)
     products = _points(work, grid[2], t)

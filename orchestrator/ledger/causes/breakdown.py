@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
+from perfctl.orchestrator.counts.derived.cuda_convolutions import COMPLEX_PRODUCT
 from perfctl.orchestrator.counts.kernels.grids import (
     FUSED_CHANNELS,
     WINOGRAD_PRODUCTS,
@@ -174,7 +175,7 @@ def _predict(
     is_gradient = evidence.row.direction != "forward"
     # next to one gradient by Fourier transforms, another's product
     is_mixed = family == "fft" and is_gradient
-    plain = [one for one in products if not is_mixed or "cgemm" not in one.name.lower()]
+    plain = [one for one in products if not is_mixed or not COMPLEX_PRODUCT.search(one.name)]
     nothing = PredictedProducts(evidence.paper, (), 0.0, 0.0)
     predicted = from_grids(evidence, plain, others) or nothing
     if family == "fft":
@@ -418,7 +419,9 @@ def _transformed_by(
     """Direction -> multiplies in whole blocks (None: not known), of the products that run as
     Fourier transforms."""
     kernels = [
-        kernel for kernel in own if kernel.main and (kernel.grid or "cgemm" in kernel.name.lower())
+        kernel
+        for kernel in own
+        if kernel.main and (kernel.grid or COMPLEX_PRODUCT.search(kernel.name))
     ]
     if evidence.row.direction == "forward":
         filled = (
@@ -434,7 +437,7 @@ def _transformed_by(
         }
         if len(fits) in (1, kernel.launches / evidence.calls):
             found |= fits
-    complexes = [kernel for kernel in kernels if "cgemm" in kernel.name.lower()]
+    complexes = [kernel for kernel in kernels if COMPLEX_PRODUCT.search(kernel.name)]
     gradients = evidence.paper_products
     if (
         not found

@@ -52,7 +52,6 @@ ROW_RULES: tuple[Rule, ...] = (
     row_rules.persistent,
     call_rules.extra_calls,
     call_rules.extra_gradients,
-    shape_rules.attention_recompute,
     shape_rules.causal_mask,
     shape_rules.groups_as_dense,
     shape_rules.skipped_border,

@@ -18,7 +18,6 @@ from perfctl.orchestrator.ledger.causes.evidence import (
 )
 from perfctl.orchestrator.ledger.causes.row_rules import shared_kernel
 from perfctl.orchestrator.ledger.causes.rule import Cause, Facts, RuleInput
-from perfctl.orchestrator.ledger.causes.shape_rules import attention_recompute
 from perfctl.orchestrator.ledger.causes.tensor_rules import tensor_cores
 
 METRICS = {
@@ -228,7 +227,7 @@ def direction_missing(case: RuleInput) -> Cause | None:
     evidence = case.evidence
     if evidence.kernels or not evidence.profiled or not evidence.paper:
         return None
-    if shared_kernel(case) is not None or attention_recompute(case) is not None:
+    if shared_kernel(case) is not None:
         return None
     return case.propose(
         "direction missing",

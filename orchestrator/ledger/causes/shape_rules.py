@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from math import ceil, log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.matching import EXACT, by_groups, tiled
-from perfctl.orchestrator.ledger.causes.row_rules import SharedFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     UNSTATED,
     Cause,
@@ -53,50 +51,6 @@ class SwapFacts(Facts):
     other: str
     layer: str
     other_layer: str
-
-
-def attention_recompute(case: RuleInput) -> Cause | None:
-    """A fused attention computes its scores again inside its backward kernel.
-
-    Evidence  an attention kernel in backward, and no kernel in the row "recompute".
-    Factor    (backward + recompute) / backward, 1.25 with three gradients; none for the row
-              "recompute".
-    Silent    if the count of backward has no room for the scores.
-    Fix       read both rows together.
-    """
-    evidence = case.evidence
-    direction = evidence.row.direction
-    if direction == "recompute" and not evidence.kernels:
-        rows = map(case.row_of, BACKWARD)
-        owner = next((row for row in rows if row is not None and _attention_kernel(row)), None)
-        if owner is None:
-            return None
-        return case.propose(
-            "attention recompute",
-            None,
-            SharedFacts(evidence.row.name, owner.row.name, evidence.paper),
-            owner.product_kernels,
-            Implies(),
-            "within another kernel",
-        )
-    again = case.row_of("recompute")
-    fused = direction in BACKWARD and _attention_kernel(evidence)
-    if not fused or case.executed is None or again is None or again.kernels or case.ratio == 0:
-        return None
-    factor = (evidence.paper + again.paper) / evidence.paper if evidence.paper else 1.0
-    skipped = _causal_share(evidence) or 1.0
-    fits = case.ratio is None or abs(log(case.ratio / factor / skipped)) < abs(
-        log(case.ratio / skipped)
-    )
-    if not deviates(factor) or not fits:
-        return None
-    return case.propose(
-        "attention recompute",
-        factor,
-        SharedFacts(again.row.name, evidence.row.name, repeated=again.paper),
-        evidence.product_kernels,
-        Implies(),
-    )
 
 
 def _attention_kernel(evidence: RowEvidence, *, tiled: bool = False) -> KernelGroup | None:

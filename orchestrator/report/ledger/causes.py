@@ -167,10 +167,6 @@ SENTENCES = {
     "gradients ran {number} times as often as its forward: double backward, or several losses.",
     "extra calls: or parts": _LAUNCHED + "the layer ran more often, or its product is split over "
     "the launches. One part of {launched} may fill as many tiles as all of it.",
-    "attention recompute": "{row} computes its scores again in its fused kernel: {repeated:flops}, "
-    "which paper has in a row of their own, {factor:times} times its own paper count.",
-    "attention recompute: within another kernel": "{row} has no kernel of its own: its "
-    "{estimated:flops} are done in {owner}'s kernel.",
     "causal mask": "{row} skips what its causal mask hides: tiles of {m} x {n} scores cover "
     "{factor:times} of the {rows:,} x {columns:,} square on paper.",
     "groups run as dense": "{row} runs its {groups} groups as one dense convolution: "
@@ -295,7 +291,6 @@ FIXES = {
     "take cannot be predicted.",
     "extra calls": "Check the number of profiled steps, gradient accumulation, and calls of the "
     "layer.",
-    "attention recompute": "Read {owner} and {name} together.",
     "causal mask": "Expected: paper counts the whole square.",
     "groups run as dense": "A layout or type for which cuDNN has a grouped kernel avoids it.",
     "skipped border": "Expected: paper counts every tap of every output.",

@@ -165,26 +165,6 @@ def test_a_causal_mask_skips_tiles_above_the_diagonal(blocks: int) -> None:
     assert "causal mask" not in rules(replace(one, causal=None))
 
 
-def test_flash_attention_computes_its_scores_again_inside_backward() -> None:
-    again = case(32, direction="recompute", calls=(call(32, "recompute", macs=500),))
-    kernel = work("flash_bwd", FLASH, tensor=2.5 * PAPER, ffma=0)
-    one = case(32, kernel, direction="backward", calls=GRADIENTS, counted=2.5 * PAPER)
-    assert rules(one, again)["attention recompute"].factor == 1.25
-    given = RuleInput(again, by_place(one, again))
-    assert direction_missing(given) is None
-    assert "are done in fc backward's kernel" in describe_cause(
-        rules(again, one)["attention recompute"]
-    )
-    math = case(
-        32,
-        replace(kernel, tensor=replace(kernel.tensor, value=2 * PAPER)),
-        direction="backward",
-        calls=GRADIENTS,
-        counted=2 * PAPER,
-    )
-    assert "attention recompute" not in rules(math, again), "its count has no room for them"
-
-
 @pytest.mark.parametrize(
     ("name", "rule", "factor"),
     [
