@@ -13,7 +13,7 @@ import pytest
 from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.ledger import LedgerRow
-from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedStudy, prepare, studies
+from perfctl.orchestrator.ledger.prepared import DerivedRun, Study, studies
 from perfctl.orchestrator.store import database, read
 
 H100 = Path(__file__).parents[1] / "data" / "h100"
@@ -27,7 +27,7 @@ the gradient of the first layer's input."""
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PreparedStudy]:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Study]:
     """Name of a recording -> its study."""
     found = {}
     for name in (*PRECISIONS, "blocks", "products"):
@@ -37,13 +37,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PreparedStud
         with database.reading(folder / "h100.db") as connection:
             ids = [row[0] for row in connection.execute("SELECT id FROM run")]
             (study,) = studies(read.load(connection, ids))
-        found[name] = prepare(study)
+        found[name] = study
     return found
 
 
-def launches(study: PreparedStudy) -> Iterator[tuple[str, float, float | None]]:
+def launches(study: Study) -> Iterator[tuple[str, float, float | None]]:
     """(name, counted tensor FLOPs, derived ones) of each launch with either."""
-    for batch in study.batches:
+    for batch in study.prepared_batches:
         run = batch.counted
         assert run is not None
         derived = DerivedRun(run.run, run.precision, run.recorded, batch.ops).derived
@@ -59,7 +59,7 @@ def launches(study: PreparedStudy) -> Iterator[tuple[str, float, float | None]]:
     [("tf32", 9), ("bf16", 10), ("fp16", 10), ("blocks", TRANSFORMER), ("products", 3)],
 )
 def test_every_launch_on_tensor_cores_has_a_rule_that_gives_its_counter(
-    prepared: dict[str, PreparedStudy], name: str, number: int
+    prepared: dict[str, Study], name: str, number: int
 ) -> None:
     """No launch of these recordings is an exception."""
     counted = list(launches(prepared[name]))
@@ -69,14 +69,14 @@ def test_every_launch_on_tensor_cores_has_a_rule_that_gives_its_counter(
     ]
 
 
-def row_of(study: PreparedStudy, layer: str, direction: str) -> tuple[Analysis, LedgerRow]:
-    found = analyse(study.study)
+def row_of(study: Study, layer: str, direction: str) -> tuple[Analysis, LedgerRow]:
+    found = analyse(study)
     rows = [row for row in found.ledger.rows if (row.layer, row.direction) == (layer, direction)]
     assert len(rows) == 1
     return found, rows[0]
 
 
-def padding(study: PreparedStudy, layer: str, direction: str, batch: int) -> float | None:
+def padding(study: Study, layer: str, direction: str, batch: int) -> float | None:
     """Factor of tile padding, which has to explain 97 % of the gap at least."""
     found, row = row_of(study, layer, direction)
     (cause,) = (
@@ -91,7 +91,7 @@ def padding(study: PreparedStudy, layer: str, direction: str, batch: int) -> flo
 
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
 def test_channels_and_parts_of_a_sum_explain_the_gradient_of_a_filter_of_one_channel(
-    prepared: dict[str, PreparedStudy], name: str
+    prepared: dict[str, Study], name: str
 ) -> None:
     """32 filters fill a tile of 64; 9 taps of 1 channel, filled up to a load of 8, fill two; 23
     parts of 43,264 outputs take 30 steps of 64 each."""
@@ -104,7 +104,7 @@ def test_channels_and_parts_of_a_sum_explain_the_gradient_of_a_filter_of_one_cha
 
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_clusters_and_channels_explain_both_gradients_of_a_convolution(
-    prepared: dict[str, PreparedStudy], name: str
+    prepared: dict[str, Study], name: str
 ) -> None:
     """The gradient of 26 x 26 inputs has 32 channels in tiles of 64 and all 9 taps of 64 channels;
     its tiles come in clusters of 5 or 7. That of the weights has 10 tiles for 9 taps, or CUTLASS's
@@ -123,7 +123,7 @@ def test_clusters_and_channels_explain_both_gradients_of_a_convolution(
 
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
 def test_parts_of_a_sum_explain_a_linear_layer_whose_tiles_are_full(
-    prepared: dict[str, PreparedStudy], name: str
+    prepared: dict[str, Study], name: str
 ) -> None:
     """9,216 inputs in 7 parts of 21 steps of 64."""
     factor = padding(prepared[name], "fc1", "forward", MNIST_BATCH)
@@ -131,7 +131,7 @@ def test_parts_of_a_sum_explain_a_linear_layer_whose_tiles_are_full(
 
 
 def test_scores_that_a_fused_attention_computes_again_are_on_paper_with_its_kernel(
-    prepared: dict[str, PreparedStudy],
+    prepared: dict[str, Study],
 ) -> None:
     """8 sequences of 128 tokens, width 512: four gradients of products with 512 x 1,536 and 512 x
     512 weights, and five products of 128 x 128 scores in place of forward's two."""
