@@ -16,7 +16,8 @@ device=...)`` how long a language model takes to write; ``mfu(model, tokens_per_
 device=...)`` is the MFU of a training run by every published formula; ``ingest(paths,
 store)`` takes reports into a store; ``sweep(profiler, SweepOptions(...))`` runs a workload or
 program under a profiler, once per batch size, and stores what it measured; ``replay(folder)`` does
-so from a recorded sweep.
+so from a recorded sweep; ``export``, ``trace``, ``plot`` and ``scrub`` do what the commands of
+these names do, with their options as keywords.
 """
 
 from __future__ import annotations
