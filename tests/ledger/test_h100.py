@@ -143,3 +143,24 @@ def test_scores_that_a_fused_attention_computes_again_are_on_paper_with_its_kern
     assert [call.flops for call in row.calls if call.direction == "recompute"] == [scores]
     assert row.ratio == pytest.approx(1, abs=0.005)
     assert "recompute" not in {row.direction for row in found.ledger.rows}
+
+
+@pytest.mark.parametrize(
+    ("batch", "rule"), [(16, "Winograd"), (32, "Winograd"), (64, "FFT"), (128, "FFT"), (256, "FFT")]
+)
+def test_gradients_of_transforms_and_engines_side_by_side_are_explained(
+    tmp_path_factory: pytest.TempPathFactory, batch: int, rule: str
+) -> None:
+    """In fp32 cuDNN takes an engine, Winograd and FFT for the two gradients, another pair at almost
+    every batch size."""
+    folder = tmp_path_factory.mktemp("fp32")
+    shutil.copytree(H100 / "ncu" / f"b{batch}", folder / "runs" / f"b{batch}")
+    ingest(folder / "runs", folder / "h100.db")
+    with database.reading(folder / "h100.db") as connection:
+        ids = [row[0] for row in connection.execute("SELECT id FROM run")]
+        (study,) = studies(read.load(connection, ids))
+    found, row = row_of(study, "conv2", "backward")
+    judged = found.judgement.at(batch, "conv2", "backward")
+    assert row.ratio is not None and row.ratio < 0.8
+    assert rule in {cause.rule for cause in judged.causes}
+    assert judged.unexplained is not None and judged.unexplained < 0.01

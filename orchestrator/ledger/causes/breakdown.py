@@ -36,6 +36,7 @@ from perfctl.orchestrator.ledger.causes.matching import (
     PredictedProducts,
     distance,
     from_grids,
+    from_rules,
     launches_of,
     sums_inside,
     tiled,
@@ -178,6 +179,8 @@ def _predict(
     plain = [one for one in products if not is_mixed or not COMPLEX_PRODUCT.search(one.name)]
     nothing = PredictedProducts(evidence.paper, (), 0.0, 0.0)
     predicted = from_grids(evidence, plain, others) or nothing
+    if family in TRANSFORMED and (ruled := from_rules(evidence, products)) is not None:
+        return ruled
     if family == "fft":
         is_trial = len(products) > evidence.paper_products
         plain_part = predicted if is_mixed and not is_trial else nothing

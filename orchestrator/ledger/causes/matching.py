@@ -258,19 +258,40 @@ def from_grids(
     return PredictedProducts(base, tuple(rules), called, onto) if rules else None
 
 
-def _ruled(kernel: KernelGroup, works: Sequence[Work]) -> tuple[Work, float, str] | None:
-    """Return the work of which a rule of counts/ gives exactly what the tensor cores counted, those
-    FLOPs of one launch, and the rule's arithmetic.
+def from_rules(evidence: RowEvidence, products: Sequence[KernelGroup]) -> PredictedProducts | None:
+    """Return the FLOPs of products between transforms, if rules of counts/ give exactly what each
+    of them counted; else None."""
+    flops, rules, open_works = 0.0, [], [*evidence.works]
+    if evidence.derived or len(products) != evidence.paper_products:
+        return None
+    for kernel in products:
+        ruled = _ruled(kernel, open_works) or _ruled(kernel, open_works, "ffma")
+        if kernel.launches != evidence.calls or ruled is None:
+            return None
+        work, executed, rule = ruled
+        flops += executed * kernel.launches
+        rules.append(f"{rule} (paper {2 * (work.forward or work.shape).macs:,})")
+        open_works.remove(work)
+    return PredictedProducts(flops, tuple(rules), 0.0, 0.0)
 
-    Tiles, clusters, channels filled up and parts of the sum are then known, and all multiply-adds
-    of FFMA beside them are the epilogue's.
+
+def _ruled(
+    kernel: KernelGroup, works: Sequence[Work], path: str = "tensor"
+) -> tuple[Work, float, str] | None:
+    """Return the work of which a rule of counts/ gives exactly what was counted on tensor cores, or
+    as FFMA, those FLOPs of one launch, and the rule's arithmetic.
+
+    Tiles, clusters, channels filled up and parts of the sum are then known. All multiply-adds of
+    FFMA beside tensor cores are the epilogue's.
     """
-    counted = (kernel.tensor.value or 0) / kernel.launches
+    is_tensor = path == "tensor"
+    total = kernel.tensor.value if is_tensor else kernel.counts.get(path)
     launch = Launch(kernel.name, kernel.grid, cluster=kernel.cluster)
-    for work in works if counted and kernel.algorithm.tensor_core else ():
+    for work in works if total and kernel.algorithm.tensor_core is is_tensor else ():
         derived = derive(launch, work)
-        if derived is not None and derived.tensor and abs(derived.tensor / counted - 1) < WHOLE:
-            return work, derived.tensor, derived.rule
+        one = None if derived is None else derived.tensor if is_tensor else derived.ffma
+        if derived and one and total and abs(one * kernel.launches / total - 1) < WHOLE:
+            return work, one if is_tensor else 2 * one, derived.rule
     return None
 
 
