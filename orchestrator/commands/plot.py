@@ -8,8 +8,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import msgspec
-
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.speedup import (
@@ -191,11 +189,10 @@ def charts(
 
 
 def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
-    from perfctl.orchestrator.compare.speedup import Speedup
+    from perfctl.orchestrator.compare.speedup import read_speedups
 
     try:
-        studies = msgspec.json.decode(path.read_bytes(), type=list[Speedup] | Speedup)
-        studies = studies if isinstance(studies, list) else [studies]
+        studies = read_speedups(path.read_bytes())
     except OSError as error:
         raise PerfctlError(
             f"{path}: cannot be read ({error.strerror})", "perfctl study speedup writes one"

@@ -123,15 +123,16 @@ def run(asked: ReportOptions, events: Events) -> Page:
 
     text, on_page = analysed(chosen, drawn)
     write_text(out, text)
+    if left_out:
+        events.note(left_out)
     if asked.open_page:
         webbrowser.open(out.resolve().as_uri())
     return Page(out, out.stat().st_size, tuple(run.id for run in on_page), left_out)
 
 
 def view(page: Page) -> View:
-    """What was written, and what is not on it."""
-    said = f"Wrote {page.path} ({page.size / 1e6:.1f} MB, {len(page.runs)} runs)"
-    return View(said, notes=(page.left_out,) if page.left_out else ())
+    """What was written."""
+    return View(f"Wrote {page.path} ({page.size / 1e6:.1f} MB, {len(page.runs)} runs)")
 
 
 def keep_newest(

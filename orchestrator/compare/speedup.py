@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
+import msgspec
+
 from perfctl.orchestrator.compare.compared import FASTER, NOT_SHOWN, SLOWER, Compared
 from perfctl.orchestrator.compare.quantities import PHASES, STEP_TIME, UNATTRIBUTED, observe_times
 from perfctl.orchestrator.compare.sides import NOT_RECORDED, Difference, compare_facts
@@ -328,6 +330,21 @@ def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
                 gain = Gain(value, low, high, own.basis)
                 parts.append(IfOnly(line.key.name, share, gain, 1 / (1 - share)))
     return tuple(sorted(parts, key=lambda part: -part.gain.value))
+
+
+def read_speedups(content: bytes) -> list[Speedup]:
+    """Return the speed-ups that ``--json`` wrote. Raises ValueError for other content."""
+    written = msgspec.json.decode(content)
+    studies = written if isinstance(written, list) else [written]
+    try:
+        for line in (line for one in studies for arm in one["against"] for line in arm["lines"]):
+            line["key"] = [line.pop(name) for name in LineKey._fields]
+            for field, name in GainLine.JSON_NAMES.items():
+                line["reason" if field == "why" else field] = line.pop(name)
+            line["reason"] = line["reason"] or ""
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"no speed-ups: {error}") from error
+    return msgspec.convert(studies, list[Speedup])
 
 
 def amdahl(share: float, faster: float) -> float:

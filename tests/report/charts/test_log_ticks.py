@@ -61,7 +61,7 @@ def of_store(name: str, folder: Path) -> dict[str, Picture]:
         found: dict[str, Drawn] = bench_charts(points) | all_relation_charts(observations(points))
     else:
         ingest(STORES[name], folder / "perfctl.db")
-        found = drawings(PlotOptions(folder / "perfctl.db"))
+        found = drawings(PlotOptions(store=folder / "perfctl.db"))
     return {key: Picture(chart) for key, chart in found.items()}
 
 
