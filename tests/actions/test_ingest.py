@@ -95,9 +95,8 @@ def test_derived_counts_and_families_are_derived_again_from_the_rows(tmp_path: P
 def test_what_an_ended_ingest_did_not_derive_is_derived_by_the_next_for_every_rank(
     tmp_path: Path,
 ) -> None:
-    store, folder = tmp_path / "perfctl.db", tmp_path / "made"
-    script = Path(__file__).parents[2] / "scripts" / "speed" / "make_sweeps.py"
-    subprocess.run([sys.executable, script, "1", "1", "2", "30", folder], check=True)
+    store = tmp_path / "perfctl.db"
+    folder = Path(__file__).parents[1] / "data" / "h100" / "nsys" / "b16"
     perfctl.ingest(folder, store)
     perfctl.ingest(folder, store, again=True)
     count = "SELECT run_id, count(*) FROM kernel WHERE source = 'derived' GROUP BY run_id"

@@ -247,6 +247,7 @@ def test_the_address_opens_the_same_view(browser: Any, file: Path, timeline: Tim
 def test_the_table_says_of_every_track_what_the_drawing_shows(timeline: Timeline) -> None:
     timeline.keys("Home")
     timeline.figure.locator("summary").click()
+    timeline.figure.locator(".twin tbody tr").first.wait_for()  # the page writes it when it opens
     rows = [row.inner_text().split("\t") for row in timeline.figure.locator(".twin tbody tr").all()]
     counts = {cells[0]: cells[1] for cells in rows}
     assert counts["host ranges"] == f"{3 * STEPS}"
