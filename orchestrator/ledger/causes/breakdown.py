@@ -67,6 +67,7 @@ class Breakdown:
     family: str | None
     products: tuple[KernelGroup, ...]
     seen: float
+    """Counted FLOPs of ``products``, as multiply-adds."""
     transforms: float = 0
     transforming: tuple[KernelGroup, ...] = ()
     repeated: float = 0
@@ -355,6 +356,7 @@ def of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
 
 
 def _winograds(own: Sequence[KernelGroup]) -> int:
+    """Return how many products run as Winograd: fused kernels, and output transforms of others."""
     fused = sum(kernel.algorithm.family == "winograd" for kernel in own if kernel.main)
     return fused + sum(
         "output" in one.name.lower().partition("winograd")[2] for one in own if not one.main

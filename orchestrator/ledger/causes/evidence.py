@@ -146,6 +146,7 @@ class RowEvidence(LayerFacts):
     """Why kernels that ran may be missing: the run is partial, or ncu skipped launches.
     None: neither."""
     seen_batch: int | None = None
+    """Batch size that the window's causes say really ran; None if it is the row's."""
     ncu: str | None = None
     """Version of ncu, where it is known."""
     ours: bool = False

@@ -25,10 +25,10 @@ from perfctl.orchestrator.counts.kernels.grids import (
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence, Shape
 
 CLOSE = log(1.2)
-"""A predicted number of multiplies further than this from what was counted is not the reason."""
+"""Largest distance, as a logarithm, between predicted and counted multiplies of a forward
+product."""
 EXACT = log(1.02)
-"""A predicted number of multiplies further than this from what was counted is not the reason if the
-grid's formula is not verified for the direction."""
+"""Largest distance in gradients, for whose grids no measurement verified the formula."""
 ENOUGH = 0.75
 """Share of the multiplies of a complete launch from which a part of the batch is as likely as a
 further call."""

@@ -173,11 +173,13 @@ def several_algorithms(case: RuleInput) -> Cause | None:
 def tile_padding(case: RuleInput) -> Cause | None:
     """Kernels compute complete tiles, which cover more than the layer has.
 
-    Evidence  the grid, the tile in the kernel's name, and the layer's shape; without a grid, the
-              count within 2 %. A Triton kernel has its tile in no name: one filling alone, with
+    Evidence  the grid, the tile in the kernel's name, and the layer's shape, within 20 % of the
+              count (2 % in gradients and without a grid), or a rule of derived counts that gives
+              the count exactly. A Triton kernel has its tile in no name: one filling alone, with
               sides of 16 to 256, fits grid and count (plausible).
-    Factor    multiply-adds of the tiles, with the sum rounded up to the kernel's step, / estimate:
-              a 9-deep filter padded to 16, 32 channels in a tile of 64 make 3.56.
+    Factor    multiply-adds of the tiles / estimate. The sum is rounded up to the kernel's step, in
+              every part of a split sum; channels are filled up to loads of 16 bytes where a kernel
+              needs that. A 9-deep filter padded to 16, 32 channels in a tile of 64 make 3.56.
     Silent    for Winograd and FFT, if more products ran than the tiles predict, and if a product
               that was launched more often than those of other layers fits parts of the batch as
               well.
@@ -330,7 +332,8 @@ def winograd(case: RuleInput) -> Cause | None:
     Evidence  kernel names, the grid (whose side with the channels says how the tile lies) or the
               shape, and the counts of the transforms.
     Factor    multiplies of its tiles, those at the edge included, / estimate (F(2x2,3x3) at best
-              16/36, F(4x4,3x3) 36/144), plus the transforms.
+              16/36, F(4x4,3x3) 36/144), plus the transforms. Next to a gradient that is computed
+              directly, that gradient's products are in both sums.
     Silent    if its products were not counted, or grid and count show other channels than the
               layer's.
     Fix       none; ``torch.backends.cudnn.deterministic = True`` leaves fewer algorithms to choose
@@ -410,7 +413,7 @@ def split_k(case: RuleInput) -> Cause | None:
 
     Evidence  a kernel that adds up slices, or the product's own FADD: one for each value and part
               but the first, or each.
-    Factor    1 + additions / products.
+    Factor    1 + additions / (products, transforms and repeated work).
     Silent    without additions. Atomic additions are in no counter: ``splitK`` in the name and no
               grid that fits name the cause without a factor.
     Fix       none; larger batches avoid the split.
@@ -445,7 +448,7 @@ def layout_and_epilogue(case: RuleInput) -> Cause | None:
     """Kernels do work in addition to the products: change layouts, add a bias, scale results.
 
     Evidence  FLOPs of the other kernels, and of the products beyond their multiply-adds.
-    Factor    1 + their FLOPs / products.
+    Factor    1 + their FLOPs / (products and all other parts).
     Silent    if the factor is close to 1.
     Fix       none; the estimate counts multiply-adds only.
     """
