@@ -55,6 +55,7 @@ _MOST: Mapping[str, tuple[tuple[int, tuple[int, ...]], ...]] = {
 """Chunks of a launch at most, and its tensors by the number of lists: built for CUDA 12 and older,
 for CUDA 13 and newer."""
 _MOVES = ("copy", "layout")
+_CHANGES_LAYOUT = re.compile(r"nchwToNhwcKernel|nhwcToNchwKernel")
 _COMPARES = re.compile(
     "max_pool_forward|max_?pool.*forward|launch_clamp_scalar|clamp_(?:min|max)_scalar|"
     "threshold_kernel|comparefunctor|fillfunctor|(?:^|::)relu_?kernel|masked_fill|bool_tensor|"
@@ -241,10 +242,16 @@ def per_element(functor: str, capability: str | None) -> PerElement | None:
 
 
 def pointwise(
-    launch: Launch, algorithm: Algorithm, sizes: Collection[int], capability: str | None = None
+    launch: Launch,
+    algorithm: Algorithm,
+    sizes: Collection[int],
+    capability: str | None = None,
+    images: Collection[tuple[int, ...]] = (),
 ) -> Derived | None:
     """Instructions of a kernel without products; ``sizes``: elements of the tensors that it may
-    work on."""
+    work on, ``images``: the shapes of those that are N x C x H x W."""
+    if _CHANGES_LAYOUT.search(launch.name):
+        return _change_layout(launch, images)
     is_move = algorithm.family in _MOVES or algorithm.role in ("layout", "offsets")
     if is_move or "flip_filter<" in launch.name:
         return Derived("moves values", "moves values: no FADD, FMUL or FFMA", 0, 0, 0)
@@ -260,6 +267,21 @@ def pointwise(
     elements = _elements(launch, name, sizes)
     family = next((word for pattern, word in _VERIFIED if pattern.search(name)), "elementwise")
     return None if elements is None else of_elements(family, counts, elements)
+
+
+def _change_layout(launch: Launch, images: Collection[tuple[int, ...]]) -> Derived:
+    """cuDNN scales each value as it changes the layout: one FMUL. A block moves 32 places of 32
+    channels of one image; counted on an H100 (cuDNN 9.19)."""
+    fits = {
+        prod(shape)
+        for shape in images
+        if (ceil(shape[2] * shape[3] / 32), ceil(shape[1] / 32), shape[0]) == launch.grid
+    }
+    if len(fits) != 1:
+        rule = "1 FMUL for each value; which tensor it moves is not known"
+        return Derived("layout of cuDNN", rule, 0, None, 0)
+    (values,) = fits
+    return Derived("layout of cuDNN", f"1 FMUL for each of {values:,} values", 0, values, 0)
 
 
 @lru_cache(maxsize=4096)

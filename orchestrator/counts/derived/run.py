@@ -153,6 +153,8 @@ class LayerWork:
     sizes: frozenset[int]
     """Elements of the tensors that its operations read and write: what an elementwise kernel
     works on."""
+    images: frozenset[tuple[int, ...]] = frozenset()
+    """Those tensors that are images or filters: N x C x H x W."""
     rows: frozenset[Rows] = frozenset()
     """What its operations sum, normalise or pool."""
     turns: tuple[Work, ...] = ()
@@ -162,11 +164,11 @@ class LayerWork:
 def layer_work(ops: Iterable[OpShape]) -> LayerWork:
     """The work of operations of one layer in one direction."""
     turns: list[Work] = []
-    sizes = set()
+    tensors: set[tuple[int, ...]] = set()
     rows = set()
     is_ordered = True
     for op in ops:
-        sizes |= {prod(shape) for shape in (*op.inputs, *op.outputs) if shape}
+        tensors |= {tuple(shape) for shape in (*op.inputs, *op.outputs) if shape}
         works = works_of(op)
         turns += works
         is_ordered &= op.calls == 1 or not works
@@ -174,7 +176,8 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
             rows.add(found)
     products = tuple(dict.fromkeys(turns))
     order = tuple(turns) if is_ordered and len(turns) > 1 else ()
-    return LayerWork(products, frozenset(sizes), frozenset(rows), order)
+    images = frozenset(shape for shape in tensors if len(shape) == 4)
+    return LayerWork(products, frozenset(map(prod, tensors)), images, frozenset(rows), order)
 
 
 def works_of(op: OpShape) -> tuple[Work, ...]:
@@ -434,7 +437,7 @@ def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | N
     if results:
         return None if _differ(results) else min(results, key=lambda result: result.rule)
     rows = by_rows(launch, work.rows)
-    return rows or pointwise(launch, recognise(launch.name), work.sizes, capability)
+    return rows or pointwise(launch, recognise(launch.name), work.sizes, capability, work.images)
 
 
 def _differ(results: Iterable[Derived]) -> bool:

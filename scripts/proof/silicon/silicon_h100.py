@@ -1,11 +1,11 @@
-"""Derived counts against the counters of an H100: a training step of mnist_cnn at five batch sizes,
-and Linear layers of 4,096 x 4,096 in fp32, tf32, bf16 and fp16.
+"""Derived counts against the counters of an H100, in the recordings below tests/data/h100: training
+of mnist_cnn in fp32 at five batch sizes and in three other precisions, products of 4,096 x 4,096
+matrices in four, and a transformer in bf16.
 
     python scripts/proof/silicon/silicon_h100.py [--write]
 
-``h100.json`` beside this file holds what ncu counted of each launch and the operations of each
-layer. Unlike in ``silicon.py``, nothing tells a rule which operation a launch belongs to: it has
-the layer's operations, as in any ledger. A row is right when FADD + FMUL + 2 FFMA (or FLOPs of the
+Unlike in ``silicon.py``, nothing tells a rule which operation a launch belongs to: it has the
+layer's operations, as in any ledger. A row is right when FADD + FMUL + 2 FFMA (or FLOPs of the
 tensor cores) are within 2 % of the counters. --write adds the errors to verified.json, except those
 of families that another chip verified.
 """
@@ -18,15 +18,18 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from perfctl import parsers
 from perfctl.orchestrator.counts.derived.records import Derived
 from perfctl.orchestrator.counts.derived.run import derived_counts
-from perfctl.records.paper import OpShape
-from perfctl.records.report import Kernel
 
-DATA = Path(__file__).with_name("h100.json")
-VERIFIED = Path(__file__).resolve().parents[3] / "orchestrator/counts/derived/verified.json"
+ROOT = Path(__file__).resolve().parents[3]
+DATA = ROOT / "tests/data/h100"
+RECORDINGS = ("ncu", "ncu-tf32", "ncu-bf16", "ncu-fp16", "ncu-products", "ncu-blocks")
+VERIFIED = ROOT / "orchestrator/counts/derived/verified.json"
+SASS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+TENSOR = "sm__ops_path_tensor_"
 CHIP, CAPABILITY = "an H100 (CUDA 13.0)", "9.0"
 NEAR = 0.02
 
@@ -69,39 +72,36 @@ class Counted(NamedTuple):
         return None if self.derived.ffma is None else self.derived.ffma / self.ffma - 1
 
 
-def launches(data: Path = DATA) -> Iterator[Counted]:
+def launches() -> Iterator[Counted]:
     """Yield the launches that did arithmetic, each with its derived counts."""
-    recording = json.loads(data.read_text(encoding="utf-8"))
-    for batch in recording["batches"]:
-        ops = [_op(record) for record in batch["ops"]]
-        rows = [
-            (_kernel(number, recording["names"], record), record[6:])
-            for number, record in enumerate(batch["launches"])
-        ]
+    for folder in (folder for name in RECORDINGS for folder in sorted((DATA / name).glob("b*"))):
+        report = parsers.parse(folder / "report.csv")
+        values: defaultdict[int, dict[str, float]] = defaultdict(dict)
+        for counter in report.counters:
+            values[counter.launch][counter.name] = counter.value or 0
+        kernels = [kernel for kernel in report.kernels if kernel.layer is not None]
         derived = derived_counts(
-            [(kernel, (kernel.layer or "", kernel.direction or "")) for kernel, _ in rows],
-            ops,
+            [(kernel, (kernel.layer or "", kernel.direction or "")) for kernel in kernels],
+            parsers.parse(folder / "workload.json").ops,
             CAPABILITY,
         )
-        for kernel, counts in rows:
-            yield Counted(
-                batch["batch"], kernel.name, kernel.layer or "", *counts, derived.get(kernel.launch)
+        for kernel in kernels:
+            counted = values[kernel.launch]
+            sass = [int(counted[SASS.format(op)]) for op in ("ffma", "fmul", "fadd")]
+            tensor = sum(
+                int(value)
+                for name, value in counted.items()
+                if name.startswith(TENSOR) and name.endswith(".sum") and "src_int" not in name
             )
-
-
-def _op(record: list[Any]) -> OpShape:
-    layer, op, direction, inputs, outputs, attributes = record
-    shapes = [tuple(shape and tuple(shape) for shape in tensors) for tensors in (inputs, outputs)]
-    return OpShape(layer, "", op, direction, *shapes, attributes=attributes)
-
-
-def _kernel(number: int, names: list[str], record: list[Any]) -> Kernel:
-    name, layer, direction, grid, block, cluster = record[:6]
-    sides = dict(zip(("grid_x", "grid_y", "grid_z"), grid, strict=True))
-    sides |= dict(zip(("block_x", "block_y", "block_z"), block, strict=True))
-    if cluster:
-        sides |= {"cluster_x": cluster[0], "cluster_y": cluster[1]}
-    return Kernel(number, names[name], layer=layer, direction=direction, **sides)
+            if any((*sass, tensor)):
+                yield Counted(
+                    int(folder.name[1:]),
+                    kernel.name,
+                    kernel.layer or "",
+                    *sass,
+                    tensor,
+                    derived.get(kernel.launch),
+                )
 
 
 def facts(rows: list[Counted]) -> dict[str, dict[str, object]]:

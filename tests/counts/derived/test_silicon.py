@@ -60,15 +60,26 @@ def test_stated_errors_are_those_of_the_counters(shared: Path) -> None:
     assert stated == json.loads(json.dumps(measured))
 
 
-def test_a_training_step_on_an_h100_comes_out_exactly_by_its_layers_operations() -> None:
+def test_launches_on_an_h100_come_out_exactly_by_their_layers_operations() -> None:
+    """Where a rule is not exact, its error is stated; what has no rule is no product of a layer."""
     rows = list(silicon("silicon_h100").launches())
     ruled = [row for row in rows if row.derived is not None]
-    assert len(ruled) > 130
+    assert len(ruled) == 320
     inexact = {row.family for row in ruled if not row.is_exact}
-    assert inexact == {"log softmax backward", "gemmSN"}
-    assert all(abs(row.error) < silicon().NEAR for row in ruled)
-    transforms = ("fft2d_", "winograd_nonfused")
-    assert all(any(word in row.name for word in transforms) for row in rows if not row.derived)
+    assert inexact == {"log softmax backward", "gemmSN", "sum of neighbours"}
+    assert all(abs(row.error) < 0.05 for row in ruled)
+    without = {row.name for row in rows if row.derived is None}
+    beside = (
+        "fft2d_",
+        "winograd_nonfused",
+        "layer_norm",
+        "GammaBeta",
+        "reduce",
+        "Reduce",
+        "dot_do",
+    )
+    rest = {name for name in without if not any(word in name for word in beside)}
+    assert all(re.search("unrolled_|implicit_convolve_sgemm<__|wgrad_indexed", one) for one in rest)
 
 
 def test_stated_errors_on_the_h100_are_those_of_its_counters() -> None:
