@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.actions.predict.generation import predict_generation
     from perfctl.orchestrator.actions.predict.predict import predict
-    from perfctl.orchestrator.actions.sweep.options import LocalPlacement, SweepOptions
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.orchestrator.commands.export import export
@@ -45,10 +44,10 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.trace import trace
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.orchestrator.ingest.context import UserHints
+    from perfctl.orchestrator.launch.sweep.options import SweepOptions
     from perfctl.parsers import ReportError, parse, sniff
 
 __all__ = [
-    "LocalPlacement",
     "PerfctlError",
     "ReportError",
     "SweepOptions",
@@ -83,6 +82,7 @@ _ACTIONS = "perfctl.orchestrator.actions"
 _COMMANDS = "perfctl.orchestrator.commands"
 _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
+    "SweepOptions": "perfctl.orchestrator.launch.sweep.options",
     "UserHints": "perfctl.orchestrator.ingest.context",
     "charts": f"{_COMMANDS}.plot",
     "compare": f"{_ACTIONS}.compare",
@@ -98,7 +98,6 @@ _HOME = {
     "predict": f"{_ACTIONS}.predict.predict",
     "predict_generation": f"{_ACTIONS}.predict.generation",
     "report": f"{_COMMANDS}.report",
-    **dict.fromkeys(("LocalPlacement", "SweepOptions"), f"{_ACTIONS}.sweep.options"),
     **dict.fromkeys(("replay", "sweep"), f"{_ACTIONS}.sweep.sweep"),
     **dict.fromkeys(("counters", "kernels", "layer_calls", "ledger", "runs"), f"{_ACTIONS}.tables"),
     **dict.fromkeys(("ReportError", "parse", "sniff"), "perfctl.parsers"),

@@ -243,11 +243,10 @@ def application(only: str | None = None) -> typer.Typer:
         elif name in PASS_ON:
             from perfctl.orchestrator.cli.measure import profilers
 
-            made = profilers.sweep_command(command) if name in profilers.SWEEPS else command
             context = profilers.PASS_ON_CONTEXT
             app.command(
                 name, short_help=line, cls=profilers.SweepCommand, context_settings=context
-            )(made)
+            )(command)
         else:
             app.command(name, short_help=line, cls=commands.Command)(command)
     return app

@@ -15,7 +15,6 @@ from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.speedup import speedup_of
 from perfctl.orchestrator.actions.sweep import slurm, sweep
-from perfctl.orchestrator.actions.sweep.options import LocalPlacement
 from perfctl.orchestrator.commands import scrub
 from perfctl.orchestrator.commands.export import export
 from perfctl.orchestrator.commands.plot import plot
@@ -83,7 +82,7 @@ def asked(**said: Any) -> perfctl.SweepOptions:
 
 
 def placed(said: dict[str, Any], **places: Any) -> Refused:
-    return lambda store: perfctl.sweep("torch", asked(**said), placement=LocalPlacement(**places))
+    return lambda store: perfctl.sweep("torch", asked(**said, **places))
 
 
 def hinted(**said: Any) -> Refused:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli import commands, console
 from perfctl.orchestrator.cli.measure.profilers import (
+    CONTEXT,
+    SweepOutput,
     listening,
     print_commands,
     print_summary,
+    sweep_options,
 )
-from perfctl.orchestrator.cli.options import SweepOutput
 from perfctl.orchestrator.errors import PartlyDone
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.sweep import Swept
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
-BATCHES = "1,5,10,15,20"
+BATCHES = (1, 5, 10, 15, 20)
 _SET_HERE = ("workload", "mode", "steps", "batch_env", "step_marker", "sweep_name", "no_store")
 """Options of sweeps that make no sense here, or that this command sets itself."""
+_SWEPT = commands.declared_by(SweepOptions, but=_SET_HERE)
+_SWEPT["batches"] = replace(_SWEPT["batches"], default=BATCHES)
+_SHOWN = commands.declared_by(SweepOutput)
 
 Models = Annotated[
     str, typer.Option("--models", "-m", help="Models of torchvision: resnet152,densenet201.")
@@ -49,17 +56,13 @@ def _command() -> Callable[..., None]:
         _infer(names, profiler, given, tuple(context.args))
 
     kind = inspect.Parameter.KEYWORD_ONLY
-    shared = [one for one in options.sweep_parameters() if one.name not in _SET_HERE]
     parameters = [
-        inspect.Parameter("context", kind, annotation=typer.Context),
+        CONTEXT,
         inspect.Parameter("models", kind, annotation=Models),
         inspect.Parameter("profiler", kind, annotation=WithProfiler, default="none"),
-        *(one.replace(default=BATCHES) if one.name == "batches" else one for one in shared),
+        *commands.parameters_of(_SWEPT | _SHOWN),
     ]
-    # what typer reads
-    infer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    infer.__annotations__ = {one.name: one.annotation for one in parameters}
-    return infer
+    return commands.with_parameters(infer, parameters, inspect.getdoc(infer) or "")
 
 
 infer = _command()
@@ -70,13 +73,13 @@ def _infer(
 ) -> None:
     from perfctl.orchestrator.actions.sweep.sweep import ModelSwept, infer_requests
 
-    asked, output, placement = options.sweep_options(given)
+    asked = sweep_options(_SWEPT, given)
+    output = SweepOutput(**commands.values_of(_SHOWN, given))
     requests = infer_requests(
         models,
         profiler,
         asked,
         arguments=rest,
-        placement=placement,
         only_planned=output.dry_run,
         messages=console,
     )
