@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.predict.predict import predict
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
+    from perfctl.orchestrator.commands.doctor import doctor
     from perfctl.orchestrator.commands.export import export
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
@@ -56,6 +57,7 @@ __all__ = [
     "charts",
     "compare",
     "counters",
+    "doctor",
     "estimate",
     "export",
     "gate",
@@ -86,6 +88,7 @@ _HOME = {
     "UserHints": "perfctl.orchestrator.ingest.context",
     "charts": f"{_COMMANDS}.plot",
     "compare": f"{_ACTIONS}.compare",
+    "doctor": f"{_COMMANDS}.doctor",
     "estimate": f"{_ACTIONS}.estimate",
     "plot": f"{_COMMANDS}.plot",
     "scrub": f"{_COMMANDS}.scrub",

@@ -1,4 +1,4 @@
-"""What gets a machine ready: examine it, define a container image, sort the images of ImageNet's
+"""What gets a machine ready: define a container image, sort the images of ImageNet's
 validation set."""
 
 from __future__ import annotations
@@ -14,17 +14,10 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import check_free, write_text
 from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.launch.images.definition import Definition
-from perfctl.orchestrator.launch.machine import doctor as environment
-from perfctl.orchestrator.launch.machine.doctor import Finding
 from perfctl.version import __version__
 
 Tick = Callable[[int, int], None]
 """(done, of all) while something takes long."""
-
-
-def doctor() -> list[Finding]:
-    """What this machine has, and what each profiler can do on it."""
-    return list(environment.examine())
 
 
 def render_image(

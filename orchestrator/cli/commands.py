@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from perfctl.orchestrator.cli import console
-from perfctl.orchestrator.declared import Field, options_of
+from perfctl.orchestrator.options import Field, options_of
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Command as Declared

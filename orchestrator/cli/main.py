@@ -128,7 +128,7 @@ _REMEDIES |= dict.fromkeys(
 GROUPS = {
     "Measure": {
         "doctor": (
-            "measure.doctor:doctor",
+            "doctor",
             "Show what this machine has, and what profilers can do.",
         ),
         "nsys": (

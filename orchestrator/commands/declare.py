@@ -14,9 +14,9 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar
 
-from perfctl.orchestrator.declared import Field as Field
-from perfctl.orchestrator.declared import Option as Option
-from perfctl.orchestrator.declared import options_of as options_of
+from perfctl.orchestrator.options import Field as Field
+from perfctl.orchestrator.options import Option as Option
+from perfctl.orchestrator.options import options_of as options_of
 from perfctl.orchestrator.report.view import View
 
 P = ParamSpec("P")

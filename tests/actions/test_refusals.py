@@ -68,7 +68,7 @@ def test_an_image_definition_is_replaced_only_by_force(tmp_path: Path) -> None:
 
 
 def test_the_doctor_returns_findings() -> None:
-    found = setup.doctor()
+    found = perfctl.doctor()
     assert {"ok", "warning", "missing"} >= {finding.state for finding in found}
     assert len(found) > 5
 

@@ -24,10 +24,10 @@ from perfctl.orchestrator.cli.measure.profilers import (
     SweepCommand,
     sweep_options,
 )
-from perfctl.orchestrator.declared import Field, Option
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster.plan import Site, with_defaults
 from perfctl.orchestrator.launch.sweep.options import PLACEMENT, SweepOptions
+from perfctl.orchestrator.options import Field, Option
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.slurm import Words

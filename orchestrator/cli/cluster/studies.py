@@ -13,9 +13,9 @@ import typer
 
 from perfctl.orchestrator.cli import commands, console, flags
 from perfctl.orchestrator.cli.measure.profilers import AFTER, CONTEXT
-from perfctl.orchestrator.declared import Option
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster.plan import Site, with_defaults
+from perfctl.orchestrator.options import Option
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.study.folder import StudyParts

@@ -17,13 +17,13 @@ import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import commands, console
-from perfctl.orchestrator.declared import Field, Option
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.table import Recorder
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, reject_placement
+from perfctl.orchestrator.options import Field, Option
 
 if TYPE_CHECKING:
     from pathlib import Path

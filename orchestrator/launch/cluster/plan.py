@@ -14,9 +14,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from perfctl.orchestrator.declared import Option, options_of
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, attempts, read_json, write_json
+from perfctl.orchestrator.options import Option, options_of
 
 _VERSION = 2
 """1: tasks were profiler, batch_size, sweep and repeat, and no argument list."""

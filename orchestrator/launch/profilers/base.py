@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Protocol
 
-from perfctl.orchestrator.declared import Option
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process.progress import Stall
 from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, Program
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.options import Option
 
 _SHORTEST = 4
 """``--ex`` is the shortest abbreviation that is taken for --export: both tools accept unique

@@ -14,7 +14,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from perfctl.orchestrator.declared import Option
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process.progress import Stall
@@ -23,6 +22,7 @@ from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.profilers.counters import check_metrics
 from perfctl.orchestrator.launch.sweep.folders import LAUNCHES, RunPaths, read_json
+from perfctl.orchestrator.options import Option
 from perfctl.workloads.spec import RANK
 
 COMMUNICATION = (

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from perfctl.orchestrator.declared import Option
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.options import Option
 
 MEASURE, PROFILER, OUTPUT, CLUSTER = "What to measure", "Profiler", "Output", "Cluster"
 
