@@ -62,3 +62,8 @@ def options_of(declared: Hashable) -> tuple[Field, ...]:
             default = inspect.Parameter.empty if field.default is MISSING else field.default
             found.append(Field(field.name, plain, default, option))
     return tuple(found)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """ "a, b" as separate words."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())

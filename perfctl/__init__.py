@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.export import export
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
+    from perfctl.orchestrator.commands.prepare import prepare
     from perfctl.orchestrator.commands.report import report
     from perfctl.orchestrator.commands.scrub import scrub
     from perfctl.orchestrator.commands.trace import trace
@@ -71,6 +72,7 @@ __all__ = [
     "plot",
     "predict",
     "predict_generation",
+    "prepare",
     "replay",
     "report",
     "runs",
@@ -100,6 +102,7 @@ _HOME = {
     "mfu": f"{_COMMANDS}.mfu",
     "predict": f"{_ACTIONS}.predict.predict",
     "predict_generation": f"{_ACTIONS}.predict.generation",
+    "prepare": f"{_COMMANDS}.prepare",
     "report": f"{_COMMANDS}.report",
     **dict.fromkeys(("replay", "sweep"), f"{_ACTIONS}.sweep.sweep"),
     **dict.fromkeys(("counters", "kernels", "layer_calls", "ledger", "runs"), f"{_ACTIONS}.tables"),

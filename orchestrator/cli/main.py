@@ -145,7 +145,7 @@ GROUPS = {
         "speedup": ("measure.speedup:speedup", "Train on each device and precision, and compare."),
         "study": ("study.group:study", "Do a whole study: page, summary, tables, charts."),
         "replay": ("measure.replay:replay", "Replay a recorded sweep, without a GPU or the tool."),
-        "prepare": ("measure.prepare:prepare", "Sort a data set's archive into class folders."),
+        "prepare": ("prepare", "Sort a data set's archive into class folders."),
     },
     "Read": {
         "ingest": ("read.ingest:ingest", "Take in reports of any profiler, and run folders."),

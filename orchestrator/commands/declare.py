@@ -17,6 +17,7 @@ from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar
 from perfctl.orchestrator.options import Field as Field
 from perfctl.orchestrator.options import Option as Option
 from perfctl.orchestrator.options import options_of as options_of
+from perfctl.orchestrator.options import words as words
 from perfctl.orchestrator.report.view import View
 
 P = ParamSpec("P")
@@ -90,11 +91,6 @@ def api(
     call.__doc__ = "\n\n".join([inspect.getdoc(declared) or "", "\n".join(lines)])
     call.__signature__ = inspect.signature(declared)  # type: ignore[attr-defined]
     return call
-
-
-def words(text: str) -> tuple[str, ...]:
-    """ "a, b" as separate words."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
 def word_or_number(text: str) -> str | float:
