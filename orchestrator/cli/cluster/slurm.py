@@ -289,125 +289,117 @@ Folder = Annotated[
 ]
 
 
-def ingest_command() -> Callable[..., None]:
-    """A typer command that takes the options of perfctl ingest that a task needs, and
-    the cluster's."""
-    not_used = (
-        "image",
-        "bind",
-        "template",
-        "gather_template",
-        "srun",
-        "after",
-        "stop_before",
-        "disable_dcgm",
-        "dcgm_pause",
+@dataclass(frozen=True, slots=True)
+class TaskHints:
+    """What a task tells perfctl ingest about files that do not say it themselves."""
+
+    batch_size: Annotated[
+        int | None,
+        Option("Batch size, if the file does not state it.", names=("--batch",), least=1),
+    ] = None
+    batch_pattern: Annotated[
+        str | None, Option("Regular expression for batch sizes in file names.")
+    ] = None
+    workload: Annotated[
+        str | None,
+        Option(
+            "Name of the workload, if the file does not state it.",
+            names=("--workload", "-w"),
+            metavar="NAME",
+        ),
+    ] = None
+    device_name: Annotated[
+        str | None,
+        Option("Name of the GPU or CPU, if the file does not state it.", metavar="NAME"),
+    ] = None
+    mode: Annotated[str | None, Option("train or infer.", metavar="MODE")] = None
+    precision: Annotated[
+        str | None, Option("fp32 (TF32 off), tf32, bf16 or fp16.", metavar="TYPE")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class IngestArray:
+    """The array that ingests reports."""
+
+    paths: Annotated[
+        tuple[Path, ...],
+        Option(
+            "Report files, and folders and archives that hold some.",
+            metavar="PATHS",
+            is_argument=True,
+        ),
+    ]
+    tasks: Annotated[
+        int | None,
+        Option("Tasks of the array. Default: one for 64 files, at most 32.", "Cluster", least=1),
+    ] = None
+    submit: Annotated[bool, Option("Submit it, and the job that merges the stores.", "Cluster")] = (
+        False
+    )
+    store: Annotated[Path, Option("The store.", "Output")] = DEFAULT
+
+
+_ARRAY, _HINTS = commands.declared_by(IngestArray), commands.declared_by(TaskHints)
+_INGEST_SITE = commands.declared_by(
+    Site,
+    but=(
+        *("image", "bind", "template", "gather_template", "srun", "after", "stop_before"),
+        *("disable_dcgm", "dcgm_pause"),
+    ),
+)
+
+
+def _ingest(**given: Any) -> None:
+    """Write the job scripts of an array that takes in many reports, each task a part of them. Needs
+    no Slurm.
+
+    Each task has a store of its own, and --cpus of them read its files. The gather job merges the
+    stores into --store.
+    """
+    from perfctl.orchestrator.actions.sweep import ingest_array as array
+    from perfctl.orchestrator.ingest.context import UserHints
+    from perfctl.orchestrator.launch.cluster import status
+
+    asked = IngestArray(**commands.values_of(_ARRAY, given))
+    hints = TaskHints(**commands.values_of(_HINTS, given))
+    made = array.render(
+        asked.paths,
+        asked.store,
+        site_of(given),
+        console.command_line(),
+        console.warning,
+        tasks=asked.tasks,
+        options=commands.words_of(_HINTS, given),
+        hints=UserHints(batch_size=hints.batch_size, batch_pattern=hints.batch_pattern),
+    )
+    plan = made.plan
+    console.result(
+        f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}, {made.files:,} "
+        "reports) and gather.sbatch"
+    )
+    if asked.submit:
+        numbers = status.submit(plan)
+        console.result(
+            f"Submitted it as job {numbers[0]}, and job {numbers[1]} to merge the stores"
+        )
+        return
+    array_file, gather_file = (shlex.quote(_shown(path)) for path in (plan.array, plan.gather))
+    console.result(
+        f"Next: sbatch --dependency=afterany:$(sbatch --parsable {array_file}) {gather_file}"
     )
 
-    def command(
-        paths: list[Path],
-        tasks: int | None,
-        submit: bool,
-        batch: int | None,
-        batch_pattern: str | None,
-        workload: str | None,
-        device_name: str | None,
-        mode: str | None,
-        precision: str | None,
-        store: Path | None,
-        **given: Any,
-    ) -> None:
-        """Write the job scripts of an array that takes in many reports, each task a part of them.
-        Needs no Slurm.
 
-        Each task has a store of its own, and --cpus of them read its files. The gather job merges
-        the stores into --store.
-        """
-        from perfctl.orchestrator.actions.sweep import ingest_array as array
-        from perfctl.orchestrator.ingest.context import UserHints
-        from perfctl.orchestrator.launch.cluster import status
-
-        said = {
-            "batch": batch,
-            "batch-pattern": batch_pattern,
-            "workload": workload,
-            "device-name": device_name,
-            "mode": mode,
-            "precision": precision,
-        }
-        words = [f"--{name}={value}" for name, value in said.items() if value is not None]
-        made = array.render(
-            paths,
-            store or DEFAULT,
-            site_of(given),
-            console.command_line(),
-            console.warning,
-            tasks=tasks,
-            options=words,
-            hints=UserHints(batch_size=batch, batch_pattern=batch_pattern),
-        )
-        plan = made.plan
-        console.result(
-            f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}, {made.files:,} "
-            "reports) and gather.sbatch"
-        )
-        if submit:
-            numbers = status.submit(plan)
-            console.result(
-                f"Submitted it as job {numbers[0]}, and job {numbers[1]} to merge the stores"
-            )
-        else:
-            array_file, gather_file = (
-                shlex.quote(_shown(path)) for path in (plan.array, plan.gather)
-            )
-            console.result(
-                f"Next: sbatch --dependency=afterany:$(sbatch --parsable {array_file}) "
-                f"{gather_file}"
-            )
-
-    own: dict[str, Any] = {
-        "paths": Annotated[
-            list[Path],
-            typer.Argument(help="Report files, and folders and archives that hold some."),
-        ],
-        "tasks": Annotated[
-            int | None,
-            typer.Option(min=1, help="Tasks of the array. Default: one for 64 files, at most 32."),
-        ],
-        "submit": Annotated[
-            bool, typer.Option("--submit", help="Submit it, and the job that merges the stores.")
-        ],
-        "batch": Annotated[
-            int | None, typer.Option(min=1, help="Batch size, where the file does not say.")
-        ],
-        "batch_pattern": Annotated[
-            str | None, typer.Option(help="Regular expression for batch sizes in file names.")
-        ],
-        "workload": Annotated[
-            str | None,
-            typer.Option(
-                "--workload", "-w", help="Name of the workload, where the file does not say."
-            ),
-        ],
-        "device_name": Annotated[
-            str | None, typer.Option(help="Name of the GPU or CPU, where the file does not say.")
-        ],
-        "mode": options.Mode,
-        "precision": options.Precision,
-        "store": options.Store,
-    }
-    kind = inspect.Parameter.KEYWORD_ONLY
-    defaults: dict[str, Any] = {"paths": inspect.Parameter.empty, "submit": False}
-    shown = [
-        inspect.Parameter(name, kind, annotation=one, default=defaults.get(name))
-        for name, one in own.items()
-    ]
-    shown += commands.parameters_of(commands.declared_by(Site, but=not_used))
-    return commands.with_parameters(command, shown, inspect.getdoc(command) or "")
-
-
-slurm.command("ingest", short_help="Write the job scripts of an array that takes in reports.")(
-    ingest_command()
+slurm.command(
+    "ingest",
+    short_help="Write the job scripts of an array that takes in reports.",
+    cls=commands.Command,
+)(
+    commands.with_parameters(
+        _ingest,
+        commands.parameters_of(_ARRAY | _HINTS | _INGEST_SITE),
+        inspect.getdoc(_ingest) or "",
+    )
 )
 
 
