@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,7 @@ from perfctl.orchestrator.cli.measure.profilers import (
 )
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
+from perfctl.orchestrator.options import Option, words
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.sweep import Swept
@@ -30,56 +30,52 @@ if TYPE_CHECKING:
 BATCHES = (1, 5, 10, 15, 20)
 _SET_HERE = ("workload", "mode", "steps", "batch_env", "step_marker", "sweep_name", "no_store")
 """Options of sweeps that make no sense here, or that this command sets itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class InferOptions:
+    """Measure inference over models and batch sizes: latency, images/s, top-1 and top-5, one
+    process a run.
+
+    Options that are not listed here go to the workload: --images N (3000), --weights
+    default|none|FILE, --weights-dir DIR, --data imagenet --data-dir DIR, --dataloader-workers
+    N. The same command goes on where it was stopped.
+    """
+
+    models: Annotated[
+        tuple[str, ...],
+        Option(
+            "Models of torchvision: resnet152,densenet201.",
+            names=("--models", "-m"),
+            metavar="NAMES",
+            parse=words,
+        ),
+    ]
+    profiler: Annotated[
+        str,
+        Option(
+            "none, nsys, torch or dlprof.", "Profiler", names=("--profiler", "-p"), metavar="NAME"
+        ),
+    ] = "none"
+
+
+_OWN = commands.declared_by(InferOptions)
 _SWEPT = commands.declared_by(SweepOptions, but=_SET_HERE)
 _SWEPT["batches"] = replace(_SWEPT["batches"], default=BATCHES)
 _SHOWN = commands.declared_by(SweepOutput)
 
-Models = Annotated[
-    str, typer.Option("--models", "-m", help="Models of torchvision: resnet152,densenet201.")
-]
-WithProfiler = Annotated[str, typer.Option("--profiler", "-p", help="none, nsys, torch or dlprof.")]
 
-
-def _command() -> Callable[..., None]:
-    """The typer command: models and profiler, then what sweeps take; the rest is for
-    the workload."""
-
-    def infer(context: typer.Context, models: str, profiler: str, **given: Any) -> None:
-        """Measure inference over models and batch sizes: latency, images/s, top-1 and top-5, one
-        process a run.
-
-        Options that are not listed here go to the workload: --images N (3000), --weights
-        default|none|FILE, --weights-dir DIR, --data imagenet --data-dir DIR, --dataloader-workers
-        N. The same command goes on where it was stopped.
-        """
-        names = tuple(name.strip() for name in models.split(",") if name.strip())
-        _infer(names, profiler, given, tuple(context.args))
-
-    kind = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        CONTEXT,
-        inspect.Parameter("models", kind, annotation=Models),
-        inspect.Parameter("profiler", kind, annotation=WithProfiler, default="none"),
-        *commands.parameters_of(_SWEPT | _SHOWN),
-    ]
-    return commands.with_parameters(infer, parameters, inspect.getdoc(infer) or "")
-
-
-infer = _command()
-
-
-def _infer(
-    models: tuple[str, ...], profiler: str, given: dict[str, Any], rest: tuple[str, ...]
-) -> None:
+def _infer(context: typer.Context, **given: Any) -> None:
     from perfctl.orchestrator.actions.sweep.sweep import ModelSwept, infer_requests
 
+    own = InferOptions(**commands.values_of(_OWN, given))
     asked = sweep_options(_SWEPT, given)
     output = SweepOutput(**commands.values_of(_SHOWN, given))
     requests = infer_requests(
-        models,
-        profiler,
+        own.models,
+        own.profiler,
         asked,
-        arguments=rest,
+        arguments=tuple(context.args),
         only_planned=output.dry_run,
         messages=console,
     )
@@ -93,6 +89,13 @@ def _infer(
     else:
         _print_all(done, store)
     _check(done)
+
+
+infer = commands.with_parameters(
+    _infer,
+    [CONTEXT, *commands.parameters_of(_OWN | _SWEPT | _SHOWN)],
+    inspect.getdoc(InferOptions) or "",
+)
 
 
 def _run(requests: dict[str, SweepRequest], store: Path, output: SweepOutput) -> dict[str, Swept]:
