@@ -123,6 +123,7 @@ def test_a_gpu_and_its_tools_are_told(bare_machine, monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "_torch_has_cuda", lambda: True)
     monkeypatch.setattr(doctor, "_counters_for_all", lambda: True)
     monkeypatch.setattr(doctor, "_runs", lambda program: False)
+    monkeypatch.setattr(doctor.nsys, "check_importer", lambda: doctor.nsys.Importer("2022.4.2.1"))
     found = findings()
     assert found["GPU 0"].value == "NVIDIA A100-SXM4-40GB"
     assert found["GPU 0"].detail == "compute capability 8.0, 40960 MiB, driver 535.104.05"
