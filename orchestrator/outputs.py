@@ -62,7 +62,7 @@ OUTPUTS = {
     "bench": "orchestrator.actions.bench:BenchResult",
     "bench-design": "orchestrator.actions.bench:BenchRequest",
     "bench-show": "orchestrator.report.page.bench:BenchShown",
-    "prepare": "orchestrator.actions.setup:Prepared",
+    "prepare": "orchestrator.commands.prepare:Prepared",
     "slurm-status": "orchestrator.cli.cluster.slurm:SlurmStatus",
     "ingest": "orchestrator.cli.read.ingest:IngestOutput",
     "mfu": "orchestrator.report.mfu:MfuOutput",

@@ -34,21 +34,22 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.actions.predict.generation import predict_generation
     from perfctl.orchestrator.actions.predict.predict import predict
-    from perfctl.orchestrator.actions.sweep.options import LocalPlacement, SweepOptions
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
+    from perfctl.orchestrator.commands.doctor import doctor
     from perfctl.orchestrator.commands.export import export
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
+    from perfctl.orchestrator.commands.prepare import prepare
     from perfctl.orchestrator.commands.report import report
     from perfctl.orchestrator.commands.scrub import scrub
     from perfctl.orchestrator.commands.trace import trace
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.orchestrator.ingest.context import UserHints
+    from perfctl.orchestrator.launch.sweep.options import SweepOptions
     from perfctl.parsers import ReportError, parse, sniff
 
 __all__ = [
-    "LocalPlacement",
     "PerfctlError",
     "ReportError",
     "SweepOptions",
@@ -57,6 +58,7 @@ __all__ = [
     "charts",
     "compare",
     "counters",
+    "doctor",
     "estimate",
     "export",
     "gate",
@@ -70,6 +72,7 @@ __all__ = [
     "plot",
     "predict",
     "predict_generation",
+    "prepare",
     "replay",
     "report",
     "runs",
@@ -83,9 +86,11 @@ _ACTIONS = "perfctl.orchestrator.actions"
 _COMMANDS = "perfctl.orchestrator.commands"
 _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
+    "SweepOptions": "perfctl.orchestrator.launch.sweep.options",
     "UserHints": "perfctl.orchestrator.ingest.context",
     "charts": f"{_COMMANDS}.plot",
     "compare": f"{_ACTIONS}.compare",
+    "doctor": f"{_COMMANDS}.doctor",
     "estimate": f"{_ACTIONS}.estimate",
     "plot": f"{_COMMANDS}.plot",
     "scrub": f"{_COMMANDS}.scrub",
@@ -97,8 +102,8 @@ _HOME = {
     "mfu": f"{_COMMANDS}.mfu",
     "predict": f"{_ACTIONS}.predict.predict",
     "predict_generation": f"{_ACTIONS}.predict.generation",
+    "prepare": f"{_COMMANDS}.prepare",
     "report": f"{_COMMANDS}.report",
-    **dict.fromkeys(("LocalPlacement", "SweepOptions"), f"{_ACTIONS}.sweep.options"),
     **dict.fromkeys(("replay", "sweep"), f"{_ACTIONS}.sweep.sweep"),
     **dict.fromkeys(("counters", "kernels", "layer_calls", "ledger", "runs"), f"{_ACTIONS}.tables"),
     **dict.fromkeys(("ReportError", "parse", "sniff"), "perfctl.parsers"),

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.bench_file import Bench, Values
 from perfctl.orchestrator.actions.stored_runs import loaded
-from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.actions.sweep.request import check_ready
 from perfctl.orchestrator.actions.sweep.sweep import storing, take_folder
 from perfctl.orchestrator.actions.tables import DEFAULT
@@ -32,6 +31,7 @@ from perfctl.orchestrator.ingest.ingest import take_runs
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.sweep.folders import file_name
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.predict.bench import (
     FLOPS,
@@ -379,14 +379,17 @@ def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
         profiler=NoProfiler(),
         workload=WORKLOAD,
         workload_arguments=arguments,
-        batches=(point.batch,),
         device=bench.device,
-        out=request.out,
-        command_line=request.command_line,
         host=platform.node(),
-        timeout_s=request.timeout,
-        alongside=request.part is not None,
-        given_name=f"bench-{file_name(point.model.replace('=', ''))}-{digest}",
+        options=SweepOptions(
+            batches=(point.batch,),
+            out=request.out,
+            command_line=request.command_line,
+            timeout=request.timeout,
+            no_store=request.part is not None,
+            sweep_name=f"bench-{file_name(point.model.replace('=', ''))}-{digest}",
+            sample="off",
+        ),
     )
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
-from perfctl.orchestrator.actions.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.sweep import Listening
@@ -289,7 +289,7 @@ def check(way: Way, request: SweepRequest) -> None:
 
 
 def _identity(request: SweepRequest) -> str:
-    return replace(request, given_name=None).name
+    return request.with_options(sweep_name=None).name
 
 
 def run_way(request: SweepRequest, store: Path, listening: Listening | None) -> None:
@@ -300,7 +300,7 @@ def run_way(request: SweepRequest, store: Path, listening: Listening | None) -> 
     request.folder.mkdir(parents=True, exist_ok=True)
     write_json(
         request.folder / "request.json",
-        {"request": _identity(request), "command": request.command_line},
+        {"request": _identity(request), "command": request.options.command_line},
     )
     run_request(request, store, listening or unheard)
     write_json(request.folder / "results.json", results(request, runs_of(request, store)))
@@ -313,10 +313,10 @@ def runs_of(request: SweepRequest, store: Path) -> list[Run]:
 
     runs = stored_runs(store, [request.name], latest_of_each=False)
     kept: list[Run] = []
-    for batch in request.batches:
+    for batch in request.options.batches:
         mine = [run for run in runs if run.batch_size == batch]
         whole = [run for run in mine if run.status == "ok"]
-        kept += whole[-request.repeat :] or mine[-1:]
+        kept += whole[-request.options.repeat :] or mine[-1:]
     return kept
 
 
@@ -353,7 +353,7 @@ def arms_of(
             Arm(way.label, tuple(run for run in runs if run.batch_size == batch))
             for way, runs in found.items()
         ]
-        for batch in requests[0][1].batches
+        for batch in requests[0][1].options.batches
     }
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
@@ -14,10 +14,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.options import Field, options_of
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Command as Declared
-    from perfctl.orchestrator.commands.declare import Field
 
 
 HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Cluster")
@@ -171,46 +171,90 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     """The function that typer calls for a declared command: its parameters are the options, then
     --format (where its view is a document too) and --json."""
     from perfctl.orchestrator.cli import options, progress
-    from perfctl.orchestrator.commands.declare import options_of
     from perfctl.orchestrator.outputs import output_of
 
     options_class: Any = command.options
-    declared: tuple[Field, ...] = options_of(options_class)
+    declared = {one.name: one for one in options_of(options_class)}
 
     def call(**typed: Any) -> None:
         as_json = typed.pop("as_json")
         form = console.form_of(typed.pop("form", None), as_json)
-        values = {one.name: _value(one, typed[one.name]) for one in declared}
+        asked = command.options(**values_of(declared, typed))
         with progress.working() as steps:
-            result = command.run(command.options(**values), _Shown(steps))
+            result = command.run(asked, _Shown(steps))
         if as_json:
             record = command.record(result)
             console.as_json(record, output_of(record))
         else:
             console.view(command.view(result), form)
 
-    hints: dict[str, Any] = {one.name: Annotated[_hint(one), _parameter(one)] for one in declared}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    parameters = parameters_of(declared)
     if command.has_document:
-        hints["form"] = options.Form
-    hints["as_json"] = options.Json
-    defaults = {one.name: _typed(one.default) for one in declared}
-    defaults |= {"form": None, "as_json": False}
-    call.__doc__ = (inspect.getdoc(command.options) or "").partition("\n\nRaises ")[0]
-    call.__annotations__ = hints
-    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=defaults[name]
-            )
-            for name, hint in hints.items()
-        ]
-    )
-    return call
+        parameters.append(inspect.Parameter("form", kind, annotation=options.Form, default=None))
+    parameters.append(inspect.Parameter("as_json", kind, annotation=options.Json, default=False))
+    return with_parameters(call, parameters, inspect.getdoc(command.options) or "")
 
 
-def _typed(default: Any) -> Any:
+def with_parameters(
+    function: Callable[..., None], parameters: Sequence[inspect.Parameter], text: str
+) -> Callable[..., None]:
+    """Return the function with the parameters and the help that typer reads."""
+    function.__doc__ = text.partition("\n\nRaises ")[0]
+    function.__annotations__ = {one.name: one.annotation for one in parameters}
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return function
+
+
+def declared_by(*records: type[Any], but: Collection[str] = ()) -> dict[str, Field]:
+    """Return the options of records by their names on the command line, except ``but``."""
+    kinds: Sequence[Any] = records
+    options = (one for kind in kinds for one in options_of(kind))
+    return {one.parameter: one for one in options if one.parameter not in but}
+
+
+def parameters_of(declared: Mapping[str, Field]) -> list[inspect.Parameter]:
+    """Return the parameters that typer reads, by name."""
+    return [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=Annotated[_hint(one), _parameter(one)],
+            default=_typed(one),
+        )
+        for name, one in declared.items()
+    ]
+
+
+def values_of(declared: Mapping[str, Field], typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of fields from what was typed for their parameters."""
+    return {one.name: _value(one, typed[name]) for name, one in declared.items()}
+
+
+def words_of(declared: Mapping[str, Field], typed: Mapping[str, Any]) -> list[str]:
+    """Return options as one would type them; nothing for one that has its default."""
+    words: list[str] = []
+    for name, one in declared.items():
+        value = typed[name]
+        option = next((word for word in one.option.names if word.startswith("--")), None)
+        option = option or f"--{one.name.replace('_', '-')}"
+        if value is None or value == _typed(one):
+            continue
+        if isinstance(value, bool):
+            words += [option] if value else []
+        else:
+            words += [
+                f"{option}={text}" for text in (value if isinstance(value, list) else [value])
+            ]
+    return words
+
+
+def _typed(field: Field) -> Any:
     """A default as one would type it: (16, 32) is "16,32"; nothing is None."""
-    return (",".join(map(str, default)) or None) if isinstance(default, tuple) else default
+    default = field.default
+    if isinstance(default, tuple):
+        return ",".join(map(str, default)) or None
+    return None if default is False and field.option.parse is not None else default
 
 
 def _hint(field: Field) -> Any:
@@ -218,18 +262,21 @@ def _hint(field: Field) -> Any:
     for several values."""
     if field.option.parse is not None:
         return str | None
-    if get_origin(field.hint) is Sequence:
-        return list[get_args(field.hint)[0]] | None  # type: ignore[misc]
-    return field.hint
+    kinds = (field.hint, *get_args(field.hint))
+    several = next((kind for kind in kinds if get_origin(kind) in (Sequence, tuple)), None)
+    return field.hint if several is None else list[get_args(several)[0]] | None  # type: ignore[misc]
 
 
 def _parameter(field: Field) -> Any:
     option = field.option
-    plain = next((kind for kind in METAVARS if kind in (field.hint, *get_args(field.hint))), str)
+    kinds = (field.hint, *get_args(field.hint))
+    plain = next((kind for kind in METAVARS if kind in kinds), str)
     metavar = option.metavar or ("TEXT" if option.parse is not None else METAVARS[plain])
     if option.is_argument:
         return typer.Argument(help=option.help, metavar=option.metavar)
-    names = option.names or (f"--{field.name.replace('_', '-')}",)
+    word = field.name.replace("_", "-")
+    is_switch = plain is bool and type(None) in kinds
+    names = option.names or (f"--{word}/--no-{word}" if is_switch else f"--{word}",)
     return typer.Option(
         *names,
         help=option.help,
@@ -244,4 +291,6 @@ def _value(field: Field, typed: Any) -> Any:
     """What was typed as a value of the field."""
     if field.option.parse is not None and isinstance(typed, str):
         return field.option.parse(typed)
-    return field.default if typed is None else typed
+    if typed is None:
+        return field.default
+    return tuple(typed) if isinstance(typed, list) else typed

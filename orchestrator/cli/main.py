@@ -128,7 +128,7 @@ _REMEDIES |= dict.fromkeys(
 GROUPS = {
     "Measure": {
         "doctor": (
-            "measure.doctor:doctor",
+            "doctor",
             "Show what this machine has, and what profilers can do.",
         ),
         "nsys": (
@@ -145,7 +145,7 @@ GROUPS = {
         "speedup": ("measure.speedup:speedup", "Train on each device and precision, and compare."),
         "study": ("study.group:study", "Do a whole study: page, summary, tables, charts."),
         "replay": ("measure.replay:replay", "Replay a recorded sweep, without a GPU or the tool."),
-        "prepare": ("measure.prepare:prepare", "Sort a data set's archive into class folders."),
+        "prepare": ("prepare", "Sort a data set's archive into class folders."),
     },
     "Read": {
         "ingest": ("read.ingest:ingest", "Take in reports of any profiler, and run folders."),
@@ -243,11 +243,10 @@ def application(only: str | None = None) -> typer.Typer:
         elif name in PASS_ON:
             from perfctl.orchestrator.cli.measure import profilers
 
-            made = profilers.sweep_command(command) if name in profilers.SWEEPS else command
             context = profilers.PASS_ON_CONTEXT
             app.command(
                 name, short_help=line, cls=profilers.SweepCommand, context_settings=context
-            )(made)
+            )(command)
         else:
             app.command(name, short_help=line, cls=commands.Command)(command)
     return app

@@ -1,5 +1,4 @@
-"""Text and tables for the terminal, and the two that need no analysis: runs of a store, findings of
-the doctor."""
+"""Text and tables for the terminal, and the one that needs no analysis: runs of a store."""
 
 from __future__ import annotations
 
@@ -107,20 +106,6 @@ def _started(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str | None], str]:
 
 def _took(row: Mapping[str, Any]) -> str | None:
     return None if row["duration_ns"] is None else time(row["duration_ns"])
-
-
-def doctor_table(findings: Iterable[tuple[str, str, str | None, str | None]]) -> Table:
-    """(name, state, value, detail) of each finding, for ``perfctl doctor``; states also stand
-    as words."""
-    table = grid(("", "left"), ("", "left"), ("", "left"), heads=False)
-    styles = {"ok": "green", "warning": "yellow", "missing": "dim"}
-    return add_rows(
-        table,
-        [
-            [name, text(state, styles.get(state, "")), "\n".join(filter(None, (value, detail)))]
-            for name, state, value, detail in findings
-        ],
-    )
 
 
 def grid(
@@ -401,6 +386,7 @@ def draw_table(
         (place, column) for place, column in enumerate(view.columns) if column.label not in left_out
     ]
     sides = {"num": "right", "code": "code"}
+    options.setdefault("heads", any(column.label for _, column in kept))
     table = grid(
         *((column.label, sides.get(column.style, "left")) for _, column in kept), **options
     )

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.actions.sweep import sweep as actions
-from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.sweep import sweep
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.counts.kernels.replays import first_pass
 from perfctl.orchestrator.launch.machine import devices, tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from tests.counts.kernels.test_repeats import OPS, RANGES, STEP
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"

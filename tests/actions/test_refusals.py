@@ -10,18 +10,17 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions import setup
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.speedup import speedup_of
 from perfctl.orchestrator.actions.sweep import slurm, sweep
-from perfctl.orchestrator.actions.sweep.options import LocalPlacement
 from perfctl.orchestrator.commands import scrub
 from perfctl.orchestrator.commands.export import export
 from perfctl.orchestrator.commands.plot import plot
 from perfctl.orchestrator.commands.trace import trace
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, SweepRuns, sweep_task
+from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.launch.images.definition import Definition
 
 NET = "mlp:depth=3,width=16"
@@ -62,14 +61,14 @@ def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(
 def test_an_image_definition_is_replaced_only_by_force(tmp_path: Path) -> None:
     out = tmp_path / "perfctl.def"
     asked = Definition("python:3.11-slim", ("torch",), None, None, (), ())
-    build = setup.render_image(asked, out, command_line="perfctl image render")
+    build = definition.write(asked, out, command_line="perfctl image render")
     assert str(out) in build and "perfctl image render" in out.read_text()
     with pytest.raises(UsageError, match="already exists"):
-        setup.render_image(asked, out)
+        definition.write(asked, out)
 
 
 def test_the_doctor_returns_findings() -> None:
-    found = setup.doctor()
+    found = perfctl.doctor()
     assert {"ok", "warning", "missing"} >= {finding.state for finding in found}
     assert len(found) > 5
 
@@ -83,7 +82,7 @@ def asked(**said: Any) -> perfctl.SweepOptions:
 
 
 def placed(said: dict[str, Any], **places: Any) -> Refused:
-    return lambda store: perfctl.sweep("torch", asked(**said), placement=LocalPlacement(**places))
+    return lambda store: perfctl.sweep("torch", asked(**said, **places))
 
 
 def hinted(**said: Any) -> Refused:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.sweep.options import LocalPlacement
 from perfctl.orchestrator.actions.sweep.request import sweep_request
 from perfctl.orchestrator.actions.sweep.sweep import SweepListener, planned
-from perfctl.orchestrator.cli import options as flags
+from perfctl.orchestrator.cli import commands
+from perfctl.orchestrator.cli.measure import profilers
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
@@ -30,7 +30,7 @@ def test_a_replay_stores_every_recorded_batch_size_and_says_how_each_went(
 
     @contextmanager
     def listening(request: SweepRequest) -> Iterator[SweepListener]:
-        heard.append(request.batches)
+        heard.append(request.options.batches)
         yield SweepListener(finished=lambda result: heard.append(result.batch_size))
 
     done = perfctl.replay(
@@ -64,20 +64,15 @@ def test_a_batch_size_that_was_not_recorded_fails_and_the_others_are_kept(
 
 def test_what_would_run_can_be_seen_beforehand(tmp_path: Path) -> None:
     asked = perfctl.SweepOptions(batches=(4, 8), steps=3, device="cpu", out=tmp_path)
-    commands = planned(sweep_request(Nsys(), asked, ("--conv2", "32,64,5,1"), None))
-    profiled = [one.command.argv for one in commands if one.command.stage == "profile"]
+    starting = planned(sweep_request(Nsys(), asked, ("--conv2", "32,64,5,1"), None))
+    profiled = [one.command.argv for one in starting if one.command.stage == "profile"]
     assert [argv[argv.index("--batch") + 1] for argv in profiled] == ["4", "8"]
     assert all(argv[argv.index("--steps") + 1] == "3" and "--conv2" in argv for argv in profiled)
 
 
 def test_every_option_of_a_sweep_has_one_on_the_command_line_with_the_same_default() -> None:
-    given = {one.name: one.default for one in flags.sweep_parameters()}
-    placed = {field.name for field in fields(LocalPlacement)}
-    swept = {field.name for field in fields(perfctl.SweepOptions)} - {"command_line"}
-    assert swept | placed | {"dry_run", "as_json"} == set(given)
-    asked, output, placement = flags.sweep_options(given)
-    assert (asked, placement) == (
-        perfctl.SweepOptions(command_line=asked.command_line),
-        LocalPlacement(),
-    )
-    assert (output, given) == (flags.SweepOutput(), {})
+    declared = commands.declared_by(perfctl.SweepOptions)
+    given = {one.name: one.default for one in commands.parameters_of(declared)}
+    assert {field.name for field in fields(perfctl.SweepOptions)} - {"command_line"} == set(given)
+    asked = profilers.sweep_options(declared, given)
+    assert asked == perfctl.SweepOptions(command_line=asked.command_line)

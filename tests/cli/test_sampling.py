@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.request import sweep_request
 from perfctl.orchestrator.ingest.run_folders import add_surroundings
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Report
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.sweep import CostEstimate
 from perfctl.orchestrator.counts.kernels.replays import cost_lines
 from perfctl.orchestrator.errors import RunFailed
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
 
 pytestmark = pytest.mark.xdist_group("nsys")
 

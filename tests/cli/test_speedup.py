@@ -19,8 +19,8 @@ from perfctl.orchestrator.actions.speedup import (
     store_of,
     ways_of,
 )
-from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
 
 Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 WRITES = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('a report of ' + sys.argv[2])"
@@ -51,16 +52,14 @@ def asked(
     batches: tuple[int, ...] = (16, 32, 64),
     **fields: Any,
 ) -> SweepRequest:
-    """A sweep below ``tmp_path`` under a profiler, or a Small one of that program."""
+    """A sweep below ``tmp_path`` under a profiler, or a Small one of that program; ``fields`` are
+    those of the request or of its options."""
     made = Small(profiler) if isinstance(profiler, str) else profiler
-    return SweepRequest(
-        made,
-        "mnist_cnn",
-        (),
-        batches,
-        "cpu",
-        tmp_path / "runs",
-        f"perfctl {made.name}",
-        "host",
-        **fields,
+    own = {name: fields.pop(name) for name in ("places", "image", "program") if name in fields}
+    options = SweepOptions(
+        batches=batches,
+        out=tmp_path / "runs",
+        command_line=f"perfctl {made.name}",
+        **{"sample": "off", **fields},
     )
+    return SweepRequest(made, "mnist_cnn", (), "cpu", "host", options, **own)

@@ -19,6 +19,7 @@ from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.program import Program, read_program, resolve
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 
@@ -43,9 +44,8 @@ def executable(path: Path, text: str) -> Path:
 
 
 def request(program: Program, out: Path) -> SweepRequest:
-    return SweepRequest(
-        TorchProfiler(), program.name, (), (16,), "cpu", out, "perfctl", "host", program=program
-    )
+    options = SweepOptions(batches=(16,), out=out, command_line="perfctl", sample="off")
+    return SweepRequest(TorchProfiler(), program.name, (), "cpu", "host", options, program=program)
 
 
 def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone() -> None:

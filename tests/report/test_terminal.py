@@ -6,7 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from perfctl.orchestrator.commands import doctor
+from perfctl.orchestrator.launch.machine.doctor import Finding
 from perfctl.orchestrator.report import terminal, text_tables
+from perfctl.orchestrator.report.view import on_terminal
 from perfctl.records.report import Summary
 from tests.make import synthetic
 from tests.report.outline import printed
@@ -60,11 +63,10 @@ def test_runs_and_the_doctors_findings_fit_eighty_columns_and_say_their_state_in
     assert "11-20 20:58" in text and "Started: UTC, 2026." in text
     wide = printed([text_tables.runs_table(rows, 120)], 120)
     assert "12.7 s" in wide and "H100 80GB HBM3" in wide
-    text = printed(
-        [text_tables.doctor_table([("ncu", "missing", None, "install it with " + 30 * "word ")])]
-    )
+    lacking = Finding("perfctl ncu", "missing", None, "install it with " + 30 * "word ")
+    text = printed(on_terminal(doctor.view([lacking])))
     assert max(map(len, text.splitlines())) <= 80
-    assert text.split()[:2] == ["ncu", "missing"]
+    assert text.splitlines()[1].split()[:3] == ["perfctl", "ncu", "no"]
 
 
 def test_a_run_shows_findings_and_the_ledger() -> None:

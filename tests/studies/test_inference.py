@@ -262,7 +262,7 @@ def test_a_part_that_fails_leaves_the_rest_and_ends_with_partly_done(
     ran = []
 
     def run_request(request: Any, store: Any, listening: Any) -> Any:
-        ran.append((request.profiler.name, request.batches))
+        ran.append((request.profiler.name, request.options.batches))
         bad = (
             RunResult(batch_size=1, folder=request.folder, status="failed", reason="no memory")
             if len(ran) == 1

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator import pool
-from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.sweep.sweep import CostEstimate
 from perfctl.orchestrator.errors import PerfctlError, RunFailed
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
 
 LIMIT = 64 << 20
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import Device, DeviceError
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.launch.sweep.options import resolve_device
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.counts.hardware.peaks import Peaks

@@ -14,12 +14,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.sweep.options import (
-    NONE,
-    LocalPlacement,
-    SweepOptions,
-    resolve_device,
-)
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch import annotator, interpreter
 from perfctl.orchestrator.launch.catalog import check_tools
@@ -32,6 +26,7 @@ from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.program import Program, read_program
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import file_name
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.sweep import check_batches
 from perfctl.version import __version__
@@ -56,7 +51,6 @@ def sweep_request(
     rest: tuple[str, ...],
     command: tuple[str, ...] | None,
     origin: str = "measured",
-    placement: LocalPlacement = NONE,
     messages: Messages = SILENT,
 ) -> SweepRequest:
     """The request, checked. Raises UsageError for whatever makes no sense, in one line.
@@ -67,11 +61,12 @@ def sweep_request(
     check_batches(asked.batches)
     if asked.steps is None and isinstance(profiler, Ncu):
         asked = replace(asked, steps=Ncu.steps)
-    _check_placement(placement, alongside=asked.no_store)
-    program = None if origin == "recorded" else _program(asked, rest, command, placement, messages)
+    _check_options(asked)
+    sampler.interval(asked.sample)
+    program = None if origin == "recorded" else _program(asked, rest, command, messages)
     if program is None and asked.workload is not None and command:
         rest = (*rest, *command)
-    device = _device(asked.device, placement)
+    device = _device(asked)
     workload = program.name if program else asked.workload or DEFAULT_WORKLOAD
     arguments = (*_arguments(asked, device, program), *rest)
     if origin == "measured" and program is None:
@@ -80,28 +75,15 @@ def sweep_request(
         profiler=profiler,
         workload=workload,
         workload_arguments=arguments,
-        batches=asked.batches,
         device=device,
-        out=asked.out,
-        command_line=utf8(asked.command_line),
         host=platform.node(),
+        options=replace(asked, command_line=utf8(asked.command_line)),
         origin=origin,
-        timeout_s=asked.timeout,
-        again=asked.again,
-        repeat=asked.repeat,
         program=program,
-        alongside=asked.no_store,
-        given_name=_sweep_name(asked.sweep_name),
-        scratch=asked.scratch,
-        grace_s=asked.grace,
-        stall_s=asked.stall,
-        sample_s=sampler.interval(asked.sample),
-        image=image(
-            placement.image, placement.bind, placement.container_runtime, gpu=device == "cuda"
-        )
-        if placement.image
+        image=image(asked.image, asked.bind, asked.container_runtime, gpu=device == "cuda")
+        if asked.image
         else None,
-        places=places(placement.devices) if placement.devices else (),
+        places=places(asked.devices) if asked.devices else (),
     )
 
 
@@ -115,7 +97,7 @@ def check_ready(request: SweepRequest) -> SweepRequest:
         profiler = images_check.check(image, request.profiler, request.device, __version__)
         if program is not None:
             interpreter.check(program, __version__, image.prefix(request.other_folders, Path.cwd()))
-        return replace(request, profiler=profiler, given_name=request.name)
+        return replace(request, profiler=profiler).with_options(sweep_name=request.name)
     elsewhere = program is not None and program.python != sys.executable
     check_tools(request.profiler, request.device, but=("torch",) if elsewhere else ())
     if program is not None:
@@ -130,7 +112,6 @@ def _program(
     asked: SweepOptions,
     rest: tuple[str, ...],
     command: tuple[str, ...] | None,
-    placement: LocalPlacement,
     messages: Messages,
 ) -> Program | None:
     """The user's program; None where a built-in workload is meant."""
@@ -159,7 +140,7 @@ def _program(
     if kind not in _MARKERS or (colon and not (name and kind in _MARKERS_OF_A_CLASS)):
         remedy = f"Use {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
         raise UsageError(f"`step_marker`: '{asked.step_marker}' is not known", remedy)
-    if placement.image is not None:
+    if asked.image is not None:
         python, words = program_words(command)
         inside = read_program(
             (sys.executable, *words) if python else command, asked.batch_env, asked.batches
@@ -173,15 +154,6 @@ def _program(
             f"{program.python}"
         )
     return program
-
-
-def _sweep_name(name: str | None) -> str | None:
-    if name is not None and (name != file_name(name) or not name):
-        raise UsageError(
-            f"`sweep_name`: invalid folder name '{name}'",
-            "Use ASCII letters, digits, '.', '_' and '-'",
-        )
-    return name
 
 
 def _word(field: str) -> str:
@@ -236,11 +208,7 @@ def _unknown(workload: str, words: Sequence[str]) -> UsageError:
             said, "A program of your own goes after --: -- python train.py --batch-size {batch}"
         )
     own = re.findall(r"--[a-z][a-z-]*", describe(workload))
-    known = {
-        _word(one.name): f"`{one.name}`"
-        for kind in (SweepOptions, LocalPlacement)
-        for one in fields(kind)
-    }
+    known = {_word(one.name): f"`{one.name}`" for one in fields(SweepOptions)}
     known |= {word: word for word in own}
     near = [
         known[name] for name in get_close_matches(words[0].partition("=")[0], known, 1, cutoff=0.75)
@@ -253,26 +221,32 @@ def _unknown(workload: str, words: Sequence[str]) -> UsageError:
     return UsageError(said, meant + lists)
 
 
-def _device(asked: str, placement: LocalPlacement) -> str:
-    if placement.devices is None:
-        return resolve_device(asked)
-    kind = devices.kind_of(placement.devices)
-    if asked not in ("auto", kind):
+def _device(asked: SweepOptions) -> str:
+    if asked.devices is None:
+        return resolve_device(asked.device)
+    kind = devices.kind_of(asked.devices)
+    if asked.device not in ("auto", kind):
         named = "sets of cores" if kind == "cpu" else "GPUs"
-        problem = f"`device` {asked} and `devices` {placement.devices} ({named}) do not agree"
+        problem = f"`device` {asked.device} and `devices` {asked.devices} ({named}) do not agree"
         raise UsageError(problem, "Leave one of them out")
     return kind
 
 
-def _check_placement(placement: LocalPlacement, *, alongside: bool) -> None:
-    if placement.image is None and (placement.bind or placement.container_runtime):
+def _check_options(asked: SweepOptions) -> None:
+    if asked.image is None and (asked.bind or asked.container_runtime):
         raise UsageError(
             "`bind` and `container_runtime` are for an image", "Name the image with `image`"
         )
-    if placement.devices is not None and alongside:
+    if asked.devices is not None and asked.no_store:
         raise UsageError(
             "`devices` and `no_store` do not go together: a task has one device",
             "Leave one of them out",
+        )
+    name = asked.sweep_name
+    if name is not None and (name != file_name(name) or not name):
+        raise UsageError(
+            f"`sweep_name`: invalid folder name '{name}'",
+            "Use ASCII letters, digits, '.', '_' and '-'",
         )
 
 

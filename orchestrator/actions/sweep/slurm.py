@@ -475,17 +475,16 @@ def _plan(asked: ArrayRequest) -> Plan:
     pairs = [
         (name, batch, request.name)
         for name, request in requests.items()
-        for batch in request.batches
+        for batch in request.options.batches
     ]
+    repeat = first.options.repeat
     tasks = tuple(
-        sweep_task(
-            number, SweepRuns(*pair, repeat=first.repeat), asked.commands[pair[0]].at(pair[1])
-        )
+        sweep_task(number, SweepRuns(*pair, repeat=repeat), asked.commands[pair[0]].at(pair[1]))
         for number, pair in enumerate(pairs)
     )
-    out = first.out.absolute()
+    out = first.options.out.absolute()
     folder = out / f"slurm-{file_name(first.workload)}-{_digest(out, pairs)}"
-    return Plan(folder, first.workload, tasks, first.command_line, first.host)
+    return Plan(folder, first.workload, tasks, first.options.command_line, first.host)
 
 
 def _digest(out: Path, tasks: object) -> str:

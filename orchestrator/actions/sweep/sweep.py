@@ -21,7 +21,6 @@ from perfctl import parsers
 from perfctl.orchestrator import memory, pool
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.stored_runs import loaded
-from perfctl.orchestrator.actions.sweep.options import DEFAULTS, NONE, LocalPlacement, SweepOptions
 from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request, workload_errors
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.counts.kernels.replays import (
@@ -54,6 +53,7 @@ from perfctl.orchestrator.launch.sweep.folders import (
     read_run_record,
     write_json,
 )
+from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts, Written
@@ -86,16 +86,14 @@ def plain_step(
     not run, or its report cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="perfctl-first-") as folder:
-        one = replace(
-            request,
-            profiler=plain or TorchProfiler(),
+        one = replace(request, profiler=plain or TorchProfiler()).with_options(
             batches=(batch,),
             out=Path(folder),
-            given_name="first",
+            sweep_name="first",
             again=False,
             repeat=1,
-            alongside=False,
-            sample_s=None,
+            no_store=False,
+            sample="off",
         )
         result = sweeps.run(one, listener)[0]
         if result.status == "failed":
@@ -129,11 +127,11 @@ def with_first_pass(request: SweepRequest, listener: Listener) -> SweepRequest:
     ncu = request.profiler
     if not isinstance(ncu, Ncu) or ncu.launches != "distinct" or request.origin != "measured":
         return request
-    request = replace(request, given_name=request.name)
+    request = request.with_options(sweep_name=request.name)
     folder = request.folder.absolute() / FIRST_PASS
-    for batch in request.batches:
+    for batch in request.options.batches:
         whole = [path for path in attempts(request.folder, batch) if is_whole(path)]
-        if len(whole) >= request.repeat and not request.again:
+        if len(whole) >= request.options.repeat and not request.options.again:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         found = plain_step(request, batch, replace(listener, finished=lambda result: None)).found
@@ -244,7 +242,6 @@ def sweep(
     *,
     arguments: Sequence[str] = (),
     program: Sequence[str] | None = None,
-    placement: LocalPlacement = NONE,
     listening: Listening = unheard,
     messages: Messages = SILENT,
 ) -> Swept:
@@ -262,9 +259,7 @@ def sweep(
     made = profiler_named(profiler) if isinstance(profiler, str) else profiler
     options = _with_command_line(options, f"perfctl.sweep({made.name!r}, ")
     command = tuple(program) if program is not None else None
-    request = sweep_request(
-        made, options, tuple(arguments), command, placement=placement, messages=messages
-    )
+    request = sweep_request(made, options, tuple(arguments), command, messages=messages)
     return run_request(request, options.store, listening)
 
 
@@ -325,13 +320,13 @@ def planned(request: SweepRequest, store: Path | None = None) -> list[PlannedCom
 
     Raises StoreError where that would find no folder for the store.
     """
-    if not request.alongside:
+    if not request.options.no_store:
         database.check_folder(_store_of(request, store))
     return [PlannedCommand(*command) for command in sweeps.commands(request)]
 
 
 def _store_of(request: SweepRequest, store: Path | None) -> Path:
-    return store or request.out.parent / DEFAULT
+    return store or request.options.out.parent / DEFAULT
 
 
 def run_request(request: SweepRequest, store: Path | None, listening: Listening = unheard) -> Swept:
@@ -343,16 +338,18 @@ def run_request(request: SweepRequest, store: Path | None, listening: Listening 
     if request.profiler.name == "ncu":
         with listening(request) as listener:
             request = with_first_pass(request, listener)
-    if request.alongside:  # others may be running other batch sizes of this sweep on other machines
+    if (
+        request.options.no_store
+    ):  # others may be running other batch sizes of this sweep on other machines
         with listening(request) as listener:
             return Swept(request, None, tuple(sweeps.run(request, listener)))
     store = _store_of(request, store)
-    facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
+    facts = SweepFacts(request.name, "sweep", request.options.command_line, request.host)
     limit = memory.bytes_of(None)
     with storing(store, "batch sizes"), listening(request) as listener:
 
         def finished(result: RunResult) -> None:
-            again = request.again and not result.skipped
+            again = request.options.again and not result.skipped
             written = take_folder(result.folder, facts, limit, store=store, again=again)
             if written is not None and not written.new and not result.skipped:
                 listener.known(result, written.run_id)
@@ -461,7 +458,7 @@ class CostEstimate:
             raise ToolMissing(
                 problem, "Run it on the machine where ncu will count, with `device` cuda"
             )
-        batch = request.batches[0]
+        batch = request.options.batches[0]
         one = sweep_request(
             self.plain,
             replace(options, batches=(batch,), steps=1),
@@ -489,7 +486,7 @@ class CostEstimate:
             nowhere = f"`layer`: no launch of the step is in {', '.join(layers)}"
             problem = nowhere if layers else "the step launched no kernel"
             raise RunFailed(problem, f"Layers that launched kernels: {names}")
-        return NcuCost(request.batches[0], layers, cost)
+        return NcuCost(request.options.batches[0], layers, cost)
 
 
 def infer(
@@ -520,7 +517,6 @@ def infer_requests(
     options: SweepOptions,
     *,
     arguments: Sequence[str] = (),
-    placement: LocalPlacement = NONE,
     only_planned: bool = False,
     messages: Messages = SILENT,
 ) -> dict[str, SweepRequest]:
@@ -536,21 +532,14 @@ def infer_requests(
     made = profiler_named(profiler, ("none", "nsys", "torch", "dlprof"))
     asked = replace(options, workload=WORKLOAD)
     requests = {
-        model: sweep_request(
-            made,
-            asked,
-            ("--model", model, *arguments),
-            None,
-            placement=placement,
-            messages=messages,
-        )
+        model: sweep_request(made, asked, ("--model", model, *arguments), None, messages=messages)
         for model in models
     }
     _check_workload(
         models,
         asked,
         tuple(arguments),
-        inside=placement.image is not None,
+        inside=asked.image is not None,
         only_planned=only_planned,
     )
     return requests

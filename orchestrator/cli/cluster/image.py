@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.cli import console
-from perfctl.orchestrator.cli.commands import CommandList
+from perfctl.orchestrator.cli import commands, console
+from perfctl.orchestrator.commands.declare import Force
+from perfctl.orchestrator.launch.images import definition
+from perfctl.orchestrator.launch.images.definition import Definition
+from perfctl.orchestrator.options import Option
 
 image = typer.Typer(
     name="image",
-    cls=CommandList,
+    cls=commands.CommandList,
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Make Apptainer (Singularity) images that hold perfctl.",
@@ -25,67 +30,35 @@ def _image() -> None:
     """Keeps ``render`` a word of its own while it is the only one."""
 
 
-@image.command(short_help="Write an Apptainer definition with perfctl in it.")
-def render(
-    base: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Base image: docker://NAME:TAG, a plain NAME:TAG, FILE.sif or the folder of a "
-                "root. Default: NVIDIA's PyTorch image, which has torch, nsys and ncu."
-            )
-        ),
-    ] = None,
-    extra: Annotated[
-        str | None,
-        typer.Option(
-            help=(
-                "Extras of perfctl, commas between. Default: torch,ncu,nvml; torch not in NVIDIA's "
-                "image."
-            )
-        ),
-    ] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            help=(
-                "perfctl's checkout, wheel or sdist to install. Default: what this perfctl was "
-                "installed from; for a release, its number."
-            )
-        ),
-    ] = None,
-    wheels: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of wheels that pip takes everything from, for builds without network."
-        ),
-    ] = None,
-    pip_option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="WORD", help="Word for pip install, as in --pip-option=--no-deps (repeatable)."
-        ),
-    ] = None,
-    post: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LINE", help="Shell line before perfctl is installed (repeatable)."),
-    ] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The definition to write.")] = Path(
-        "perfctl.def"
-    ),
-    force: console.Force = False,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Where the definition goes."""
+
+    out: Annotated[Path, Option("The definition to write.", "Output", names=("--out", "-o"))] = (
+        Path("perfctl.def")
+    )
+    force: Force = False
+
+
+_DEFINITION, _WRITTEN = commands.declared_by(Definition), commands.declared_by(Written)
+
+
+def render(**given: Any) -> None:
     """Write an Apptainer definition with perfctl and its workloads in it, and say how to build it.
     Needs no Apptainer."""
-    from perfctl.orchestrator.actions.setup import render_image
-    from perfctl.orchestrator.launch.images.definition import BASE, Definition
-
-    extras = (
-        None if extra is None else tuple(name.strip() for name in extra.split(",") if name.strip())
+    asked = Definition(**commands.values_of(_DEFINITION, given))
+    target = Written(**commands.values_of(_WRITTEN, given))
+    build = definition.write(
+        asked, target.out, force=target.force, command_line=console.command_line()
     )
-    asked = Definition(
-        base or BASE, extras, source, wheels, tuple(pip_option or ()), tuple(post or ())
-    )
-    build = render_image(asked, out, force=force, command_line=console.command_line())
-    console.result(f"Wrote {out}")
+    console.result(f"Wrote {target.out}")
     console.result(f"Next: {shlex.join(build)}")
+
+
+image.command(
+    "render", short_help="Write an Apptainer definition with perfctl in it.", cls=commands.Command
+)(
+    commands.with_parameters(
+        render, commands.parameters_of(_DEFINITION | _WRITTEN), inspect.getdoc(render) or ""
+    )
+)

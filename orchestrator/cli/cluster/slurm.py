@@ -6,32 +6,33 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from perfctl.orchestrator.actions.sweep.options import SweepOptions
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli import commands, console, options
 from perfctl.orchestrator.cli.cluster import studies
 from perfctl.orchestrator.cli.commands import CommandList
 from perfctl.orchestrator.cli.measure.profilers import (
     AFTER,
+    CONTEXT,
     PASS_ON_CONTEXT,
     SWEEPS,
     SweepCommand,
-    parameters_of,
+    sweep_options,
 )
-from perfctl.orchestrator.cli.options import SiteOptions
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster.plan import Site, with_defaults
+from perfctl.orchestrator.launch.sweep.options import PLACEMENT, SweepOptions
+from perfctl.orchestrator.options import Field, Option
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.slurm import Words
-    from perfctl.orchestrator.launch.cluster.plan import Plan, Site
+    from perfctl.orchestrator.launch.cluster.plan import Plan
     from perfctl.orchestrator.launch.cluster.status import TaskState
-    from perfctl.orchestrator.launch.profilers.base import Profiler
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 _NOT_HERE = (
@@ -45,27 +46,26 @@ _NOT_HERE = (
     "as_json",
 )
 """Options that make no sense in an array, or that each task gets from its script."""
-_OF_SITE = tuple(field.name for field in fields(SiteOptions))
-"""Names of options of which the cluster's meaning counts: perfctl itself runs inside --image."""
+_SITE = commands.declared_by(Site)
+"""Options of which the cluster's meaning counts: perfctl itself runs inside --image."""
 _NOT_TASKS = ("batches", "store", "dry_run", "device", "workload")
 
 RENDER_STUDY = "render-study"
 
 
-def replay(
-    recording: Annotated[
-        Path | None, typer.Option(help="With replay: the recorded sweep to stand in.")
-    ] = None,
-) -> Profiler:
-    """A recorded sweep in the place of a profiler."""
-    from perfctl.orchestrator.launch.profilers.replay import Replay
-
-    if recording is None:
-        raise UsageError("replay needs the folder of a recorded sweep", "Name it with --recording")
-    return Replay(recording)
-
-
-PROFILERS: dict[str, Callable[..., Any]] = {**SWEEPS, "replay": replay}
+RECORDING = {
+    "recording": Field(
+        "folder",
+        Path | None,
+        None,
+        Option("With replay: the recorded sweep to stand in.", names=("--recording",)),
+    )
+}
+PROFILERS: dict[str, dict[str, Field]] = {
+    **{name: commands.declared_by(profiler, but=_NOT_HERE) for name, profiler in SWEEPS.items()},
+    "replay": RECORDING,
+}
+"""Name of each profiler that may be rendered -> its options."""
 
 
 class TaskStatus(NamedTuple):
@@ -99,110 +99,78 @@ class SlurmStatus(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rendering:
+class Rendering(studies.Rendering):
     """Options of render itself."""
 
     page: Annotated[
-        Path | None, typer.Option(help="The page to write. Default: beside the store.")
+        Path | None, Option("The page to write. Default: beside the store.", "Output")
     ] = None
-    force: Annotated[bool, typer.Option("--force", help="Replace scripts that were edited.")] = (
-        False
-    )
+
+
+_SWEPT = commands.declared_by(SweepOptions, but={*_NOT_HERE, *_SITE, *PLACEMENT})
+_SWEPT["device"] = replace(
+    _SWEPT["device"],
+    option=replace(_SWEPT["device"].option, help="cuda or cpu, of the nodes; auto is cuda."),
+)
+_RENDERING = commands.declared_by(Rendering)
+_OF_TASKS = {name: one for name, one in _SWEPT.items() if name not in _NOT_TASKS}
 
 
 def render_command() -> Callable[..., None]:
     """A typer command that takes what the profilers' own commands take, and the
     cluster's options."""
-    helps: dict[str, Any] = {
-        "device": Annotated[str, typer.Option(help="cuda or cpu, of the nodes; auto is cuda.")],
-        "dry_run": Annotated[
-            bool, typer.Option("--dry-run", help="Print the scripts, and write nothing.")
-        ],
-    }
-    own = {
-        one.name: one
-        for make in PROFILERS.values()
-        for one in parameters_of(make)
-        if one.name not in _NOT_HERE
-    }
-    swept = [
-        one
-        for one in options.sweep_parameters(placement=False)
-        if one.name not in {*_NOT_HERE, *_OF_SITE}
-    ]
-    groups = (swept, parameters_of(SiteOptions), parameters_of(Rendering))
 
     def command(context: typer.Context, profilers: str, **given: Any) -> None:
-        site = SiteOptions(**{name: given.pop(name) for name in _OF_SITE})
-        rendering = Rendering(**{one.name: given.pop(one.name) for one in fields(Rendering)})
-        asked, output, _ = options.sweep_options(given)
-        _render(
-            profilers,
-            given,
-            asked,
-            output,
-            site,
-            rendering,
-            tuple(context.args),
-            context.meta.get(AFTER),
-        )
+        """Write the job scripts of a sweep, one batch size (and profiler) a task. Needs no Slurm.
+
+        The options of a sweep are those of perfctl PROFILER; a program of your own follows --, with
+        {batch} where the batch size goes. Defaults of your site go into perfctl.toml, here or in
+        the home folder, under [slurm].
+        """
+        _render(profilers, given, tuple(context.args), context.meta.get(AFTER))
 
     argument = Annotated[
         str, typer.Argument(metavar="PROFILER[,PROFILER]", help="nsys, ncu, torch, dlprof.")
     ]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    shown: list[inspect.Parameter] = [
-        inspect.Parameter("context", kind, annotation=typer.Context),
-        inspect.Parameter("profilers", kind, annotation=argument),
-        *own.values(),
-        *(
-            one.replace(annotation=helps.get(one.name, one.annotation))
-            for ones in groups
-            for one in ones
-        ),
+    own = {name: one for options in PROFILERS.values() for name, one in options.items()}
+    parameters = [
+        CONTEXT,
+        inspect.Parameter("profilers", inspect.Parameter.KEYWORD_ONLY, annotation=argument),
+        *commands.parameters_of(own | _SWEPT | _SITE | _RENDERING),
     ]
-    # what typer reads
-    command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in shown}
-    command.__doc__ = """Write the job scripts of a sweep, one batch size (and profiler) a task.
-    Needs no Slurm.
+    return commands.with_parameters(command, parameters, inspect.getdoc(command) or "")
 
-    The options of a sweep are those of perfctl PROFILER; a program of your own follows --, with
-    {batch} where the batch size goes. Defaults of your site go into perfctl.toml, here or in the
-    home folder, under [slurm].
-    """
-    return command
+
+def site_of(given: dict[str, Any]) -> Site:
+    """Return the site that was typed, completed from perfctl.toml here and at home."""
+    declared = {name: one for name, one in _SITE.items() if name in given}
+    typed = Site(**commands.values_of(declared, given))
+    return with_defaults(typed, (Path.cwd(), Path.home()))
 
 
 def _render(
-    profilers: str,
-    own: dict[str, Any],
-    asked: SweepOptions,
-    output: options.SweepOutput,
-    typed: SiteOptions,
-    rendering: Rendering,
-    rest: tuple[str, ...],
-    after: tuple[str, ...] | None,
+    profilers: str, given: dict[str, Any], rest: tuple[str, ...], after: tuple[str, ...] | None
 ) -> None:
     from perfctl.orchestrator.actions.sweep import slurm as actions
-    from perfctl.orchestrator.launch.cluster.plan import with_defaults
 
-    if own.get("tool_args") and len(_names(profilers)) > 1:
+    if given.get("tool_args") and len(_names(profilers)) > 1:
         raise UsageError(
             f"`tool_args` are of one profiler, and {profilers} are several", "Render each by itself"
         )
-    site = with_defaults(typed.site(), (Path.cwd(), Path.home()))
+    site = site_of(given)
+    rendering = Rendering(**commands.values_of(_RENDERING, given))
+    asked = sweep_options(_SWEPT, given)
     asked = replace(asked, device="cuda" if asked.device == "auto" else asked.device)
     for_checks = _with_own_python(after) if site.image else after
-    requests = {name: _request(name, own, asked, rest, for_checks) for name in _names(profilers)}
-    commands = {
-        name: _words(name, own, asked, request, rest, after) for name, request in requests.items()
+    requests = {name: _request(name, given, asked, rest, for_checks) for name in _names(profilers)}
+    words = {
+        name: _words(name, given, asked, request, rest, after) for name, request in requests.items()
     }
     store = asked.store or asked.out.parent / DEFAULT
     page = rendering.page or store.with_name("perfctl-report.html")
-    array = actions.ArrayRequest(requests, commands, site, asked.device, store, page)
+    array = actions.ArrayRequest(requests, words, site, asked.device, store, page)
     rendered = actions.render(array)
-    if output.dry_run:
+    if rendering.dry_run:
         for text in rendered.texts.values():
             console.result(text)
         return
@@ -242,7 +210,7 @@ def _with_own_python(after: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 def _request(
     name: str,
-    own: dict[str, Any],
+    given: dict[str, Any],
     asked: SweepOptions,
     rest: tuple[str, ...],
     after: tuple[str, ...] | None,
@@ -251,17 +219,19 @@ def _request(
     from perfctl.orchestrator.actions.sweep.request import sweep_request
     from perfctl.orchestrator.launch.profilers.replay import Replay
 
-    make = PROFILERS[name]
-    profiler = make(**{one.name: own[one.name] for one in parameters_of(make) if one.name in own})
-    if isinstance(profiler, Replay):
-        asked = replace(asked, workload=profiler.workload(), device=profiler.device())
-        return sweep_request(profiler, asked, (), None, origin="recorded")
-    return sweep_request(profiler, asked, rest, after)
+    values = commands.values_of(PROFILERS[name], given)
+    if name in SWEEPS:
+        return sweep_request(SWEEPS[name](**values), asked, rest, after)
+    if values["folder"] is None:
+        raise UsageError("replay needs the folder of a recorded sweep", "Name it with --recording")
+    recorded = Replay(**values)
+    asked = replace(asked, workload=recorded.workload(), device=recorded.device())
+    return sweep_request(recorded, asked, (), None, origin="recorded")
 
 
 def _words(
     name: str,
-    own: dict[str, Any],
+    given: dict[str, Any],
     asked: SweepOptions,
     request: SweepRequest,
     rest: tuple[str, ...],
@@ -269,38 +239,15 @@ def _words(
 ) -> Words:
     from perfctl.orchestrator.actions.sweep.slurm import Words
 
-    swept = options.sweep_parameters(placement=False)
-    known = {one.name for one in swept} - {*_NOT_TASKS, *_NOT_HERE, *_OF_SITE}
+    named = f"--sweep-name={request.name}"
     if name == "replay":
-        words = ["replay", str(own["recording"])]
-        shared = [one for one in swept if one.name in ("out", "timeout")]
-        rest, after = (), None
-    else:
-        words = [name, f"--device={asked.device}"]
-        words += [f"--workload={asked.workload}"] if asked.workload is not None else []
-        shared = [one for one in swept if one.name in known]
-    for one in parameters_of(PROFILERS[name]):
-        if one.name in own and one.name != "recording":
-            words += _typed(one, own[one.name])
-    for one in shared:
-        words += _typed(one, getattr(asked, one.name))
-    return Words((*words, f"--sweep-name={request.name}", *rest), after or ())
-
-
-def _typed(parameter: inspect.Parameter, value: Any) -> list[str]:
-    """An option as one would type it; nothing where it has its default."""
-    if value is None or value == parameter.default:
-        return []
-    declared = [
-        word for part in parameter.annotation.__metadata__ for word in part.param_decls or ()
-    ]
-    name = next(
-        (word for word in declared if word.startswith("--")),
-        f"--{parameter.name.replace('_', '-')}",
-    )
-    if isinstance(value, bool):
-        return [name] if value else []
-    return [f"{name}={one}" for one in (value if isinstance(value, list | tuple) else [value])]
+        shared = {option: _SWEPT[option] for option in ("out", "timeout")}
+        words = ["replay", str(given["recording"]), *commands.words_of(shared, given)]
+        return Words((*words, named), ())
+    words = [name, f"--device={asked.device}"]
+    words += [f"--workload={asked.workload}"] if asked.workload is not None else []
+    words += commands.words_of(PROFILERS[name] | _OF_TASKS, given)
+    return Words((*words, named, *rest), after or ())
 
 
 def _shown(folder: Path) -> str:
@@ -342,129 +289,117 @@ Folder = Annotated[
 ]
 
 
-def ingest_command() -> Callable[..., None]:
-    """A typer command that takes the options of perfctl ingest that a task needs, and
-    the cluster's."""
-    not_used = (
-        "image",
-        "bind",
-        "template",
-        "gather_template",
-        "srun",
-        "after",
-        "stop_before",
-        "disable_dcgm",
-        "dcgm_pause",
-    )
-    site = [one for one in parameters_of(SiteOptions) if one.name not in not_used]
+@dataclass(frozen=True, slots=True)
+class TaskHints:
+    """What a task tells perfctl ingest about files that do not say it themselves."""
 
-    def command(
-        paths: list[Path],
-        tasks: int | None,
-        submit: bool,
-        batch: int | None,
-        batch_pattern: str | None,
-        workload: str | None,
-        device_name: str | None,
-        mode: str | None,
-        precision: str | None,
-        store: Path | None,
-        **given: Any,
-    ) -> None:
-        from perfctl.orchestrator.actions.sweep import ingest_array as array
-        from perfctl.orchestrator.ingest.context import UserHints
-        from perfctl.orchestrator.launch.cluster import status
-        from perfctl.orchestrator.launch.cluster.plan import with_defaults
+    batch_size: Annotated[
+        int | None,
+        Option("Batch size, if the file does not state it.", names=("--batch",), least=1),
+    ] = None
+    batch_pattern: Annotated[
+        str | None, Option("Regular expression for batch sizes in file names.")
+    ] = None
+    workload: Annotated[
+        str | None,
+        Option(
+            "Name of the workload, if the file does not state it.",
+            names=("--workload", "-w"),
+            metavar="NAME",
+        ),
+    ] = None
+    device_name: Annotated[
+        str | None,
+        Option("Name of the GPU or CPU, if the file does not state it.", metavar="NAME"),
+    ] = None
+    mode: Annotated[str | None, Option("train or infer.", metavar="MODE")] = None
+    precision: Annotated[
+        str | None, Option("fp32 (TF32 off), tf32, bf16 or fp16.", metavar="TYPE")
+    ] = None
 
-        said = {
-            "batch": batch,
-            "batch-pattern": batch_pattern,
-            "workload": workload,
-            "device-name": device_name,
-            "mode": mode,
-            "precision": precision,
-        }
-        words = [f"--{name}={value}" for name, value in said.items() if value is not None]
-        made = array.render(
-            paths,
-            store or DEFAULT,
-            with_defaults(SiteOptions(**given).site(), (Path.cwd(), Path.home())),
-            console.command_line(),
-            console.warning,
-            tasks=tasks,
-            options=words,
-            hints=UserHints(batch_size=batch, batch_pattern=batch_pattern),
-        )
-        plan = made.plan
-        console.result(
-            f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}, {made.files:,} "
-            "reports) and gather.sbatch"
-        )
-        if submit:
-            numbers = status.submit(plan)
-            console.result(
-                f"Submitted it as job {numbers[0]}, and job {numbers[1]} to merge the stores"
-            )
-        else:
-            array_file, gather_file = (
-                shlex.quote(_shown(path)) for path in (plan.array, plan.gather)
-            )
-            console.result(
-                f"Next: sbatch --dependency=afterany:$(sbatch --parsable {array_file}) "
-                f"{gather_file}"
-            )
 
-    own: dict[str, Any] = {
-        "paths": Annotated[
-            list[Path],
-            typer.Argument(help="Report files, and folders and archives that hold some."),
-        ],
-        "tasks": Annotated[
-            int | None,
-            typer.Option(min=1, help="Tasks of the array. Default: one for 64 files, at most 32."),
-        ],
-        "submit": Annotated[
-            bool, typer.Option("--submit", help="Submit it, and the job that merges the stores.")
-        ],
-        "batch": Annotated[
-            int | None, typer.Option(min=1, help="Batch size, where the file does not say.")
-        ],
-        "batch_pattern": Annotated[
-            str | None, typer.Option(help="Regular expression for batch sizes in file names.")
-        ],
-        "workload": Annotated[
-            str | None,
-            typer.Option(
-                "--workload", "-w", help="Name of the workload, where the file does not say."
-            ),
-        ],
-        "device_name": Annotated[
-            str | None, typer.Option(help="Name of the GPU or CPU, where the file does not say.")
-        ],
-        "mode": options.Mode,
-        "precision": options.Precision,
-        "store": options.Store,
-    }
-    kind = inspect.Parameter.KEYWORD_ONLY
-    defaults: dict[str, Any] = {"paths": inspect.Parameter.empty, "submit": False}
-    shown = [
-        inspect.Parameter(name, kind, annotation=one, default=defaults.get(name))
-        for name, one in own.items()
+@dataclass(frozen=True, slots=True)
+class IngestArray:
+    """The array that ingests reports."""
+
+    paths: Annotated[
+        tuple[Path, ...],
+        Option(
+            "Report files, and folders and archives that hold some.",
+            metavar="PATHS",
+            is_argument=True,
+        ),
     ]
-    # what typer reads
-    command.__signature__ = inspect.Signature([*shown, *site])  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in (*shown, *site)}
-    command.__doc__ = """Write the job scripts of an array that takes in many reports, each task a
-    part of them. Needs no Slurm.
+    tasks: Annotated[
+        int | None,
+        Option("Tasks of the array. Default: one for 64 files, at most 32.", "Cluster", least=1),
+    ] = None
+    submit: Annotated[bool, Option("Submit it, and the job that merges the stores.", "Cluster")] = (
+        False
+    )
+    store: Annotated[Path, Option("The store.", "Output")] = DEFAULT
+
+
+_ARRAY, _HINTS = commands.declared_by(IngestArray), commands.declared_by(TaskHints)
+_INGEST_SITE = commands.declared_by(
+    Site,
+    but=(
+        *("image", "bind", "template", "gather_template", "srun", "after", "stop_before"),
+        *("disable_dcgm", "dcgm_pause"),
+    ),
+)
+
+
+def _ingest(**given: Any) -> None:
+    """Write the job scripts of an array that takes in many reports, each task a part of them. Needs
+    no Slurm.
 
     Each task has a store of its own, and --cpus of them read its files. The gather job merges the
     stores into --store.
     """
-    return command
+    from perfctl.orchestrator.actions.sweep import ingest_array as array
+    from perfctl.orchestrator.ingest.context import UserHints
+    from perfctl.orchestrator.launch.cluster import status
+
+    asked = IngestArray(**commands.values_of(_ARRAY, given))
+    hints = TaskHints(**commands.values_of(_HINTS, given))
+    made = array.render(
+        asked.paths,
+        asked.store,
+        site_of(given),
+        console.command_line(),
+        console.warning,
+        tasks=asked.tasks,
+        options=commands.words_of(_HINTS, given),
+        hints=UserHints(batch_size=hints.batch_size, batch_pattern=hints.batch_pattern),
+    )
+    plan = made.plan
+    console.result(
+        f"Wrote {_shown(plan.array)} ({_count(len(plan.tasks), 'task')}, {made.files:,} "
+        "reports) and gather.sbatch"
+    )
+    if asked.submit:
+        numbers = status.submit(plan)
+        console.result(
+            f"Submitted it as job {numbers[0]}, and job {numbers[1]} to merge the stores"
+        )
+        return
+    array_file, gather_file = (shlex.quote(_shown(path)) for path in (plan.array, plan.gather))
+    console.result(
+        f"Next: sbatch --dependency=afterany:$(sbatch --parsable {array_file}) {gather_file}"
+    )
 
 
-slurm.command("ingest", short_help="Write the job scripts of an array that takes in reports.")(
-    ingest_command()
+slurm.command(
+    "ingest",
+    short_help="Write the job scripts of an array that takes in reports.",
+    cls=commands.Command,
+)(
+    commands.with_parameters(
+        _ingest,
+        commands.parameters_of(_ARRAY | _HINTS | _INGEST_SITE),
+        inspect.getdoc(_ingest) or "",
+    )
 )
 
 

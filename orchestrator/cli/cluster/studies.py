@@ -5,35 +5,51 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.cli import console, flags
-from perfctl.orchestrator.cli.measure.profilers import AFTER, parameters_of
-from perfctl.orchestrator.cli.options import SiteOptions
+from perfctl.orchestrator.cli import commands, console, flags
+from perfctl.orchestrator.cli.measure.profilers import AFTER, CONTEXT
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster.plan import Site, with_defaults
+from perfctl.orchestrator.options import Option
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.study.folder import StudyParts
 
 STUDIES = ("flops", "inference", "speedup", "cost")
-_OF_SITE = tuple(field.name for field in fields(SiteOptions))
 DEVICES = {"speedup": ("--devices", "cpu,cuda")}
 """What the nodes have, where the study is not told: this machine need not have a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """What is done with the scripts."""
+
+    force: Annotated[bool, Option("Replace scripts that were edited.", "Output")] = False
+    dry_run: Annotated[bool, Option("Print the scripts, and write nothing.", "Output")] = False
+
+
+_SITE, _RENDERING = commands.declared_by(Site), commands.declared_by(Rendering)
 
 
 def command(shown: Callable[..., None]) -> Callable[..., None]:
     """The typer command; ``shown`` prints what was written and what to type next."""
 
     def render_study(context: typer.Context, **given: Any) -> None:
-        from perfctl.orchestrator.actions.sweep import slurm as actions
-        from perfctl.orchestrator.launch.cluster.plan import with_defaults
+        """Write the job scripts of a study: each part a task, and a gather job that makes the page.
 
-        force, dry_run = given.pop("force"), given.pop("dry_run")
-        site = with_defaults(SiteOptions(**given).site(), (Path.cwd(), Path.home()))
+        The first word is the study (flops, inference, speedup, cost); its options are those of
+        perfctl study NAME. Needs no Slurm.
+        """
+        from perfctl.orchestrator.actions.sweep import slurm as actions
+
+        rendering = Rendering(**commands.values_of(_RENDERING, given))
+        typed = Site(**commands.values_of(_SITE, given))
+        site = with_defaults(typed, (Path.cwd(), Path.home()))
         study = parts_of(context.args, context.meta.get(AFTER))
         name = f"study-{study.kind}"
         line = console.command_line()
@@ -48,34 +64,17 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
             _folders(context.args),
         )
         rendered = actions.render_parts(asked)
-        if dry_run:
+        if rendering.dry_run:
             for text in rendered.texts.values():
                 console.result(text)
             return
         study.folder.path.mkdir(parents=True, exist_ok=True)
         study.write_files()
-        actions.write(rendered, force=force)
+        actions.write(rendered, force=rendering.force)
         shown(rendered.plan, site)
 
-    kind = inspect.Parameter.KEYWORD_ONLY
-    dry = Annotated[bool, typer.Option("--dry-run", help="Print the scripts, and write nothing.")]
-    force = Annotated[bool, typer.Option("--force", help="Replace scripts that were edited.")]
-    parameters = [
-        inspect.Parameter("context", kind, annotation=typer.Context),
-        *parameters_of(SiteOptions),
-        inspect.Parameter("force", kind, annotation=force, default=False),
-        inspect.Parameter("dry_run", kind, annotation=dry, default=False),
-    ]
-    # what typer reads
-    render_study.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    render_study.__annotations__ = {one.name: one.annotation for one in parameters}
-    render_study.__doc__ = """Write the job scripts of a study: each part a task, and a gather job
-    that makes the page.
-
-    The first word is the study (flops, inference, speedup, cost); its options are those of perfctl
-    study NAME. Needs no Slurm.
-    """
-    return render_study
+    parameters = [CONTEXT, *commands.parameters_of(_SITE | _RENDERING)]
+    return commands.with_parameters(render_study, parameters, inspect.getdoc(render_study) or "")
 
 
 def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> StudyParts:

@@ -3,80 +3,79 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli import commands, console
 from perfctl.orchestrator.cli.measure.profilers import (
+    CONTEXT,
+    SweepOutput,
     listening,
     print_commands,
     print_summary,
+    sweep_options,
 )
-from perfctl.orchestrator.cli.options import SweepOutput
 from perfctl.orchestrator.errors import PartlyDone
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
+from perfctl.orchestrator.options import Option, words
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.sweep import Swept
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
-BATCHES = "1,5,10,15,20"
+BATCHES = (1, 5, 10, 15, 20)
 _SET_HERE = ("workload", "mode", "steps", "batch_env", "step_marker", "sweep_name", "no_store")
 """Options of sweeps that make no sense here, or that this command sets itself."""
 
-Models = Annotated[
-    str, typer.Option("--models", "-m", help="Models of torchvision: resnet152,densenet201.")
-]
-WithProfiler = Annotated[str, typer.Option("--profiler", "-p", help="none, nsys, torch or dlprof.")]
 
+@dataclass(frozen=True, slots=True)
+class InferOptions:
+    """Measure inference over models and batch sizes: latency, images/s, top-1 and top-5, one
+    process a run.
 
-def _command() -> Callable[..., None]:
-    """The typer command: models and profiler, then what sweeps take; the rest is for
-    the workload."""
+    Options that are not listed here go to the workload: --images N (3000), --weights
+    default|none|FILE, --weights-dir DIR, --data imagenet --data-dir DIR, --dataloader-workers
+    N. The same command goes on where it was stopped.
+    """
 
-    def infer(context: typer.Context, models: str, profiler: str, **given: Any) -> None:
-        """Measure inference over models and batch sizes: latency, images/s, top-1 and top-5, one
-        process a run.
-
-        Options that are not listed here go to the workload: --images N (3000), --weights
-        default|none|FILE, --weights-dir DIR, --data imagenet --data-dir DIR, --dataloader-workers
-        N. The same command goes on where it was stopped.
-        """
-        names = tuple(name.strip() for name in models.split(",") if name.strip())
-        _infer(names, profiler, given, tuple(context.args))
-
-    kind = inspect.Parameter.KEYWORD_ONLY
-    shared = [one for one in options.sweep_parameters() if one.name not in _SET_HERE]
-    parameters = [
-        inspect.Parameter("context", kind, annotation=typer.Context),
-        inspect.Parameter("models", kind, annotation=Models),
-        inspect.Parameter("profiler", kind, annotation=WithProfiler, default="none"),
-        *(one.replace(default=BATCHES) if one.name == "batches" else one for one in shared),
+    models: Annotated[
+        tuple[str, ...],
+        Option(
+            "Models of torchvision: resnet152,densenet201.",
+            names=("--models", "-m"),
+            metavar="NAMES",
+            parse=words,
+        ),
     ]
-    # what typer reads
-    infer.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    infer.__annotations__ = {one.name: one.annotation for one in parameters}
-    return infer
+    profiler: Annotated[
+        str,
+        Option(
+            "none, nsys, torch or dlprof.", "Profiler", names=("--profiler", "-p"), metavar="NAME"
+        ),
+    ] = "none"
 
 
-infer = _command()
+_OWN = commands.declared_by(InferOptions)
+_SWEPT = commands.declared_by(SweepOptions, but=_SET_HERE)
+_SWEPT["batches"] = replace(_SWEPT["batches"], default=BATCHES)
+_SHOWN = commands.declared_by(SweepOutput)
 
 
-def _infer(
-    models: tuple[str, ...], profiler: str, given: dict[str, Any], rest: tuple[str, ...]
-) -> None:
+def _infer(context: typer.Context, **given: Any) -> None:
     from perfctl.orchestrator.actions.sweep.sweep import ModelSwept, infer_requests
 
-    asked, output, placement = options.sweep_options(given)
+    own = InferOptions(**commands.values_of(_OWN, given))
+    asked = sweep_options(_SWEPT, given)
+    output = SweepOutput(**commands.values_of(_SHOWN, given))
     requests = infer_requests(
-        models,
-        profiler,
+        own.models,
+        own.profiler,
         asked,
-        arguments=rest,
-        placement=placement,
+        arguments=tuple(context.args),
         only_planned=output.dry_run,
         messages=console,
     )
@@ -90,6 +89,13 @@ def _infer(
     else:
         _print_all(done, store)
     _check(done)
+
+
+infer = commands.with_parameters(
+    _infer,
+    [CONTEXT, *commands.parameters_of(_OWN | _SWEPT | _SHOWN)],
+    inspect.getdoc(InferOptions) or "",
+)
 
 
 def _run(requests: dict[str, SweepRequest], store: Path, output: SweepOutput) -> dict[str, Swept]:

@@ -8,237 +8,62 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
-from perfctl.orchestrator.actions.sweep.options import (
-    NONE,
-    LocalPlacement,
-    SweepOptions,
-    reject_placement,
-)
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.options import SweepOutput
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.cli import commands, console
+from perfctl.orchestrator.launch.profilers.dlprof import DLProf
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.profilers.table import Recorder
+from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, reject_placement
+from perfctl.orchestrator.options import Field, Option
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from perfctl.orchestrator.actions.sweep.sweep import CostEstimate, NcuCost, SweepListener, Swept
-    from perfctl.orchestrator.launch.profilers.base import Profiler
+    from perfctl.orchestrator.actions.sweep.sweep import NcuCost, SweepListener, Swept
     from perfctl.orchestrator.launch.sweep.request import RunResult, SweepRequest
 
 PASS_ON_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
 """Context settings of sweep commands: options that perfctl does not know go to the workload."""
 AFTER = "perfctl.after"
 """Key of the words after ``--``."""
+CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+"""The parameter of commands that look at words which they do not know."""
 
 
-def nsys(
-    trace: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="APIs to trace. Default: cuda,nvtx,cudnn,cublas; on a CPU nvtx,osrt.",
-        ),
-    ] = None,
-    cuda_graph_trace: Annotated[
-        str | None,
-        typer.Option(
-            metavar="graph|node", help="Record CUDA graphs as one, or each kernel. Default: node."
-        ),
-    ] = None,
-    gpu_metrics_devices: Annotated[
-        str | None,
-        typer.Option(metavar="LIST", help="Sample GPU metrics of these devices: 0,1 or all."),
-    ] = None,
-    stats: Annotated[
-        bool, typer.Option("--stats", help="Let nsys print its own tables, into stdout.log.")
-    ] = False,
-    tool_args: options.ToolArgs = None,
-) -> Profiler:
-    """Sweep under Nsight Systems: time of every range, kernel and copy.
-
-    A program of your own follows --, with {batch} where the batch size goes: -- python train.py
-    --batch-size {batch}. Without one, options that are not listed here go to the built-in workload
-    (python -m perfctl.workloads WORKLOAD --help lists them).
-    """
-    from perfctl.orchestrator.launch.profilers.base import split_tool_args
-    from perfctl.orchestrator.launch.profilers.nsys import Nsys
-
-    return Nsys(
-        trace=trace,
-        cuda_graph_trace=cuda_graph_trace,
-        gpu_metrics_devices=gpu_metrics_devices,
-        stats=stats,
-        extra=split_tool_args(tool_args),
-    )
+Print = Annotated[bool, Option("Print the commands, ready to paste, and start nothing.", "Output")]
+Json = Annotated[bool, Option("Print JSON.", "Output", names=("--json",))]
 
 
-def ncu(
-    metrics: Annotated[
-        str,
-        typer.Option(
-            help="flops (all that FLOPs need), fadd (one counter, the study's), or NAME,NAME,..."
-        ),
-    ] = "flops",
-    layer: Annotated[
-        list[str] | None,
-        typer.Option(help="Count in this layer, and the layers inside it, only; may be repeated."),
-    ] = None,
-    kernel_name: Annotated[
-        str | None,
-        typer.Option(
-            "--kernel-name", "-k", metavar="NAME", help="Only this kernel, or regex:EXPRESSION."
-        ),
-    ] = None,
-    launch_skip: Annotated[
-        int | None, typer.Option(min=0, help="Matching launches to skip first.")
-    ] = None,
-    launch_count: Annotated[
-        int | None, typer.Option(min=1, help="Matching launches to count at most.")
-    ] = None,
-    replay_mode: Annotated[
-        str,
-        typer.Option(
-            metavar="MODE",
-            help=(
-                "kernel, application (the program runs once a pass), range or app-range (the "
-                "window as one, with collectives; no layers and no FADD, FMUL, FFMA)."
-            ),
-        ),
-    ] = "kernel",
-    clock_control: Annotated[
-        str, typer.Option(help="base (locked clocks), none, or boost (newer ncu).")
-    ] = "base",
-    cache_control: Annotated[
-        str, typer.Option(help="all (flushed before each pass) or none.")
-    ] = "all",
-    graph_profiling: Annotated[
-        str | None,
-        typer.Option(
-            metavar="node|graph", help="Count each kernel of a CUDA graph, or the graph as one."
-        ),
-    ] = None,
-    section: Annotated[
-        list[str] | None,
-        typer.Option(help="Section of ncu to collect too, for its own window; may be repeated."),
-    ] = None,
-    section_set: Annotated[
-        str | None,
-        typer.Option(
-            "--set", metavar="NAME", help="Set of sections to collect too: basic, full, roofline."
-        ),
-    ] = None,
-    ranks: Annotated[
-        str,
-        typer.Option(
-            metavar="0|all", help="Ranks of a launcher to count; the others run as usual."
-        ),
-    ] = "0",
-    launches: Annotated[
-        str,
-        typer.Option(
-            metavar="all|distinct",
-            help=(
-                "distinct: replay one of the layers that have the same kernels, grids and shapes, "
-                "and mark the others' counts as taken from it; a plain step before finds them."
-            ),
-        ),
-    ] = "all",
+@dataclass(frozen=True, slots=True)
+class SweepOutput:
+    """What a sweep prints."""
+
+    dry_run: Print = False
+    as_json: Json = False
+
+
+@dataclass(frozen=True, slots=True)
+class NcuOutput(SweepOutput):
+    """What a sweep under ncu prints."""
+
     estimate_cost: Annotated[
         bool,
-        typer.Option(
-            "--estimate-cost",
-            help="Run one plain step and say what ncu would replay; count nothing.",
+        Option(
+            "Run one plain step and print what ncu would replay; count nothing.", "What to measure"
         ),
-    ] = False,
-    tool_args: options.ToolArgs = None,
-) -> Profiler | CostEstimate:
-    """Sweep under Nsight Compute: what every kernel executed, by hardware counters. One step is
-    measured by default.
-
-    FLOPs count 1 multiply-add as 2. Kernels that wait for other GPUs (NCCL) are left out, because a
-    replay of one never ends. A program of your own follows --, with {batch} where the batch size
-    goes; without one, options that are not listed here go to the built-in workload.
-    """
-    from perfctl.orchestrator.launch.profilers.base import split_tool_args
-    from perfctl.orchestrator.launch.profilers.ncu import Ncu
-
-    if ranks not in ("0", "all"):
-        raise UsageError(f"`ranks` must be 0 or all, got {ranks}")
-    asked = Ncu(
-        metrics=metrics,
-        layers=tuple(layer or ()),
-        kernel_name=kernel_name,
-        launch_skip=launch_skip,
-        launch_count=launch_count,
-        replay_mode=replay_mode,
-        clock_control=clock_control,
-        cache_control=cache_control,
-        graph_profiling=graph_profiling,
-        section=tuple(section or ()),
-        section_set=section_set,
-        all_ranks=ranks == "all",
-        launches=launches,
-        extra=split_tool_args(tool_args),
-    )
-    if not estimate_cost:
-        return asked
-    from perfctl.orchestrator.actions.sweep.sweep import CostEstimate
-
-    return CostEstimate(asked)
+    ] = False
 
 
-def torch() -> Profiler:
-    """Sweep under the PyTorch profiler: operators and layers on the CPU, kernels where there is
-    a GPU.
-
-    A program of your own follows --, with {batch} where the batch size goes: -- python train.py
-    --batch-size {batch}. Without one, options that are not listed here go to the built-in workload
-    (python -m perfctl.workloads WORKLOAD --help lists them).
-    """
-    from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
-
-    return TorchProfiler()
-
-
-def dlprof(
-    dlprof_mode: Annotated[
-        str, typer.Option(help="simple, or pytorch (the program must enable DLProf's NVTX plugin).")
-    ] = "simple",
-    tool_args: options.ToolArgs = None,
-) -> Profiler:
-    """Sweep under DLProf (last released in 2021): utilisation, tensor core use, time by operation.
-
-    A program of your own follows --, with {batch} where the batch size goes; without one, options
-    that are not listed here go to the built-in workload.
-    """
-    from perfctl.orchestrator.launch.profilers.base import split_tool_args
-    from perfctl.orchestrator.launch.profilers.dlprof import DLProf
-
-    try:
-        return DLProf(mode=dlprof_mode, extra=split_tool_args(tool_args))
-    except UsageError as error:  # --mode is another option of this command
-        raise UsageError(error.message.replace("`mode`", "`dlprof_mode`"), error.remedy) from error
-
-
-SWEEPS: dict[str, Callable[..., Profiler | CostEstimate]] = {
-    "nsys": nsys,
-    "ncu": ncu,
-    "torch": torch,
-    "dlprof": dlprof,
-}
-"""Name of the profiler -> what takes its own options and makes it."""
-
-
-class SweepCommand(TyperCommand):
+class SweepCommand(commands.Command):
     """A command that leaves what follows ``--`` alone, and tells it from options it does
     not know."""
 
@@ -250,62 +75,39 @@ class SweepCommand(TyperCommand):
         return list(super().parse_args(ctx, args))
 
 
-def sweep_command(profiler: Callable[..., Profiler | CostEstimate]) -> Callable[..., None]:
-    """A typer command: the parameters of ``profiler`` (which makes one from them), then those of
-    every sweep.
+def sweep_command(profiler: type[Recorder]) -> Callable[..., None]:
+    """Return the typer command of a profiler: its options, then those of every sweep.
 
     Words that neither knows are left in the context, for the workload.
     """
-    own = parameters_of(profiler)
+    own, swept = commands.declared_by(profiler), commands.declared_by(SweepOptions)
+    printing: type[SweepOutput] = NcuOutput if profiler is Ncu else SweepOutput
+    shown = commands.declared_by(printing)
 
     def command(context: typer.Context, **given: Any) -> None:
-        from perfctl.orchestrator.actions.sweep.sweep import CostEstimate
-
-        made = profiler(**{parameter.name: given.pop(parameter.name) for parameter in own})
-        asked, output, placement = options.sweep_options(given)
+        made = profiler(**commands.values_of(own, given))
+        asked = sweep_options(swept, given)
+        output = printing(**commands.values_of(shown, given))
         rest, after = tuple(context.args), context.meta.get(AFTER)
-        if isinstance(made, CostEstimate):
-            reject_placement(placement, "an estimate of ncu's cost")
-            _print_cost(made.run(asked, rest, after, console), output)
-        else:
-            run_sweep(made, asked, output, rest=rest, command=after, placement=placement)
+        if isinstance(made, Ncu) and isinstance(output, NcuOutput) and output.estimate_cost:
+            from perfctl.orchestrator.actions.sweep.sweep import CostEstimate
 
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    parameters = [context, *own, *options.sweep_parameters()]
-    # what typer reads
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    command.__doc__ = profiler.__doc__
-    return command
+            reject_placement(asked, "an estimate of ncu's cost")
+            _print_cost(CostEstimate(made).run(asked, rest, after, console), output)
+            return
+        from perfctl.orchestrator.actions.sweep.request import sweep_request
 
+        request = sweep_request(made, asked, rest, after, messages=console)
+        run_and_print(request, asked.store, output)
 
-@cache
-def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
-    """The parameters of a function or dataclass, their annotations as objects."""
-    # Profiler, what they return, is not loaded just to print help.
-    hints = get_type_hints(
-        function, localns={"Profiler": object, "CostEstimate": object}, include_extras=True
-    )
-    return tuple(
-        parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for parameter in inspect.signature(function).parameters.values()
-    )
+    parameters = [CONTEXT, *commands.parameters_of(own | swept | shown)]
+    return commands.with_parameters(command, parameters, inspect.getdoc(profiler) or "")
 
 
-def run_sweep(
-    profiler: Profiler,
-    asked: SweepOptions,
-    output: SweepOutput,
-    *,
-    rest: tuple[str, ...] = (),
-    command: tuple[str, ...] | None = None,
-    placement: LocalPlacement = NONE,
-) -> None:
-    """Check everything, then run and print. Raises PartlyDone when a batch size failed."""
-    from perfctl.orchestrator.actions.sweep.request import sweep_request
-
-    request = sweep_request(profiler, asked, rest, command, placement=placement, messages=console)
-    run_and_print(request, asked.store, output)
+def sweep_options(declared: Mapping[str, Field], given: Mapping[str, Any]) -> SweepOptions:
+    """Return what was typed for a sweep, with the line that was typed."""
+    values = commands.values_of(declared, given)
+    return SweepOptions(**values, command_line=console.command_line())
 
 
 def run_and_print(request: SweepRequest, store: Path | None, output: SweepOutput) -> None:
@@ -348,20 +150,21 @@ def listening(request: SweepRequest) -> Iterator[SweepListener]:
     """A bar or lines on stderr while a request runs; of one that runs beside others lines only."""
     from perfctl.orchestrator.actions.sweep.sweep import SweepListener
 
-    if request.alongside:
+    if request.options.no_store:
         yield SweepListener(
             started=lambda batch, stage: console.note(f"batch {batch}: {stage}"),
             noted=console.note,
-            finished=lambda result: console.note(_line(result, request.repeat)),
-            stopped=lambda result: console.note(_line(result, request.repeat)),
+            finished=lambda result: console.note(_line(result, request.options.repeat)),
+            stopped=lambda result: console.note(_line(result, request.options.repeat)),
         )
         return
-    with console.progress(len(request.batches) * request.repeat) as bar:
+    repeats = request.options.repeat
+    with console.progress(len(request.options.batches) * repeats) as bar:
         yield SweepListener(
             started=lambda batch, stage: bar.stage(f"batch {batch}: {stage}"),
             tick=bar.tick,
             noted=console.note,
-            finished=lambda result: bar.done(_line(result, request.repeat), ran=not result.skipped),
+            finished=lambda result: bar.done(_line(result, repeats), ran=not result.skipped),
             known=lambda result, run_id: console.note(
                 f"batch {result.batch_size}: the same report is in the store already, as run "
                 f"{run_id}"
@@ -384,9 +187,8 @@ def print_summary(done: Swept, store: Path) -> None:
     from perfctl.orchestrator.actions.sweep.sweep import stored_runs
     from perfctl.orchestrator.report import terminal
 
-    asked = [
-        run for run in stored_runs(store, [done.name]) if run.batch_size in done.request.batches
-    ]
+    batches = done.request.options.batches
+    asked = [run for run in stored_runs(store, [done.name]) if run.batch_size in batches]
     first = [run for run in asked if run.report.environment.get("rank", "0") == "0"]
     for part in terminal.sweep_summary(first):
         console.show(part)
@@ -417,3 +219,13 @@ def _print_cost(found: NcuCost, output: SweepOutput) -> None:
         "Nothing was counted yet: run it without --estimate-cost; --layer and --steps reduce the "
         "cost"
     )
+
+
+SWEEPS: dict[str, type[Recorder]] = {
+    "nsys": Nsys,
+    "ncu": Ncu,
+    "torch": TorchProfiler,
+    "dlprof": DLProf,
+}
+"""Name of each command -> the profiler, whose fields are its options."""
+nsys, ncu, torch, dlprof = map(sweep_command, SWEEPS.values())

@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli import commands
+from perfctl.orchestrator.cli.measure.profilers import SweepOutput, run_and_print, sweep_options
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
 
-
-def replay(
-    folder: Annotated[
+FOLDER = inspect.Parameter(
+    "folder",
+    inspect.Parameter.KEYWORD_ONLY,
+    annotation=Annotated[
         Path, typer.Argument(help="A recorded sweep: a folder with b16, b32, ... in it.")
     ],
-    batches: Annotated[
-        str | None, typer.Option("--batches", "-b", help="Default: all that were recorded.")
-    ] = None,
-    out: options.Out = Path("perfctl-runs"),
-    store: options.Store = None,
-    timeout: options.Timeout = None,
-    grace: options.Grace = None,
-    no_store: options.NoStore = False,
-    sweep_name: options.SweepName = None,
-    scratch: options.Scratch = None,
-    again: options.Again = False,
-    dry_run: options.DryRun = False,
-    as_json: options.Json = False,
-) -> None:
+)
+REPLAYED = (
+    *("batches", "out", "store", "timeout", "grace", "no_store", "sweep_name", "scratch", "again"),
+)
+"""Options of a sweep that a replay has."""
+_SWEPT = {name: one for name, one in commands.declared_by(SweepOptions).items() if name in REPLAYED}
+_BATCHES = _SWEPT["batches"]
+_SWEPT["batches"] = replace(
+    _BATCHES,
+    default=(),
+    option=replace(_BATCHES.option, help="Batch sizes. Default: all that were recorded."),
+)
+_SHOWN = commands.declared_by(SweepOutput)
+
+
+def _replay(folder: Path, **given: Any) -> None:
     """Replay a recorded sweep of any profiler, without a GPU or the tool. Its runs are marked as
     recorded everywhere."""
-    from perfctl.orchestrator.actions.sweep.options import SweepOptions
     from perfctl.orchestrator.actions.sweep.sweep import replay_request
-    from perfctl.orchestrator.cli.measure.profilers import run_and_print
 
-    asked = SweepOptions(
-        out=out,
-        timeout=timeout,
-        grace=grace,
-        no_store=no_store,
-        sweep_name=sweep_name,
-        scratch=scratch,
-        again=again,
-        command_line=console.command_line(),
-    )
-    if batches:
-        asked = replace(asked, batches=options.batch_list(batches))
-    request = replay_request(folder, asked, all_batches=not batches)
-    run_and_print(request, store, options.SweepOutput(dry_run, as_json))
+    asked = sweep_options(_SWEPT, given)
+    request = replay_request(folder, asked, all_batches=not asked.batches)
+    run_and_print(request, asked.store, SweepOutput(**commands.values_of(_SHOWN, given)))
+
+
+replay = commands.with_parameters(
+    _replay, [FOLDER, *commands.parameters_of(_SWEPT | _SHOWN)], inspect.getdoc(_replay) or ""
+)

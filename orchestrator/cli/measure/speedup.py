@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from perfctl.orchestrator.actions import speedup as actions
-from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.measure.profilers import listening
+from perfctl.orchestrator.cli import commands, console, options
+from perfctl.orchestrator.cli.measure.profilers import CONTEXT, listening, sweep_options
+from perfctl.orchestrator.commands.declare import words
+from perfctl.orchestrator.launch.sweep.options import PLACEMENT, SweepOptions
 
 _SET_HERE = (
     "mode",
@@ -21,15 +24,16 @@ _SET_HERE = (
     "step_marker",
     "sweep_name",
     "no_store",
-    "dry_run",
+    *PLACEMENT,
 )
 """Options of sweeps that make no sense here, or that this command sets itself."""
-_DEFAULTS = {"batches": "16", "workload": "unet"}
-_OWN_HELP = {
-    "workload": Annotated[
-        str, typer.Option("--workload", "-w", help="Built-in workload that trains.")
-    ]
-}
+_SWEPT = commands.declared_by(SweepOptions, but=_SET_HERE)
+_SWEPT["batches"] = replace(_SWEPT["batches"], default=(16,))
+_SWEPT["workload"] = replace(
+    _SWEPT["workload"],
+    default="unet",
+    option=replace(_SWEPT["workload"].option, help="Built-in workload that trains."),
+)
 
 Ways = Annotated[
     str,
@@ -81,6 +85,7 @@ def _command() -> Callable[..., None]:
         allow: str | None,
         charts: Path | None,
         peaks: str,
+        as_json: bool,
         **given: Any,
     ) -> None:
         """Train on each device and precision, a process each, and show how many times faster each
@@ -90,14 +95,14 @@ def _command() -> Callable[..., None]:
         --hidden, --length (lstm), --seed, --data. Runs of other machines are added with --runs, or
         ingested and named there.
         """
-        asked, output, _ = options.sweep_options(given)
+        asked = sweep_options(_SWEPT, given)
         if runs is not None:
-            if page is None and not output.as_json:
+            if page is None and not as_json:
                 console.note("no page is written without --page FILE")
             result = actions.speedup_of(
-                options.names(runs),
+                words(runs),
                 store=actions.store_of(asked),
-                allow=options.names(allow),
+                allow=words(allow or ""),
                 peaks=peaks,
                 messages=console,
             )
@@ -108,18 +113,17 @@ def _command() -> Callable[..., None]:
                 asked,
                 arguments=context.args,
                 epochs=epochs,
-                allow=options.names(allow),
+                allow=words(allow or ""),
                 peaks=peaks,
                 listening=listening,
                 messages=console,
             )
-        _show(result, page, charts, as_json=output.as_json)
+        _show(result, page, charts, as_json=as_json)
         result.check()
 
     kind = inspect.Parameter.KEYWORD_ONLY
-    shared = [one for one in options.sweep_parameters(placement=False) if one.name not in _SET_HERE]
     parameters = [
-        inspect.Parameter("context", kind, annotation=typer.Context),
+        CONTEXT,
         inspect.Parameter("devices", kind, annotation=Ways, default="auto"),
         inspect.Parameter("epochs", kind, annotation=Epochs, default=5),
         inspect.Parameter("runs", kind, annotation=OfRuns, default=None),
@@ -127,18 +131,10 @@ def _command() -> Callable[..., None]:
         inspect.Parameter("allow", kind, annotation=Allow, default=None),
         inspect.Parameter("charts", kind, annotation=Charts, default=None),
         inspect.Parameter("peaks", kind, annotation=options.Peaks, default="published"),
-        *(
-            one.replace(
-                default=_DEFAULTS.get(one.name, one.default),
-                annotation=_OWN_HELP.get(one.name, one.annotation),
-            )
-            for one in shared
-        ),
+        *commands.parameters_of(_SWEPT),
+        inspect.Parameter("as_json", kind, annotation=options.Json, default=False),
     ]
-    # what typer reads
-    speedup.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    speedup.__annotations__ = {one.name: one.annotation for one in parameters}
-    return speedup
+    return commands.with_parameters(speedup, parameters, inspect.getdoc(speedup) or "")
 
 
 speedup = _command()

@@ -229,8 +229,8 @@ def speedup(
     Without a GPU it compares ways of the CPU. Runs of another machine come in with --from. 1
     multiply-add = 2 FLOPs.
     """
-    from perfctl.orchestrator.actions.sweep.options import SweepOptions
     from perfctl.orchestrator.commands.study import speedup as actions
+    from perfctl.orchestrator.launch.sweep.options import SweepOptions
     from perfctl.orchestrator.report.studies import speedup as page
 
     request = actions.SpeedupRequest(

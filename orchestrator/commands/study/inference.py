@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.ingest.context import Event, Failed, Found, Note, Warned
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def _run(
         return _page(runs, folder.store, command_line)
 
     return InferenceResult(
-        folder, made, tuple(problems), sum(len(one.batches) for _, one in sweeps)
+        folder, made, tuple(problems), sum(len(one.options.batches) for _, one in sweeps)
     )
 
 

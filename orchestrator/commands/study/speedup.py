@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from perfctl.orchestrator.actions import speedup as ways
 from perfctl.orchestrator.actions.compare import side
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.sweep.options import DEFAULTS, SweepOptions, resolve_device
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions, resolve_device
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.speedup import Study, Way

@@ -8,14 +8,15 @@ as on one machine.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, attempts, read_json, write_json
+from perfctl.orchestrator.options import Option, options_of
 
 _VERSION = 2
 """1: tasks were profiler, batch_size, sweep and repeat, and no argument list."""
@@ -158,46 +159,104 @@ def read_plan(folder: Path) -> Plan:
         ) from error
 
 
+Text = str | None
+Number = int | None
+Switch = bool | None
+Texts = tuple[str, ...] | None
+CLUSTER = "Cluster"
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """Settings of the job scripts; None for unset."""
 
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    gres: str | None = None
-    time: str | None = None
-    mem: str | None = None
-    cpus: int | None = None
-    exclusive: bool | None = None
-    array_limit: int | None = None
-    """Tasks that may run at the same time."""
-    stop_before: int | None = None
-    """Seconds before the time limit at which the profiler is asked to stop."""
-    module: tuple[str, ...] | None = None
-    module_purge: bool | None = None
+    partition: Annotated[Text, Option("Partition of the tasks.", CLUSTER)] = None
+    account: Annotated[Text, Option("Account to charge.", CLUSTER)] = None
+    qos: Annotated[Text, Option("Quality of service.", CLUSTER)] = None
+    constraint: Annotated[Text, Option("Features a node must have.", CLUSTER)] = None
+    gres: Annotated[
+        Text,
+        Option("Generic resources of a task. Default: gpu:1; with --device cpu none.", CLUSTER),
+    ] = None
+    time: Annotated[
+        Text, Option("Time limit of a task, as Slurm writes it: 00:30:00.", CLUSTER, metavar="TIME")
+    ] = None
+    mem: Annotated[Text, Option("Memory of a task: 16G.", CLUSTER, metavar="SIZE")] = None
+    cpus: Annotated[Number, Option("Cores of a task.", CLUSTER, least=1)] = None
+    exclusive: Annotated[Switch, Option("Do not share nodes.", CLUSTER)] = None
+    array_limit: Annotated[
+        Number, Option("Tasks that may run at the same time.", CLUSTER, least=1)
+    ] = None
+    stop_before: Annotated[
+        Number,
+        Option(
+            "Seconds before the time limit at which the profiler is asked to stop and write its "
+            "report. Default: 300 for nsys, ncu and dlprof, 60 for others, at most a quarter of "
+            "--time.",
+            CLUSTER,
+            metavar="SECONDS",
+            least=1,
+        ),
+    ] = None
+    module: Annotated[Texts, Option("Module to load (repeatable).", CLUSTER)] = None
+    module_purge: Annotated[
+        Switch,
+        Option("module purge before the first module. Default: on, if one is loaded.", CLUSTER),
+    ] = None
     """False: load modules on top of what the submitting shell had loaded."""
-    before: tuple[str, ...] | None = None
-    after: tuple[str, ...] | None = None
-    sbatch: tuple[str, ...] | None = None
-    """More #SBATCH lines, used unchanged."""
-    image: str | None = None
-    """Apptainer image with perfctl; the profiler runs inside it."""
-    bind: tuple[str, ...] | None = None
-    srun: bool | None = None
-    disable_dcgm: bool | None = None
-    dcgm_pause: bool | None = None
-    perfctl: str | None = None
-    """The command that starts perfctl on a node, as shell words."""
-    gather_partition: str | None = None
-    gather_time: str | None = None
-    gather_mem: str | None = None
-    gather_cpus: int | None = None
-    gather_module: tuple[str, ...] | None = None
-    """None: those of the tasks, without CUDA's."""
-    template: str | None = None
-    gather_template: str | None = None
+    before: Annotated[Texts, Option("Shell line before the profiler (repeatable).", CLUSTER)] = None
+    after: Annotated[
+        Texts, Option("Shell line after the profiler, also when it fails (repeatable).", CLUSTER)
+    ] = None
+    sbatch: Annotated[Texts, Option("Further #SBATCH line, unchanged (repeatable).", CLUSTER)] = (
+        None
+    )
+    image: Annotated[
+        Text,
+        Option("Apptainer image that holds perfctl and the profiler.", CLUSTER, metavar="IMAGE"),
+    ] = None
+    bind: Annotated[Texts, Option("Folder to bind into the image (repeatable).", CLUSTER)] = None
+    srun: Annotated[Switch, Option("Start each task by srun.", CLUSTER)] = None
+    disable_dcgm: Annotated[
+        Switch, Option("Add #SBATCH --disable-dcgm, which some sites offer.", CLUSTER)
+    ] = None
+    dcgm_pause: Annotated[
+        Switch,
+        Option("dcgmi profile --pause before each task, and --resume after it.", CLUSTER),
+    ] = None
+    perfctl: Annotated[
+        Text,
+        Option(
+            "How nodes call perfctl. Default: this one; in an image, python3 -m perfctl.", CLUSTER
+        ),
+    ] = None
+    """Shell words."""
+    gather_partition: Annotated[
+        Text, Option("Partition of the gather job. Default: --partition.", CLUSTER)
+    ] = None
+    gather_time: Annotated[
+        Text, Option("Time limit of the gather job. Default: --time.", CLUSTER, metavar="TIME")
+    ] = None
+    gather_mem: Annotated[
+        Text,
+        Option("Memory of the gather job. Default: the partition's.", CLUSTER, metavar="SIZE"),
+    ] = None
+    gather_cpus: Annotated[
+        Number, Option("Cores of the gather job. Default: 1.", CLUSTER, least=1)
+    ] = None
+    gather_module: Annotated[
+        Texts,
+        Option(
+            "Module of the gather job (repeatable). Default: those of --module, without CUDA's.",
+            CLUSTER,
+        ),
+    ] = None
+    template: Annotated[
+        Text, Option("Your site's template of the array script.", CLUSTER, metavar="FILE")
+    ] = None
+    gather_template: Annotated[
+        Text, Option("Your site's template of the gather script.", CLUSTER, metavar="FILE")
+    ] = None
 
 
 def with_defaults(asked: Site, folders: tuple[Path, ...]) -> Site:
@@ -228,7 +287,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _setting(path: Path, key: str, value: Any) -> tuple[str, Any]:
     """(field of Site, its value) for a key of [slurm]."""
-    kinds = {field.name: str(field.type).removesuffix(" | None") for field in fields(Site)}
+    kinds = {one.name: str(one.hint).removesuffix(" | None") for one in options_of(Site)}
     name = key.replace("-", "_")
     if name not in kinds:
         known = ", ".join(known.replace("_", "-") for known in kinds)

@@ -10,12 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.files import check_free, write_text
 from perfctl.orchestrator.launch.cluster.script import one_line, render_template
 from perfctl.orchestrator.launch.images.run import RUNTIMES
 from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.options import Option, words
+from perfctl.version import __version__
 
 NGC = "nvcr.io/nvidia/pytorch"
 BASE = f"docker://{NGC}:25.06-py3"
@@ -36,18 +40,64 @@ _REMEDY = "Write it on one line"
 class Definition:
     """What to build."""
 
-    base: str = BASE
-    """An address (docker://...), a plain image name, a .sif file, or the folder of a root
-    file system."""
-    extras: tuple[str, ...] | None = None
-    """None for EXTRAS; without torch for NVIDIA's PyTorch images, which have it."""
-    source: Path | None = None
-    """A checkout, wheel or sdist of perfctl; None for what this perfctl was installed from."""
-    wheels: Path | None = None
-    """Folder of wheels for pip, for a build without network."""
-    pip_options: tuple[str, ...] = ()
-    post: tuple[str, ...] = ()
-    """Shell lines to run before perfctl is installed."""
+    base: Annotated[
+        str,
+        Option(
+            "Base image: docker://NAME:TAG, a plain NAME:TAG, FILE.sif or the folder of a root. "
+            "The default is NVIDIA's PyTorch image, which has torch, nsys and ncu.",
+            metavar="IMAGE",
+        ),
+    ] = BASE
+    extras: Annotated[
+        tuple[str, ...] | None,
+        Option(
+            "Extras of perfctl, commas between. Default: torch,ncu,nvml; torch not in NVIDIA's "
+            "image.",
+            names=("--extra",),
+            metavar="NAMES",
+            parse=words,
+        ),
+    ] = None
+    source: Annotated[
+        Path | None,
+        Option(
+            "perfctl's checkout, wheel or sdist to install. Default: what this perfctl was "
+            "installed from; for a release, its number."
+        ),
+    ] = None
+    wheels: Annotated[
+        Path | None,
+        Option(
+            "Folder of wheels that pip takes everything from, for builds without network.",
+            metavar="FOLDER",
+        ),
+    ] = None
+    pip_options: Annotated[
+        tuple[str, ...],
+        Option(
+            "Word for pip install, as in --pip-option=--no-deps (repeatable).",
+            names=("--pip-option",),
+            metavar="WORD",
+        ),
+    ] = ()
+    post: Annotated[
+        tuple[str, ...],
+        Option("Shell line before perfctl is installed (repeatable).", metavar="LINE"),
+    ] = ()
+
+
+def write(
+    asked: Definition, out: Path, *, force: bool = False, command_line: str = ""
+) -> tuple[str, ...]:
+    """Write the definition with perfctl and its workloads to ``out``, and return the command that
+    builds it.
+
+    ``command_line`` stands in the definition. Needs no Apptainer. Raises UsageError if ``out``
+    exists and ``force`` is not given.
+    """
+    check_free(out, force=force)
+    write_text(out, render(asked, out, version=__version__, command=command_line))
+    return tuple(build_command(out))
 
 
 def render(asked: Definition, out: Path, *, version: str, command: str) -> str:

@@ -39,6 +39,12 @@ _OPTIONAL_PACKAGES = (
         "samples GPU memory and power during a run. pip install 'perfctl[nvml]'",
     ),
 )
+TOOLS = (
+    *("nsys", "nsys importer", "ncu", "dlprof", "torch"),
+    *(name for name, _ in _OPTIONAL_PROGRAMS),
+    *(distribution for _, distribution, _ in _OPTIONAL_PACKAGES),
+)
+"""Names of the findings that are programs and packages."""
 
 _COUNTERS = (
     "ncu and nsys --gpu-metrics-devices work for root only, and you are not root. Type: echo "
@@ -113,9 +119,7 @@ def _gpu() -> Iterator[Finding]:
         )
         yield Finding("GPU", WARNING, None, detail)
     elif not answer:
-        yield Finding(
-            "GPU", MISSING, None, "no NVIDIA driver: runs on the CPU and perfctl replay work"
-        )
+        yield Finding("GPU", MISSING, None, "no NVIDIA driver")
 
 
 def _profiling_tools() -> Iterator[Finding]:
@@ -330,7 +334,7 @@ def _nsys_works(states: dict[str, str], gpu: bool) -> _Answers:
 
 
 def _ncu_works(states: dict[str, str], gpu: bool) -> _Answers:
-    no_gpu = "needs a GPU; estimates do not, and perfctl ingest reads reports made elsewhere"
+    no_gpu = "needs an NVIDIA GPU; estimates do not, and perfctl ingest reads existing reports"
     forbidden = "you may not read the counters, see GPU counters; use perfctl nsys instead"
     return (
         (not gpu, MISSING, None, no_gpu),

@@ -15,27 +15,40 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process.progress import Stall
 from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, Program
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.options import Option
 
 _SHORTEST = 4
 """``--ex`` is the shortest abbreviation that is taken for --export: both tools accept unique
 beginnings of a name."""
 
 
-def split_tool_args(text: str | None) -> tuple[str, ...]:
-    """The words of ``text``, as a shell splits them. Raises UsageError for an open
+def split_tool_args(text: str) -> tuple[str, ...]:
+    """Return the words of ``text``, as a shell splits them. Raises UsageError for an open
     quotation mark."""
     try:
-        return tuple(shlex.split(text or ""))
+        return tuple(shlex.split(text))
     except ValueError as error:
         raise UsageError(
             f"`tool_args`: {text!r} cannot be split into words: {error}", "Close the quotation"
         ) from error
+
+
+ToolArgs = Annotated[
+    tuple[str, ...],
+    Option(
+        "More options for the profiler, in quotation marks, split as a shell does.",
+        "Profiler",
+        names=("--tool-args",),
+        metavar="TEXT",
+        parse=split_tool_args,
+    ),
+]
 
 
 def check(tool: str, words: tuple[str, ...], needed: Mapping[str, str]) -> None:

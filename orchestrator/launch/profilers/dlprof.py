@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import base, outcome
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.options import Option
 
 TOOL = Tool(
     "dlprof",
@@ -52,12 +53,23 @@ _NEEDED = {
 
 @dataclass(frozen=True, slots=True)
 class DLProf:
-    """``dlprof`` over the whole program, on one GPU."""
+    """Sweep under DLProf (last released in 2021): utilization, tensor core use, time by operation.
+
+    It records the complete program, on one GPU. A program of your own follows --, with {batch}
+    where the batch size goes; without one, options that are not listed here go to the built-in
+    workload.
+    """
 
     name: ClassVar[str] = "dlprof"
-    mode: str = "simple"
-    """simple: kernels only. pytorch: also operations, for which the program must enable DLProf's
-    NVTX plugin."""
+    mode: Annotated[
+        str,
+        Option(
+            "simple (kernels), or pytorch (the program must enable DLProf's NVTX plugin).",
+            "Profiler",
+            names=("--dlprof-mode",),
+            metavar="MODE",
+        ),
+    ] = "simple"
     reports: tuple[str, ...] | None = None
     """None for DEFAULT_REPORTS of the mode."""
     iter_start: int | None = None
@@ -65,7 +77,7 @@ class DLProf:
     iter_stop: int | None = None
     nsys_opts: str = "--trace=cuda,nvtx,cudnn,cublas --sample=none --cpuctxsw=none"
     """Options of the nsys that dlprof starts."""
-    extra: tuple[str, ...] = ()
+    extra: base.ToolArgs = ()
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

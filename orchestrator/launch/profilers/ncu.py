@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
@@ -22,6 +22,7 @@ from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.profilers.counters import check_metrics
 from perfctl.orchestrator.launch.sweep.folders import LAUNCHES, RunPaths, read_json
+from perfctl.orchestrator.options import Option
 from perfctl.workloads.spec import RANK
 
 COMMUNICATION = (
@@ -238,48 +239,124 @@ def left_out(path: Path) -> tuple[str, ...]:
     return tuple(word for name in names for word in ("--nvtx-exclude", name))
 
 
+def all_ranks(text: str) -> bool:
+    """Return whether "all" was said, and not "0". Raises UsageError for another word."""
+    if text not in ("0", "all"):
+        raise UsageError(f"`ranks` must be 0 or all, got {text}")
+    return text == "all"
+
+
 @dataclass(frozen=True, slots=True)
 class Ncu:
-    """``ncu`` over the measured steps, then its report exported as CSV."""
+    """Sweep under Nsight Compute: what every kernel executed, by hardware counters. One step is
+    measured by default.
+
+    FLOPs count 1 multiply-add as 2. Kernels that wait for other GPUs (NCCL) are left out, because a
+    replay of one never ends. A program of your own follows --, with {batch} where the batch size
+    goes; without one, options that are not listed here go to the built-in workload.
+    """
 
     name: ClassVar[str] = "ncu"
     steps: ClassVar[int] = 1
     """Measured steps by default: counts repeat, and every launch is replayed for each."""
-    metrics: str = "flops"
-    """One of SETS, or metric names separated by commas."""
-    clock_control: str = "base"
-    """base locks the clocks, which makes times comparable; none leaves them alone; boost (newer
-    ncu) locks them higher."""
-    cache_control: str = "all"
-    """all flushes the caches before each pass; none keeps them warm."""
-    kernel_name: str | None = None
-    """Only kernels with this name, or regex:EXPRESSION; None for all but those that wait for
-    other GPUs."""
-    launch_skip: int | None = None
-    """Matching launches to skip first."""
-    launch_count: int | None = None
-    """Matching launches to profile at most."""
-    layers: tuple[str, ...] = ()
-    """Only launches of these layers and their sublayers; empty for all."""
-    replay_mode: str = "kernel"
-    """One of REPLAY_MODES. range and app-range give one result for the whole window, collectives
-    included, but of hardware counters only: ncu refuses SASS metrics there (2022.3 and 2024.1)."""
-    graph_profiling: str | None = None
-    """node or graph: each kernel of a CUDA graph, or the graph as one; None for ncu's
-    default, node."""
-    section: tuple[str, ...] = ()
-    """Sections of ncu to collect besides, for its own window: SpeedOfLight, ..."""
-    section_set: str | None = None
-    """A set of sections: basic, detailed, full, roofline."""
-    launches: str = "all"
-    """all, or distinct: of layers with the same kernels, grids and shapes only the first is
-    replayed; a plain step before finds them."""
+    metrics: Annotated[
+        str,
+        Option(
+            "flops (all that FLOPs need), fadd (one counter, the study's), or NAME,NAME,...",
+            "What to measure",
+            metavar="NAMES",
+        ),
+    ] = "flops"
+    clock_control: Annotated[
+        str, Option("base (locked clocks), none, or boost (newer ncu).", "Profiler", metavar="MODE")
+    ] = "base"
+    """base makes times comparable."""
+    cache_control: Annotated[
+        str, Option("all (flushed before each pass) or none.", "Profiler", metavar="MODE")
+    ] = "all"
+    kernel_name: Annotated[
+        str | None,
+        Option(
+            "Only this kernel, or regex:EXPRESSION.",
+            "What to measure",
+            names=("--kernel-name", "-k"),
+            metavar="NAME",
+        ),
+    ] = None
+    """None for all but those that wait for other GPUs."""
+    launch_skip: Annotated[
+        int | None, Option("Matching launches to skip first.", "What to measure", least=0)
+    ] = None
+    launch_count: Annotated[
+        int | None, Option("Matching launches to count at most.", "What to measure", least=1)
+    ] = None
+    layers: Annotated[
+        tuple[str, ...],
+        Option(
+            "Count only in this layer, and the layers inside it (repeatable).",
+            "What to measure",
+            names=("--layer",),
+            metavar="NAME",
+        ),
+    ] = ()
+    replay_mode: Annotated[
+        str,
+        Option(
+            "kernel, application (the program runs once a pass), range or app-range (the window as "
+            "one, with collectives; no layers and no FADD, FMUL, FFMA).",
+            "Profiler",
+            metavar="MODE",
+        ),
+    ] = "kernel"
+    """range and app-range count hardware counters only: ncu refuses SASS metrics there (2022.3 and
+    2024.1)."""
+    graph_profiling: Annotated[
+        str | None,
+        Option(
+            "Count each kernel of a CUDA graph, or the graph as one.",
+            "Profiler",
+            metavar="node|graph",
+        ),
+    ] = None
+    section: Annotated[
+        tuple[str, ...],
+        Option(
+            "Section of ncu to collect too, for its own window (repeatable).",
+            "Profiler",
+            metavar="NAME",
+        ),
+    ] = ()
+    section_set: Annotated[
+        str | None,
+        Option(
+            "Set of sections to collect too: basic, full, roofline.",
+            "Profiler",
+            names=("--set",),
+            metavar="NAME",
+        ),
+    ] = None
+    launches: Annotated[
+        str,
+        Option(
+            "distinct: replay one of the layers that have the same kernels, grids and shapes, and "
+            "mark the others' counts as taken from it; a plain step before finds them.",
+            "What to measure",
+            metavar="all|distinct",
+        ),
+    ] = "all"
     first_pass: Path | None = None
     """Folder with b16.json and so on, which say what the plain step launched; None without one."""
-    all_ranks: bool = False
-    """Every rank of a launcher counts; otherwise rank 0 alone, and the others run as usual."""
-    extra: tuple[str, ...] = ()
-    """More options for ncu, passed on unchanged."""
+    all_ranks: Annotated[
+        bool,
+        Option(
+            "Ranks of a launcher to count; the others run as usual. Default: 0.",
+            "What to measure",
+            names=("--ranks",),
+            metavar="0|all",
+            parse=all_ranks,
+        ),
+    ] = False
+    extra: base.ToolArgs = ()
 
     def __post_init__(self) -> None:
         check_metrics(self.metrics)

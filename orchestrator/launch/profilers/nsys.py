@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
@@ -18,6 +18,7 @@ from perfctl.orchestrator.launch.profilers import base
 from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.options import Option
 from perfctl.workloads.spec import RANK
 
 _DEBIAN = Path("/usr/lib/nsight-systems/host-linux-x64/QdstrmImporter")
@@ -177,25 +178,45 @@ def _is_nsys(process: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Nsys:
-    """``nsys profile`` and ``nsys export``."""
+    """Sweep under Nsight Systems: time of every range, kernel and copy.
+
+    A program of your own follows --, with {batch} where the batch size goes: -- python train.py
+    --batch-size {batch}. Without one, options that are not listed here go to the built-in workload
+    (python -m perfctl.workloads WORKLOAD --help lists them).
+    """
 
     name: ClassVar[str] = "nsys"
-    trace: str | None = None
-    """Value of --trace; None for a choice by device."""
+    trace: Annotated[
+        str | None,
+        Option(
+            "APIs to trace. Default: cuda,nvtx,cudnn,cublas; on a CPU nvtx,osrt.",
+            "Profiler",
+            metavar="LIST",
+        ),
+    ] = None
     whole: bool = False
     """Record the whole program instead of the measured steps."""
     graph_nodes: bool | None = None
     """Record the kernels inside CUDA graphs (--cuda-graph-trace=node); None: if this nsys has
     the option."""
-    cuda_graph_trace: str | None = None
-    """graph or node, in place of ``graph_nodes``; a newer nsys takes graph:host-and-device too."""
-    gpu_metrics_devices: str | None = None
-    """GPUs whose metrics are sampled, as nsys takes them: 0,1 or all; needs the permission to
-    read counters."""
-    stats: bool = False
-    """Let nsys print its own tables into stdout.log."""
-    extra: tuple[str, ...] = ()
-    """More options for nsys profile, passed on unchanged."""
+    cuda_graph_trace: Annotated[
+        str | None,
+        Option(
+            "Record CUDA graphs as one, or each kernel. Default: node.",
+            "Profiler",
+            metavar="graph|node",
+        ),
+    ] = None
+    """In place of ``graph_nodes``; a newer nsys takes graph:host-and-device too."""
+    gpu_metrics_devices: Annotated[
+        str | None,
+        Option("Sample GPU metrics of these devices: 0,1 or all.", "Profiler", metavar="LIST"),
+    ] = None
+    """Needs the permission to read counters."""
+    stats: Annotated[
+        bool, Option("Let nsys print its own tables, into stdout.log.", "Profiler")
+    ] = False
+    extra: base.ToolArgs = ()
 
     def __post_init__(self) -> None:
         if self.cuda_graph_trace is not None and not re.fullmatch(

@@ -21,8 +21,10 @@ from perfctl.orchestrator.launch.machine.devices import Place
 from perfctl.orchestrator.launch.process.progress import Stall
 from perfctl.orchestrator.launch.profilers.base import Command, Profiler, RunRequest
 from perfctl.orchestrator.launch.program import Program
+from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sampling.sampler import Sampling
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, file_name
+from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions
 
 LIMIT_S = 5.0
 """Of one question: a repository that takes longer is treated as unknown."""
@@ -68,51 +70,33 @@ class SweepRequest:
 
     profiler: Profiler
     workload: str
+    """Name of the built-in workload, or of ``program``."""
     workload_arguments: tuple[str, ...]
-    batches: tuple[int, ...]
     device: str
     """cpu or cuda."""
-    out: Path
-    """Folder that holds all sweeps (perfctl-runs)."""
-    command_line: str
-    """The user's command, quoted for a shell."""
     host: str
+    options: SweepOptions = DEFAULTS
+    """What was asked; ``workload``, ``device``, ``image`` and ``places`` are what it comes to."""
     origin: str = "measured"
     """measured; recorded for a replay."""
-    timeout_s: float | None = None
-    """Time limit of each run; None for none."""
-    again: bool = False
-    """Run complete batch sizes again."""
-    repeat: int = 1
-    """Complete runs wanted of each batch size, each in its own process."""
     python: str = sys.executable
     program: Program | None = None
     """The user's program to run instead of a built-in workload; ``workload`` is then its name."""
-    alongside: bool = False
-    """Other processes run other batch sizes of this sweep: write only own folders, and keep the
-    rest of a stopped run."""
-    given_name: str | None = None
-    """Name of the sweep, where another perfctl (on another machine) has chosen it."""
-    scratch: Path | None = None
-    """Local folder below which TMPDIR is created; None for the run's folder."""
-    grace_s: float | None = None
-    """Time for a stopped profiler to write its report; None for as long as it needs."""
-    stall_s: float | None = None
-    """Seconds without output or changed files after which a run is stopped; 0 for never, None for
-    the profiler's own."""
     image: Image | None = None
     """The image to run in; None for none."""
-    sample_s: float | None = None
-    """Seconds between samples of the device and the run's processes; None for no sampling."""
     places: tuple[Place, ...] = ()
     """One run at a time on each of these; empty for one run after the other, without placement."""
+
+    def with_options(self, **changes: Any) -> SweepRequest:
+        """Return the request with other options."""
+        return replace(self, options=replace(self.options, **changes))
 
     @property
     def name(self) -> str:
         """The same request always has the same name, so that it finds its existing runs; an edited
         script changes it."""
-        if self.given_name is not None:
-            return self.given_name
+        if self.options.sweep_name is not None:
+            return self.options.sweep_name
         asked: list[object] = [
             self.profiler.name,
             self.profiler_options,
@@ -132,7 +116,7 @@ class SweepRequest:
 
     @property
     def folder(self) -> Path:
-        return self.out / self.name
+        return self.options.out / self.name
 
     def run_request(self, batch_size: int, attempt: int = 1) -> RunRequest:
         paths = RunPaths(self.folder.absolute(), batch_size, attempt)
@@ -173,16 +157,17 @@ class SweepRequest:
     def stall(self, command: Command) -> Stall | None:
         """When a run of ``command`` counts as stuck; None for never, as for exports, which may
         write at their end only."""
-        if self.stall_s is None or command.needs is not None:
+        stall_s = self.options.stall
+        if stall_s is None or command.needs is not None:
             return command.stall
-        return Stall(self.stall_s) if self.stall_s else None
+        return Stall(stall_s) if stall_s else None
 
     @property
     def other_folders(self) -> list[Path]:
         """Folders that a run inside an image needs besides the working directory and
         the sweep's."""
-        script = self.program.script if self.program else None
-        return [*([self.scratch] if self.scratch else []), *([script.parent] if script else [])]
+        script, scratch = self.program.script if self.program else None, self.options.scratch
+        return [*([scratch] if scratch else []), *([script.parent] if script else [])]
 
     def commands(self, asked: RunRequest) -> tuple[Command, ...]:
         """The commands of one run, inside the sweep's image, with the environment of its place if
@@ -209,6 +194,11 @@ class SweepRequest:
         for command in commands:
             found |= command.facts
         return found
+
+    @property
+    def sample_s(self) -> float | None:
+        """Seconds between samples of the device and the run's processes; None for no sampling."""
+        return sampler.interval(self.options.sample)
 
     def sampling(self, asked: RunRequest, command: Command) -> Sampling | None:
         """What to sample during a run; None when sampling is off or the run is a replay."""

@@ -77,8 +77,8 @@ def check_batches(batches: tuple[int, ...]) -> None:
 
 def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
     """Every (batch size, command) that the sweep would start, in order."""
-    for _ in range(request.repeat):
-        for batch in request.batches:
+    for _ in range(request.options.repeat):
+        for batch in request.options.batches:
             for command in request.commands(request.run_request(batch)):
                 yield batch, command
 
@@ -91,20 +91,20 @@ def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
     not repeated. Raises UsageError when another perfctl is running the same sweep or uses the same
     GPU, Interrupted after a signal.
     """
-    check_batches(request.batches)
+    check_batches(request.options.batches)
     results: list[RunResult] = []
     with ExitStack() as held:
         held.enter_context(devices.hold(request.reserved()))
         request.folder.mkdir(parents=True, exist_ok=True)
-        if request.alongside:
+        if request.options.no_store:
             join(request)
         else:
             held.enter_context(alone(request.folder))
             write_json(request.folder / "sweep.json", _sweep_record(request))
-        for repeat in range(1, request.repeat + 1):
+        for repeat in range(1, request.options.repeat + 1):
             failed = {result.batch_size for result in results if result.status != "ok"}
-            batches = tuple(batch for batch in request.batches if batch not in failed)
-            if request.places and not request.alongside:
+            batches = tuple(batch for batch in request.options.batches if batch not in failed)
+            if request.places and not request.options.no_store:
                 results += _run_side_by_side(request, batches, repeat, listener)
             else:
                 results += [_run_batch(request, batch, repeat, listener) for batch in batches]
@@ -147,14 +147,14 @@ def join(request: SweepRequest) -> None:
 
 def _run_batch(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
     """``repeat``: number of the run wanted, from 1; those before it exist already."""
-    with alone(request.folder, batch) if request.alongside else nullcontext():
+    with alone(request.folder, batch) if request.options.no_store else nullcontext():
         whole = list(takewhile(is_whole, attempts(request.folder.absolute(), batch)))
         left = request.run_request(batch, len(whole) + 1).paths
         if is_whole(left.part):  # cut off after its last byte, before it was renamed
             put_in_place(left)
             whole.append(left.folder)
-        if len(whole) >= repeat and not request.again:
-            folder = whole[-1 if request.repeat == 1 else repeat - 1]
+        if len(whole) >= repeat and not request.options.again:
+            folder = whole[-1 if request.options.repeat == 1 else repeat - 1]
             result = RunResult(batch, "ok", None, folder, skipped=True, repeat=repeat)
         else:
             result = _run_now(request, request.run_request(batch, len(whole) + 1), listener)
@@ -184,15 +184,15 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
             outcomes.append(stopped.outcome)
             stop = stop or stopped
             # only a job, which cannot be continued, exports what was cut off
-            if not request.alongside:
+            if not request.options.no_store:
                 break
-    if stop is not None and not request.alongside:
+    if stop is not None and not request.options.no_store:
         verdict = Verdict("partial", "interrupted before it was complete")
     else:
         verdict = _as_stopped(request.profiler.judge(asked, tuple(outcomes)), stop)
     _write_record(request, asked, commands, outcomes, verdict)
     shutil.rmtree(paths.scratch, ignore_errors=True)
-    if stop is None or request.alongside:
+    if stop is None or request.options.no_store:
         put_in_place(paths)
     spent = sum(outcome.duration_ns for outcome in outcomes)
     result = RunResult(
@@ -236,10 +236,10 @@ def _start(
         cwd=Path.cwd(),
         stdout=stdout,
         stderr=stderr,
-        timeout_s=request.timeout_s,
+        timeout_s=request.options.timeout,
         scratch=paths.scratch,
-        temporary=request.scratch,
-        grace_s=request.grace_s,
+        temporary=request.options.scratch,
+        grace_s=request.options.grace,
         on_tick=listener.tick,
         sampling=None if number else request.sampling(asked, command),
         stall=request.stall(command),
@@ -287,7 +287,7 @@ def _sweep_record(request: SweepRequest) -> dict[str, Any]:
         "perfctl_sweep": 1,
         "name": request.name,
         "profiler": request.profiler.name,
-        "command": request.command_line,
+        "command": request.options.command_line,
         "host": request.host,
         "script_sha256": request.program.identity()[-1] if request.program else None,
     }

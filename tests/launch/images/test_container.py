@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep.options import NONE, LocalPlacement, reject_placement
 from perfctl.orchestrator.actions.sweep.request import program_words
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import ToolMissing, UsageError
@@ -25,6 +24,7 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep import sweep
+from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions, reject_placement
 from tests.launch.small_profiler import asked
 
 SIF = Image("/images/x.sif", "apptainer", ("/data:/mnt:ro",), gpu=True)
@@ -335,6 +335,6 @@ def test_options_that_make_no_sense_are_refused_in_one_line(
     err = capsys.readouterr().err
     assert said in err and len(err.splitlines()) == 1
     with pytest.raises(UsageError, match="takes no `devices`, `image`"):
-        reject_placement(LocalPlacement(bind=("/data",)), "an estimate")
-    reject_placement(NONE, "an estimate")
+        reject_placement(SweepOptions(bind=("/data",)), "an estimate")
+    reject_placement(DEFAULTS, "an estimate")
     assert list(tmp_path.iterdir()) == []

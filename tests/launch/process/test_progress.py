@@ -65,7 +65,7 @@ def test_output_and_growing_files_are_progress_and_the_samples_of_the_run_are_no
 def test_the_user_says_how_long_for_any_profiler_and_ncu_has_a_default(tmp_path, make_request):
     profile, export = Ncu(metrics="fadd").commands(make_request("cuda"))
     plain = replace(profile, stall=None)
-    by_default, never, own = (asked(tmp_path, stall_s=seconds) for seconds in (None, 0.0, 30.0))
+    by_default, never, own = (asked(tmp_path, stall=seconds) for seconds in (None, 0.0, 30.0))
     assert by_default.stall(profile) == Stall(STALL_S, after=PROFILING)
     assert by_default.stall(plain) is None
     assert [request.stall(profile) for request in (never, own)] == [None, Stall(30.0)]

@@ -25,7 +25,6 @@ def test_words_are_split_as_a_shell_splits_them():
         "-x",
         "$HOME",
     )
-    assert base.split_tool_args(None) == ()
     with pytest.raises(UsageError, match=r"`tool_args`.*No closing quotation"):
         base.split_tool_args("--env-var 'A")
 

@@ -62,7 +62,7 @@ class Exporting(Small):
 def asked(
     tmp_path: Path, program: str = WRITES, batches: tuple[int, ...] = (16,), **fields: Any
 ) -> SweepRequest:
-    named = {"alongside": True, "given_name": "named-elsewhere", **fields}
+    named = {"no_store": True, "sweep_name": "named-elsewhere", **fields}
     return small_profiler.asked(tmp_path, Exporting(program), batches, **named)
 
 
@@ -118,7 +118,7 @@ def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(
 
 
 def test_a_profiler_gets_the_time_to_write_its_report_that_was_asked_for(tmp_path: Path) -> None:
-    request = asked(tmp_path, SLOW_TO_STOP, grace_s=20.0)
+    request = asked(tmp_path, SLOW_TO_STOP, grace=20.0)
     stopped(request)
     assert (request.folder / "b16" / "report.txt").read_text() == "exported all"
 

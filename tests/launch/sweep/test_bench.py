@@ -7,6 +7,7 @@ from pathlib import Path
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep import bench
 from perfctl.orchestrator.launch.sweep.bench import Budget, Point
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.request import Listener, SweepRequest
 
 
@@ -61,12 +62,15 @@ def measure(folder: Path, count: int, budget: Budget) -> tuple[tuple[Point, ...]
             NoProfiler(),
             "families",
             (),
-            (point.batch,),
             "cpu",
-            folder,
-            "perfctl",
             "here",
-            given_name="b",
+            SweepOptions(
+                batches=(point.batch,),
+                out=folder,
+                command_line="perfctl",
+                sweep_name="b",
+                sample="off",
+            ),
             python="/bin/false",
         )
 

@@ -1,0 +1,129 @@
+"""Sort a data set's archive into class folders."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from perfctl.orchestrator.commands.declare import Command, Events, Option, api
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.report.view import View
+
+WHAT = ("imagenet-val",)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A data set that was sorted into class folders."""
+
+    JSON_NAMES: ClassVar = {"total": "of"}
+
+    folder: Path
+    images: int
+    """Images in ``folder``."""
+    total: int
+    """Images of the whole data set."""
+    already: int
+    """Images that were there before."""
+    classes: int
+    ignored: tuple[str, ...]
+    """Names in the archive that are not images of the data set."""
+    strays: tuple[Path, ...]
+    """Images in ``folder`` that the development kit puts elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareOptions:
+    """Sort a data set's archive into class folders, for --data imagenet --data-dir. A call that was
+    stopped goes on later.
+
+    Raises UsageError for a file that is not there, PerfctlError for one that is not what it
+    should be.
+    """
+
+    what: Annotated[str, Option("imagenet-val: ImageNet's validation images.", is_argument=True)]
+    archive: Annotated[Path, Option("The flat archive, ILSVRC2012_img_val.tar.", is_argument=True)]
+    _: KW_ONLY
+    devkit: Annotated[Path, Option("The development kit, ILSVRC2012_devkit_t12.tar.gz.")]
+    synsets: Annotated[
+        Path | None, Option("Lines 'ID WNID' to use instead of the kit's meta.mat.")
+    ] = None
+    no_verify: Annotated[bool, Option("Do not check the MD5 sums.")] = False
+    out: Annotated[
+        Path,
+        Option(
+            "Folder that gets the class folders.",
+            "Output",
+            names=("--out", "-o"),
+            metavar="FOLDER",
+        ),
+    ] = Path("imagenet-val")
+
+
+def run(asked: PrepareOptions, events: Events) -> Prepared:
+    """Sort the images, and warn of those that are missing or misplaced."""
+    from perfctl.workloads.data import imagenet
+    from perfctl.workloads.spec import WorkloadError
+
+    if asked.what not in WHAT:
+        raise UsageError(f"`what`: '{asked.what}' is not known", f"Say {', '.join(WHAT)}")
+    files = (asked.devkit, asked.archive)
+    for path in (asked.archive, asked.devkit, asked.synsets):
+        if path is not None and not path.is_file():
+            raise UsageError(f"{path}: there is no such file", "Check the path")
+    try:
+        for path in () if asked.no_verify else files:
+            if not imagenet.check_sum(path, partial(events.progress, f"MD5 of {path.name}")):
+                events.note(
+                    f"{path.name}: its name is none of the published ones, so its MD5 is not "
+                    "compared"
+                )
+        kit = imagenet.read_devkit(asked.devkit, asked.synsets)
+        done = imagenet.sort_archive(
+            asked.archive, kit, asked.out, partial(events.progress, "images")
+        )
+        strays = tuple(imagenet.strays(asked.out, kit))
+    except WorkloadError as error:
+        raise PerfctlError(str(error)) from error
+    prepared = Prepared(
+        *(asked.out, done.images, done.total, done.already, len(kit.classes)),
+        tuple(done.ignored),
+        strays,
+    )
+    _warn(prepared, events)
+    return prepared
+
+
+def _warn(prepared: Prepared, events: Events) -> None:
+    if prepared.ignored:
+        others = len(prepared.ignored) - 1
+        more = f" and {others} more" if others else ""
+        events.warning(f"not an image of the validation set, ignored: {prepared.ignored[0]}{more}")
+    if prepared.strays:
+        first = prepared.strays[0].relative_to(prepared.folder)
+        events.warning(
+            f"{len(prepared.strays)} images lie in {prepared.folder} that the development kit puts "
+            f"elsewhere ({first}, ...): they would count as wrong answers; remove them"
+        )
+    if missing := prepared.total - prepared.images:
+        events.warning(
+            f"the archive is a subset: {missing:,} images are not in it, and accuracy counts only "
+            "the others"
+        )
+
+
+def view(prepared: Prepared) -> View:
+    """Return what was written, and what to type next."""
+    folder = prepared.folder
+    before = f", {prepared.already:,} of them there already" if prepared.already else ""
+    return View(
+        f"Wrote {prepared.images:,} of {prepared.total:,} images in {prepared.classes:,} class "
+        f"folders to {folder}{before}",
+        (f"Next: perfctl infer --models resnet18 --data imagenet --data-dir {folder}",),
+    )
+
+
+COMMAND = Command(PrepareOptions, run, view, has_document=False)
+prepare = api(PrepareOptions, run)
