@@ -25,6 +25,7 @@ from typing import (
     get_type_hints,
 )
 
+from perfctl.orchestrator.options import Option as Option
 from perfctl.orchestrator.report.view import View
 
 P = ParamSpec("P")
@@ -52,24 +53,6 @@ class Silent:
     def note(self, text: str) -> None: ...
     def warning(self, text: str) -> None: ...
     def progress(self, what: str, done: int, total: int) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """What a field of a command's options means."""
-
-    help: str
-    group: str = "Input"
-    """Heading above it in ``--help``: one of ``cli.commands.HEADINGS``."""
-    names: tuple[str, ...] = ()
-    """Names on the command line; empty: the name of the field, as in --tokens-per-second."""
-    metavar: str | None = None
-    least: float | None = None
-    most: float | None = None
-    is_argument: bool = False
-    """Whether the value stands without a name on the command line."""
-    parse: Callable[[str], Any] | None = None
-    """Reader of what was typed; None: the type hint says how to read it."""
 
 
 DEFAULT_STORE = Path("perfctl.db")
