@@ -32,14 +32,13 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.gate.gate import gate
     from perfctl.orchestrator.actions.ingest import ingest
-    from perfctl.orchestrator.actions.predict.generation import predict_generation
-    from perfctl.orchestrator.actions.predict.predict import predict
     from perfctl.orchestrator.actions.sweep.options import LocalPlacement, SweepOptions
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.orchestrator.commands.export import export
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
+    from perfctl.orchestrator.commands.predict import predict, predict_generation
     from perfctl.orchestrator.commands.report import report
     from perfctl.orchestrator.commands.scrub import scrub
     from perfctl.orchestrator.commands.trace import trace
@@ -95,8 +94,7 @@ _HOME = {
     "history": f"{_ACTIONS}.compare",
     "ingest": f"{_ACTIONS}.ingest",
     "mfu": f"{_COMMANDS}.mfu",
-    "predict": f"{_ACTIONS}.predict.predict",
-    "predict_generation": f"{_ACTIONS}.predict.generation",
+    **dict.fromkeys(("predict", "predict_generation"), f"{_COMMANDS}.predict"),
     "report": f"{_COMMANDS}.report",
     **dict.fromkeys(("LocalPlacement", "SweepOptions"), f"{_ACTIONS}.sweep.options"),
     **dict.fromkeys(("replay", "sweep"), f"{_ACTIONS}.sweep.sweep"),

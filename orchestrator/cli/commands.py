@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Field
 
 
-HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Cluster")
+HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Prices", "Cluster")
 """Of options in ``--help``, in this order."""
 METAVARS: Mapping[Any, str | None] = {
     bool: None,

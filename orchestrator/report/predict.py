@@ -1,36 +1,38 @@
-"""A prediction for the terminal: its figures, grounds, ranges and costs."""
+"""A prediction: its view with figures, grounds, ranges and costs, and its JSON."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.predict.answer import Answer, AnswerPoint
 from perfctl.orchestrator.predict.cost import Choice, Frontier, Rental, Room, Span, Training
 from perfctl.orchestrator.predict.predict import WAYS, StepTime
-from perfctl.orchestrator.report import numbers
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (
-    DASH,
     compact,
+    compact_dollars,
     digits,
     dollars,
     duration,
     gigabytes,
     money,
+    with_range,
 )
 from perfctl.orchestrator.report.prices import PriceRow, days, sources
-from perfctl.orchestrator.report.text_tables import add_rows, grid, text
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    dense_table,
+    nothing,
+    text_cell,
+)
+from perfctl.orchestrator.report.view import View
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-
+NOT_OFFERED = nothing("not offered")
 OFFERS, LAYERS = 12, 10
 """Rows shown; --json has all."""
 DRIVERS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
@@ -116,59 +118,60 @@ class PredictOutput:
     """null: no --frontier."""
 
 
-def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
+def _costs(found: Answer, training: Training) -> Table:
+    """Return what the training costs by offer, the cheapest first."""
     billed = f"{found.question.epochs} epochs" if training.whole is not None else "one epoch"
     whole = [rental for rental in training.rentals if rental.instances == 1]
     rentals = whole or training.rentals
     shown = rentals[:OFFERS]
     prices = [rental.price for rental in shown]
-    yield text(
-        f"\nCost of {billed}, prices of {days(prices)}, {found.prices.where} "
-        f"({'; '.join(sources(prices))})"
-    )
-    table = grid_of("provider", "instance", "GPUs", ">on demand", ">spot", "price of")
-    table.padding = (0, 1, 0, 0)
+    rows = []
     for rental in shown:
         price = rental.price
         gpus = f"{rental.instances} x {price.count}" if rental.instances > 1 else str(price.count)
-        table.add_row(
-            *map(
-                text,
-                (
-                    price.provider,
-                    price.instance or price.gpu,
-                    f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
-                    dollars(rental.on_demand) if rental.on_demand is not None else DASH,
-                    money(rental.spot.value) if rental.spot is not None else DASH,
-                    prices_text.when(price, found.prices.today),
-                ),
+        rows.append(
+            (
+                price.provider,
+                price.instance or price.gpu,
+                f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
+                text_cell(dollars(rental.on_demand)) if rental.on_demand else NOT_OFFERED,
+                text_cell(money(rental.spot.value)) if rental.spot else NOT_OFFERED,
+                prices_text.when(price, found.prices.today),
             )
         )
-    yield table
-    if (late := prices_text.old(found.prices, prices)) is not None:
-        yield text(late, "dim")
+    notes = [*prices_text.old(found.prices, prices)]
     if len(rentals) > len(shown):
-        yield text(f"and {len(rentals) - len(shown)} dearer: --json has them", "dim")
+        notes.append(f"and {len(rentals) - len(shown)} dearer: --json has them")
     network = "the network between machines is not in these times"
     if not whole:
-        yield text(f"no offer has {training.job.gpus} GPUs in one instance: {network}")
+        notes.append(f"no offer has {training.job.gpus} GPUs in one instance: {network}")
     elif len(whole) < len(training.rentals):
         left_out = len(training.rentals) - len(whole)
-        yield text(f"{left_out} offers of fewer GPUs an instance are left out: {network}", "dim")
+        notes.append(f"{left_out} offers of fewer GPUs an instance are left out: {network}")
     if (energy := training.energy) is not None:
-        cost = (
-            f", cost {numbers.with_range(energy.cost)} at the tariff"
-            if energy.cost is not None
-            else ""
+        cost = f", cost {with_range(energy.cost)} at the tariff" if energy.cost is not None else ""
+        notes.append(
+            f"energy {with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W per GPU, "
+            f"{energy.source}; without host and cooling"
         )
-        yield text(
-            f"energy {numbers.with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W a "
-            f"GPU, {energy.source}; without host and cooling"
-        )
+    return dense_table(
+        f"Cost of {billed}, prices of {days(prices)}, {found.prices.where} "
+        f"({'; '.join(sources(prices))})",
+        [
+            Column("provider", style="text"),
+            Column("instance", style="text"),
+            Column("GPUs", style="text"),
+            Column("on demand"),
+            Column("spot"),
+            Column("price of", style="text"),
+        ],
+        rows,
+        notes,
+    )
 
 
-def lacks(training: Training) -> bool:
-    """Is it known that the step does not fit?"""
+def is_too_large(training: Training) -> bool:
+    """Return whether it is known that the step does not fit."""
     return training.room is not None and training.room.fits is False
 
 
@@ -183,47 +186,54 @@ def _limited(found: Answer) -> Iterator[str]:
         )
 
 
-def batches(found: Answer) -> Table:
-    tokens = found.subject.tokens
-    heads = [
-        "batch",
-        ">step",
-        ">tokens/s" if tokens is not None else ">samples/s",
-        ">memory",
-        "fits",
+def _batches(found: Answer) -> Table:
+    """Return a row for each batch size."""
+    tokens, first = found.subject.tokens, found.points[0].training
+    is_billed, has_offers = first.billed is not None, bool(first.rentals)
+    columns = [
+        Column("batch"),
+        Column("step"),
+        Column("tokens/s" if tokens is not None else "samples/s"),
+        Column("memory"),
+        Column("fits", style="word"),
     ]
-    first = found.points[0].training
-    if first.billed is not None:
-        heads += [
-            ">all epochs" if first.whole is not None else ">epoch",
-            *([">cheapest"] if first.rentals else []),
-        ]
-    table = grid_of(*heads, tight=True)
+    columns += [Column("all epochs" if first.whole is not None else "epoch")] * is_billed
+    columns += [Column("cheapest")] * (is_billed and has_offers)
+    rows = []
     for point in found.points:
         training, room = point.training, point.training.room
-        fits = DASH
-        if room is not None and room.fits is not None:
-            fits = "no" if not room.fits else "little left" if room.close else "yes"
-        row = [
-            f"{training.job.batch:,}",
-            compact(training.step),
-            digits(training.samples_per_second.value * (tokens or 1)),
-            gigabytes(room.whole) if room is not None else DASH,
-            fits,
+        row: list[object] = [
+            training.job.batch,
+            text_cell(compact(training.step)),
+            text_cell(digits(training.samples_per_second.value * (tokens or 1))),
+            text_cell(gigabytes(room.whole)) if room is not None else nothing("not known"),
+            _fits(room),
         ]
         if training.billed is not None:
-            costs = [
-                rental.on_demand
-                for rental in training.rentals
-                if rental.on_demand and rental.instances == 1
-            ]
-            cheapest = money(costs[0].value) if costs and not lacks(training) else DASH
-            row += [compact(training.billed), *([cheapest] if training.rentals else [])]
-        table.add_row(*map(text, row))
-    return table
+            row += [text_cell(compact(training.billed)), *([_cheapest(training)] * has_offers)]
+        rows.append(row)
+    return dense_table("Prediction by batch size", columns, rows, _below_batches(found))
+
+
+def _fits(room: Room | None) -> Cell:
+    if room is None or room.fits is None:
+        return nothing("not known")
+    return text_cell("no" if not room.fits else "little left" if room.close else "yes")
+
+
+def _cheapest(training: Training) -> Cell:
+    costs = [
+        rental.on_demand
+        for rental in training.rentals
+        if rental.on_demand and rental.instances == 1
+    ]
+    if not costs or is_too_large(training):
+        return nothing("no offer, or it does not fit in memory")
+    return text_cell(money(costs[0].value))
 
 
 def _below_batches(found: Answer) -> list[str]:
+    """Return the sentences below the batch sizes."""
     first, said = found.points[0].training, [*_limited(found)]
     if first.room is not None and first.room.largest is not None:
         kept, on_top = first.room.reserve, ON_TOP[found.device.machine.kind]
@@ -236,156 +246,149 @@ def _below_batches(found: Answer) -> list[str]:
         if prices:
             offers = f"offers with prices of {days(prices)} ({'; '.join(sources(prices))})"
             dates = f"cheapest, with the range of the time in proportion: {offers}"
-            said += [dates, *filter(None, [prices_text.old(found.prices, prices)])]
+            said += [dates, *prices_text.old(found.prices, prices)]
     return said
 
 
-def explained(point: AnswerPoint) -> Iterator[RenderableType]:
-    shares = point.step.shares
+def _explained(point: AnswerPoint) -> Table | None:
+    """Return the layers that take the most time; None if the layers' times are not known."""
+    step, shares = point.step, point.step.shares
     if not shares:
-        return
-    yield text(
-        f"\nWhere the {_exactly(point.step.seconds)} of a step at batch {point.step.case.batch:,} "
-        "go"
-    )
-    yield add_rows(
-        grid_of("layer", "kind", ">time", ">part", "driven by"),
-        [
-            (
-                share.layer or "(between layers)",
-                share.kind,
-                _exactly(share.seconds),
-                f"{share.part:.1%}",
-                DRIVERS[share.limit],
-            )
-            for share in shares[:LAYERS]
-        ],
-    )
-    if rest := shares[LAYERS:]:
-        yield text(
-            f"and {len(rest)} more: {sum(share.part for share in rest):.1%}; --json has them all",
-            "dim",
+        return None
+    rows = [
+        (
+            share.layer or "(between layers)",
+            share.kind,
+            text_cell(_exactly(share.seconds)),
+            text_cell(f"{share.part:.1%}"),
+            DRIVERS[share.limit],
         )
-    if point.step.host_limits and point.step.gpu is not None:
-        yield text(
-            f"the GPU works {_exactly(point.step.gpu)} of it and waits for the host in between: "
+        for share in shares[:LAYERS]
+    ]
+    notes = []
+    if rest := shares[LAYERS:]:
+        notes.append(
+            f"and {len(rest)} more: {sum(share.part for share in rest):.1%}; --json has them all"
+        )
+    if step.host_limits and step.gpu is not None:
+        notes.append(
+            f"the GPU works {_exactly(step.gpu)} of it and waits for the host in between: "
             "the layers have shares of the whole"
         )
-    by_limit = Counter[str]()
+    by_limit = dict.fromkeys((share.limit for share in shares), 0.0)
     for share in shares:
-        # typeshed counts in whole numbers
-        by_limit[share.limit] += share.part  # type: ignore[assignment]
-    said = ", ".join(f"{part:.0%} {DRIVERS[name]}" for name, part in by_limit.most_common())
-    yield text(f"by what limits the layers: {said}")
-    if point.step.phases:
-        yield text(
-            ", ".join(f"{name} {_exactly(value)}" for name, value in point.step.phases.items())
-        )
-    if point.step.drivers:
-        said = ", ".join(f"{name} x {factor:.2f}" for name, factor in point.step.drivers[:5])
-        yield text(f"what moves it from the middle of what was measured: {said}")
+        by_limit[share.limit] += share.part
+    limits = sorted(by_limit.items(), key=lambda limit: -limit[1])
+    parts = ", ".join(f"{part:.0%} {DRIVERS[name]}" for name, part in limits)
+    notes.append(f"by what limits the layers: {parts}")
+    if step.phases:
+        notes.append(", ".join(f"{name} {_exactly(value)}" for name, value in step.phases.items()))
+    if step.drivers:
+        factors = ", ".join(f"{name} x {factor:.2f}" for name, factor in step.drivers[:5])
+        notes.append(f"what moves it from the middle of what was measured: {factors}")
+    return dense_table(
+        f"Where the {_exactly(step.seconds)} of a step at batch {step.case.batch:,} go",
+        [
+            Column("layer", style="text"),
+            Column("kind", style="text"),
+            Column("time"),
+            Column("part"),
+            Column("driven by", style="text"),
+        ],
+        rows,
+        notes,
+    )
 
 
-def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
+def _frontier_table(found: Answer, best: Frontier) -> Table:
+    """Return the choices that no other beats in both time and cost."""
     left_out = [f"{best.too_large} do not fit in memory"] if best.too_large else []
     left_out += [f"{best.unknown} have no price or no peak"] if best.unknown else []
-    left_out += (
-        [f"offers left out that do not state their form, PCIe or SXM: {best.unsure}"]
-        if best.unsure
-        else []
-    )
-    left_out += (
-        ["offers without a known date are left out: --undated takes them"]
-        if not found.question.undated
-        else []
-    )
+    if best.unsure:
+        left_out.append(f"offers left out that do not state their form, PCIe or SXM: {best.unsure}")
+    if not found.question.undated:
+        left_out.append("offers without a known date are left out: --undated takes them")
     also = f" ({', '.join(left_out)})" if left_out else ""
-    yield text(
-        f"\nTime against cost: what no other of {best.compared} offers and batch sizes beats in "
-        f"both{also}"
-    )
-    table = grid_of("time", ">on demand", ">spot", "offer", ">batch", tight=True)
+    rows = []
     for choice in best.choices:
         price = choice.price
-        name, day = (
-            f"{price.provider} {price.instance}".strip(),
-            prices_text.when(price, found.prices.today),
+        name = f"{price.provider} {price.instance}".strip()
+        day = prices_text.when(price, found.prices.today)
+        rows.append(
+            (
+                text_cell(compact(choice.seconds)),
+                text_cell(compact_dollars(choice.dollars)),
+                text_cell(money(choice.spot.value)) if choice.spot else NOT_OFFERED,
+                f"{name}, {price.count} x {choice.board}, {day}",
+                choice.batch,
+            )
         )
-        offer = f"{name}, {price.count} x {choice.board}, {day}"
-        spot = money(choice.spot.value) if choice.spot is not None else DASH
-        cost = numbers.compact_dollars(choice.dollars)
-        table.add_row(*map(text, (compact(choice.seconds), cost, spot, offer, str(choice.batch))))
-    yield table
-    if best.choices:
-        ways = dict.fromkeys(WAYS[choice.way] for choice in best.choices)
-        beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
-        also = (
-            f"; beyond what was measured, with wider ranges: {', '.join(beyond)}" if beyond else ""
-        )
-        yield text(
-            f"times and costs: {'; '.join(ways)}{also}; spot has the range of on demand in "
-            "proportion",
-            "dim",
-        )
-        prices = [choice.price for choice in best.choices]
-        source = "; ".join(sources(prices))
-        yield text(
-            f"prices of {days(prices)}, {found.prices.where} ({source}); batches are of each GPU",
-            "dim",
-        )
-        if (late := prices_text.old(found.prices, prices)) is not None:
-            yield text(late, "dim")
-
-
-def grid_of(*heads: str, tight: bool = False) -> Table:
-    """Columns, those with ">" before their head to the right; ``tight``: one space between them,
-    and none is broken."""
-    whole = [head.removeprefix(">") for head in heads if tight and head != "offer"]
-    sides = [
-        (head.removeprefix(">"), "right" if head.startswith(">") else "left") for head in heads
+    columns = [
+        Column("time", style="word"),
+        Column("on demand"),
+        Column("spot"),
+        Column("offer", style="text"),
+        Column("batch"),
     ]
-    table = grid(*sides, whole=whole)
-    table.padding = (0, 1 if tight else 2, 0, 0)
-    return table
+    caption = (
+        f"Time against cost: what no other of {best.compared} offers and batch sizes beats in "
+        f"both{also}"
+    )
+    return dense_table(caption, columns, rows, _below_frontier(found, best))
+
+
+def _below_frontier(found: Answer, best: Frontier) -> list[str]:
+    """Return what the times and costs of the choices rest on."""
+    if not best.choices:
+        return []
+    ways = dict.fromkeys(WAYS[choice.way] for choice in best.choices)
+    beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
+    also = f"; beyond what was measured, with wider ranges: {', '.join(beyond)}" if beyond else ""
+    prices = [choice.price for choice in best.choices]
+    return [
+        f"times and costs: {'; '.join(ways)}{also}; spot has the range of on demand in proportion",
+        f"prices of {days(prices)}, {found.prices.where} ({'; '.join(sources(prices))}); batches "
+        "are of each GPU",
+        *prices_text.old(found.prices, prices),
+    ]
 
 
 def _exactly(value: float) -> str:
     return duration(Span(value, value, value))
 
 
-def terminal(found: Answer, best: Frontier | None, explain: bool) -> Iterator[RenderableType]:
-    """Everything, part by part."""
+def prediction_view(found: Answer, best: Frontier | None, *, explain: bool) -> View:
+    """Return the figures with their ranges, what they rest on, and the costs."""
     question, subject, device, first = found.question, found.subject, found.device, found.points[0]
     how = f"training with {subject.optimizer}" if subject.training else "inference"
     on = f"{question.gpus} x {device.machine.name}" if question.gpus > 1 else device.machine.name
     batch = ", ".join(map(str, question.batches))
-    yield text(f"{subject.model}, {how}, batch {batch}, {question.precision}, on {on}")
-    if len(found.points) == 1:
-        yield facts(_one(found, first))
-    else:
-        yield facts(_all_grounds(found))
-        yield batches(found)
-        for sentence in _below_batches(found):
-            yield text(sentence, "dim")
-    at = f" at batch {first.step.case.batch:,}" if len(found.points) > 1 else ""
-    source = f"{device.source}; roofline {_exactly(first.step.floor)} a step{at}"
-    yield facts([("device", source), *named("note", found.notes)])
-    if len(found.points) == 1 and first.training.rentals and not lacks(first.training):
-        yield from costs(found, first.training)
-    if explain:
-        yield from explained(first)
+    is_single = len(found.points) == 1
+    at = "" if is_single else f" at batch {first.step.case.batch:,}"
+    source = f"{device.source}; roofline {_exactly(first.step.floor)} per step{at}"
+    grounds = [*_all_grounds(found), ("device", source)]
+    tables = [
+        facts_table("Prediction", _one(found, first)) if is_single else _batches(found),
+        facts_table("What it rests on", grounds),
+    ]
+    if is_single and first.training.rentals and not is_too_large(first.training):
+        tables.append(_costs(found, first.training))
+    if explain and (layers := _explained(first)) is not None:
+        tables.append(layers)
     if best is not None:
-        yield from frontier(found, best)
+        tables.append(_frontier_table(found, best))
+    title = f"{subject.model}, {how}, batch {batch}, {question.number_type}, on {on}"
+    return View(title, tables=tuple(tables), notes=found.notes)
 
 
 def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
     job, training, trains = found.question, point.training, found.subject.training
-    too_large = lacks(training)
+    too_large = is_too_large(training)
     memory = ("memory", _memory(training.room, found.device.machine.kind))
     rows = [memory] if too_large else []
     rows += [
         ("step", duration(training.step) + (", if it fitted" if too_large else "")),
-        ("", numbers.with_range(training.samples_per_second, "samples/s")),
+        ("", with_range(training.samples_per_second, "samples/s")),
         *_tokens(found, training),
     ]
     if training.epoch is not None and training.steps is not None:
@@ -401,7 +404,7 @@ def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
         )
     rows += [("host", said)] if (said := host_limit(point.step)) is not None else []
     rows += [] if too_large else [memory]
-    return rows + _parallel(training) + _grounds(point)
+    return rows + _parallel(training)
 
 
 def host_limit(step: StepTime) -> str | None:
@@ -421,7 +424,7 @@ def _tokens(found: Answer, training: Training) -> list[tuple[str, str]]:
     tokens = found.subject.tokens
     if tokens is None:
         return []
-    rate = numbers.with_range(training.samples_per_second.times(tokens), "tokens/s")
+    rate = with_range(training.samples_per_second.times(tokens), "tokens/s")
     return [("", f"{rate}: {tokens:,} in a sample")]
 
 
@@ -460,7 +463,7 @@ def _parallel(training: Training) -> list[tuple[str, str]]:
     if found is None:
         return []
     said = f"efficiency {found.efficiency:.1%} of {found.gpus} GPUs"
-    moved = f"{gigabytes(found.moved_bytes)} of gradients a step and GPU"
+    moved = f"{gigabytes(found.moved_bytes)} of gradients per step and GPU"
     if found.communication is None:
         return [("in parallel", f"{said}, as said; {moved}")]
     link = (
@@ -507,10 +510,10 @@ def _all_grounds(found: Answer) -> list[tuple[str, str]]:
     return rows
 
 
-def facts(rows: Sequence[tuple[str, str]]) -> Table:
-    table = grid(("", "left"), (" ", "left"), heads=False, whole=[""])
-    table.columns[0].min_width = 11
-    return add_rows(table, [(text(name, "dim"), said) for name, said in rows])
+def facts_table(caption: str, facts: Sequence[tuple[str, str]]) -> Table:
+    """Return (name, sentence) as a table; an empty name goes on with the one before."""
+    columns = [Column("what", style="word"), Column("value", style="text")]
+    return dense_table(caption, columns, [(text_cell(name), words) for name, words in facts])
 
 
 def predict_output(found: Answer, best: Frontier | None) -> PredictOutput:
@@ -520,9 +523,9 @@ def predict_output(found: Answer, best: Frontier | None) -> PredictOutput:
         model=subject.model,
         mode="train" if subject.training else "infer",
         optimizer=subject.optimizer or None,
-        precision=question.precision,
+        precision=question.number_type,
         parameters=subject.parameters,
-        dataset_size=question.samples,
+        dataset_size=question.dataset_size,
         epochs=question.epochs,
         gpus=question.gpus,
         device=found.device,

@@ -38,7 +38,7 @@ def calculator(
     prices: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="A price table (CSV); default: the one of 'perfctl prices'."
+            metavar="FILE", help="A price table (CSV); default: your own, else perfctl's."
         ),
     ] = None,
     force: console.Force = False,

@@ -154,7 +154,7 @@ Prices = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Price table (CSV) of the calculator; default: the one of 'perfctl prices'.",
+        help="Price table (CSV) of the calculator; default: your own, else perfctl's.",
     ),
 ]
 study = typer.Typer(

@@ -297,7 +297,7 @@ def _priced(table: PriceTable, used: Sequence[Price]) -> str:
     unused = len(table.prices) - len(used)
     why = (
         f"; {unused} not used: they state no date, or not which form of the GPU it is ('perfctl "
-        "prices --prices')"
+        "predict --list-prices --prices')"
     )
     return (
         f"the calculator has {len(used)} of the {len(table.prices)} prices in "
