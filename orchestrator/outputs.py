@@ -50,7 +50,7 @@ OUTPUTS = {
     "trace": "orchestrator.commands.trace:Trace",
     "export": "orchestrator.commands.export:Exported",
     "export-dataset": "orchestrator.actions.dataset.write:Dataset",
-    "calculator": "orchestrator.cli.estimate.calculator:CalculatorPage",
+    "calculator": "orchestrator.commands.calculator:CalculatorPage",
     "scrub": "orchestrator.commands.scrub:ScrubOutput",
     "mcp": "orchestrator.actions.mcp.tools:Answer",
     "sweep": "orchestrator.actions.sweep.sweep:Swept",

@@ -16,8 +16,8 @@ device=...)`` how long a language model takes to write; ``mfu(model, tokens_per_
 device=...)`` is the MFU of a training run by every published formula; ``ingest(paths,
 store)`` takes reports into a store; ``sweep(profiler, SweepOptions(...))`` runs a workload or
 program under a profiler, once per batch size, and stores what it measured; ``replay(folder)`` does
-so from a recorded sweep; ``export``, ``trace``, ``plot`` and ``scrub`` do what the commands of
-these names do, with their options as keywords.
+so from a recorded sweep; ``calculator``, ``export``, ``trace``, ``plot`` and ``scrub`` do what the
+commands of these names do, with their options as keywords.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.options import LocalPlacement, SweepOptions
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
+    from perfctl.orchestrator.commands.calculator import calculator
     from perfctl.orchestrator.commands.export import export
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
@@ -53,6 +54,7 @@ __all__ = [
     "SweepOptions",
     "UserHints",
     "__version__",
+    "calculator",
     "charts",
     "compare",
     "counters",
@@ -83,6 +85,7 @@ _COMMANDS = "perfctl.orchestrator.commands"
 _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
     "UserHints": "perfctl.orchestrator.ingest.context",
+    "calculator": f"{_COMMANDS}.calculator",
     "charts": f"{_COMMANDS}.plot",
     "compare": f"{_ACTIONS}.compare",
     "estimate": f"{_ACTIONS}.estimate",

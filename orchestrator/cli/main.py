@@ -180,10 +180,7 @@ GROUPS = {
         "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),
         "mfu": ("mfu", "Audit the MFU of a training run by every formula."),
         "predict": ("predict", "Predict time, memory and cost of a training."),
-        "calculator": (
-            "estimate.calculator:calculator",
-            "Write an offline page that predicts a training.",
-        ),
+        "calculator": ("calculator", "Write an offline page that predicts a training."),
         "bench": (
             "measure.bench:bench",
             "Measure families of networks, which predictions learn from.",

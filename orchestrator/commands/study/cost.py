@@ -267,23 +267,34 @@ def _alike(one: Measured, fit: StepFitted) -> bool:
     return (one.case.precision, one.case.training) == (fit.precision, fit.training)
 
 
+@dataclass(frozen=True, slots=True)
+class _EveryTwentieth:
+    """Tells of every twentieth model that is worked out."""
+
+    messages: Messages
+
+    def note(self, text: str) -> None:
+        self.messages.note(text)
+
+    def warning(self, text: str) -> None:
+        self.messages.warning(text)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        if done % 20 == 1:
+            self.messages.note(f"{what} ({done} of {total})")
+
+
 def _calculator(request: CostRequest, store: Path, messages: Messages) -> str:
-    from perfctl.orchestrator.actions.predict.calculator import calculator
+    from perfctl.orchestrator.commands.calculator import CalculatorOptions, write_page
 
-    def working(model: str, place: int, total: int) -> None:
-        if place % 20 == 1:
-            messages.note(f"working out {model} ({place} of {total})")
-
-    page = request.folder.path / PAGE
-    _, known = calculator(
-        page,
-        request.models,
-        store,
-        table=request.prices,
+    options = CalculatorOptions(
+        request.folder.path / PAGE,
+        models=request.models,
+        store=store,
+        prices=request.prices,
         force=True,
-        progress=working,
-        messages=messages,
     )
+    known = write_page(options, _EveryTwentieth(messages))
     if request.prices is not None:
         messages.note(_priced(load(request.prices), known.prices))
     return PAGE
