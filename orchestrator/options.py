@@ -1,12 +1,16 @@
-"""What an option of a command means. A record whose fields are options is declared where it is
-used: below ``commands`` too.
+"""What an option is, and the options that a record declares.
+
+A record's fields are options: a type hint, a default, and an :class:`Option` that says what the
+field means. Commands, and the records of a sweep and of its profilers, declare theirs in this way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import inspect
+from collections.abc import Callable, Hashable
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from perfctl.orchestrator.errors import UsageError
 
@@ -27,6 +31,39 @@ class Option:
     """Whether the value stands without a name on the command line."""
     parse: Callable[[str], Any] | None = None
     """Reader of what was typed; None: the type hint says how to read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One option: the field of the class and its declaration."""
+
+    name: str
+    hint: Any
+    default: Any
+    """``inspect.Parameter.empty``: it has to be given."""
+    option: Option
+
+    @property
+    def parameter(self) -> str:
+        """Return the name of the option on the command line as an identifier: --tool-args is
+        tool_args."""
+        named = next((name for name in self.option.names if name.startswith("--")), self.name)
+        return named.partition("/")[0].removeprefix("--").replace("-", "_")
+
+
+@cache
+def options_of(declared: Hashable) -> tuple[Field, ...]:
+    """The options of a command, in the order of their declaration."""
+    kind: Any = declared
+    hints = get_type_hints(kind, include_extras=True)
+    found = []
+    for field in fields(kind):
+        hint = hints[field.name]
+        if get_origin(hint) is Annotated:
+            plain, option = get_args(hint)[:2]
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            found.append(Field(field.name, plain, default, option))
+    return tuple(found)
 
 
 def batch_sizes(text: str) -> tuple[int, ...]:

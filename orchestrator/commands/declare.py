@@ -8,24 +8,15 @@ what the field means. The command line (``cli.commands``) and the keywords of th
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import MISSING, dataclass, fields
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import (
-    Annotated,
-    Any,
-    Generic,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar
 
+from perfctl.orchestrator.options import Field as Field
 from perfctl.orchestrator.options import Option as Option
+from perfctl.orchestrator.options import options_of as options_of
 from perfctl.orchestrator.report.view import View
 
 P = ParamSpec("P")
@@ -73,17 +64,6 @@ PeaksOf = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """One option: the field of the class and its declaration."""
-
-    name: str
-    hint: Any
-    default: Any
-    """``inspect.Parameter.empty``: it has to be given."""
-    option: Option
-
-
-@dataclass(frozen=True, slots=True)
 class Command(Generic[Options, Result]):
     """A command: ``run`` turns options into a result, ``view`` turns the result into words."""
 
@@ -94,21 +74,6 @@ class Command(Generic[Options, Result]):
     """The result -> what ``--json`` prints."""
     has_document: bool = True
     """Its view is also printed as Markdown and LaTeX."""
-
-
-@cache
-def options_of(declared: Hashable) -> tuple[Field, ...]:
-    """The options of a command, in the order of their declaration."""
-    kind: Any = declared
-    hints = get_type_hints(kind, include_extras=True)
-    found = []
-    for field in fields(kind):
-        hint = hints[field.name]
-        if get_origin(hint) is Annotated:
-            plain, option = get_args(hint)[:2]
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            found.append(Field(field.name, plain, default, option))
-    return tuple(found)
 
 
 def api(
