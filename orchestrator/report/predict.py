@@ -118,9 +118,9 @@ class PredictOutput:
     """null: no --frontier."""
 
 
-def _costs(found: Answer, training: Training) -> Table:
+def _costs(answer: Answer, training: Training) -> Table:
     """Return what the training costs by offer, the cheapest first."""
-    billed = f"{found.question.epochs} epochs" if training.whole is not None else "one epoch"
+    billed = f"{answer.question.epochs} epochs" if training.whole is not None else "one epoch"
     whole = [rental for rental in training.rentals if rental.instances == 1]
     rentals = whole or training.rentals
     shown = rentals[:OFFERS]
@@ -136,10 +136,10 @@ def _costs(found: Answer, training: Training) -> Table:
                 f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
                 text_cell(dollars(rental.on_demand)) if rental.on_demand else NOT_OFFERED,
                 text_cell(money(rental.spot.value)) if rental.spot else NOT_OFFERED,
-                prices_text.when(price, found.prices.today),
+                prices_text.when(price, answer.prices.today),
             )
         )
-    notes = [*prices_text.old(found.prices, prices)]
+    notes = [*prices_text.old(answer.prices, prices)]
     if len(rentals) > len(shown):
         notes.append(f"and {len(rentals) - len(shown)} dearer: --json has them")
     network = "the network between machines is not in these times"
@@ -155,7 +155,7 @@ def _costs(found: Answer, training: Training) -> Table:
             f"{energy.source}; without host and cooling"
         )
     return dense_table(
-        f"Cost of {billed}, prices of {days(prices)}, {found.prices.where} "
+        f"Cost of {billed}, prices of {days(prices)}, {answer.prices.where} "
         f"({'; '.join(sources(prices))})",
         [
             Column("provider", style="text"),
@@ -175,20 +175,21 @@ def is_too_large(training: Training) -> bool:
     return training.room is not None and training.room.fits is False
 
 
-def _limited(found: Answer) -> Iterator[str]:
+def _host_limits(answer: Answer) -> Iterator[str]:
     """A sentence for the batch sizes that wait for the host, and the smallest that does not."""
-    waits = [point for point in found.points if point.step.host_limits]
-    if waits and (said := host_limit(waits[-1].step)) is not None:
+    waits = [point for point in answer.points if point.step.host_limits]
+    if not waits:
+        return
+    step = waits[-1].step
+    sentence = host_limit(step, f"a step at batch {step.case.batch:,}")
+    if sentence is not None:
         which = ", ".join(f"{point.step.case.batch:,}" for point in waits)
-        yield (
-            f"batch {which}: "
-            f"{said.replace('this step', f'a step at batch {waits[-1].step.case.batch:,}')}"
-        )
+        yield f"batch {which}: {sentence}"
 
 
-def _batches(found: Answer) -> Table:
+def _batches(answer: Answer) -> Table:
     """Return a row for each batch size."""
-    tokens, first = found.subject.tokens, found.points[0].training
+    tokens, first = answer.subject.tokens, answer.points[0].training
     is_billed, has_offers = first.billed is not None, bool(first.rentals)
     columns = [
         Column("batch"),
@@ -200,7 +201,7 @@ def _batches(found: Answer) -> Table:
     columns += [Column("all epochs" if first.whole is not None else "epoch")] * is_billed
     columns += [Column("cheapest")] * (is_billed and has_offers)
     rows = []
-    for point in found.points:
+    for point in answer.points:
         training, room = point.training, point.training.room
         row: list[object] = [
             training.job.batch,
@@ -212,7 +213,7 @@ def _batches(found: Answer) -> Table:
         if training.billed is not None:
             row += [text_cell(compact(training.billed)), *([_cheapest(training)] * has_offers)]
         rows.append(row)
-    return dense_table("Prediction by batch size", columns, rows, _below_batches(found))
+    return dense_table("Prediction by batch size", columns, rows, _below_batches(answer))
 
 
 def _fits(room: Room | None) -> Cell:
@@ -232,13 +233,13 @@ def _cheapest(training: Training) -> Cell:
     return text_cell(money(costs[0].value))
 
 
-def _below_batches(found: Answer) -> list[str]:
+def _below_batches(answer: Answer) -> list[str]:
     """Return the sentences below the batch sizes."""
-    first, said = found.points[0].training, [*_limited(found)]
+    first, sentences = answer.points[0].training, [*_host_limits(answer)]
     if first.room is not None and first.room.largest is not None:
-        kept, on_top = first.room.reserve, ON_TOP[found.device.machine.kind]
-        on_top = f"memory is with {gigabytes(kept)} {on_top}" if kept else on_top
-        said.append(f"the largest batch that fits is {first.room.largest:,}; {on_top}")
+        reserve, on_top = first.room.reserve, ON_TOP[answer.device.machine.kind]
+        on_top = f"memory is with {gigabytes(reserve)} {on_top}" if reserve else on_top
+        sentences.append(f"the largest batch that fits is {first.room.largest:,}; {on_top}")
     if first.billed is not None and first.rentals:
         prices = [
             rental.price for rental in first.rentals if rental.on_demand and rental.instances == 1
@@ -246,8 +247,8 @@ def _below_batches(found: Answer) -> list[str]:
         if prices:
             offers = f"offers with prices of {days(prices)} ({'; '.join(sources(prices))})"
             dates = f"cheapest, with the range of the time in proportion: {offers}"
-            said += [dates, *prices_text.old(found.prices, prices)]
-    return said
+            sentences += [dates, *prices_text.old(answer.prices, prices)]
+    return sentences
 
 
 def _explained(point: AnswerPoint) -> Table | None:
@@ -300,20 +301,20 @@ def _explained(point: AnswerPoint) -> Table | None:
     )
 
 
-def _frontier_table(found: Answer, best: Frontier) -> Table:
+def _frontier_table(answer: Answer, best: Frontier) -> Table:
     """Return the choices that no other beats in both time and cost."""
     left_out = [f"{best.too_large} do not fit in memory"] if best.too_large else []
     left_out += [f"{best.unknown} have no price or no peak"] if best.unknown else []
     if best.unsure:
         left_out.append(f"offers left out that do not state their form, PCIe or SXM: {best.unsure}")
-    if not found.question.undated:
+    if not answer.question.undated:
         left_out.append("offers without a known date are left out: --undated takes them")
     also = f" ({', '.join(left_out)})" if left_out else ""
     rows = []
     for choice in best.choices:
         price = choice.price
         name = f"{price.provider} {price.instance}".strip()
-        day = prices_text.when(price, found.prices.today)
+        day = prices_text.when(price, answer.prices.today)
         rows.append(
             (
                 text_cell(compact(choice.seconds)),
@@ -334,10 +335,10 @@ def _frontier_table(found: Answer, best: Frontier) -> Table:
         f"Time against cost: what no other of {best.compared} offers and batch sizes beats in "
         f"both{also}"
     )
-    return dense_table(caption, columns, rows, _below_frontier(found, best))
+    return dense_table(caption, columns, rows, _below_frontier(answer, best))
 
 
-def _below_frontier(found: Answer, best: Frontier) -> list[str]:
+def _below_frontier(answer: Answer, best: Frontier) -> list[str]:
     """Return what the times and costs of the choices rest on."""
     if not best.choices:
         return []
@@ -347,9 +348,9 @@ def _below_frontier(found: Answer, best: Frontier) -> list[str]:
     prices = [choice.price for choice in best.choices]
     return [
         f"times and costs: {'; '.join(ways)}{also}; spot has the range of on demand in proportion",
-        f"prices of {days(prices)}, {found.prices.where} ({'; '.join(sources(prices))}); batches "
+        f"prices of {days(prices)}, {answer.prices.where} ({'; '.join(sources(prices))}); batches "
         "are of each GPU",
-        *prices_text.old(found.prices, prices),
+        *prices_text.old(answer.prices, prices),
     ]
 
 
@@ -357,39 +358,44 @@ def _exactly(value: float) -> str:
     return duration(Span(value, value, value))
 
 
-def prediction_view(found: Answer, best: Frontier | None, *, explain: bool) -> View:
+def prediction_view(answer: Answer, best: Frontier | None, *, explain: bool) -> View:
     """Return the figures with their ranges, what they rest on, and the costs."""
-    question, subject, device, first = found.question, found.subject, found.device, found.points[0]
+    question, subject, device, first = (
+        answer.question,
+        answer.subject,
+        answer.device,
+        answer.points[0],
+    )
     how = f"training with {subject.optimizer}" if subject.training else "inference"
     on = f"{question.gpus} x {device.machine.name}" if question.gpus > 1 else device.machine.name
     batch = ", ".join(map(str, question.batches))
-    is_single = len(found.points) == 1
+    is_single = len(answer.points) == 1
     at = "" if is_single else f" at batch {first.step.case.batch:,}"
     source = f"{device.source}; roofline {_exactly(first.step.floor)} per step{at}"
-    grounds = [*_all_grounds(found), ("device", source)]
+    grounds = [*_all_grounds(answer), ("device", source)]
     tables = [
-        facts_table("Prediction", _one(found, first)) if is_single else _batches(found),
+        facts_table("Prediction", _figures(answer, first)) if is_single else _batches(answer),
         facts_table("What it rests on", grounds),
     ]
     if is_single and first.training.rentals and not is_too_large(first.training):
-        tables.append(_costs(found, first.training))
+        tables.append(_costs(answer, first.training))
     if explain and (layers := _explained(first)) is not None:
         tables.append(layers)
     if best is not None:
-        tables.append(_frontier_table(found, best))
+        tables.append(_frontier_table(answer, best))
     title = f"{subject.model}, {how}, batch {batch}, {question.number_type}, on {on}"
-    return View(title, tables=tuple(tables), notes=found.notes)
+    return View(title, tables=tuple(tables), notes=answer.notes)
 
 
-def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
-    job, training, trains = found.question, point.training, found.subject.training
+def _figures(answer: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
+    job, training, trains = answer.question, point.training, answer.subject.training
     too_large = is_too_large(training)
-    memory = ("memory", _memory(training.room, found.device.machine.kind))
+    memory = ("memory", _memory(training.room, answer.device.machine.kind))
     rows = [memory] if too_large else []
     rows += [
         ("step", duration(training.step) + (", if it fitted" if too_large else "")),
         ("", with_range(training.samples_per_second, "samples/s")),
-        *_tokens(found, training),
+        *_tokens(answer, training),
     ]
     if training.epoch is not None and training.steps is not None:
         rows.append(
@@ -402,26 +408,27 @@ def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
         rows.append(
             ("training" if trains else "all", f"{duration(training.whole)}: {job.epochs} epochs")
         )
-    rows += [("host", said)] if (said := host_limit(point.step)) is not None else []
+    limit = host_limit(point.step)
+    rows += [("host", limit)] if limit is not None else []
     rows += [] if too_large else [memory]
     return rows + _parallel(training)
 
 
-def host_limit(step: StepTime) -> str | None:
-    """What to know and do where the GPU waits for the host; None where it does not, or
-    nobody knows."""
+def host_limit(step: StepTime, name: str = "this step") -> str | None:
+    """Return what to know and do if the GPU waits for the host; None if it does not, or it is not
+    known."""
     if not step.host_limits or step.host is None or step.gpu is None:
         return None
     also = " with their backward and the update" if step.case.training else ""
     return (
-        f"the host limits this step: starting {step.operations:,} operations{also} takes "
+        f"the host limits {name}: starting {step.operations:,} operations{also} takes "
         f"{_exactly(step.host)}, the GPU {_exactly(step.gpu)}; a larger batch costs little more "
         "time, CUDA graphs or torch.compile start fewer operations"
     )
 
 
-def _tokens(found: Answer, training: Training) -> list[tuple[str, str]]:
-    tokens = found.subject.tokens
+def _tokens(answer: Answer, training: Training) -> list[tuple[str, str]]:
+    tokens = answer.subject.tokens
     if tokens is None:
         return []
     rate = with_range(training.samples_per_second.times(tokens), "tokens/s")
@@ -459,18 +466,19 @@ def _on_top(room: Room, kind: str) -> str:
 
 
 def _parallel(training: Training) -> list[tuple[str, str]]:
-    found = training.parallel
-    if found is None:
+    parallel = training.parallel
+    if parallel is None:
         return []
-    said = f"efficiency {found.efficiency:.1%} of {found.gpus} GPUs"
-    moved = f"{gigabytes(found.moved_bytes)} of gradients per step and GPU"
-    if found.communication is None:
-        return [("in parallel", f"{said}, as said; {moved}")]
-    link = (
-        f"over {digits(found.link_gbs or 0)} GB/s ({found.link}), {_exactly(found.communication)}"
+    efficiency = f"efficiency {parallel.efficiency:.1%} of {parallel.gpus} GPUs"
+    moved = f"{gigabytes(parallel.moved_bytes)} of gradients per step and GPU"
+    if parallel.communication is None:
+        return [("in parallel", f"{efficiency}, as said; {moved}")]
+    took = _exactly(parallel.communication)
+    link = f"over {digits(parallel.link_gbs or 0)} GB/s ({parallel.link}), {took}"
+    hidden = (
+        f"of which {_exactly(parallel.exposed or 0)} not hidden (--overlap {parallel.overlap:g})"
     )
-    hidden = f"of which {_exactly(found.exposed or 0)} not hidden (--overlap {found.overlap:g})"
-    return [("in parallel", f"{said}: {moved} {link}, {hidden}")]
+    return [("in parallel", f"{efficiency}: {moved} {link}, {hidden}")]
 
 
 def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
@@ -493,20 +501,20 @@ def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
 
 
 def named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
-    return [("" if place else name, sentence) for place, sentence in enumerate(sentences)]
+    return [("" if number else name, sentence) for number, sentence in enumerate(sentences)]
 
 
-def _all_grounds(found: Answer) -> list[tuple[str, str]]:
+def _all_grounds(answer: Answer) -> list[tuple[str, str]]:
     """The grounds of each batch size, once for those that share them."""
     same: dict[tuple[str, ...], list[AnswerPoint]] = {}
-    for point in found.points:
+    for point in answer.points:
         # Reasons for a missing measurement name the batch size, so they are no part of the key.
         same.setdefault((point.step.way, point.step.source, *point.step.outside), []).append(point)
     rows = []
     for points in same.values():
         batches = ", ".join(f"{point.training.job.batch:,}" for point in points)
-        (name, said), *others = _grounds(points[0])
-        rows += [(name, f"batch {batches}: {said}" if len(same) > 1 else said), *others]
+        (name, ground), *others = _grounds(points[0])
+        rows += [(name, f"batch {batches}: {ground}" if len(same) > 1 else ground), *others]
     return rows
 
 
@@ -516,9 +524,9 @@ def facts_table(caption: str, facts: Sequence[tuple[str, str]]) -> Table:
     return dense_table(caption, columns, [(text_cell(name), words) for name, words in facts])
 
 
-def predict_output(found: Answer, best: Frontier | None) -> PredictOutput:
+def predict_output(answer: Answer, best: Frontier | None) -> PredictOutput:
     """Return everything, every offer and every layer."""
-    question, subject, prices = found.question, found.subject, found.prices
+    question, subject, prices = answer.question, answer.subject, answer.prices
     return PredictOutput(
         model=subject.model,
         mode="train" if subject.training else "infer",
@@ -528,11 +536,11 @@ def predict_output(found: Answer, best: Frontier | None) -> PredictOutput:
         dataset_size=question.dataset_size,
         epochs=question.epochs,
         gpus=question.gpus,
-        device=found.device,
+        device=answer.device,
         prices=prices.where,
-        notes=found.notes,
+        notes=answer.notes,
         tokens_per_sample=subject.tokens,
-        batches=[_point(point, prices.today, subject.tokens) for point in found.points],
+        batches=[_point(point, prices.today, subject.tokens) for point in answer.points],
         frontier=None if best is None else _frontier(best, prices.today),
     )
 
@@ -569,7 +577,7 @@ def _gaps(point: AnswerPoint, tokens: int | None) -> dict[str, str]:
     job, room, energy = training.job, training.room, training.energy
     no_samples = "no --dataset-size"
     unbilled = no_samples if training.billed is None else None
-    found = (
+    gaps = (
         ("steps_per_epoch", job.samples is None, no_samples),
         ("epoch_s", job.samples is None, no_samples),
         ("training_s", job.epochs is None, "no --epochs"),
@@ -597,4 +605,4 @@ def _gaps(point: AnswerPoint, tokens: int | None) -> dict[str, str]:
         ("energy", energy is None, unbilled or "no power is known: --power"),
         ("energy.cost", energy is not None and energy.cost is None, "no --tariff"),
     )
-    return {name: why for name, is_missing, why in found if is_missing}
+    return {name: why for name, is_missing, why in gaps if is_missing}

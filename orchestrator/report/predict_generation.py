@@ -91,29 +91,29 @@ class PredictGenerationOutput:
     mode: Literal["generate"] = "generate"
 
 
-def generation_view(found: GenerationAnswer) -> View:
+def generation_view(answer: GenerationAnswer) -> View:
     """Return the figures with their ranges, and what they rest on."""
-    first = found.points[0]
-    is_single = len(found.points) == 1
-    batch = ", ".join(f"{point.batch:,}" for point in found.points)
-    on = f"on {found.device.machine.name}, {ENGINES[found.engine]}"
-    used = [point.cost.price for point in found.points if point.cost is not None]
-    grounds = [*_grounds(found, first), ("device", found.device.source)]
+    first = answer.points[0]
+    is_single = len(answer.points) == 1
+    batch = ", ".join(f"{point.batch:,}" for point in answer.points)
+    on = f"on {answer.device.machine.name}, {ENGINES[answer.engine]}"
+    used = [point.cost.price for point in answer.points if point.cost is not None]
+    grounds = [*_grounds(answer, first), ("device", answer.device.source)]
     return View(
-        f"{found.model}, generating, batch {batch}, {found.precision}, {on}",
+        f"{answer.model}, generating, batch {batch}, {answer.precision}, {on}",
         (
-            f"prompt {found.prompt:,} tokens, {found.generate:,} generated; {found.parameters:,} "
-            "parameters",
+            f"prompt {answer.prompt:,} tokens, {answer.generate:,} generated; "
+            f"{answer.parameters:,} parameters",
         ),
         (
-            facts_table("Prediction", _one(found, first)) if is_single else _table(found),
+            facts_table("Prediction", _figures(answer, first)) if is_single else _table(answer),
             facts_table("What it rests on", grounds),
         ),
-        notes=(*found.notes, *prices_text.old(found.prices, used)),
+        notes=(*answer.notes, *prices_text.old(answer.prices, used)),
     )
 
 
-def _one(found: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
+def _figures(answer: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
     too_large = point.memory.fits is False
     memory = ("memory", _memory(point))
     rows = [memory] if too_large else []
@@ -128,7 +128,7 @@ def _one(found: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str
         ("", with_range(point.tokens_per_second, "tokens/s")),
     ]
     rows += [] if too_large else [memory]
-    return [*rows, *_cost(found, point)]
+    return [*rows, *_cost(answer, point)]
 
 
 def _step(step: StepSeconds) -> str:
@@ -152,35 +152,35 @@ def _memory(point: GenerationPoint) -> str:
     return f"fits: {gigabytes(memory.whole)} of {gigabytes(memory.limit)} ({parts}){most}"
 
 
-def _cost(found: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
+def _cost(answer: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
     cost = point.cost
     if cost is None:
         return []
     price = cost.price
     several = f", one of {price.count} GPUs, all at work" if price.count > 1 else ""
     offer = f"{price.provider} {price.instance or price.gpu}".strip()
-    said = (
+    sentence = (
         f"{dollars(cost.dollars)} for a million generated tokens: {offer}{several}, price "
         f"of {price.date}"
     )
-    return [("cost", f"{said} ({price.source or prices_text.NO_SOURCE})")]
+    return [("cost", f"{sentence} ({price.source or prices_text.NO_SOURCE})")]
 
 
-def _grounds(found: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
+def _grounds(answer: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
     covered = (
         f"; the range is what covers {point.coverage:.0%} of held-out times"
         if point.coverage is not None
         else ""
     )
-    rows = [("rests on", f"{RESTS[found.engine]}: {point.source}{covered}")]
+    rows = [("rests on", f"{RESTS[answer.engine]}: {point.source}{covered}")]
     rows += [("nearest", f"measured: {point.nearest}")] if point.nearest else []
     return rows + list(named("beyond data", point.outside))
 
 
-def _table(found: GenerationAnswer) -> Table:
+def _table(answer: GenerationAnswer) -> Table:
     """Return a row for each batch size."""
     rows = []
-    for point in found.points:
+    for point in answer.points:
         fits, cost = point.memory.fits, point.cost
         rows.append(
             (
@@ -202,7 +202,7 @@ def _table(found: GenerationAnswer) -> Table:
         Column("fits", style="word"),
         Column("$/M"),
     ]
-    used = [point.cost.price for point in found.points if point.cost is not None]
+    used = [point.cost.price for point in answer.points if point.cost is not None]
     notes = []
     if used:
         publishers = "; ".join(prices_text.sources(used))
@@ -213,17 +213,17 @@ def _table(found: GenerationAnswer) -> Table:
     return dense_table("Prediction by batch size", columns, rows, notes)
 
 
-def predict_generation_output(found: GenerationAnswer) -> PredictGenerationOutput:
+def predict_generation_output(answer: GenerationAnswer) -> PredictGenerationOutput:
     """Return everything, every batch size."""
     return PredictGenerationOutput(
-        found, found.prices.where, [_point(found, point) for point in found.points]
+        answer, answer.prices.where, [_point(answer, point) for point in answer.points]
     )
 
 
-def _point(found: GenerationAnswer, point: GenerationPoint) -> GeneratedBatch:
+def _point(answer: GenerationAnswer, point: GenerationPoint) -> GeneratedBatch:
     memory, cost = point.memory, None
     if point.cost is not None:
-        price = prices_text.price_row(point.cost.price, found.prices.today)
+        price = prices_text.price_row(point.cost.price, answer.prices.today)
         cost = TokenCostOutput(price, point.cost.dollars)
     gaps = {
         "decode_first_step": "one token is asked for: it comes from prefill"

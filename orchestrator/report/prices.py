@@ -94,9 +94,9 @@ def price_change_view(change: PriceChange) -> View:
 def _offers(offers: Sequence[Price], publishers: Sequence[str]) -> Table:
     """Return a row for each offer, without columns that no offer fills. Sources are numbered; one
     alone is not."""
-    number = {
-        source: f" [{place}]" if len(publishers) > 1 else ""
-        for place, source in enumerate(publishers, 1)
+    marks = {
+        source: f" [{number}]" if len(publishers) > 1 else ""
+        for number, source in enumerate(publishers, 1)
     }
     rows = [
         (
@@ -109,17 +109,17 @@ def _offers(offers: Sequence[Price], publishers: Sequence[str]) -> Table:
                 for value in (price.on_demand, price.spot)
             ),
             price.region or nothing("not stated"),
-            price.date + (" ?" if price.doubt else "") + number[price.source or NO_SOURCE],
+            price.date + (" ?" if price.doubt else "") + marks[price.source or NO_SOURCE],
         )
         for price in offers
     ]
     # of several publishers: too wide; the source says the region
     left_out = {"region"} if len(publishers) > 1 else set()
-    shown = [at for at, column in enumerate(COLUMNS) if column.label not in left_out]
+    shown = [index for index, column in enumerate(COLUMNS) if column.label not in left_out]
     return dense_table(
         "Offers",
-        [COLUMNS[at] for at in shown],
-        [[row[at] for at in shown] for row in rows],
+        [COLUMNS[index] for index in shown],
+        [[row[index] for index in shown] for row in rows],
     )
 
 
@@ -155,8 +155,8 @@ def sources(prices: Sequence[Price]) -> tuple[str, ...]:
 
 def days(prices: Sequence[Price]) -> str:
     """Return "2025-04", or "2025-04 to 2026-11"."""
-    found = sorted({price.date for price in prices})
-    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    dates = sorted({price.date for price in prices})
+    return dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
 
 
 @dataclass(frozen=True, slots=True)
