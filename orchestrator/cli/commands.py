@@ -181,13 +181,15 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
         as_json = typed.pop("as_json")
         form = console.form_of(typed.pop("form", None), as_json)
         values = {one.name: _value(one, typed[one.name]) for one in declared}
-        with progress.working() as steps:
-            result = command.run(command.options(**values), _Shown(steps))
+        with progress.working(is_shown=not command.has_own_progress) as steps:
+            events = _Shown(steps)
+            result = command.run(command.options(**values), events)
         if as_json:
             record = command.record(result)
             console.as_json(record, output_of(record))
         else:
             console.view(command.view(result), form)
+        command.check(result, events)
 
     hints: dict[str, Any] = {one.name: Annotated[_hint(one), _parameter(one)] for one in declared}
     if command.has_document:

@@ -79,6 +79,7 @@ OUTPUTS = {
     "export": {"export", "export-dataset"},
     "bench run": {"bench", "bench-design"},
     "bench show": {"bench-show"},
+    "bench export": {"bench-export"},
     "prepare": {"prepare"},
     "slurm status": {"slurm-status"},
 }

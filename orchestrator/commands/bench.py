@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import chain, product, zip_longest
 from math import inf, prod
@@ -18,12 +18,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from perfctl.orchestrator import memory
-from perfctl.orchestrator.actions.bench_file import Bench, Values
+from perfctl.orchestrator.actions.bench_file import Bench, Values, read_bench
 from perfctl.orchestrator.actions.stored_runs import loaded
 from perfctl.orchestrator.actions.sweep.options import resolve_device
 from perfctl.orchestrator.actions.sweep.request import check_ready
 from perfctl.orchestrator.actions.sweep.sweep import storing, take_folder
-from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Force,
+    Option,
+)
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.ingest.context import Failed, Settings, Task
@@ -38,10 +44,13 @@ from perfctl.orchestrator.predict.bench import (
     MEMORY,
     TIME,
     Observation,
+    correlations,
     fastest,
     points_of,
 )
 from perfctl.orchestrator.predict.step_parts import features_of
+from perfctl.orchestrator.report.tables import Column, amount, dense_table
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts
 from perfctl.parsers.own.bench import as_json, read_points
@@ -50,7 +59,9 @@ from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.predict.bench import Correlation
     from perfctl.orchestrator.report.charts.files import Drawn
+    from perfctl.orchestrator.report.page.bench import BenchShown
     from perfctl.records.bench import BenchPoint
 
 MOST = 100_000
@@ -59,6 +70,8 @@ be measured."""
 _TRAINING = 3
 """Multiply-adds of a training step over those of its forward pass: backward has two products for
 each of forward's."""
+_ROWS = 12
+"""Rows of a table on the terminal; --json has all."""
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
@@ -294,7 +307,7 @@ def bench_request(
     )
     made = design(asked)
     points = share(made.points, *part) if part else made.points
-    store = store or out.parent / DEFAULT
+    store = store or out.parent / DEFAULT_STORE
     return BenchRequest(
         asked, made, points, part, budget, steady, timeout, out, store, command_line
     )
@@ -441,14 +454,14 @@ def gather(
     return tuple(outcome.text for outcome in outcomes if isinstance(outcome, Failed))
 
 
-def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:
+def stored_points(store: Path = DEFAULT_STORE) -> list[BenchPoint]:
     """The fastest run of each point in a store, in the order they were first measured."""
     with database.reading(store) as connection:
         return fastest(points_of(loaded(connection, read.bench_run_ids(connection))))
 
 
 def bench_points(
-    store: Path = DEFAULT, *, file: Path | None = None, family: str | None = None
+    store: Path = DEFAULT_STORE, *, file: Path | None = None, family: str | None = None
 ) -> list[BenchPoint]:
     """The points of a store, or of a file that :func:`export_bench` wrote; ``family``: only those
     of this family.
@@ -468,19 +481,6 @@ def bench_points(
             f"`family`: there is no point of '{family}'", f"There are {', '.join(there)}"
         )
     return chosen
-
-
-def export_bench(out: Path, store: Path = DEFAULT, *, force: bool = False) -> list[BenchPoint]:
-    """Write all points of a store into one JSON file; the points that it holds.
-
-    Raises UsageError when the file exists and ``force`` is false, PerfctlError when there is
-    no point.
-    """
-    check_free(out, force=force)
-    points = bench_points(store)
-    with replacing(out, force=force) as partial_file:
-        partial_file.write_text(as_json(points), encoding="utf-8")
-    return points
 
 
 def observations(points: Iterable[BenchPoint]) -> list[Observation]:
@@ -532,3 +532,228 @@ def bench_charts(store: Path) -> dict[str, Drawn]:
 
     points = stored_points(store)
     return charts.bench_charts(points) | relations.all_relation_charts(observations(points))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """Measure what a file describes, each point in a process of its own. The same command goes on
+    where it stopped.
+
+    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop,
+    StoreError.
+    """
+
+    file: Annotated[
+        Path,
+        Option("What to measure, as TOML, like examples/bench/grid.toml.", is_argument=True),
+    ]
+    _: KW_ONLY
+    budget: Annotated[
+        float | None,
+        Option(
+            "Stop after this time: 30m, 2h, 90s. 0 only takes in what is there. Default: no limit.",
+            metavar="TIME",
+            parse=seconds,
+        ),
+    ] = None
+    shard: Annotated[
+        str | None,
+        Option(
+            "Only part I of N, for one machine of several. Default: this task of a Slurm array.",
+            metavar="I/N",
+        ),
+    ] = None
+    device: Annotated[str | None, Option("cpu, cuda or auto. Default: what the file says.")] = None
+    threads: Annotated[
+        int | None, Option("CPU threads of a run. Default: what the file says.", least=1)
+    ] = None
+    steady: Annotated[
+        float | None,
+        Option(
+            "Measure points again, once per call, whose quartiles are further apart than this "
+            "share of the median.",
+            metavar="PERCENT",
+            least=0,
+        ),
+    ] = None
+    timeout: Annotated[
+        float | None,
+        Option("Seconds after which a batch size is ended.", metavar="SECONDS", least=1),
+    ] = None
+    out: Annotated[Path, Option("Folder that holds all runs.", "Output", names=("--out", "-o"))] = (
+        Path("perfctl-runs")
+    )
+    store: Annotated[
+        Path | None, Option("The store. Default: perfctl.db beside the folder of --out.", "Output")
+    ] = None
+    dry_run: Annotated[
+        bool, Option("Print what would be measured, and start nothing.", "Output")
+    ] = False
+
+
+def measure(
+    asked: BenchOptions, listening: Listening, command_line: str = ""
+) -> BenchResult | BenchRequest:
+    """Measure the points of a file, or return what would be measured."""
+    request = bench_request(
+        read_bench(asked.file),
+        device=asked.device,
+        threads=asked.threads,
+        part=part_of(asked.shard),
+        budget=asked.budget,
+        steady=asked.steady,
+        timeout=asked.timeout,
+        out=asked.out,
+        store=asked.store,
+        command_line=command_line,
+    )
+    return request if asked.dry_run else bench(request, listening)
+
+
+def bench_view(result: BenchResult | BenchRequest) -> View:
+    """Return every point and every network that is skipped, or what was measured."""
+    if isinstance(result, BenchRequest):
+        return _design_view(result)
+    request = result.request
+    if request.part:
+        wrote = (
+            f"Wrote {request.out}. When all parts are done: the same command without --shard, "
+            "--budget 0"
+        )
+    else:
+        wrote = f"Wrote {request.store}. Next: perfctl bench show"
+    points = len(request.points)
+    return View(f"{result.whole} of {points} points measured, {result.new} of them now", (wrote,))
+
+
+def _design_view(request: BenchRequest) -> View:
+    points, skipped = request.points, request.skipped
+    models = len({point.model for point in points})
+    rows = [(point.model, point.batch, amount(point.flops, "FLOP")) for point in points]
+    columns = [
+        Column("network", style="text"),
+        Column("batch size"),
+        Column("per step", unit="FLOP"),
+    ]
+    return View(
+        f"{len(points)} points of {models} networks, {len(skipped)} skipped",
+        ("1 multiply-add is 2 FLOPs",),
+        (dense_table("Points", columns, rows),),
+        notes=tuple(f"skipped: {reason}" for reason in reasons_of(request)),
+    )
+
+
+def reasons_of(request: BenchRequest) -> list[str]:
+    """Return why networks are skipped, each reason once, with the number of networks if there are
+    several."""
+    counts: dict[str, int] = {}
+    for skipped in request.skipped:
+        counts[skipped.reason] = counts.get(skipped.reason, 0) + 1
+    return [
+        f"{reason} ({count} networks)" if count > 1 else reason for reason, count in counts.items()
+    ]
+
+
+def _check(result: BenchResult | BenchRequest, events: Events) -> None:
+    if isinstance(result, BenchResult):
+        result.check()
+
+
+def _measure_silently(asked: BenchOptions, events: Events) -> BenchResult | BenchRequest:
+    return measure(asked, lambda request: nullcontext(Listener()))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchShowOptions:
+    """Show what was measured and, by family, which estimated figures the time of a step goes
+    with."""
+
+    file: Annotated[
+        Path | None,
+        Option("What perfctl bench export wrote. Default: the store.", is_argument=True),
+    ] = None
+    _: KW_ONLY
+    family: Annotated[str | None, Option("Only this family: vgg, resnet, inception or mlp.")] = None
+    store: Annotated[Path, Option("The store.")] = DEFAULT_STORE
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPoints:
+    """The points of a store or file, and what their times go with."""
+
+    points: list[BenchPoint]
+    correlations: list[Correlation]
+    is_stored: bool
+    """Whether they are those of a store, of which charts can be drawn."""
+
+
+def show_points(asked: BenchShowOptions, events: Events) -> MeasuredPoints:
+    """Return the points and the correlations of each family."""
+    points = bench_points(asked.store, file=asked.file, family=asked.family)
+    return MeasuredPoints(points, correlations(points), asked.file is None)
+
+
+def points_view(measured: MeasuredPoints) -> View:
+    """Return the points, and a table of correlations for each family."""
+    from perfctl.orchestrator.report.page import bench as page_bench
+
+    by_family: dict[str, list[Correlation]] = {}
+    for correlation in measured.correlations:
+        by_family.setdefault(correlation.family, []).append(correlation)
+    tables = [page_bench.points_table(measured.points)]
+    tables += [page_bench.correlation_table(*family) for family in by_family.items()]
+    chart = "Drawings: perfctl plot bench-flops-forward; perfctl plot --list names them all"
+    return View(
+        "",
+        tables=tuple(table for table in tables if table is not None),
+        notes=(chart,) if measured.is_stored else (),
+        rows_on_terminal=_ROWS,
+    )
+
+
+def points_output(measured: MeasuredPoints) -> BenchShown:
+    """Return what ``--json`` prints."""
+    from perfctl.orchestrator.report.page.bench import bench_shown
+
+    return bench_shown(measured.points, measured.correlations)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchExportOptions:
+    """Write all points of the store into one JSON file: steps, phases, layers, figures, device.
+
+    Raises UsageError if the file exists and ``force`` is false, PerfctlError without a point.
+    """
+
+    out: Annotated[Path, Option("FILE.json.", "Output", names=("--out", "-o"))] = Path("bench.json")
+    _: KW_ONLY
+    force: Force = False
+    store: Annotated[Path, Option("The store.")] = DEFAULT_STORE
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedPoints:
+    """The file that was written."""
+
+    path: Path
+    points: int
+    networks: int
+
+
+def export_points(asked: BenchExportOptions, events: Events) -> ExportedPoints:
+    """Write all points of a store into one JSON file."""
+    check_free(asked.out, force=asked.force)
+    points = bench_points(asked.store)
+    with replacing(asked.out, force=asked.force) as partial_file:
+        partial_file.write_text(as_json(points), encoding="utf-8")
+    return ExportedPoints(asked.out, len(points), len({point.model for point in points}))
+
+
+def exported_view(exported: ExportedPoints) -> View:
+    """Return what was written."""
+    return View(f"Wrote {exported.path}: {exported.points} points of {exported.networks} networks")
+
+
+RUN = Command(BenchOptions, _measure_silently, bench_view, check=_check, has_own_progress=True)
+SHOW = Command(BenchShowOptions, show_points, points_view, points_output)
+EXPORT = Command(BenchExportOptions, export_points, exported_view, has_document=False)
