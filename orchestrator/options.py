@@ -12,6 +12,8 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from perfctl.orchestrator.errors import UsageError
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -67,3 +69,15 @@ def options_of(declared: Hashable) -> tuple[Field, ...]:
 def words(text: str) -> tuple[str, ...]:
     """ "a, b" as separate words."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def batch_sizes(text: str) -> tuple[int, ...]:
+    """Return "16,32" as numbers. Raises UsageError that names the piece that is none."""
+    sizes = []
+    for piece in map(str.strip, text.split(",")):
+        if not piece.isdecimal():
+            raise UsageError(
+                f"`batch`: '{piece}' is not a batch size", "Use for instance `batch` 16,32,64"
+            )
+        sizes.append(int(piece))
+    return tuple(sizes)

@@ -16,8 +16,8 @@ device=...)`` how long a language model takes to write; ``mfu(model, tokens_per_
 device=...)`` is the MFU of a training run by every published formula; ``ingest(paths,
 store)`` takes reports into a store; ``sweep(profiler, SweepOptions(...))`` runs a workload or
 program under a profiler, once per batch size, and stores what it measured; ``replay(folder)`` does
-so from a recorded sweep; ``export``, ``trace``, ``plot`` and ``scrub`` do what the commands of
-these names do, with their options as keywords.
+so from a recorded sweep; ``calculator``, ``export``, ``trace``, ``plot`` and ``scrub`` do what the
+commands of these names do, with their options as keywords.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.gate.gate import gate
     from perfctl.orchestrator.actions.ingest import ingest
-    from perfctl.orchestrator.actions.predict.generation import predict_generation
-    from perfctl.orchestrator.actions.predict.predict import predict
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
+    from perfctl.orchestrator.commands.calculator import calculator
     from perfctl.orchestrator.commands.doctor import doctor
     from perfctl.orchestrator.commands.export import export
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
+    from perfctl.orchestrator.commands.predict import predict, predict_generation
     from perfctl.orchestrator.commands.prepare import prepare
     from perfctl.orchestrator.commands.report import report
     from perfctl.orchestrator.commands.scrub import scrub
@@ -55,6 +55,7 @@ __all__ = [
     "SweepOptions",
     "UserHints",
     "__version__",
+    "calculator",
     "charts",
     "compare",
     "counters",
@@ -88,6 +89,7 @@ _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
     "SweepOptions": "perfctl.orchestrator.launch.sweep.options",
     "UserHints": "perfctl.orchestrator.ingest.context",
+    "calculator": f"{_COMMANDS}.calculator",
     "charts": f"{_COMMANDS}.plot",
     "compare": f"{_ACTIONS}.compare",
     "doctor": f"{_COMMANDS}.doctor",
@@ -100,8 +102,7 @@ _HOME = {
     "history": f"{_ACTIONS}.compare",
     "ingest": f"{_ACTIONS}.ingest",
     "mfu": f"{_COMMANDS}.mfu",
-    "predict": f"{_ACTIONS}.predict.predict",
-    "predict_generation": f"{_ACTIONS}.predict.generation",
+    **dict.fromkeys(("predict", "predict_generation"), f"{_COMMANDS}.predict"),
     "prepare": f"{_COMMANDS}.prepare",
     "report": f"{_COMMANDS}.report",
     **dict.fromkeys(("replay", "sweep"), f"{_ACTIONS}.sweep.sweep"),

@@ -1,5 +1,5 @@
 """The file that describes a bench (TOML): which networks, at which batch sizes, and how they
-are measured.
+are measured; and the design, which is every point of it.
 
 ::
 
@@ -16,18 +16,27 @@ are measured.
 
 from __future__ import annotations
 
+import random
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf
+from itertools import product, zip_longest
+from math import inf, prod
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.workloads.models.plan import PARAMETERS
-from perfctl.workloads.spec import MODES, PRECISIONS
+from perfctl.orchestrator.launch.sweep.bench import Point
+from perfctl.workloads.models.plan import PARAMETERS, plan
+from perfctl.workloads.spec import MODES, PRECISIONS, SpecError
 
 MOST_VALUES = 10_000
+MOST = 100_000
+"""Networks of one file at most; a grid over a dozen parameters soon has more than can
+be measured."""
+_TRAINING = 3
+"""Multiply-adds of a training step over those of its forward pass: backward has two products for
+each of forward's."""
 _EXAMPLE = "docs/commands/bench.md shows a whole file"
 
 Values = tuple[int | str, ...]
@@ -214,3 +223,103 @@ _KEYS: Mapping[str, Any] = {
     "layer_steps": _whole(0),
     "gflops": _limits,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A network, or one batch size of it, that the file asks for and that is not measured."""
+
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """All points of a file, in the order they are measured: a network of each family in turn,
+    smallest batch first."""
+
+    points: tuple[Point, ...]
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(point.model for point in self.points))
+
+
+def design(bench: Bench) -> Design:
+    """The points of a file; the same file gives the same. Raises UsageError when there is none, or
+    when there are too many."""
+    points: list[Point] = []
+    skipped: dict[str, Skipped] = {}
+    done: set[str] = set()
+    for spec in _specs(bench):
+        try:
+            planned = plan(spec)
+        except SpecError as error:
+            skipped.setdefault(spec, Skipped(spec, str(error)))
+            continue
+        if planned.spec in done:
+            continue
+        done.add(planned.spec)
+        for batch in bench.own_batches.get(planned.family, bench.batches):
+            flops = 2.0 * planned.macs * batch * (_TRAINING if bench.mode == "train" else 1)
+            size, (least, most) = flops / 1e9, bench.gflops or (0.0, inf)
+            if least <= size <= most:
+                points.append(Point(planned.spec, planned.family, batch, flops))
+            else:
+                name = f"{planned.spec}, batch {batch}"
+                why = (
+                    f"{name}: a step is {size:.3g} GFLOP, and gflops asks for {least:g} to {most:g}"
+                )
+                skipped[name] = Skipped(name, why)
+    if not points:
+        first = next(iter(skipped.values())).reason
+        raise UsageError(f"no network of the file can be measured: {first}", "Change the file")
+    return Design(tuple(points), tuple(skipped.values()))
+
+
+def share(points: tuple[Point, ...], number: int, of: int) -> tuple[Point, ...]:
+    """Part ``number`` (from 1) of ``of``. Networks stay whole and are dealt in turn, so each part
+    has some of each family."""
+    models = list(dict.fromkeys(point.model for point in points))
+    mine = set(models[number - 1 :: of])
+    return tuple(point for point in points if point.model in mine)
+
+
+def _specs(bench: Bench) -> Iterator[str]:
+    """One network of each family in turn, so that a bench that stops early has some of each."""
+    each = (_of_family(family, values, bench) for family, values in bench.families.items())
+    yield from (spec for together in zip_longest(*each) for spec in together if spec is not None)
+
+
+def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Iterator[str]:
+    if bench.design == "grid":
+        size = prod(len(each) for each in values.values())
+        if size > MOST:
+            remedy = 'Name fewer values, or say design = "latin"'
+            raise UsageError(f"the grid of {family} has {size:,} networks", remedy)
+        chosen: Iterator[tuple[int | str, ...]] = product(*values.values())
+    else:
+        chosen = zip(*_latin(family, values, bench), strict=True) if values else iter([()])
+    for row in chosen:
+        words = ",".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
+        yield f"{family}:{words}"
+
+
+def _latin(family: str, values: Mapping[str, Values], bench: Bench) -> list[list[int | str]]:
+    """A column for each parameter: ``samples`` values, one from each of as many equal parts of its
+    range, shuffled."""
+    if bench.samples > MOST:
+        raise UsageError(
+            f"samples = {bench.samples:,} networks of {family} are too many", f"{MOST:,} at most"
+        )
+    # a design, no secret
+    chance = random.Random(f"{bench.seed} {family}")  # noqa: S311  # nosec B311
+    columns = []
+    for each in values.values():
+        parts = list(range(bench.samples))
+        chance.shuffle(parts)
+        columns.append(
+            [each[int((part + chance.random()) / bench.samples * len(each))] for part in parts]
+        )
+    return columns

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Command as Declared
 
 
-HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Cluster")
+HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Prices", "Cluster")
 """Of options in ``--help``, in this order."""
 METAVARS: Mapping[Any, str | None] = {
     bool: None,
@@ -180,13 +180,15 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
         as_json = typed.pop("as_json")
         form = console.form_of(typed.pop("form", None), as_json)
         asked = command.options(**values_of(declared, typed))
-        with progress.working() as steps:
-            result = command.run(asked, _Shown(steps))
+        with progress.working(is_shown=not command.has_own_progress) as steps:
+            events = _Shown(steps)
+            result = command.run(asked, events)
         if as_json:
             record = command.record(result)
             console.as_json(record, output_of(record))
         else:
             console.view(command.view(result), form)
+        command.check(result, events)
 
     kind = inspect.Parameter.KEYWORD_ONLY
     parameters = parameters_of(declared)

@@ -18,10 +18,8 @@ _FIELD = re.compile(r"`([a-z][a-z0-9_]*)`")
 OTHER_NAMES = {
     "batch_size": "batch",
     "extras": "extra",
-    "infer": "mode infer",
     "layers": "layer",
     "pip_options": "pip_option",
-    "samples": "dataset_size",
     "seconds": "timeout",
 }
 """Field -> the parameter of a command that has another name, and the value that the field

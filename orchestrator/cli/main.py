@@ -179,16 +179,12 @@ GROUPS = {
     "Predict": {
         "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),
         "mfu": ("mfu", "Audit the MFU of a training run by every formula."),
-        "predict": ("estimate.predict:predict", "Predict time, memory and cost of a training."),
-        "calculator": (
-            "estimate.calculator:calculator",
-            "Write an offline page that predicts a training.",
-        ),
+        "predict": ("predict", "Predict time, memory and cost of a training."),
+        "calculator": ("calculator", "Write an offline page that predicts a training."),
         "bench": (
             "measure.bench:bench",
             "Measure families of networks, which predictions learn from.",
         ),
-        "prices": ("estimate.prices:prices", "List what GPUs cost to rent."),
     },
     "Cluster": {
         "slurm": ("cluster.slurm:slurm", "Run a sweep as an array of Slurm jobs."),

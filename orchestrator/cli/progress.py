@@ -148,9 +148,12 @@ def reading(total: int = 0) -> Iterator[ReadProgress]:
 
 
 @contextmanager
-def working() -> Iterator[Steps]:
-    """The same of a calculation that tells its parts."""
+def working(*, is_shown: bool = True) -> Iterator[Steps]:
+    """The same of a calculation that tells its parts; nothing if something else shows them."""
     now = Steps()
+    if not is_shown:
+        yield now
+        return
     with _showing(now):
         yield now
 

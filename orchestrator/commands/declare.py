@@ -75,6 +75,10 @@ class Command(Generic[Options, Result]):
     """The result -> what ``--json`` prints."""
     has_document: bool = True
     """Its view is also printed as Markdown and LaTeX."""
+    check: Callable[[Result, Events], None] = lambda result, events: None
+    """Called when the result is printed: raises the error that gives another exit code than 0."""
+    has_own_progress: bool = False
+    """Whether what runs it shows how far it is, so that the command line shows nothing."""
 
 
 def api(

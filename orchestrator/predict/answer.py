@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
 from math import inf
 from pathlib import Path
+from typing import Annotated
 
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.memory import MemoryLine, StepMemory
+from perfctl.orchestrator.options import Option, batch_sizes
 from perfctl.orchestrator.predict.cost import Training
 from perfctl.orchestrator.predict.operations import Operation
 from perfctl.orchestrator.predict.predict import PRECISIONS, Evidence, StepTime
@@ -26,6 +29,24 @@ embeddings and attention stay in 16 bits."""
 CACHES = {"eager": (), "tensorrt-llm": ("fp16", "bf16", "fp8", "int8")}
 """Engine -> types of the KV cache that it can be asked for; eager keeps it in the type of the
 weights."""
+GENERATION_ONLY = ("generate", "kv_cache", "engine")
+TRAINING_ONLY = (
+    "dataset_size",
+    "epochs",
+    "optimizer",
+    "gpus",
+    "overlap",
+    "interconnect",
+    "efficiency",
+    "seq",
+    "tariff",
+    "power",
+    "threads",
+    "store",
+    "inputs",
+    "channels_last",
+    "compiled",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,83 +72,205 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The options of ``perfctl predict``, of a training and, with ``prompt``, of generation."""
+    """Predict the time, memory and cost of a model on a device that need not be there.
 
-    model: str
-    batches: tuple[int, ...]
-    """Samples per step and GPU, or sequences that are generated at once; one prediction each."""
-    device: str | None = None
-    device_spec: str | None = None
-    samples: int | None = None
-    epochs: int | None = None
-    precision: str = "fp32"
-    optimizer: str | None = None
-    gpus: int = 1
-    infer: bool = False
-    store: Path = field(default=Path("perfctl.db"))
-    tariff: float | None = None
-    """Price of a kWh."""
-    power: float | None = None
-    """W of one GPU."""
-    link_gbs: float | None = None
-    overlap: float = 0.0
-    efficiency: float | None = None
-    inputs: tuple[str, ...] = ()
-    threads: int | None = None
-    """Of a CPU; None for as many as torch uses."""
-    seq: int | None = None
-    prices: Path | None = None
-    """A price table in place of the one in use."""
-    channels_last: bool = False
-    undated: bool = False
-    """Use prices, too, whose date nobody knows, and promotional ones."""
-    compiled: bool = False
-    prompt: int | None = None
-    """Tokens that go in at once; None: the model does not generate text."""
-    generate: int = 1
-    engine: str = "eager"
-    kv_cache: str | None = None
+    ``perfctl.predict`` answers for training and inference: ``answer.step.seconds`` (``low``,
+    ``high``) is one step on one GPU, ``answer.training.whole`` the training (None without
+    ``dataset_size`` and ``epochs``), ``answer.training.rentals`` its cost in US dollars by offer.
+    ``perfctl.predict_generation`` answers for a model that generates text:
+    ``answer.points[0].prefill.time`` is the time to the first token in seconds.
+
+    Raises UsageError for what makes no sense, ToolMissing without torch if the model needs it,
+    PerfctlError if the model's own code fails, StoreError for a damaged store.
+    """
+
+    model: Annotated[
+        str | None,
+        Option(
+            "As in 'perfctl estimate': torchvision:NAME, hf:NAME, resnet:depth=26, ...",
+            is_argument=True,
+        ),
+    ] = None
+    _: KW_ONLY
+    batch: Annotated[
+        int | Sequence[int],
+        Option(
+            "Samples per step and GPU, or sequences generated at once; several for a table: "
+            "16,32,64.",
+            names=("--batch", "--batches", "-b"),
+            metavar="N,...",
+            parse=batch_sizes,
+        ),
+    ] = ()
+    device: Annotated[
+        str | None, Option("A100, V100 SXM2 32 GB, rtx3090, ...; cpu: this machine's.")
+    ] = None
+    threads: Annotated[
+        int | None,
+        Option("CPU threads, with --device cpu. Default: as many as torch uses."),
+    ] = None
+    device_spec: Annotated[
+        str | None,
+        Option(
+            "Peaks by hand: name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24.",
+            metavar="SPEC",
+        ),
+    ] = None
+    dataset_size: Annotated[int | None, Option("Samples in an epoch.")] = None
+    epochs: Annotated[int | None, Option("Passes over the dataset.")] = None
+    precision: Annotated[
+        str | None,
+        Option(
+            "fp32 (TF32 off), tf32, bf16, fp16; with --prompt also fp8. Default: fp32; with "
+            "--prompt fp16."
+        ),
+    ] = None
+    optimizer: Annotated[
+        str | None,
+        Option("sgd, momentum, adam, adamw, ...; default: the model's own, else momentum."),
+    ] = None
+    gpus: Annotated[int, Option("Number of GPUs, data parallel.")] = 1
+    interconnect: Annotated[
+        float | None,
+        Option("Between GPUs, one way. Default: the data sheet's link.", metavar="GB/S"),
+    ] = None
+    overlap: Annotated[
+        float, Option("Share of the communication hidden behind backward, 0 to 1.")
+    ] = 0.0
+    efficiency: Annotated[
+        float | None,
+        Option("Data-parallel efficiency, 0 to 1, instead of computing it."),
+    ] = None
+    mode: Annotated[str, Option("train, or infer: forward only.")] = "train"
+    inputs: Annotated[
+        Sequence[str],
+        Option(
+            "Shape of one sample, if the model does not state it: 3x224x224.",
+            names=("--input",),
+            metavar="SHAPE",
+        ),
+    ] = ()
+    seq: Annotated[int | None, Option("Sequence length of a library's model: tokens, samples.")] = (
+        None
+    )
+    prompt: Annotated[
+        int | None,
+        Option("Generation of text: tokens that go in at once (prefill)."),
+    ] = None
+    generate: Annotated[
+        int, Option("Generation: tokens that come out, the first from prefill.")
+    ] = 1
+    kv_cache: Annotated[
+        str | None,
+        Option("Generation: type of the cache, fp16, bf16, fp8, int8. Default: as the weights."),
+    ] = None
+    engine: Annotated[
+        str,
+        Option("Generation: eager (PyTorch) or tensorrt-llm (fused kernels, CUDA graphs)."),
+    ] = "eager"
+    channels_last: Annotated[bool, Option("Images lie channels-last in memory (NHWC).")] = False
+    compiled: Annotated[
+        bool,
+        Option("Under torch.compile; inference on GPUs, in fp32 on CPUs.", names=("--compile",)),
+    ] = False
+    tariff: Annotated[float | None, Option("Price of a kWh, for the cost of energy.")] = None
+    power: Annotated[
+        float | None, Option("W of one GPU. Default: measured, else the data sheet's.")
+    ] = None
+    prices: Annotated[
+        Path | None, Option("A price table (CSV). Default: your own, else perfctl's.")
+    ] = None
+    undated: Annotated[
+        bool,
+        Option("Use offers, too, whose price has no known date or is promotional."),
+    ] = False
+    store: Annotated[
+        Path | None,
+        Option("The store whose runs are used. Default: perfctl.db, if it exists."),
+    ] = None
+
+    @property
+    def name(self) -> str:
+        """The model's name. Raises UsageError without one."""
+        if self.model is None:
+            raise UsageError("no model", "Name one, for example torchvision:resnet50")
+        return self.model
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Batch sizes, one prediction each; one sequence if text is generated and none is given."""
+        sizes = (self.batch,) if isinstance(self.batch, int) else tuple(self.batch)
+        return sizes or ((1,) if self.prompt is not None else ())
+
+    @property
+    def number_type(self) -> str:
+        """The precision, by default fp32, and fp16 if text is generated."""
+        return self.precision or ("fp32" if self.prompt is None else "fp16")
+
+    @property
+    def is_inference(self) -> bool:
+        return self.mode == "infer"
 
     def check(self) -> None:
         """Raise UsageError for values that make no sense, with the field in backquotes."""
-        if not self.batches or any(batch < 1 for batch in self.batches):
+        if not self.batches:
+            remedy = "Use `batch` 64, or `batch` 16,32,64 for a table"
+            raise UsageError("no batch size", remedy)
+        if any(batch < 1 for batch in self.batches):
             raise UsageError("`batch` must be at least 1", "For example `batch` 64")
         if self.prompt is not None:
             self._check_generation(self.prompt)
             return
-        if self.precision not in PRECISIONS:
+        for name in GENERATION_ONLY:
+            if self._has(name):
+                remedy = "Say how long the prompt is: `prompt` 512"
+                raise UsageError(f"`{name}` needs `prompt`", remedy)
+        if self.number_type not in PRECISIONS:
             raise UsageError(
                 f"`precision` must be one of {', '.join(PRECISIONS)}, got '{self.precision}'"
             )
+        if self.mode not in ("train", "infer"):
+            raise UsageError(f"`mode`: '{self.mode}' is not known", "Use train or infer")
         self._check_ranges()
-        if self.infer and self.optimizer is not None:
-            raise UsageError(
-                "`optimizer` with `infer`: inference has no optimizer", "Omit one of them"
-            )
+        self._check_combinations()
+        if self.epochs is not None and self.dataset_size is None:
+            remedy = "Samples of an epoch, for example `dataset_size` 1281167"
+            raise UsageError("`epochs` without `dataset_size`", remedy)
+
+    def _has(self, name: str) -> bool:
+        """Whether the field was given another value than its default."""
+        value = getattr(self, name)
+        return any(
+            value not in (field.default, []) for field in fields(Question) if field.name == name
+        )
+
+    def _check_combinations(self) -> None:
         on_cpu = (self.device or "").lower() == "cpu"
+        if self.is_inference and self.optimizer is not None:
+            raise UsageError(
+                "`optimizer` with `mode` infer: inference has no optimizer", "Omit one of them"
+            )
         if on_cpu and self.precision == "tf32":
             raise UsageError(
                 "a CPU has no TF32: products would run in fp32", "Use `precision` fp32"
             )
-        if self.compiled and not self.infer:
+        if self.compiled and not self.is_inference:
             why = (
                 "`compiled` in training: no times under torch.compile were published that perfctl "
                 "may learn from"
             )
-            raise UsageError(why, "Predict inference with `infer`, or leave it out for eager mode")
-        if self.compiled and on_cpu and self.precision != "fp32":
+            remedy = "Predict inference with `mode` infer, or leave it out for eager mode"
+            raise UsageError(why, remedy)
+        if self.compiled and on_cpu and self.number_type != "fp32":
             why = f"`compiled` with `device` cpu in {self.precision}: perfctl has no fit of it"
             raise UsageError(why, "Use `precision` fp32, or leave it out for eager mode")
-        if self.infer and self.gpus > 1:
-            why = "`gpus` with `infer`: GPUs do not exchange gradients"
+        if self.is_inference and self.gpus > 1:
+            why = "`gpus` with `mode` infer: GPUs do not exchange gradients"
             raise UsageError(why, "Divide the dataset by them instead")
-        if self.epochs is not None and self.samples is None:
-            remedy = "Samples of an epoch, for example `dataset_size` 1281167"
-            raise UsageError("`epochs` without `dataset_size`", remedy)
 
     def _check_ranges(self) -> None:
         counts = {
-            "dataset_size": self.samples,
+            "dataset_size": self.dataset_size,
             "epochs": self.epochs,
             "gpus": self.gpus,
             "threads": self.threads,
@@ -136,7 +279,7 @@ class Question:
         for name, count in counts.items():
             if count is not None and count < 1:
                 raise UsageError(f"`{name}` must be at least 1, got {count}")
-        amounts = {"tariff": self.tariff, "power": self.power, "interconnect": self.link_gbs}
+        amounts = {"tariff": self.tariff, "power": self.power, "interconnect": self.interconnect}
         for name, amount in amounts.items():
             if amount is not None and not 0 < amount < inf:
                 raise UsageError(
@@ -153,6 +296,9 @@ class Question:
             )
 
     def _check_generation(self, prompt: int) -> None:
+        for name in TRAINING_ONLY:
+            if self._has(name):
+                raise UsageError(f"`{name}` does not go with `prompt`", f"Leave `{name}` out")
         for name, tokens in (("prompt", prompt), ("generate", self.generate)):
             if tokens < 1:
                 raise UsageError(
@@ -163,7 +309,7 @@ class Question:
                 f"`engine`: '{self.engine}' is not known", f"Use {' or '.join(ENGINES)}"
             )
         precisions = ENGINES[self.engine]
-        if self.precision not in precisions:
+        if self.number_type not in precisions:
             raise UsageError(
                 f"`precision`: '{self.precision}' is not predicted for {self.engine}",
                 f"Use {', '.join(precisions)}",

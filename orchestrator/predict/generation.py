@@ -415,14 +415,14 @@ def answer_generation(
         first.name,
         device,
         question.engine,
-        question.precision,
+        question.number_type,
         " and ".join(first.cache.dtypes) if first.cache is not None else "none",
         first.prompt,
         question.generate,
         first.parameters,
         tuple(
             predict_point(
-                generation, question.engine, question.precision, device.machine, setting.offers
+                generation, question.engine, question.number_type, device.machine, setting.offers
             )
             for generation in generations
         ),
@@ -441,7 +441,7 @@ def _notes(question: Question) -> Iterator[str]:
         yield (
             "all sequences begin together; queues, scheduling and the network are not in the times"
         )
-    if question.precision == "fp8":
+    if question.number_type == "fp8":
         yield (
             "fp8: weights of the layers and the cache; the head, embeddings and the scores of "
             "attention stay in 16 bits"

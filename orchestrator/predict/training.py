@@ -79,7 +79,7 @@ def step_of(question: Question, subject: Subject, batch: int) -> StepSpec:
         works=subject.works,
         batch=batch,
         training=subject.training,
-        precision=question.precision,
+        precision=question.number_type,
         optimizer=LIKE.get(subject.optimizer, subject.optimizer),
         parameters=subject.parameters,
         channels_last=question.channels_last,
@@ -109,9 +109,9 @@ def power_of(
 
 def link_between(board: Board | None, question: Question) -> tuple[float | None, str]:
     """Return (GB/s one way between two GPUs, where that is from)."""
-    if question.link_gbs is None and board is not None:
+    if question.interconnect is None and board is not None:
         return board.gpu.link_gbs, f"{board.gpu.link}, data sheet"
-    return question.link_gbs, "as said"
+    return question.interconnect, "as said"
 
 
 def _train(
@@ -128,7 +128,7 @@ def _train(
     link_gbs, link = link_between(board, question)
     job = cost.Job(
         step.case.batch,
-        question.samples,
+        question.dataset_size,
         question.epochs,
         question.gpus,
         subject.parameters,
@@ -165,7 +165,11 @@ def _room_on(
 
 def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[str | None]:
     yield "loading and preparing data, validation and checkpoints are not in the times"
-    if question.gpus > NODE_GPUS_MAX and question.link_gbs is None and question.efficiency is None:
+    if (
+        question.gpus > NODE_GPUS_MAX
+        and question.interconnect is None
+        and question.efficiency is None
+    ):
         yield (
             f"more than {NODE_GPUS_MAX} GPUs are in several machines: give the speed of the "
             "network between them with 'perfctl predict --interconnect GB/s'"
@@ -179,13 +183,13 @@ def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[s
             "each GPU"
         )
     board = setting.device.board
-    if question.samples is None or board is None:
+    if question.dataset_size is None or board is None:
         return
     yield setting.unused_note()
     if unsure := unsure_for(setting.prices.prices, board):
         yield (
             f"offers that may have this GPU but do not state its form are not used ({len(unsure)} "
-            f"of them; 'perfctl prices --gpu \"{board.name}\"' lists them)"
+            f"of them; 'perfctl predict --list-prices \"{board.name}\"' lists them)"
         )
     if not setting.offers and not setting.unused_offers:
         yield f"no cost: no offer of {setting.prices.where} states that it has a {board.name}"
@@ -193,7 +197,7 @@ def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[s
 
 def check_frontier(question: Question) -> None:
     """Raise UsageError if a frontier lacks the size of the dataset."""
-    if question.samples is None:
+    if question.dataset_size is None:
         raise UsageError(
             "`frontier` needs `dataset_size`", "Give the samples of an epoch, and `epochs`"
         )

@@ -1,36 +1,38 @@
-"""A prediction for the terminal: its figures, grounds, ranges and costs."""
+"""A prediction: its view with figures, grounds, ranges and costs, and its JSON."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.predict.answer import Answer, AnswerPoint
 from perfctl.orchestrator.predict.cost import Choice, Frontier, Rental, Room, Span, Training
 from perfctl.orchestrator.predict.predict import WAYS, StepTime
-from perfctl.orchestrator.report import numbers
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (
-    DASH,
     compact,
+    compact_dollars,
     digits,
     dollars,
     duration,
     gigabytes,
     money,
+    with_range,
 )
 from perfctl.orchestrator.report.prices import PriceRow, days, sources
-from perfctl.orchestrator.report.text_tables import add_rows, grid, text
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    dense_table,
+    nothing,
+    text_cell,
+)
+from perfctl.orchestrator.report.view import View
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
-
+NOT_OFFERED = nothing("not offered")
 OFFERS, LAYERS = 12, 10
 """Rows shown; --json has all."""
 DRIVERS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
@@ -116,119 +118,128 @@ class PredictOutput:
     """null: no --frontier."""
 
 
-def costs(found: Answer, training: Training) -> Iterator[RenderableType]:
-    billed = f"{found.question.epochs} epochs" if training.whole is not None else "one epoch"
+def _costs(answer: Answer, training: Training) -> Table:
+    """Return what the training costs by offer, the cheapest first."""
+    billed = f"{answer.question.epochs} epochs" if training.whole is not None else "one epoch"
     whole = [rental for rental in training.rentals if rental.instances == 1]
     rentals = whole or training.rentals
     shown = rentals[:OFFERS]
     prices = [rental.price for rental in shown]
-    yield text(
-        f"\nCost of {billed}, prices of {days(prices)}, {found.prices.where} "
-        f"({'; '.join(sources(prices))})"
-    )
-    table = grid_of("provider", "instance", "GPUs", ">on demand", ">spot", "price of")
-    table.padding = (0, 1, 0, 0)
+    rows = []
     for rental in shown:
         price = rental.price
         gpus = f"{rental.instances} x {price.count}" if rental.instances > 1 else str(price.count)
-        table.add_row(
-            *map(
-                text,
-                (
-                    price.provider,
-                    price.instance or price.gpu,
-                    f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
-                    dollars(rental.on_demand) if rental.on_demand is not None else DASH,
-                    money(rental.spot.value) if rental.spot is not None else DASH,
-                    prices_text.when(price, found.prices.today),
-                ),
+        rows.append(
+            (
+                price.provider,
+                price.instance or price.gpu,
+                f"{gpus}, {rental.idle} idle" if rental.idle else gpus,
+                text_cell(dollars(rental.on_demand)) if rental.on_demand else NOT_OFFERED,
+                text_cell(money(rental.spot.value)) if rental.spot else NOT_OFFERED,
+                prices_text.when(price, answer.prices.today),
             )
         )
-    yield table
-    if (late := prices_text.old(found.prices, prices)) is not None:
-        yield text(late, "dim")
+    notes = [*prices_text.old(answer.prices, prices)]
     if len(rentals) > len(shown):
-        yield text(f"and {len(rentals) - len(shown)} dearer: --json has them", "dim")
+        notes.append(f"and {len(rentals) - len(shown)} dearer: --json has them")
     network = "the network between machines is not in these times"
     if not whole:
-        yield text(f"no offer has {training.job.gpus} GPUs in one instance: {network}")
+        notes.append(f"no offer has {training.job.gpus} GPUs in one instance: {network}")
     elif len(whole) < len(training.rentals):
         left_out = len(training.rentals) - len(whole)
-        yield text(f"{left_out} offers of fewer GPUs an instance are left out: {network}", "dim")
+        notes.append(f"{left_out} offers of fewer GPUs an instance are left out: {network}")
     if (energy := training.energy) is not None:
-        cost = (
-            f", cost {numbers.with_range(energy.cost)} at the tariff"
-            if energy.cost is not None
-            else ""
+        cost = f", cost {with_range(energy.cost)} at the tariff" if energy.cost is not None else ""
+        notes.append(
+            f"energy {with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W per GPU, "
+            f"{energy.source}; without host and cooling"
         )
-        yield text(
-            f"energy {numbers.with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W a "
-            f"GPU, {energy.source}; without host and cooling"
-        )
+    return dense_table(
+        f"Cost of {billed}, prices of {days(prices)}, {answer.prices.where} "
+        f"({'; '.join(sources(prices))})",
+        [
+            Column("provider", style="text"),
+            Column("instance", style="text"),
+            Column("GPUs", style="text"),
+            Column("on demand"),
+            Column("spot"),
+            Column("price of", style="text"),
+        ],
+        rows,
+        notes,
+    )
 
 
-def lacks(training: Training) -> bool:
-    """Is it known that the step does not fit?"""
+def is_too_large(training: Training) -> bool:
+    """Return whether it is known that the step does not fit."""
     return training.room is not None and training.room.fits is False
 
 
-def _limited(found: Answer) -> Iterator[str]:
+def _host_limits(answer: Answer) -> Iterator[str]:
     """A sentence for the batch sizes that wait for the host, and the smallest that does not."""
-    waits = [point for point in found.points if point.step.host_limits]
-    if waits and (said := host_limit(waits[-1].step)) is not None:
+    waits = [point for point in answer.points if point.step.host_limits]
+    if not waits:
+        return
+    step = waits[-1].step
+    sentence = host_limit(step, f"a step at batch {step.case.batch:,}")
+    if sentence is not None:
         which = ", ".join(f"{point.step.case.batch:,}" for point in waits)
-        yield (
-            f"batch {which}: "
-            f"{said.replace('this step', f'a step at batch {waits[-1].step.case.batch:,}')}"
-        )
+        yield f"batch {which}: {sentence}"
 
 
-def batches(found: Answer) -> Table:
-    tokens = found.subject.tokens
-    heads = [
-        "batch",
-        ">step",
-        ">tokens/s" if tokens is not None else ">samples/s",
-        ">memory",
-        "fits",
+def _batches(answer: Answer) -> Table:
+    """Return a row for each batch size."""
+    tokens, first = answer.subject.tokens, answer.points[0].training
+    is_billed, has_offers = first.billed is not None, bool(first.rentals)
+    columns = [
+        Column("batch"),
+        Column("step"),
+        Column("tokens/s" if tokens is not None else "samples/s"),
+        Column("memory"),
+        Column("fits", style="word"),
     ]
-    first = found.points[0].training
-    if first.billed is not None:
-        heads += [
-            ">all epochs" if first.whole is not None else ">epoch",
-            *([">cheapest"] if first.rentals else []),
-        ]
-    table = grid_of(*heads, tight=True)
-    for point in found.points:
+    columns += [Column("all epochs" if first.whole is not None else "epoch")] * is_billed
+    columns += [Column("cheapest")] * (is_billed and has_offers)
+    rows = []
+    for point in answer.points:
         training, room = point.training, point.training.room
-        fits = DASH
-        if room is not None and room.fits is not None:
-            fits = "no" if not room.fits else "little left" if room.close else "yes"
-        row = [
-            f"{training.job.batch:,}",
-            compact(training.step),
-            digits(training.samples_per_second.value * (tokens or 1)),
-            gigabytes(room.whole) if room is not None else DASH,
-            fits,
+        row: list[object] = [
+            training.job.batch,
+            text_cell(compact(training.step)),
+            text_cell(digits(training.samples_per_second.value * (tokens or 1))),
+            text_cell(gigabytes(room.whole)) if room is not None else nothing("not known"),
+            _fits(room),
         ]
         if training.billed is not None:
-            costs = [
-                rental.on_demand
-                for rental in training.rentals
-                if rental.on_demand and rental.instances == 1
-            ]
-            cheapest = money(costs[0].value) if costs and not lacks(training) else DASH
-            row += [compact(training.billed), *([cheapest] if training.rentals else [])]
-        table.add_row(*map(text, row))
-    return table
+            row += [text_cell(compact(training.billed)), *([_cheapest(training)] * has_offers)]
+        rows.append(row)
+    return dense_table("Prediction by batch size", columns, rows, _below_batches(answer))
 
 
-def _below_batches(found: Answer) -> list[str]:
-    first, said = found.points[0].training, [*_limited(found)]
+def _fits(room: Room | None) -> Cell:
+    if room is None or room.fits is None:
+        return nothing("not known")
+    return text_cell("no" if not room.fits else "little left" if room.close else "yes")
+
+
+def _cheapest(training: Training) -> Cell:
+    costs = [
+        rental.on_demand
+        for rental in training.rentals
+        if rental.on_demand and rental.instances == 1
+    ]
+    if not costs or is_too_large(training):
+        return nothing("no offer, or it does not fit in memory")
+    return text_cell(money(costs[0].value))
+
+
+def _below_batches(answer: Answer) -> list[str]:
+    """Return the sentences below the batch sizes."""
+    first, sentences = answer.points[0].training, [*_host_limits(answer)]
     if first.room is not None and first.room.largest is not None:
-        kept, on_top = first.room.reserve, ON_TOP[found.device.machine.kind]
-        on_top = f"memory is with {gigabytes(kept)} {on_top}" if kept else on_top
-        said.append(f"the largest batch that fits is {first.room.largest:,}; {on_top}")
+        reserve, on_top = first.room.reserve, ON_TOP[answer.device.machine.kind]
+        on_top = f"memory is with {gigabytes(reserve)} {on_top}" if reserve else on_top
+        sentences.append(f"the largest batch that fits is {first.room.largest:,}; {on_top}")
     if first.billed is not None and first.rentals:
         prices = [
             rental.price for rental in first.rentals if rental.on_demand and rental.instances == 1
@@ -236,157 +247,155 @@ def _below_batches(found: Answer) -> list[str]:
         if prices:
             offers = f"offers with prices of {days(prices)} ({'; '.join(sources(prices))})"
             dates = f"cheapest, with the range of the time in proportion: {offers}"
-            said += [dates, *filter(None, [prices_text.old(found.prices, prices)])]
-    return said
+            sentences += [dates, *prices_text.old(answer.prices, prices)]
+    return sentences
 
 
-def explained(point: AnswerPoint) -> Iterator[RenderableType]:
-    shares = point.step.shares
+def _explained(point: AnswerPoint) -> Table | None:
+    """Return the layers that take the most time; None if the layers' times are not known."""
+    step, shares = point.step, point.step.shares
     if not shares:
-        return
-    yield text(
-        f"\nWhere the {_exactly(point.step.seconds)} of a step at batch {point.step.case.batch:,} "
-        "go"
-    )
-    yield add_rows(
-        grid_of("layer", "kind", ">time", ">part", "driven by"),
-        [
-            (
-                share.layer or "(between layers)",
-                share.kind,
-                _exactly(share.seconds),
-                f"{share.part:.1%}",
-                DRIVERS[share.limit],
-            )
-            for share in shares[:LAYERS]
-        ],
-    )
-    if rest := shares[LAYERS:]:
-        yield text(
-            f"and {len(rest)} more: {sum(share.part for share in rest):.1%}; --json has them all",
-            "dim",
+        return None
+    rows = [
+        (
+            share.layer or "(between layers)",
+            share.kind,
+            text_cell(_exactly(share.seconds)),
+            text_cell(f"{share.part:.1%}"),
+            DRIVERS[share.limit],
         )
-    if point.step.host_limits and point.step.gpu is not None:
-        yield text(
-            f"the GPU works {_exactly(point.step.gpu)} of it and waits for the host in between: "
+        for share in shares[:LAYERS]
+    ]
+    notes = []
+    if rest := shares[LAYERS:]:
+        notes.append(
+            f"and {len(rest)} more: {sum(share.part for share in rest):.1%}; --json has them all"
+        )
+    if step.host_limits and step.gpu is not None:
+        notes.append(
+            f"the GPU works {_exactly(step.gpu)} of it and waits for the host in between: "
             "the layers have shares of the whole"
         )
-    by_limit = Counter[str]()
+    by_limit = dict.fromkeys((share.limit for share in shares), 0.0)
     for share in shares:
-        # typeshed counts in whole numbers
-        by_limit[share.limit] += share.part  # type: ignore[assignment]
-    said = ", ".join(f"{part:.0%} {DRIVERS[name]}" for name, part in by_limit.most_common())
-    yield text(f"by what limits the layers: {said}")
-    if point.step.phases:
-        yield text(
-            ", ".join(f"{name} {_exactly(value)}" for name, value in point.step.phases.items())
-        )
-    if point.step.drivers:
-        said = ", ".join(f"{name} x {factor:.2f}" for name, factor in point.step.drivers[:5])
-        yield text(f"what moves it from the middle of what was measured: {said}")
+        by_limit[share.limit] += share.part
+    limits = sorted(by_limit.items(), key=lambda limit: -limit[1])
+    parts = ", ".join(f"{part:.0%} {DRIVERS[name]}" for name, part in limits)
+    notes.append(f"by what limits the layers: {parts}")
+    if step.phases:
+        notes.append(", ".join(f"{name} {_exactly(value)}" for name, value in step.phases.items()))
+    if step.drivers:
+        factors = ", ".join(f"{name} x {factor:.2f}" for name, factor in step.drivers[:5])
+        notes.append(f"what moves it from the middle of what was measured: {factors}")
+    return dense_table(
+        f"Where the {_exactly(step.seconds)} of a step at batch {step.case.batch:,} go",
+        [
+            Column("layer", style="text"),
+            Column("kind", style="text"),
+            Column("time"),
+            Column("part"),
+            Column("driven by", style="text"),
+        ],
+        rows,
+        notes,
+    )
 
 
-def frontier(found: Answer, best: Frontier) -> Iterator[RenderableType]:
+def _frontier_table(answer: Answer, best: Frontier) -> Table:
+    """Return the choices that no other beats in both time and cost."""
     left_out = [f"{best.too_large} do not fit in memory"] if best.too_large else []
     left_out += [f"{best.unknown} have no price or no peak"] if best.unknown else []
-    left_out += (
-        [f"offers left out that do not state their form, PCIe or SXM: {best.unsure}"]
-        if best.unsure
-        else []
-    )
-    left_out += (
-        ["offers without a known date are left out: --undated takes them"]
-        if not found.question.undated
-        else []
-    )
+    if best.unsure:
+        left_out.append(f"offers left out that do not state their form, PCIe or SXM: {best.unsure}")
+    if not answer.question.undated:
+        left_out.append("offers without a known date are left out: --undated takes them")
     also = f" ({', '.join(left_out)})" if left_out else ""
-    yield text(
-        f"\nTime against cost: what no other of {best.compared} offers and batch sizes beats in "
-        f"both{also}"
-    )
-    table = grid_of("time", ">on demand", ">spot", "offer", ">batch", tight=True)
+    rows = []
     for choice in best.choices:
         price = choice.price
-        name, day = (
-            f"{price.provider} {price.instance}".strip(),
-            prices_text.when(price, found.prices.today),
+        name = f"{price.provider} {price.instance}".strip()
+        day = prices_text.when(price, answer.prices.today)
+        rows.append(
+            (
+                text_cell(compact(choice.seconds)),
+                text_cell(compact_dollars(choice.dollars)),
+                text_cell(money(choice.spot.value)) if choice.spot else NOT_OFFERED,
+                f"{name}, {price.count} x {choice.board}, {day}",
+                choice.batch,
+            )
         )
-        offer = f"{name}, {price.count} x {choice.board}, {day}"
-        spot = money(choice.spot.value) if choice.spot is not None else DASH
-        cost = numbers.compact_dollars(choice.dollars)
-        table.add_row(*map(text, (compact(choice.seconds), cost, spot, offer, str(choice.batch))))
-    yield table
-    if best.choices:
-        ways = dict.fromkeys(WAYS[choice.way] for choice in best.choices)
-        beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
-        also = (
-            f"; beyond what was measured, with wider ranges: {', '.join(beyond)}" if beyond else ""
-        )
-        yield text(
-            f"times and costs: {'; '.join(ways)}{also}; spot has the range of on demand in "
-            "proportion",
-            "dim",
-        )
-        prices = [choice.price for choice in best.choices]
-        source = "; ".join(sources(prices))
-        yield text(
-            f"prices of {days(prices)}, {found.prices.where} ({source}); batches are of each GPU",
-            "dim",
-        )
-        if (late := prices_text.old(found.prices, prices)) is not None:
-            yield text(late, "dim")
-
-
-def grid_of(*heads: str, tight: bool = False) -> Table:
-    """Columns, those with ">" before their head to the right; ``tight``: one space between them,
-    and none is broken."""
-    whole = [head.removeprefix(">") for head in heads if tight and head != "offer"]
-    sides = [
-        (head.removeprefix(">"), "right" if head.startswith(">") else "left") for head in heads
+    columns = [
+        Column("time", style="word"),
+        Column("on demand"),
+        Column("spot"),
+        Column("offer", style="text"),
+        Column("batch"),
     ]
-    table = grid(*sides, whole=whole)
-    table.padding = (0, 1 if tight else 2, 0, 0)
-    return table
+    caption = (
+        f"Time against cost: what no other of {best.compared} offers and batch sizes beats in "
+        f"both{also}"
+    )
+    return dense_table(caption, columns, rows, _below_frontier(answer, best))
+
+
+def _below_frontier(answer: Answer, best: Frontier) -> list[str]:
+    """Return what the times and costs of the choices rest on."""
+    if not best.choices:
+        return []
+    ways = dict.fromkeys(WAYS[choice.way] for choice in best.choices)
+    beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
+    also = f"; beyond what was measured, with wider ranges: {', '.join(beyond)}" if beyond else ""
+    prices = [choice.price for choice in best.choices]
+    return [
+        f"times and costs: {'; '.join(ways)}{also}; spot has the range of on demand in proportion",
+        f"prices of {days(prices)}, {answer.prices.where} ({'; '.join(sources(prices))}); batches "
+        "are of each GPU",
+        *prices_text.old(answer.prices, prices),
+    ]
 
 
 def _exactly(value: float) -> str:
     return duration(Span(value, value, value))
 
 
-def terminal(found: Answer, best: Frontier | None, explain: bool) -> Iterator[RenderableType]:
-    """Everything, part by part."""
-    question, subject, device, first = found.question, found.subject, found.device, found.points[0]
+def prediction_view(answer: Answer, best: Frontier | None, *, explain: bool) -> View:
+    """Return the figures with their ranges, what they rest on, and the costs."""
+    question, subject, device, first = (
+        answer.question,
+        answer.subject,
+        answer.device,
+        answer.points[0],
+    )
     how = f"training with {subject.optimizer}" if subject.training else "inference"
     on = f"{question.gpus} x {device.machine.name}" if question.gpus > 1 else device.machine.name
     batch = ", ".join(map(str, question.batches))
-    yield text(f"{subject.model}, {how}, batch {batch}, {question.precision}, on {on}")
-    if len(found.points) == 1:
-        yield facts(_one(found, first))
-    else:
-        yield facts(_all_grounds(found))
-        yield batches(found)
-        for sentence in _below_batches(found):
-            yield text(sentence, "dim")
-    at = f" at batch {first.step.case.batch:,}" if len(found.points) > 1 else ""
-    source = f"{device.source}; roofline {_exactly(first.step.floor)} a step{at}"
-    yield facts([("device", source), *named("note", found.notes)])
-    if len(found.points) == 1 and first.training.rentals and not lacks(first.training):
-        yield from costs(found, first.training)
-    if explain:
-        yield from explained(first)
+    is_single = len(answer.points) == 1
+    at = "" if is_single else f" at batch {first.step.case.batch:,}"
+    source = f"{device.source}; roofline {_exactly(first.step.floor)} per step{at}"
+    grounds = [*_all_grounds(answer), ("device", source)]
+    tables = [
+        facts_table("Prediction", _figures(answer, first)) if is_single else _batches(answer),
+        facts_table("What it rests on", grounds),
+    ]
+    if is_single and first.training.rentals and not is_too_large(first.training):
+        tables.append(_costs(answer, first.training))
+    if explain and (layers := _explained(first)) is not None:
+        tables.append(layers)
     if best is not None:
-        yield from frontier(found, best)
+        tables.append(_frontier_table(answer, best))
+    title = f"{subject.model}, {how}, batch {batch}, {question.number_type}, on {on}"
+    return View(title, tables=tuple(tables), notes=answer.notes)
 
 
-def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
-    job, training, trains = found.question, point.training, found.subject.training
-    too_large = lacks(training)
-    memory = ("memory", _memory(training.room, found.device.machine.kind))
+def _figures(answer: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
+    job, training, trains = answer.question, point.training, answer.subject.training
+    too_large = is_too_large(training)
+    memory = ("memory", _memory(training.room, answer.device.machine.kind))
     rows = [memory] if too_large else []
     rows += [
         ("step", duration(training.step) + (", if it fitted" if too_large else "")),
-        ("", numbers.with_range(training.samples_per_second, "samples/s")),
-        *_tokens(found, training),
+        ("", with_range(training.samples_per_second, "samples/s")),
+        *_tokens(answer, training),
     ]
     if training.epoch is not None and training.steps is not None:
         rows.append(
@@ -399,29 +408,30 @@ def _one(found: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
         rows.append(
             ("training" if trains else "all", f"{duration(training.whole)}: {job.epochs} epochs")
         )
-    rows += [("host", said)] if (said := host_limit(point.step)) is not None else []
+    limit = host_limit(point.step)
+    rows += [("host", limit)] if limit is not None else []
     rows += [] if too_large else [memory]
-    return rows + _parallel(training) + _grounds(point)
+    return rows + _parallel(training)
 
 
-def host_limit(step: StepTime) -> str | None:
-    """What to know and do where the GPU waits for the host; None where it does not, or
-    nobody knows."""
+def host_limit(step: StepTime, name: str = "this step") -> str | None:
+    """Return what to know and do if the GPU waits for the host; None if it does not, or it is not
+    known."""
     if not step.host_limits or step.host is None or step.gpu is None:
         return None
     also = " with their backward and the update" if step.case.training else ""
     return (
-        f"the host limits this step: starting {step.operations:,} operations{also} takes "
+        f"the host limits {name}: starting {step.operations:,} operations{also} takes "
         f"{_exactly(step.host)}, the GPU {_exactly(step.gpu)}; a larger batch costs little more "
         "time, CUDA graphs or torch.compile start fewer operations"
     )
 
 
-def _tokens(found: Answer, training: Training) -> list[tuple[str, str]]:
-    tokens = found.subject.tokens
+def _tokens(answer: Answer, training: Training) -> list[tuple[str, str]]:
+    tokens = answer.subject.tokens
     if tokens is None:
         return []
-    rate = numbers.with_range(training.samples_per_second.times(tokens), "tokens/s")
+    rate = with_range(training.samples_per_second.times(tokens), "tokens/s")
     return [("", f"{rate}: {tokens:,} in a sample")]
 
 
@@ -456,18 +466,19 @@ def _on_top(room: Room, kind: str) -> str:
 
 
 def _parallel(training: Training) -> list[tuple[str, str]]:
-    found = training.parallel
-    if found is None:
+    parallel = training.parallel
+    if parallel is None:
         return []
-    said = f"efficiency {found.efficiency:.1%} of {found.gpus} GPUs"
-    moved = f"{gigabytes(found.moved_bytes)} of gradients a step and GPU"
-    if found.communication is None:
-        return [("in parallel", f"{said}, as said; {moved}")]
-    link = (
-        f"over {digits(found.link_gbs or 0)} GB/s ({found.link}), {_exactly(found.communication)}"
+    efficiency = f"efficiency {parallel.efficiency:.1%} of {parallel.gpus} GPUs"
+    moved = f"{gigabytes(parallel.moved_bytes)} of gradients per step and GPU"
+    if parallel.communication is None:
+        return [("in parallel", f"{efficiency}, as said; {moved}")]
+    took = _exactly(parallel.communication)
+    link = f"over {digits(parallel.link_gbs or 0)} GB/s ({parallel.link}), {took}"
+    hidden = (
+        f"of which {_exactly(parallel.exposed or 0)} not hidden (--overlap {parallel.overlap:g})"
     )
-    hidden = f"of which {_exactly(found.exposed or 0)} not hidden (--overlap {found.overlap:g})"
-    return [("in parallel", f"{said}: {moved} {link}, {hidden}")]
+    return [("in parallel", f"{efficiency}: {moved} {link}, {hidden}")]
 
 
 def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
@@ -490,46 +501,46 @@ def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
 
 
 def named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
-    return [("" if place else name, sentence) for place, sentence in enumerate(sentences)]
+    return [("" if number else name, sentence) for number, sentence in enumerate(sentences)]
 
 
-def _all_grounds(found: Answer) -> list[tuple[str, str]]:
+def _all_grounds(answer: Answer) -> list[tuple[str, str]]:
     """The grounds of each batch size, once for those that share them."""
     same: dict[tuple[str, ...], list[AnswerPoint]] = {}
-    for point in found.points:
+    for point in answer.points:
         # Reasons for a missing measurement name the batch size, so they are no part of the key.
         same.setdefault((point.step.way, point.step.source, *point.step.outside), []).append(point)
     rows = []
     for points in same.values():
         batches = ", ".join(f"{point.training.job.batch:,}" for point in points)
-        (name, said), *others = _grounds(points[0])
-        rows += [(name, f"batch {batches}: {said}" if len(same) > 1 else said), *others]
+        (name, ground), *others = _grounds(points[0])
+        rows += [(name, f"batch {batches}: {ground}" if len(same) > 1 else ground), *others]
     return rows
 
 
-def facts(rows: Sequence[tuple[str, str]]) -> Table:
-    table = grid(("", "left"), (" ", "left"), heads=False, whole=[""])
-    table.columns[0].min_width = 11
-    return add_rows(table, [(text(name, "dim"), said) for name, said in rows])
+def facts_table(caption: str, facts: Sequence[tuple[str, str]]) -> Table:
+    """Return (name, sentence) as a table; an empty name goes on with the one before."""
+    columns = [Column("what", style="word"), Column("value", style="text")]
+    return dense_table(caption, columns, [(text_cell(name), words) for name, words in facts])
 
 
-def predict_output(found: Answer, best: Frontier | None) -> PredictOutput:
+def predict_output(answer: Answer, best: Frontier | None) -> PredictOutput:
     """Return everything, every offer and every layer."""
-    question, subject, prices = found.question, found.subject, found.prices
+    question, subject, prices = answer.question, answer.subject, answer.prices
     return PredictOutput(
         model=subject.model,
         mode="train" if subject.training else "infer",
         optimizer=subject.optimizer or None,
-        precision=question.precision,
+        precision=question.number_type,
         parameters=subject.parameters,
-        dataset_size=question.samples,
+        dataset_size=question.dataset_size,
         epochs=question.epochs,
         gpus=question.gpus,
-        device=found.device,
+        device=answer.device,
         prices=prices.where,
-        notes=found.notes,
+        notes=answer.notes,
         tokens_per_sample=subject.tokens,
-        batches=[_point(point, prices.today, subject.tokens) for point in found.points],
+        batches=[_point(point, prices.today, subject.tokens) for point in answer.points],
         frontier=None if best is None else _frontier(best, prices.today),
     )
 
@@ -566,7 +577,7 @@ def _gaps(point: AnswerPoint, tokens: int | None) -> dict[str, str]:
     job, room, energy = training.job, training.room, training.energy
     no_samples = "no --dataset-size"
     unbilled = no_samples if training.billed is None else None
-    found = (
+    gaps = (
         ("steps_per_epoch", job.samples is None, no_samples),
         ("epoch_s", job.samples is None, no_samples),
         ("training_s", job.epochs is None, "no --epochs"),
@@ -594,4 +605,4 @@ def _gaps(point: AnswerPoint, tokens: int | None) -> dict[str, str]:
         ("energy", energy is None, unbilled or "no power is known: --power"),
         ("energy.cost", energy is not None and energy.cost is None, "no --tariff"),
     )
-    return {name: why for name, is_missing, why in found if is_missing}
+    return {name: why for name, is_missing, why in gaps if is_missing}

@@ -1,10 +1,10 @@
-"""A prediction of generated text for the terminal and as JSON."""
+"""A prediction of generated text: its view and its JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from perfctl.orchestrator.predict.cost import Span
 from perfctl.orchestrator.predict.generation import (
@@ -13,16 +13,20 @@ from perfctl.orchestrator.predict.generation import (
     MemoryNeeded,
     StepSeconds,
 )
-from perfctl.orchestrator.report import numbers
 from perfctl.orchestrator.report import prices as prices_text
-from perfctl.orchestrator.report.numbers import DASH, compact, digits, duration, gigabytes
-from perfctl.orchestrator.report.predict import facts, grid_of, named
+from perfctl.orchestrator.report.numbers import (
+    compact,
+    digits,
+    dollars,
+    duration,
+    gigabytes,
+    money,
+    with_range,
+)
+from perfctl.orchestrator.report.predict import facts_table, named
 from perfctl.orchestrator.report.prices import PriceRow
-from perfctl.orchestrator.report.text_tables import text
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
+from perfctl.orchestrator.report.tables import Column, Table, dense_table, nothing, text_cell
+from perfctl.orchestrator.report.view import View
 
 ENGINES = {
     "eager": "PyTorch in eager mode",
@@ -87,28 +91,29 @@ class PredictGenerationOutput:
     mode: Literal["generate"] = "generate"
 
 
-def terminal(found: GenerationAnswer) -> Iterator[RenderableType]:
-    """Everything, part by part."""
-    batch = ", ".join(f"{point.batch:,}" for point in found.points)
-    on = f"on {found.device.machine.name}, {ENGINES[found.engine]}"
-    yield text(f"{found.model}, generating, batch {batch}, {found.precision}, {on}")
-    yield text(
-        f"prompt {found.prompt:,} tokens, {found.generate:,} generated; {found.parameters:,} "
-        "parameters"
+def generation_view(answer: GenerationAnswer) -> View:
+    """Return the figures with their ranges, and what they rest on."""
+    first = answer.points[0]
+    is_single = len(answer.points) == 1
+    batch = ", ".join(f"{point.batch:,}" for point in answer.points)
+    on = f"on {answer.device.machine.name}, {ENGINES[answer.engine]}"
+    used = [point.cost.price for point in answer.points if point.cost is not None]
+    grounds = [*_grounds(answer, first), ("device", answer.device.source)]
+    return View(
+        f"{answer.model}, generating, batch {batch}, {answer.precision}, {on}",
+        (
+            f"prompt {answer.prompt:,} tokens, {answer.generate:,} generated; "
+            f"{answer.parameters:,} parameters",
+        ),
+        (
+            facts_table("Prediction", _figures(answer, first)) if is_single else _table(answer),
+            facts_table("What it rests on", grounds),
+        ),
+        notes=(*answer.notes, *prices_text.old(answer.prices, used)),
     )
-    first = found.points[0]
-    if len(found.points) == 1:
-        yield facts([*_one(found, first), *_grounds(found, first)])
-    else:
-        yield facts(_grounds(found, first))
-        yield _table(found)
-    yield facts([("device", found.device.source), *named("note", found.notes)])
-    used = [point.cost.price for point in found.points if point.cost is not None]
-    if used and (late := prices_text.old(found.prices, used)) is not None:
-        yield text(late, "dim")
 
 
-def _one(found: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
+def _figures(answer: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
     too_large = point.memory.fits is False
     memory = ("memory", _memory(point))
     rows = [memory] if too_large else []
@@ -120,10 +125,10 @@ def _one(found: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str
         ]
     rows += [
         ("whole", duration(point.whole)),
-        ("", numbers.with_range(point.tokens_per_second, "tokens/s")),
+        ("", with_range(point.tokens_per_second, "tokens/s")),
     ]
     rows += [] if too_large else [memory]
-    return [*rows, *_cost(found, point)]
+    return [*rows, *_cost(answer, point)]
 
 
 def _step(step: StepSeconds) -> str:
@@ -147,71 +152,78 @@ def _memory(point: GenerationPoint) -> str:
     return f"fits: {gigabytes(memory.whole)} of {gigabytes(memory.limit)} ({parts}){most}"
 
 
-def _cost(found: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
+def _cost(answer: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
     cost = point.cost
     if cost is None:
         return []
     price = cost.price
     several = f", one of {price.count} GPUs, all at work" if price.count > 1 else ""
     offer = f"{price.provider} {price.instance or price.gpu}".strip()
-    said = (
-        f"{numbers.dollars(cost.dollars)} for a million generated tokens: {offer}{several}, price "
+    sentence = (
+        f"{dollars(cost.dollars)} for a million generated tokens: {offer}{several}, price "
         f"of {price.date}"
     )
-    return [("cost", f"{said} ({price.source or prices_text.NO_SOURCE})")]
+    return [("cost", f"{sentence} ({price.source or prices_text.NO_SOURCE})")]
 
 
-def _grounds(found: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
+def _grounds(answer: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
     covered = (
         f"; the range is what covers {point.coverage:.0%} of held-out times"
         if point.coverage is not None
         else ""
     )
-    rows = [("rests on", f"{RESTS[found.engine]}: {point.source}{covered}")]
+    rows = [("rests on", f"{RESTS[answer.engine]}: {point.source}{covered}")]
     rows += [("nearest", f"measured: {point.nearest}")] if point.nearest else []
     return rows + list(named("beyond data", point.outside))
 
 
-def _table(found: GenerationAnswer) -> Table:
-    table = grid_of(
-        "batch", ">first token", ">next token", ">tokens/s", ">memory", "fits", ">$/M", tight=True
-    )
-    for point in found.points:
-        fits = {None: DASH, True: "yes", False: "no"}[point.memory.fits]
-        steps = [
-            compact(step.time) if step is not None else DASH
-            for step in (point.prefill, point.first)
-        ]
-        cost = numbers.money(point.cost.dollars.value) if point.cost is not None else DASH
-        row = (
-            f"{point.batch:,}",
-            *steps,
-            digits(point.tokens_per_second.value),
-            gigabytes(point.memory.whole),
-            fits,
-            cost,
+def _table(answer: GenerationAnswer) -> Table:
+    """Return a row for each batch size."""
+    rows = []
+    for point in answer.points:
+        fits, cost = point.memory.fits, point.cost
+        rows.append(
+            (
+                point.batch,
+                text_cell(compact(point.prefill.time)),
+                text_cell(compact(point.first.time)) if point.first else nothing("one token"),
+                text_cell(digits(point.tokens_per_second.value)),
+                text_cell(gigabytes(point.memory.whole)),
+                nothing("not known") if fits is None else "yes" if fits else "no",
+                text_cell(money(cost.dollars.value)) if cost else nothing(_no_cost(point)),
+            )
         )
-        table.add_row(*map(text, row))
-    costs = [point.cost.price for point in found.points if point.cost is not None]
-    if costs:
-        sources = "; ".join(prices_text.sources(costs))
-        table.caption = (
-            f"$/M: for a million generated tokens; prices of {prices_text.days(costs)} ({sources})"
+    columns = [
+        Column("batch"),
+        Column("first token"),
+        Column("next token"),
+        Column("tokens/s"),
+        Column("memory"),
+        Column("fits", style="word"),
+        Column("$/M"),
+    ]
+    used = [point.cost.price for point in answer.points if point.cost is not None]
+    notes = []
+    if used:
+        publishers = "; ".join(prices_text.sources(used))
+        notes.append(
+            "$/M: for a million generated tokens; prices of "
+            f"{prices_text.days(used)} ({publishers})"
         )
-    return table
+    return dense_table("Prediction by batch size", columns, rows, notes)
 
 
-def predict_generation_output(found: GenerationAnswer) -> PredictGenerationOutput:
+def predict_generation_output(answer: GenerationAnswer) -> PredictGenerationOutput:
     """Return everything, every batch size."""
     return PredictGenerationOutput(
-        found, found.prices.where, [_point(found, point) for point in found.points]
+        answer, answer.prices.where, [_point(answer, point) for point in answer.points]
     )
 
 
-def _point(found: GenerationAnswer, point: GenerationPoint) -> GeneratedBatch:
+def _point(answer: GenerationAnswer, point: GenerationPoint) -> GeneratedBatch:
     memory, cost = point.memory, None
     if point.cost is not None:
-        price = prices_text.price_row(point.cost.price, found.prices.today)
+        price = prices_text.price_row(point.cost.price, answer.prices.today)
         cost = TokenCostOutput(price, point.cost.dollars)
     gaps = {
         "decode_first_step": "one token is asked for: it comes from prefill"

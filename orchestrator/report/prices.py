@@ -1,105 +1,162 @@
-"""The price table for the terminal and for programs."""
+"""The price table: its view and its JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Literal
 
 from perfctl.orchestrator.predict.prices import Price, PriceTable
 from perfctl.orchestrator.report.numbers import DASH
-from perfctl.orchestrator.report.text_tables import add_rows, grid
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
+from perfctl.orchestrator.report.tables import Column, Table, dense_table, nothing, text_cell
+from perfctl.orchestrator.report.view import View
 
 NO_SOURCE = "source not stated"
-HEADS = ("provider", "instance", "GPU", "count", "$/h", "spot", "region", "date")
+COLUMNS = (
+    Column("provider", style="text"),
+    Column("instance", style="text"),
+    Column("GPU", style="word"),
+    Column("count"),
+    Column("$/h"),
+    Column("spot"),
+    Column("region", style="text"),
+    Column("date", style="word"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """The price table, or the part of it that has one GPU."""
+
+    table: PriceTable
+    gpu: str | None
+    """Only offers that have, or may have, this GPU; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """What was done to the user's own price table."""
+
+    table: PriceTable
+    """The table that is now in use."""
+    path: Path
+    """Of the user's own table."""
+    action: Literal["written", "removed", "absent"]
 
 
 def when(price: Price, today: date) -> str:
-    """The date of the price, marked "undated", "promotional" or "old" (of more than a year ago)."""
+    """Return the date of the price, marked "undated", "promotional" or "old" (of more than a year
+    ago)."""
     mark = price.doubt or ("old" if price.is_old(today) else "")
     return f"{price.date} {mark}".rstrip()
 
 
-def table(prices: Sequence[Price]) -> Table:
-    """One line an offer, without columns that no offer fills. Sources are numbered, see
-    :func:`below`; one alone is not."""
-    said = sources(prices)
-    number = {
-        source: f" [{place}]" if len(said) > 1 else "" for place, source in enumerate(said, 1)
+def prices_view(prices: PriceList) -> View:
+    """Return the offers with their dates and sources."""
+    offers = prices.table.prices
+    if not offers:
+        return View(f"No offer of {prices.gpu} in {prices.table.where}")
+    publishers = sources(offers)
+    source = f", source: {publishers[0]}" if len(publishers) == 1 else ""
+    title = (
+        f"{len(offers)} offer{'s' * (len(offers) != 1)} of {prices.table.where}, US dollars an "
+        f"hour and instance. Prices of {days(offers)}{source}"
+    )
+    notes = [f"[{number}] {name}" for number, name in enumerate(publishers, 1)]
+    return View(
+        title,
+        tables=(_offers(offers, publishers),),
+        notes=(*(notes if len(notes) > 1 else ()), *_marks(offers), *old(prices.table, offers)),
+    )
+
+
+def price_change_view(change: PriceChange) -> View:
+    """Return what was done, how to undo it, and how many offers no prediction will use."""
+    if change.action == "removed":
+        return View(f"Removed {change.path}")
+    if change.action == "absent":
+        return View(f"There is no table of your own ({change.path})")
+    offers = change.table.prices
+    unsure = sum(price.board is None for price in offers)
+    warning = (
+        f"no prediction uses {unsure} of {len(offers)} offers, because their GPU may be several "
+        "boards: write for example A100 SXM4 80 GB instead of A100 80 GB"
+    )
+    return View(
+        f"Wrote {change.path} ({len(offers)} offer{'s' * (len(offers) != 1)})",
+        ("perfctl predict now uses it; 'perfctl predict --reset-prices' goes back",),
+        findings=(warning,) if unsure else (),
+    )
+
+
+def _offers(offers: Sequence[Price], publishers: Sequence[str]) -> Table:
+    """Return a row for each offer, without columns that no offer fills. Sources are numbered; one
+    alone is not."""
+    marks = {
+        source: f" [{number}]" if len(publishers) > 1 else ""
+        for number, source in enumerate(publishers, 1)
     }
     rows = [
         (
             price.provider,
-            price.instance or DASH,
+            text_cell(price.instance or DASH),
             price.gpu + ("" if price.board else " *"),
-            str(price.count),
+            price.count,
             *(
-                f"{value:.2f}" if value is not None else DASH
+                text_cell(f"{value:.2f}") if value is not None else nothing("not offered")
                 for value in (price.on_demand, price.spot)
             ),
-            price.region or DASH,
-            price.date + (" ?" if price.doubt else "") + number[price.source or NO_SOURCE],
+            price.region or nothing("not stated"),
+            price.date + (" ?" if price.doubt else "") + marks[price.source or NO_SOURCE],
         )
-        for price in prices
+        for price in offers
     ]
-    kept = [at for at, head in enumerate(HEADS) if any(row[at] != DASH for row in rows)]
-    if len(said) > 1:  # of several publishers: too wide; the source says the region
-        kept = [at for at in kept if HEADS[at] != "region"]
-    sides = [
-        (HEADS[at], "right" if HEADS[at] in ("count", "$/h", "spot") else "left") for at in kept
-    ]
-    whole = [head for head in HEADS if head not in ("provider", "instance", "region")]
-    found = grid(*sides, whole=whole)
-    found.padding = (0, 1, 0, 0)
-    return add_rows(found, [[row[at] for at in kept] for row in rows])
+    # of several publishers: too wide; the source says the region
+    left_out = {"region"} if len(publishers) > 1 else set()
+    shown = [index for index, column in enumerate(COLUMNS) if column.label not in left_out]
+    return dense_table(
+        "Offers",
+        [COLUMNS[index] for index in shown],
+        [[row[index] for index in shown] for row in rows],
+    )
 
 
-def below(found: PriceTable) -> Iterator[str]:
-    """Lines under the list: how many, of when, from where, and what the mark means."""
-    shown, said = found.prices, sources(found.prices)
-    source = f", source: {said[0]}" if len(said) == 1 else ""
-    offers = f"{len(shown)} offer{'s' * (len(shown) != 1)} of {found.where}"
-    yield f"{offers}, US dollars an hour and instance. Prices of {days(shown)}{source}"
-    if len(said) > 1:
-        yield from (f"[{number}] {one}" for number, one in enumerate(said, 1))
-    if doubtful := sum(price.doubt is not None for price in shown):
-        why = (
+def _marks(offers: Sequence[Price]) -> Iterator[str]:
+    """Yield what the marks of the list mean."""
+    if doubtful := sum(price.doubt is not None for price in offers):
+        yield (
             "? the price has no known date (the earliest possible is shown), or is promotional; "
-            "predictions take it only"
+            f"predictions take it only with --undated ({doubtful} here)"
         )
-        yield f"{why} with --undated ({doubtful} here)"
-    if unsure := sum(price.board is None for price in shown):
+    if unsure := sum(price.board is None for price in offers):
         yield (
             "* the form (PCIe or SXM) or memory is not stated: no prediction uses such an offer "
             f"({unsure} here)"
         )
 
 
-def old(found: PriceTable, shown: Sequence[Price]) -> str | None:
-    """A sentence if some of ``shown`` are more than a year old."""
-    late = found.old(shown)
+def old(table: PriceTable, shown: Sequence[Price]) -> tuple[str, ...]:
+    """Return a sentence if some of ``shown`` are more than a year old."""
+    late = table.old(shown)
     if not late:
-        return None
+        return ()
     return (
         f"prices of {days(late)} are more than a year old: check them, or use your own (perfctl "
-        "prices update FILE)"
+        "predict --use-prices FILE)",
     )
 
 
 def sources(prices: Sequence[Price]) -> tuple[str, ...]:
-    """Who publishes these prices, each once."""
+    """Return who publishes these prices, each once."""
     return tuple(dict.fromkeys(price.source or NO_SOURCE for price in prices))
 
 
 def days(prices: Sequence[Price]) -> str:
-    """ "2025-04", or "2025-04 to 2026-11"."""
-    found = sorted({price.date for price in prices})
-    return found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    """Return "2025-04", or "2025-04 to 2026-11"."""
+    dates = sorted({price.date for price in prices})
+    return dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +207,8 @@ def price_row(price: Price, today: date) -> PriceRow:
         price.doubt,
         price.source or None,
     )
+
+
+def prices_output(table: PriceTable) -> PricesOutput:
+    """Return every offer of the table."""
+    return PricesOutput(table.where, [price_row(price, table.today) for price in table.prices])

@@ -229,7 +229,8 @@ class Column:
     label: str
     unit: str = ""
     style: str = "num"
-    """num (right-aligned), text, or code (names from a report)."""
+    """num (right-aligned), text, word (text that is cut and not wrapped, in a dense table), or code
+    (names from a report)."""
     note: str | None = None
     """Shown on hover and focus of the head: a definition, or why the whole column is empty."""
     base: str = ""
@@ -259,6 +260,8 @@ class Table:
     """Above the table: why columns are left out."""
     marks: tuple[tuple[str, str], ...] = ()
     """(layer, direction) of each row, to light up with; empty where rows are of no layer."""
+    is_dense: bool = False
+    """On a terminal one blank stands between columns, and only text is wrapped."""
 
     @property
     def total(self) -> int:
@@ -293,6 +296,19 @@ def table(
     return Table(
         heads, shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes
     )
+
+
+def dense_table(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Any]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """Return a table of every row, with ``notes``, whose columns stand close on a terminal."""
+    made = table(caption, columns, rows, limit=len(rows), tools=False)
+    if made is None:
+        return Table(tuple(columns), (), caption, notes=tuple(notes), is_dense=True)
+    return replace(made, notes=tuple(notes), is_dense=True)
 
 
 def with_values(rows: Sequence[Sequence[Cell]]) -> list[int]:

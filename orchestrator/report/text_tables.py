@@ -387,9 +387,13 @@ def draw_table(
     ]
     sides = {"num": "right", "code": "code"}
     options.setdefault("heads", any(column.label for _, column in kept))
+    if view.is_dense:
+        options["whole"] = [column.label for _, column in kept if column.style != "text"]
     table = grid(
         *((column.label, sides.get(column.style, "left")) for _, column in kept), **options
     )
+    if view.is_dense:
+        table.padding = (0, 1, 0, 0)
     widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place, _ in kept]
     for row in view.rows[:rows]:
         table.add_row(

@@ -25,13 +25,15 @@ class View:
     findings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Below everything else."""
+    rows_on_terminal: int | None = None
+    """Rows of each table on a terminal; None: all of them."""
 
 
 def on_terminal(view: View) -> Iterator[RenderableType]:
     """The view as rich draws it."""
     blocks: list[Sequence[RenderableType]] = [
         [text(view.title, "bold"), *map(text, view.facts)] if view.title else [],
-        *([draw_table(table, rows=len(table.rows))] for table in view.tables),
+        *([_draw(table, view.rows_on_terminal)] for table in view.tables),
         [text(sentence) for sentence in view.findings],
         [text(note) for note in view.notes],
     ]
@@ -39,6 +41,12 @@ def on_terminal(view: View) -> Iterator[RenderableType]:
         if number:
             yield text("")
         yield from block
+
+
+def _draw(table: Table, rows: int | None) -> RenderableType:
+    if rows is None:
+        return draw_table(table, rows=len(table.rows))
+    return draw_table(table, rows, "--json has them")
 
 
 def as_parts(view: View) -> list[Part]:

@@ -11,10 +11,10 @@ import pytest
 import perfctl
 from perfctl.orchestrator.actions.estimate import check_value, estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.predict.predict import answer
-from perfctl.orchestrator.actions.predict.prices import prices
+from perfctl.orchestrator.actions.predict.prices import list_prices
 from perfctl.orchestrator.commands.export import export
 from perfctl.orchestrator.commands.plot import plot
+from perfctl.orchestrator.commands.predict import answer_question
 from perfctl.orchestrator.commands.trace import trace
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.predict.answer import Question
@@ -39,7 +39,10 @@ def test_a_model_is_estimated_at_each_batch_size_and_layers_that_are_not_there_a
         found.sheets()
 
 
-def test_predict_takes_every_option_of_the_command(tmp_path: Path) -> None:
+def test_predict_takes_every_option_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     found = perfctl.predict(
         NET,
         batch=(8, 16),
@@ -51,7 +54,6 @@ def test_predict_takes_every_option_of_the_command(tmp_path: Path) -> None:
         overlap=0.5,
         power=200.0,
         tariff=0.3,
-        store=tmp_path / "none.db",
     )
     assert [point.training.job.batch for point in found.points] == [8, 16]
     assert found.training.job.link_gbs == 10.0
@@ -60,18 +62,18 @@ def test_predict_takes_every_option_of_the_command(tmp_path: Path) -> None:
 
 
 def test_time_against_cost_needs_the_size_of_the_dataset(tmp_path: Path) -> None:
-    found = answer(Question(model=NET, batches=(8,), device="T4", store=tmp_path / "none.db"))
+    found = answer_question(Question(NET, batch=8, device="T4", store=tmp_path / "none.db"))
     with pytest.raises(UsageError, match="`frontier` needs `dataset_size`"):
         frontier_of(found)
 
 
 def test_prices_of_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    every, some = prices(), prices("T4")
+    every, some = list_prices(), list_prices("T4")
     assert 0 < len(some.prices) < len(every.prices)
     assert {board.name for price in some.prices for board in price.boards} >= {"T4"}
     with pytest.raises(UsageError, match="`gpu`: 'A10H' is not in the table of devices"):
-        prices("A10H")
+        list_prices("A10H")
 
 
 def test_data_leaves_the_store_as_files(store: Path, tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from perfctl import predict_generation
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.generation import estimate_generation
-from perfctl.orchestrator.actions.predict.generation import predict_generation
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.predict.generation import (
     GenerationAnswer,

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.bench import Design, design, share
-from perfctl.orchestrator.actions.bench_file import Bench, read_bench
+from perfctl.orchestrator.actions.bench_file import Bench, Design, design, read_bench, share
 from perfctl.orchestrator.errors import UsageError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "bench" / "grid.toml"

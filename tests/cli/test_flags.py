@@ -56,7 +56,7 @@ def test_every_parameter_of_every_command_becomes_what_a_user_types(
     ("words", "text", "said"),
     [
         (("ingest",), "`batch_size` must be at least 1", "--batch must be at least 1"),
-        (("predict",), "`samples` and `gpus`", "--dataset-size and --gpus"),
+        (("predict",), "`dataset_size` and `gpus`", "--dataset-size and --gpus"),
         (("ncu",), "`layer` and `layers`", "--layer and --layer"),
         (("export",), "`format` `all_tables` `as_json`", "--format --all --json"),
         (("ingest",), "`paths`: nothing there", "PATHS: nothing there"),

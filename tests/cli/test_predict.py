@@ -81,7 +81,7 @@ def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(
     assert f"nearest measured: {point['nearest']}" in text
     assert "'V100' may be several: using V100 SXM2 16 GB" in text
     assert "prices of 2023-10" in text and "more than a year old" in text
-    assert "300 W a GPU, board power of the data sheet" in text
+    assert "300 W per GPU, board power of the data sheet" in text
     assert "at the tariff" in text
     assert "driven by" in text
 
@@ -194,7 +194,7 @@ def test_a_price_table_of_ones_own_is_used_and_named(
         "provider,instance,gpu,count,on_demand_usd_per_hour,spot_usd_per_hour,region,date,source\n"
         "Basement,rack,T4,1,0.36,,home,2026-11-20,invoice\n"
     )
-    assert perfctl("prices", "update", "mine.csv").code == 0
+    assert perfctl("predict", "--use-prices", "mine.csv").code == 0
     found = ask(perfctl, "--batch", 64, "--device", "T4", "--dataset-size", 64_000)
     (offer,) = found["batches"][0]["offers"]
     assert offer["on_demand_usd"]["value"] == pytest.approx(

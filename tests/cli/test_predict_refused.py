@@ -49,7 +49,7 @@ SPEC = (
         ),
         (("--device", "T4"), "no batch size"),
         (("--batch", 0, "--device", "T4"), "--batch must be at least 1"),
-        (("--batches", "4,x", "--device", "T4"), "--batches: 'x' is not a batch size"),
+        (("--batches", "4,x", "--device", "T4"), "--batch: 'x' is not a batch size"),
         (("--batch", 4, "--device", "T4", "--epochs", 2), "--epochs without --dataset-size"),
         (
             ("--batch", 4, "--device", "T4", "--dataset-size", 0),

@@ -65,7 +65,7 @@ def bench(slower: float = 1.0) -> list[Any]:
             "vgg:depth=6,stages=3,image=32,hidden=64",
             "resnet:depth=8,stages=2,image=32",
         ):
-            question = Question(f"{family},width={width}", (1,), optimizer="sgd")
+            question = Question(f"{family},width={width}", batch=1, optimizer="sgd")
             subject = find_subject(question)
             for batch in (16, 32, 64, 128):
                 length = 2000 * slower * roofline(step_of(question, subject, batch), machine)

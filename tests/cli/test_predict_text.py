@@ -61,7 +61,7 @@ def test_json_has_spans_in_seconds_and_a_reason_for_each_null(
         (["--generate", "0"], "--generate must be at least 1"),
         (["--dataset-size", "9"], "--dataset-size does not go with --prompt"),
         (["--gpus", "2"], "--gpus does not go with --prompt"),
-        (["--batch", "2", "--batches", "2,4"], "--batch and --batches together"),
+        (["--explain"], "--explain does not go with --prompt"),
     ],
 )
 def test_what_does_not_go_with_a_prompt_is_refused(
@@ -72,7 +72,9 @@ def test_what_does_not_go_with_a_prompt_is_refused(
 
 
 def test_options_of_generation_need_a_prompt(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["predict", "mlp", "--batch", "4", "--device", "T4", "--engine", "eager"]) == 2
+    assert (
+        run(["predict", "mlp", "--batch", "4", "--device", "T4", "--engine", "tensorrt-llm"]) == 2
+    )
     assert "--engine needs --prompt" in capsys.readouterr().err
 
 

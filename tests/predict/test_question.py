@@ -20,27 +20,27 @@ from perfctl.orchestrator.predict.answer import (
 from perfctl.orchestrator.predict.training import step_of
 from tests.make.steps import linear
 
-ASKED = Question("mlp", (64,))
+ASKED = Question("mlp", batch=64)
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {},
-        {"batches": (1,)},
-        {"batches": (1, 2, 4096)},
+        {"batch": (1,)},
+        {"batch": (1, 2, 4096)},
         {"precision": "tf32"},
-        {"samples": 1, "epochs": 1},
-        {"gpus": 1, "threads": 1, "infer": True},
-        {"tariff": 0.01, "power": 0.5, "link_gbs": 0.1},
+        {"dataset_size": 1, "epochs": 1},
+        {"gpus": 1, "threads": 1, "mode": "infer"},
+        {"tariff": 0.01, "power": 0.5, "interconnect": 0.1},
         {"overlap": 0.0},
         {"overlap": 1.0},
         {"efficiency": 1.0},
         {"efficiency": 0.001},
-        {"samples": 1000},
+        {"dataset_size": 1000},
         {"gpus": 2},
         {"optimizer": "adam"},
-        {"compiled": True, "infer": True, "device": "T4"},
+        {"compiled": True, "mode": "infer", "device": "T4"},
     ],
 )
 def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
@@ -50,24 +50,32 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "said", "remedy"),
     [
-        ({"batches": ()}, "`batch` must be at least 1", "`batch` 64"),
-        ({"batches": (64, 0)}, "`batch` must be at least 1", "`batch` 64"),
+        ({"batch": ()}, "no batch size", "`batch` 64"),
+        ({"batch": (64, 0)}, "`batch` must be at least 1", "`batch` 64"),
         (
             {"precision": "fp64"},
             "`precision` must be one of fp32, tf32, bf16, fp16, got 'fp64'",
             "",
         ),
-        ({"samples": 0}, "`dataset_size` must be at least 1, got 0", ""),
-        ({"samples": 5, "epochs": 0}, "`epochs` must be at least 1, got 0", ""),
+        ({"dataset_size": 0}, "`dataset_size` must be at least 1, got 0", ""),
+        ({"dataset_size": 5, "epochs": 0}, "`epochs` must be at least 1, got 0", ""),
         ({"gpus": 0}, "`gpus` must be at least 1, got 0", ""),
-        ({"samples": -5}, "`dataset_size` must be at least 1, got -5", ""),
+        ({"dataset_size": -5}, "`dataset_size` must be at least 1, got -5", ""),
         ({"threads": 0}, "`threads` must be at least 1, got 0", ""),
         ({"tariff": float("inf")}, "`tariff` must be a number above 0, got inf", "Omit it"),
         ({"threads": -1}, "`threads` must be at least 1, got -1", ""),
         ({"tariff": 0.0}, "`tariff` must be a number above 0, got 0.0", "Omit it"),
         ({"power": -1.0}, "`power` must be a number above 0, got -1.0", "Omit it"),
-        ({"link_gbs": float("inf")}, "`interconnect` must be a number above 0, got inf", "Omit it"),
-        ({"link_gbs": float("nan")}, "`interconnect` must be a number above 0, got nan", "Omit it"),
+        (
+            {"interconnect": float("inf")},
+            "`interconnect` must be a number above 0, got inf",
+            "Omit it",
+        ),
+        (
+            {"interconnect": float("nan")},
+            "`interconnect` must be a number above 0, got nan",
+            "Omit it",
+        ),
         (
             {"overlap": -0.01},
             "`overlap` must be between 0 and 1, got -0.01",
@@ -89,22 +97,22 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
             "For example 0.9",
         ),
         (
-            {"infer": True, "optimizer": "sgd"},
-            "`optimizer` with `infer`: inference has no optimizer",
+            {"mode": "infer", "optimizer": "sgd"},
+            "`optimizer` with `mode` infer: inference has no optimizer",
             "Omit one",
         ),
         (
-            {"infer": True, "gpus": 2},
-            "`gpus` with `infer`: GPUs do not exchange",
+            {"mode": "infer", "gpus": 2},
+            "`gpus` with `mode` infer: GPUs do not exchange",
             "Divide the dataset",
         ),
         (
             {"compiled": True},
             "`compiled` in training: no times under torch.compile were published",
-            "`infer`",
+            "`mode` infer",
         ),
         (
-            {"compiled": True, "infer": True, "device": "CPU", "precision": "bf16"},
+            {"compiled": True, "mode": "infer", "device": "CPU", "precision": "bf16"},
             "`compiled` with `device` cpu in bf16: perfctl has no fit",
             "eager mode",
         ),
@@ -121,7 +129,7 @@ def test_what_is_wrong_is_said_with_what_to_do(
 
 
 def test_one_gpu_and_nothing_hidden_are_what_is_asked_for_unless_said() -> None:
-    assert (ASKED.gpus, ASKED.infer, ASKED.overlap, ASKED.precision, ASKED.optimizer) == (
+    assert (ASKED.gpus, ASKED.is_inference, ASKED.overlap, ASKED.number_type, ASKED.optimizer) == (
         1,
         False,
         0.0,
@@ -138,7 +146,7 @@ def test_an_optimizer_is_predicted_as_the_one_that_keeps_as_many_values(
     said: str, taken: str
 ) -> None:
     subject = Subject("mlp", "mlp", (linear("fc", 2, 3),), True, 9, said, None)
-    case = step_of(Question("mlp", (4,), precision="tf32"), subject, 4)
+    case = step_of(Question("mlp", batch=4, precision="tf32"), subject, 4)
     assert (case.batch, case.precision, case.optimizer, case.parameters, case.training) == (
         4,
         "tf32",

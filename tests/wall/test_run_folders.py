@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions import bench
+from perfctl.orchestrator.commands import bench
 from tests.actions.wall_inputs import good, long_string
 from tests.wall.conftest import Break
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import cache, lru_cache
 from http import HTTPStatus
 from pathlib import Path
@@ -19,7 +18,7 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages, Progress
+from perfctl.orchestrator.actions.messages import Progress
 from perfctl.orchestrator.actions.predict.measurements import (
     find_evidence,
     measurements_from_store,
@@ -29,7 +28,6 @@ from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.actions.predict.traced_models import (
     TRACED_IN,
     KeptModels,
-    libraries,
     names_of,
     shipped_table,
     trace_all,
@@ -38,7 +36,7 @@ from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, Device, class_of
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.plan_memory import lines_of_plan
-from perfctl.orchestrator.files import check_free, replacing, user_folder
+from perfctl.orchestrator.files import user_folder
 from perfctl.orchestrator.launch.machine.doctor import host_facts
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.grid import LARGEST, Network, amounts
@@ -52,10 +50,7 @@ from perfctl.orchestrator.report.calculator import (
     Place,
     family_data,
     grid_data,
-    page_view,
 )
-from perfctl.orchestrator.report.page.page import render_calculator
-from perfctl.version import __version__
 from perfctl.workloads.models.plan import PARAMETERS, canonical, plan, read_settings
 from perfctl.workloads.spec import SpecError
 
@@ -63,36 +58,6 @@ LONGEST = 300
 """Characters of a specification that is answered."""
 KEPT = 64
 """Networks whose answers are kept."""
-
-
-def calculator(
-    out: Path,
-    models: str,
-    store: Path,
-    *,
-    table: Path | None = None,
-    force: bool = False,
-    progress: Progress,
-    messages: Messages = SILENT,
-) -> tuple[int, Known]:
-    """Write the page; (its bytes, what is in it). Raises what :func:`gather` does, and UsageError
-    where ``out`` exists."""
-    check_free(out, force=force)
-    kept = kept_models()
-    known = gather(store, models, progress, table, kept)
-    if kept.from_table:
-        versions = " and ".join(f"{name} {version}" for name, version in libraries().items())
-        said = f"{len(kept.from_table)} models are from the table that comes with perfctl"
-        messages.note(f"{said}, traced with {versions}, as installed here")
-    for sentence in known.left_out:
-        messages.warning(sentence)
-    progress("writing the page", 0, 1)
-    text = render_calculator(
-        page_view(known, date=datetime.now(UTC).date().isoformat(), version=__version__)
-    )
-    with replacing(out, force=force) as partial:
-        partial.write_text(text, encoding="utf-8")
-    return len(text.encode()), known
 
 
 def kept_models() -> KeptModels:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from importlib import resources
 from pathlib import Path
@@ -24,19 +24,9 @@ LARGEST = 10_000_000
 """Bytes: a larger file is not a price table."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnTable:
-    """The user's own price table, just written."""
-
-    path: Path
-    offers: int
-    unsure: int
-    """Offers whose GPU may be several boards: no prediction uses them."""
-
-
-def prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
-    """The offers of the table in use, or of ``file``, in US dollars an hour; ``gpu``: only those
-    that have, or may have, this GPU.
+def list_prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
+    """Return the offers of the table in use, or of ``file``, in US dollars per hour; ``gpu``: only
+    those that have, or may have, this GPU.
 
     Raises UsageError for a GPU that is not in the table of devices, PerfctlError when the user's
     table cannot be read.
@@ -47,42 +37,42 @@ def prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
     wanted = set(meant(gpu))
     if not wanted:
         close = nearest(gpu)
-        near = f"Near it: {', '.join(close)}" if close else "'perfctl prices' lists all"
+        near = (
+            f"Near it: {', '.join(close)}" if close else "'perfctl predict --list-prices' lists all"
+        )
         raise UsageError(f"`gpu`: '{gpu}' is not in the table of devices", near)
     return replace(
         table, prices=tuple(price for price in table.prices if wanted & set(price.boards))
     )
 
 
-def update(file: Path) -> OwnTable:
-    """Use the price table in ``file`` (CSV) from now on. Raises PerfctlError, with file and line,
-    when it is wrong."""
-    found = read_file(file)
-    mine = own_file()
+def use_prices(file: Path) -> PriceTable:
+    """Use the price table in ``file`` (CSV) from now on, and return it. Raises PerfctlError, with
+    file and line, if it is wrong."""
+    prices = read_file(file)
+    own = own_file()
     try:
-        mine.parent.mkdir(parents=True, exist_ok=True)
+        own.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         remedy = "Set XDG_CONFIG_HOME to a folder"
-        raise PerfctlError(
-            f"{mine.parent}: cannot be created ({error.strerror})", remedy
-        ) from error
-    write_text(mine, file.read_text(encoding="utf-8"))
-    return OwnTable(mine, len(found), sum(price.board is None for price in found))
+        raise PerfctlError(f"{own.parent}: cannot be created ({error.strerror})", remedy) from error
+    write_text(own, file.read_text(encoding="utf-8"))
+    return PriceTable(prices, str(own), today())
 
 
-def reset() -> Path | None:
-    """Go back to perfctl's table; the file that was removed, None when there was none.
+def reset_prices() -> bool:
+    """Go back to perfctl's table, and return whether the user's own was removed.
 
     Raises UsageError where PERFCTL_PRICES names the table: that file is the user's to remove.
     """
-    mine = own_file()
+    own = own_file()
     if os.environ.get(VARIABLE):
         raise UsageError(
-            f"prices reset: {VARIABLE} says that {mine} is the table", f"Unset {VARIABLE} instead"
+            f"`reset_prices`: {VARIABLE} names {own} as the table", f"Unset {VARIABLE} instead"
         )
-    there = mine.exists()
-    mine.unlink(missing_ok=True)
-    return mine if there else None
+    is_there = own.exists()
+    own.unlink(missing_ok=True)
+    return is_there
 
 
 def own_file() -> Path:
@@ -106,12 +96,14 @@ def load(file: Path | None = None) -> PriceTable:
     own = own_file()
     if own.exists():
         remedy = (
-            "Replace it with 'perfctl prices update FILE', or go back with 'perfctl prices reset'"
+            "Replace it with 'perfctl predict --use-prices FILE', or go back with 'perfctl predict "
+            "--reset-prices'"
         )
         return PriceTable(read_file(own, remedy), f"your own table, {own}", day)
     if os.environ.get(VARIABLE):
         raise PerfctlError(
-            f"{VARIABLE}: there is no {own}", "'perfctl prices update FILE' writes it; or unset it"
+            f"{VARIABLE}: there is no {own}",
+            "'perfctl predict --use-prices FILE' writes it; or unset it",
         )
     text = resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
     return PriceTable(read_prices(text), "perfctl's own table", day)

@@ -40,14 +40,14 @@ def find_subject(question: Question, on_gpu: bool = False, messages: Messages = 
             f"`optimizer`: '{question.optimizer}' is not known",
             f"Use {', '.join(answers.OPTIMIZERS)}",
         )
-    if family_of(question.model) is None or question.inputs or question.seq is not None:
+    if family_of(question.name) is None or question.inputs or question.seq is not None:
         return _traced(question, messages)
     return _planned(question, on_gpu, messages)
 
 
 def _planned(question: Question, on_gpu: bool, messages: Messages) -> Subject:
     try:
-        planned = plan(question.model)
+        planned = plan(question.name)
         if question.optimizer in IN_SPEC:
             # as if the specification said so: its runs are then found
             settings = {**planned.settings, "optimizer": question.optimizer}
@@ -56,9 +56,9 @@ def _planned(question: Question, on_gpu: bool, messages: Messages) -> Subject:
         raise UsageError(
             f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family"
         ) from error
-    optimizer = "" if question.infer else question.optimizer or planned.optimizer
-    precision = question.precision
-    if question.infer:
+    optimizer = "" if question.is_inference else question.optimizer or planned.optimizer
+    precision = question.number_type
+    if question.is_inference:
         lines = inference_lines(planned, precision)
     else:
         lines = lines_of_plan(planned, optimizer, precision)
@@ -69,7 +69,7 @@ def _planned(question: Question, on_gpu: bool, messages: Messages) -> Subject:
         planned.spec,
         planned.family,
         operations_of_plan(planned),
-        not question.infer,
+        not question.is_inference,
         planned.parameters,
         optimizer,
         lines,
@@ -100,14 +100,14 @@ def _storages(
 
 
 def _traced(question: Question, messages: Messages) -> Subject:
-    model, training = question.model, not question.infer
+    model, training = question.name, not question.is_inference
     optimizer = question.optimizer
     if optimizer is None and workload_of(model) is None:
         optimizer = answers.DEFAULT_OPTIMIZER
     need_torch()
     request = Request(
         model,
-        question.inputs,
+        tuple(question.inputs),
         "train" if training else "infer",
         optimizer if training else None,
         memory=True,
@@ -117,7 +117,7 @@ def _traced(question: Question, messages: Messages) -> Subject:
         session = open_session(request)
         if session.is_built:
             messages.note(f"tracing {model} without data")
-        pair = memory_pair(session, question.precision)
+        pair = memory_pair(session, question.number_type)
         first = session.at(TRACED_AT[0])
     for estimate in (first, *pair):
         if estimate.problem is not None:

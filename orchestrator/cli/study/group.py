@@ -15,7 +15,7 @@ import typer
 
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.commands import CommandList
-from perfctl.orchestrator.cli.measure.bench import Budget, Device, Threads, listening
+from perfctl.orchestrator.cli.measure.bench import listening
 from perfctl.orchestrator.cli.measure.profilers import AFTER, PASS_ON_CONTEXT, SweepCommand
 from perfctl.orchestrator.cli.measure.profilers import listening as listening_to_sweeps
 from perfctl.orchestrator.cli.measure.speedup import Allow, Ways
@@ -144,6 +144,21 @@ Design = Annotated[
         help="Networks to measure, as of perfctl bench. Default: four families.",
     ),
 ]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help=(
+            "Stop after this time: 30m, 2h, 90s. 0 only takes in what is there. Default: no limit."
+        ),
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="CPU threads of a run. Default: what the file says.")
+]
+BenchDevice = Annotated[
+    str | None, typer.Option(help="cpu, cuda or auto. Default: what the file says.")
+]
 CalculatorModels = Annotated[
     str,
     typer.Option(
@@ -154,7 +169,7 @@ Prices = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Price table (CSV) of the calculator; default: the one of 'perfctl prices'.",
+        help="Price table (CSV) of the calculator; default: your own, else perfctl's.",
     ),
 ]
 study = typer.Typer(
@@ -401,7 +416,7 @@ def flops(
 
 def cost(
     design: Design = None,
-    device: Device = None,
+    device: BenchDevice = None,
     threads: Threads = None,
     budget: Budget = None,
     models: CalculatorModels = "none",
@@ -417,7 +432,7 @@ def cost(
     Fits a predictor, shows its error for networks left out, and writes the calculator's page. 1
     multiply-add = 2 FLOPs.
     """
-    from perfctl.orchestrator.actions.bench import seconds
+    from perfctl.orchestrator.commands.bench import seconds
     from perfctl.orchestrator.commands.study import cost as actions
     from perfctl.orchestrator.report.studies import cost as page
 

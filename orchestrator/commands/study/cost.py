@@ -10,16 +10,16 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions import bench as benches
 from perfctl.orchestrator.actions.bench_file import Bench, read_bench
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.prices import load
+from perfctl.orchestrator.commands import bench as benches
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.predict.bench import Observation
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.bench import BenchRequest, BenchResult, Listening
+    from perfctl.orchestrator.commands.bench import BenchRequest, BenchResult, Listening
     from perfctl.orchestrator.predict.fit import LeftOut, StepFitted
     from perfctl.orchestrator.predict.operations import Measured
     from perfctl.orchestrator.predict.prices import Price, PriceTable
@@ -267,23 +267,34 @@ def _alike(one: Measured, fit: StepFitted) -> bool:
     return (one.case.precision, one.case.training) == (fit.precision, fit.training)
 
 
+@dataclass(frozen=True, slots=True)
+class _EveryTwentieth:
+    """Tells of every twentieth model that is worked out."""
+
+    messages: Messages
+
+    def note(self, text: str) -> None:
+        self.messages.note(text)
+
+    def warning(self, text: str) -> None:
+        self.messages.warning(text)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        if done % 20 == 1:
+            self.messages.note(f"{what} ({done} of {total})")
+
+
 def _calculator(request: CostRequest, store: Path, messages: Messages) -> str:
-    from perfctl.orchestrator.actions.predict.calculator import calculator
+    from perfctl.orchestrator.commands.calculator import CalculatorOptions, write_page
 
-    def working(model: str, place: int, total: int) -> None:
-        if place % 20 == 1:
-            messages.note(f"working out {model} ({place} of {total})")
-
-    page = request.folder.path / PAGE
-    _, known = calculator(
-        page,
-        request.models,
-        store,
-        table=request.prices,
+    options = CalculatorOptions(
+        request.folder.path / PAGE,
+        models=request.models,
+        store=store,
+        prices=request.prices,
         force=True,
-        progress=working,
-        messages=messages,
     )
+    known = write_page(options, _EveryTwentieth(messages))
     if request.prices is not None:
         messages.note(_priced(load(request.prices), known.prices))
     return PAGE
@@ -297,7 +308,7 @@ def _priced(table: PriceTable, used: Sequence[Price]) -> str:
     unused = len(table.prices) - len(used)
     why = (
         f"; {unused} not used: they state no date, or not which form of the GPU it is ('perfctl "
-        "prices --prices')"
+        "predict --list-prices --prices')"
     )
     return (
         f"the calculator has {len(used)} of the {len(table.prices)} prices in "

@@ -94,7 +94,7 @@ WITHOUT_EXTRAS = (
     "compare 1 2 --store a.db",
     "history --store a.db",
     "query -",
-    "prices",
+    "predict --list-prices",
     "export --store a.db --out a.csv",
     "export --store a.db --out a.json",
     "export --store a.db --out a.parquet",

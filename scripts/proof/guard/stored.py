@@ -43,8 +43,8 @@ PREDICTIONS = [
     "estimate mnist_cnn --batch 64 --layer conv2 --sheet",
     "estimate mnist_cnn --batches 16,32 --mode infer --all",
     "estimate mnist_cnn --batch 64 --layer conv2 --check 141557760",
-    "prices",
-    "prices --gpu a100",
+    "predict --list-prices",
+    "predict --list-prices a100",
 ]
 PLANS = [
     "replay tests/data/recorded-cpu/torch --dry-run",

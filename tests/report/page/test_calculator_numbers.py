@@ -14,7 +14,7 @@ import pytest
 
 from perfctl.orchestrator.actions.predict import subjects
 from perfctl.orchestrator.actions.predict.calculator import planned_model
-from perfctl.orchestrator.actions.predict.predict import answer
+from perfctl.orchestrator.commands.predict import answer_question
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, named
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.memory import reserve_on
@@ -90,21 +90,20 @@ def test_page_and_command_agree_without_measurements(
     for choice, said in zip(choices, tab.evaluate(points.IN_PAGE, choices), strict=True):
         question = Question(
             choice["model"],
-            (choice["batch"],),
-            choice["device"],
-            None,
-            choice["samples"],
-            choice["epochs"],
-            choice["precision"],
-            choice["optimizer"],
-            choice["gpus"],
+            batch=choice["batch"],
+            device=choice["device"],
+            dataset_size=choice["samples"],
+            epochs=choice["epochs"],
+            precision=choice["precision"],
+            optimizer=choice["optimizer"],
+            gpus=choice["gpus"],
             store=store,
             tariff=choice["tariff"] or None,
             overlap=choice["overlap"],
             efficiency=choice["efficiency"] or None,
         )
         try:
-            found = answer(question)
+            found = answer_question(question)
         except PerfctlError as error:
             refused += 1
             assert said == {

@@ -312,7 +312,7 @@ def trained(traces: Path | None) -> None:
 
 def eager() -> None:
     """Prints the published runs of eager mode, whose licences are not stated."""
-    from perfctl.orchestrator.actions.predict.generation import predict_generation
+    from perfctl import predict_generation
 
     print("\nGenerated text, PyTorch in eager mode, batch 1 (judges only)")
     for model, board, prompt, tokens, seconds, source in EAGER:

@@ -6,23 +6,34 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from itertools import chain, product, zip_longest
-from math import inf, prod
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from perfctl.orchestrator import memory
-from perfctl.orchestrator.actions.bench_file import Bench, Values
+from perfctl.orchestrator.actions.bench_file import (
+    Bench,
+    Design,
+    Skipped,
+    design,
+    read_bench,
+    share,
+)
 from perfctl.orchestrator.actions.stored_runs import loaded
 from perfctl.orchestrator.actions.sweep.request import check_ready
 from perfctl.orchestrator.actions.sweep.sweep import storing, take_folder
-from perfctl.orchestrator.actions.tables import DEFAULT
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Force,
+    Option,
+)
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.ingest.context import Failed, Settings, Task
@@ -38,10 +49,13 @@ from perfctl.orchestrator.predict.bench import (
     MEMORY,
     TIME,
     Observation,
+    correlations,
     fastest,
     points_of,
 )
 from perfctl.orchestrator.predict.step_parts import features_of
+from perfctl.orchestrator.report.tables import Column, amount, dense_table
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts
 from perfctl.parsers.own.bench import as_json, read_points
@@ -50,116 +64,14 @@ from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.predict.bench import Correlation
     from perfctl.orchestrator.report.charts.files import Drawn
+    from perfctl.orchestrator.report.page.bench import BenchShown
     from perfctl.records.bench import BenchPoint
 
-MOST = 100_000
-"""Networks of one file at most; a grid over a dozen parameters soon has more than can
-be measured."""
-_TRAINING = 3
-"""Multiply-adds of a training step over those of its forward pass: backward has two products for
-each of forward's."""
+_ROWS = 12
+"""Rows of a table on the terminal; --json has all."""
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A network, or one batch size of it, that the file asks for and that is not measured."""
-
-    model: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Design:
-    """All points of a file, in the order they are measured: a network of each family in turn,
-    smallest batch first."""
-
-    points: tuple[Point, ...]
-    skipped: tuple[Skipped, ...]
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(point.model for point in self.points))
-
-
-def design(bench: Bench) -> Design:
-    """The points of a file; the same file gives the same. Raises UsageError when there is none, or
-    when there are too many."""
-    points: list[Point] = []
-    skipped: dict[str, Skipped] = {}
-    done: set[str] = set()
-    for spec in _specs(bench):
-        try:
-            planned = plan(spec)
-        except SpecError as error:
-            skipped.setdefault(spec, Skipped(spec, str(error)))
-            continue
-        if planned.spec in done:
-            continue
-        done.add(planned.spec)
-        for batch in bench.own_batches.get(planned.family, bench.batches):
-            flops = 2.0 * planned.macs * batch * (_TRAINING if bench.mode == "train" else 1)
-            size, (least, most) = flops / 1e9, bench.gflops or (0.0, inf)
-            if least <= size <= most:
-                points.append(Point(planned.spec, planned.family, batch, flops))
-            else:
-                name = f"{planned.spec}, batch {batch}"
-                why = (
-                    f"{name}: a step is {size:.3g} GFLOP, and gflops asks for {least:g} to {most:g}"
-                )
-                skipped[name] = Skipped(name, why)
-    if not points:
-        first = next(iter(skipped.values())).reason
-        raise UsageError(f"no network of the file can be measured: {first}", "Change the file")
-    return Design(tuple(points), tuple(skipped.values()))
-
-
-def share(points: tuple[Point, ...], number: int, of: int) -> tuple[Point, ...]:
-    """Part ``number`` (from 1) of ``of``. Networks stay whole and are dealt in turn, so each part
-    has some of each family."""
-    models = list(dict.fromkeys(point.model for point in points))
-    mine = set(models[number - 1 :: of])
-    return tuple(point for point in points if point.model in mine)
-
-
-def _specs(bench: Bench) -> Iterator[str]:
-    """One network of each family in turn, so that a bench that stops early has some of each."""
-    each = (_of_family(family, values, bench) for family, values in bench.families.items())
-    yield from (spec for together in zip_longest(*each) for spec in together if spec is not None)
-
-
-def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Iterator[str]:
-    if bench.design == "grid":
-        size = prod(len(each) for each in values.values())
-        if size > MOST:
-            remedy = 'Name fewer values, or say design = "latin"'
-            raise UsageError(f"the grid of {family} has {size:,} networks", remedy)
-        chosen: Iterator[tuple[int | str, ...]] = product(*values.values())
-    else:
-        chosen = zip(*_latin(family, values, bench), strict=True) if values else iter([()])
-    for row in chosen:
-        words = ",".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
-        yield f"{family}:{words}"
-
-
-def _latin(family: str, values: Mapping[str, Values], bench: Bench) -> list[list[int | str]]:
-    """A column for each parameter: ``samples`` values, one from each of as many equal parts of its
-    range, shuffled."""
-    if bench.samples > MOST:
-        raise UsageError(
-            f"samples = {bench.samples:,} networks of {family} are too many", f"{MOST:,} at most"
-        )
-    # a design, no secret
-    chance = random.Random(f"{bench.seed} {family}")  # noqa: S311  # nosec B311
-    columns = []
-    for each in values.values():
-        parts = list(range(bench.samples))
-        chance.shuffle(parts)
-        columns.append(
-            [each[int((part + chance.random()) / bench.samples * len(each))] for part in parts]
-        )
-    return columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +206,7 @@ def bench_request(
     )
     made = design(asked)
     points = share(made.points, *part) if part else made.points
-    store = store or out.parent / DEFAULT
+    store = store or out.parent / DEFAULT_STORE
     return BenchRequest(
         asked, made, points, part, budget, steady, timeout, out, store, command_line
     )
@@ -444,14 +356,14 @@ def gather(
     return tuple(outcome.text for outcome in outcomes if isinstance(outcome, Failed))
 
 
-def stored_points(store: Path = DEFAULT) -> list[BenchPoint]:
+def stored_points(store: Path = DEFAULT_STORE) -> list[BenchPoint]:
     """The fastest run of each point in a store, in the order they were first measured."""
     with database.reading(store) as connection:
         return fastest(points_of(loaded(connection, read.bench_run_ids(connection))))
 
 
 def bench_points(
-    store: Path = DEFAULT, *, file: Path | None = None, family: str | None = None
+    store: Path = DEFAULT_STORE, *, file: Path | None = None, family: str | None = None
 ) -> list[BenchPoint]:
     """The points of a store, or of a file that :func:`export_bench` wrote; ``family``: only those
     of this family.
@@ -471,19 +383,6 @@ def bench_points(
             f"`family`: there is no point of '{family}'", f"There are {', '.join(there)}"
         )
     return chosen
-
-
-def export_bench(out: Path, store: Path = DEFAULT, *, force: bool = False) -> list[BenchPoint]:
-    """Write all points of a store into one JSON file; the points that it holds.
-
-    Raises UsageError when the file exists and ``force`` is false, PerfctlError when there is
-    no point.
-    """
-    check_free(out, force=force)
-    points = bench_points(store)
-    with replacing(out, force=force) as partial_file:
-        partial_file.write_text(as_json(points), encoding="utf-8")
-    return points
 
 
 def observations(points: Iterable[BenchPoint]) -> list[Observation]:
@@ -535,3 +434,228 @@ def bench_charts(store: Path) -> dict[str, Drawn]:
 
     points = stored_points(store)
     return charts.bench_charts(points) | relations.all_relation_charts(observations(points))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """Measure what a file describes, each point in a process of its own. The same command goes on
+    where it stopped.
+
+    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop,
+    StoreError.
+    """
+
+    file: Annotated[
+        Path,
+        Option("What to measure, as TOML, like examples/bench/grid.toml.", is_argument=True),
+    ]
+    _: KW_ONLY
+    budget: Annotated[
+        float | None,
+        Option(
+            "Stop after this time: 30m, 2h, 90s. 0 only takes in what is there. Default: no limit.",
+            metavar="TIME",
+            parse=seconds,
+        ),
+    ] = None
+    shard: Annotated[
+        str | None,
+        Option(
+            "Only part I of N, for one machine of several. Default: this task of a Slurm array.",
+            metavar="I/N",
+        ),
+    ] = None
+    device: Annotated[str | None, Option("cpu, cuda or auto. Default: what the file says.")] = None
+    threads: Annotated[
+        int | None, Option("CPU threads of a run. Default: what the file says.", least=1)
+    ] = None
+    steady: Annotated[
+        float | None,
+        Option(
+            "Measure points again, once per call, whose quartiles are further apart than this "
+            "share of the median.",
+            metavar="PERCENT",
+            least=0,
+        ),
+    ] = None
+    timeout: Annotated[
+        float | None,
+        Option("Seconds after which a batch size is ended.", metavar="SECONDS", least=1),
+    ] = None
+    out: Annotated[Path, Option("Folder that holds all runs.", "Output", names=("--out", "-o"))] = (
+        Path("perfctl-runs")
+    )
+    store: Annotated[
+        Path | None, Option("The store. Default: perfctl.db beside the folder of --out.", "Output")
+    ] = None
+    dry_run: Annotated[
+        bool, Option("Print what would be measured, and start nothing.", "Output")
+    ] = False
+
+
+def measure(
+    asked: BenchOptions, listening: Listening, command_line: str = ""
+) -> BenchResult | BenchRequest:
+    """Measure the points of a file, or return what would be measured."""
+    request = bench_request(
+        read_bench(asked.file),
+        device=asked.device,
+        threads=asked.threads,
+        part=part_of(asked.shard),
+        budget=asked.budget,
+        steady=asked.steady,
+        timeout=asked.timeout,
+        out=asked.out,
+        store=asked.store,
+        command_line=command_line,
+    )
+    return request if asked.dry_run else bench(request, listening)
+
+
+def bench_view(result: BenchResult | BenchRequest) -> View:
+    """Return every point and every network that is skipped, or what was measured."""
+    if isinstance(result, BenchRequest):
+        return _design_view(result)
+    request = result.request
+    if request.part:
+        wrote = (
+            f"Wrote {request.out}. When all parts are done: the same command without --shard, "
+            "--budget 0"
+        )
+    else:
+        wrote = f"Wrote {request.store}. Next: perfctl bench show"
+    points = len(request.points)
+    return View(f"{result.whole} of {points} points measured, {result.new} of them now", (wrote,))
+
+
+def _design_view(request: BenchRequest) -> View:
+    points, skipped = request.points, request.skipped
+    models = len({point.model for point in points})
+    rows = [(point.model, point.batch, amount(point.flops, "FLOP")) for point in points]
+    columns = [
+        Column("network", style="text"),
+        Column("batch size"),
+        Column("per step", unit="FLOP"),
+    ]
+    return View(
+        f"{len(points)} points of {models} networks, {len(skipped)} skipped",
+        ("1 multiply-add is 2 FLOPs",),
+        (dense_table("Points", columns, rows),),
+        notes=tuple(f"skipped: {reason}" for reason in reasons_of(request)),
+    )
+
+
+def reasons_of(request: BenchRequest) -> list[str]:
+    """Return why networks are skipped, each reason once, with the number of networks if there are
+    several."""
+    counts: dict[str, int] = {}
+    for skipped in request.skipped:
+        counts[skipped.reason] = counts.get(skipped.reason, 0) + 1
+    return [
+        f"{reason} ({count} networks)" if count > 1 else reason for reason, count in counts.items()
+    ]
+
+
+def _check(result: BenchResult | BenchRequest, events: Events) -> None:
+    if isinstance(result, BenchResult):
+        result.check()
+
+
+def _measure_silently(asked: BenchOptions, events: Events) -> BenchResult | BenchRequest:
+    return measure(asked, lambda request: nullcontext(Listener()))
+
+
+@dataclass(frozen=True, slots=True)
+class BenchShowOptions:
+    """Show what was measured and, by family, which estimated figures the time of a step goes
+    with."""
+
+    file: Annotated[
+        Path | None,
+        Option("What perfctl bench export wrote. Default: the store.", is_argument=True),
+    ] = None
+    _: KW_ONLY
+    family: Annotated[str | None, Option("Only this family: vgg, resnet, inception or mlp.")] = None
+    store: Annotated[Path, Option("The store.")] = DEFAULT_STORE
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPoints:
+    """The points of a store or file, and what their times go with."""
+
+    points: list[BenchPoint]
+    correlations: list[Correlation]
+    is_stored: bool
+    """Whether they are those of a store, of which charts can be drawn."""
+
+
+def show_points(asked: BenchShowOptions, events: Events) -> MeasuredPoints:
+    """Return the points and the correlations of each family."""
+    points = bench_points(asked.store, file=asked.file, family=asked.family)
+    return MeasuredPoints(points, correlations(points), asked.file is None)
+
+
+def points_view(measured: MeasuredPoints) -> View:
+    """Return the points, and a table of correlations for each family."""
+    from perfctl.orchestrator.report.page import bench as page_bench
+
+    by_family: dict[str, list[Correlation]] = {}
+    for correlation in measured.correlations:
+        by_family.setdefault(correlation.family, []).append(correlation)
+    tables = [page_bench.points_table(measured.points)]
+    tables += [page_bench.correlation_table(*family) for family in by_family.items()]
+    chart = "Drawings: perfctl plot bench-flops-forward; perfctl plot --list names them all"
+    return View(
+        "",
+        tables=tuple(table for table in tables if table is not None),
+        notes=(chart,) if measured.is_stored else (),
+        rows_on_terminal=_ROWS,
+    )
+
+
+def points_output(measured: MeasuredPoints) -> BenchShown:
+    """Return what ``--json`` prints."""
+    from perfctl.orchestrator.report.page.bench import bench_shown
+
+    return bench_shown(measured.points, measured.correlations)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchExportOptions:
+    """Write all points of the store into one JSON file: steps, phases, layers, figures, device.
+
+    Raises UsageError if the file exists and ``force`` is false, PerfctlError without a point.
+    """
+
+    out: Annotated[Path, Option("FILE.json.", "Output", names=("--out", "-o"))] = Path("bench.json")
+    _: KW_ONLY
+    force: Force = False
+    store: Annotated[Path, Option("The store.")] = DEFAULT_STORE
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedPoints:
+    """The file that was written."""
+
+    path: Path
+    points: int
+    networks: int
+
+
+def export_points(asked: BenchExportOptions, events: Events) -> ExportedPoints:
+    """Write all points of a store into one JSON file."""
+    check_free(asked.out, force=asked.force)
+    points = bench_points(asked.store)
+    with replacing(asked.out, force=asked.force) as partial_file:
+        partial_file.write_text(as_json(points), encoding="utf-8")
+    return ExportedPoints(asked.out, len(points), len({point.model for point in points}))
+
+
+def exported_view(exported: ExportedPoints) -> View:
+    """Return what was written."""
+    return View(f"Wrote {exported.path}: {exported.points} points of {exported.networks} networks")
+
+
+RUN = Command(BenchOptions, _measure_silently, bench_view, check=_check, has_own_progress=True)
+SHOW = Command(BenchShowOptions, show_points, points_view, points_output)
+EXPORT = Command(BenchExportOptions, export_points, exported_view, has_document=False)

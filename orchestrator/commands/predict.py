@@ -1,0 +1,241 @@
+"""Predict how long a model takes on a device and what it costs: training, inference, or text that
+it generates; and the prices that this rests on.
+
+The model's operations, the device, the runs of a store, the fits to them and the prices meet here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.predict import prices
+from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, api
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.predict.answer import Answer, Question, Setting
+from perfctl.orchestrator.predict.cost import Frontier
+from perfctl.orchestrator.predict.generation import TRACED_IN, GenerationAnswer, answer_generation
+from perfctl.orchestrator.predict.prices import for_board
+from perfctl.orchestrator.predict.step_parts import peak_of
+from perfctl.orchestrator.predict.training import (
+    NO_PEAK,
+    answer_training,
+    check_frontier,
+    frontier_of,
+    link_between,
+)
+from perfctl.orchestrator.report.predict import predict_output, prediction_view
+from perfctl.orchestrator.report.predict_generation import (
+    generation_view,
+    predict_generation_output,
+)
+from perfctl.orchestrator.report.prices import (
+    PriceChange,
+    PriceList,
+    price_change_view,
+    prices_output,
+    prices_view,
+)
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.report.predict import PredictOutput
+    from perfctl.orchestrator.report.predict_generation import PredictGenerationOutput
+    from perfctl.orchestrator.report.prices import PricesOutput
+    from perfctl.orchestrator.report.view import View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictOptions(Question):
+    """Predict step, epoch and training time, memory and cost of a model on a device, each with its
+    interval.
+
+    With --prompt: time to the first token and for each token after it, of a model that generates
+    text. --list-prices, --use-prices and --reset-prices are about the prices alone.
+    """
+
+    explain: Annotated[
+        bool, Option("Show which layers take the time, and what drives it.", "Output")
+    ] = False
+    frontier: Annotated[
+        bool, Option("Show time against cost over all offers and batch sizes.", "Output")
+    ] = False
+    list_prices: Annotated[
+        bool,
+        Option("List what GPUs cost to rent; MODEL is then a GPU: --list-prices A100.", "Prices"),
+    ] = False
+    use_prices: Annotated[
+        Path | None, Option("Use this price table (CSV) from now on.", "Prices")
+    ] = None
+    reset_prices: Annotated[bool, Option("Use perfctl's price table again.", "Prices")] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The answer for training or inference, and what is shown of it."""
+
+    answer: Answer
+    frontier: Frontier | None
+    """None: not asked for."""
+    is_explained: bool
+
+
+Result = Prediction | GenerationAnswer | PriceList | PriceChange
+
+
+def run(asked: PredictOptions, events: Events) -> Result:
+    """Return what was asked for: a prediction, or a list of prices."""
+    if asked.list_prices or asked.use_prices is not None or asked.reset_prices:
+        return _prices(asked)
+    if asked.prompt is not None:
+        for name, is_given in (("explain", asked.explain), ("frontier", asked.frontier)):
+            if is_given:
+                raise UsageError(f"`{name}` does not go with `prompt`", f"Leave `{name}` out")
+        return predict_text(asked, events)
+    if asked.frontier:
+        check_frontier(asked)
+    answer = predict_training(asked, events)
+    return Prediction(answer, frontier_of(answer) if asked.frontier else None, asked.explain)
+
+
+def _prices(asked: PredictOptions) -> PriceList | PriceChange:
+    """Change or list the price table."""
+    given = {
+        "list_prices": asked.list_prices,
+        "use_prices": asked.use_prices is not None,
+        "reset_prices": asked.reset_prices,
+    }
+    chosen = [name for name, is_given in given.items() if is_given]
+    if len(chosen) > 1:
+        raise UsageError(f"`{chosen[0]}` and `{chosen[1]}` together", "Choose one")
+    if asked.use_prices is not None:
+        return PriceChange(prices.use_prices(asked.use_prices), prices.own_file(), "written")
+    if asked.reset_prices:
+        is_removed = prices.reset_prices()
+        action: Literal["removed", "absent"] = "removed" if is_removed else "absent"
+        return PriceChange(prices.load(), prices.own_file(), action)
+    return PriceList(prices.list_prices(asked.model, asked.prices), asked.model)
+
+
+def predict_training(asked: Question, events: Messages = SILENT) -> Answer:
+    """Return the prediction of training or inference. Raises UsageError before anything slow
+    begins."""
+    if asked.prompt is not None:
+        raise UsageError("`prompt` is for generated text", "Use perfctl.predict_generation")
+    if asked.store is not None and not asked.store.exists():
+        raise UsageError(
+            f"`store`: there is no store {asked.store}",
+            "Leave it out to predict without runs, or run 'perfctl bench'",
+        )
+    return answer_question(asked, events)
+
+
+def answer_question(asked: Question, events: Messages = SILENT) -> Answer:
+    """Return the prediction of training or inference, with the runs of the store if there is
+    one."""
+    setting = _resolve(asked, events)
+    link_gbs, _ = link_between(setting.device.board, asked)
+    if asked.gpus > 1 and asked.efficiency is None and link_gbs is None:
+        raise UsageError(
+            f"`gpus` {asked.gpus}: the bandwidth between the GPUs is not known",
+            "Give `interconnect` in GB/s, or `efficiency`",
+        )
+    from perfctl.orchestrator.actions.predict.measurements import find_evidence
+    from perfctl.orchestrator.actions.predict.subjects import find_subject
+
+    evidence = find_evidence(asked.store or DEFAULT_STORE, [setting.device], events)
+    subject = find_subject(asked, setting.device.machine.kind == "gpu", events)
+    return answer_training(asked, setting, subject, evidence)
+
+
+def predict_text(asked: Question, events: Messages = SILENT) -> GenerationAnswer:
+    """Return the prediction of generated text. Raises UsageError before anything slow begins."""
+    if asked.prompt is None:
+        raise UsageError("`prompt` is needed", "Say how long the prompt is: `prompt` 512")
+    setting = _resolve(asked, events)
+    device, board = setting.device, setting.device.board
+    if asked.engine == "tensorrt-llm" and board and board.gpu.capability.startswith("gfx"):
+        raise UsageError(
+            f"`engine` tensorrt-llm does not run on {device.machine.name}", "Use `engine` eager"
+        )
+    from perfctl.orchestrator.actions.generation import estimate_generation
+
+    events.note(f"tracing {asked.name} without data")
+    traced = estimate_generation(_request(asked), asked.batches)
+    for batch, generation in traced.items():
+        if generation.problem is not None:
+            command = f"perfctl estimate {asked.name} --prompt {asked.prompt}"
+            raise PerfctlError(
+                f"{asked.name}, batch {batch}, cannot be traced: {generation.problem}",
+                f"'{command}' shows how far it gets",
+            )
+        modules = generation.prefill.modules
+        weights = sum(module.parameters for module in modules)
+        if asked.number_type in ("fp32", "tf32") and (
+            sum(module.parameter_bytes for module in modules) < 4 * weights
+        ):
+            raise UsageError(
+                f"{asked.name} has weights of less than 32 bits", "Use `precision` bf16 or fp16"
+            )
+    return answer_generation(asked, setting, [traced[batch] for batch in asked.batches])
+
+
+def _request(asked: Question) -> Request:
+    """Return what is traced. The first token comes from prefill, so one step less than there are
+    tokens; fp8 keeps its cache in fp8."""
+    return Request(
+        asked.name,
+        prompt=asked.prompt,
+        generate=asked.generate - 1,
+        kv_cache=asked.kv_cache or ("fp8" if asked.precision == "fp8" else None),
+        precision=TRACED_IN[asked.number_type],
+    )
+
+
+def _resolve(asked: Question, events: Messages) -> Setting:
+    """Return the device and the prices of a question.
+
+    Raises UsageError for a question that makes no sense, and if the device has no fast path for the
+    precision.
+    """
+    from perfctl.orchestrator.actions.predict.peaks import find_device
+
+    asked.check()
+    store = asked.store or DEFAULT_STORE
+    device = find_device(asked.device, asked.device_spec, store, asked.threads, events)
+    if device.machine.kind == "gpu" or asked.prompt is not None:
+        try:
+            peak_of(device.machine, asked.number_type)
+        except ValueError as error:
+            raise UsageError(str(error), NO_PEAK) from error
+    table = prices.load(asked.prices)
+    usable = table if asked.undated else table.sure
+    every, offers = (for_board(each.prices, device.board) for each in (table, usable))
+    return Setting(device, usable, offers, len(every) - len(offers))
+
+
+def view(result: Result) -> View:
+    """Return the words of a result."""
+    if isinstance(result, PriceList):
+        return prices_view(result)
+    if isinstance(result, PriceChange):
+        return price_change_view(result)
+    if isinstance(result, GenerationAnswer):
+        return generation_view(result)
+    return prediction_view(result.answer, result.frontier, explain=result.is_explained)
+
+
+def record(result: Result) -> PredictOutput | PredictGenerationOutput | PricesOutput:
+    """Return what ``--json`` prints."""
+    if isinstance(result, PriceList | PriceChange):
+        return prices_output(result.table)
+    if isinstance(result, GenerationAnswer):
+        return predict_generation_output(result)
+    return predict_output(result.answer, result.frontier)
+
+
+COMMAND = Command(PredictOptions, run, view, record)
+predict = api(Question, predict_training)
+predict_generation = api(Question, predict_text)
