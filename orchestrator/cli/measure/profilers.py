@@ -41,6 +41,13 @@ CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotatio
 
 Print = Annotated[bool, Option("Print the commands, ready to paste, and start nothing.", "Output")]
 Json = Annotated[bool, Option("Print JSON.", "Output", names=("--json",))]
+SWEEPS: dict[str, type[Recorder]] = {
+    "nsys": Nsys,
+    "ncu": Ncu,
+    "torch": TorchProfiler,
+    "dlprof": DLProf,
+}
+"""Name of each command -> the profiler, whose fields are its options."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +228,4 @@ def _print_cost(found: NcuCost, output: SweepOutput) -> None:
     )
 
 
-SWEEPS: dict[str, type[Recorder]] = {
-    "nsys": Nsys,
-    "ncu": Ncu,
-    "torch": TorchProfiler,
-    "dlprof": DLProf,
-}
-"""Name of each command -> the profiler, whose fields are its options."""
 nsys, ncu, torch, dlprof = map(sweep_command, SWEEPS.values())

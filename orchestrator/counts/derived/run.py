@@ -154,7 +154,7 @@ class LayerWork:
     """Elements of the tensors that its operations read and write: what an elementwise kernel
     works on."""
     images: frozenset[tuple[int, ...]] = frozenset()
-    """Those tensors that are images or filters: N x C x H x W."""
+    """Shapes of the tensors that are images or filters: N x C x H x W."""
     rows: frozenset[Rows] = frozenset()
     """What its operations sum, normalise or pool."""
     turns: tuple[Work, ...] = ()

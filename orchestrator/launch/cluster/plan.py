@@ -29,6 +29,11 @@ _WANTED = {
     "str": 'a string, such as "gpu"',
 }
 """Type of a field of Site -> what its value must be."""
+Text = str | None
+Number = int | None
+Switch = bool | None
+Texts = tuple[str, ...] | None
+CLUSTER = "Cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +162,6 @@ def read_plan(folder: Path) -> Plan:
         raise UsageError(
             f"{folder / _RECORD} is damaged ({error})", "Render it again with `force`"
         ) from error
-
-
-Text = str | None
-Number = int | None
-Switch = bool | None
-Texts = tuple[str, ...] | None
-CLUSTER = "Cluster"
 
 
 @dataclass(frozen=True, slots=True)

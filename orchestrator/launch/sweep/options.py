@@ -11,6 +11,9 @@ from perfctl.orchestrator.options import Option
 
 MEASURE, PROFILER, OUTPUT, CLUSTER = "What to measure", "Profiler", "Output", "Cluster"
 
+PLACEMENT = ("devices", "image", "bind", "container_runtime")
+"""Options of the GPUs or cores of this machine, and of the image: job scripts have their own."""
+
 
 def batch_list(text: str) -> tuple[int, ...]:
     """Return "16,32" as numbers. Raises UsageError naming the piece that is none."""
@@ -177,8 +180,6 @@ class SweepOptions:
 
 
 DEFAULTS = SweepOptions()
-PLACEMENT = ("devices", "image", "bind", "container_runtime")
-"""Options of the GPUs or cores of this machine, and of the image: job scripts have their own."""
 
 
 def reject_placement(options: SweepOptions, what: str) -> None:
