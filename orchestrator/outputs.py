@@ -18,7 +18,7 @@ import inspect
 import pkgutil
 import sys
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -84,11 +84,28 @@ def name_of(output: str) -> str:
 
 def output_of(value: Any) -> str | None:
     """Return the output that a record, or a list of records, is; None if it is none of OUTPUTS."""
-    kind, suffix = (
-        (type(value[0]), "[]") if isinstance(value, list) and value else (type(value), "")
-    )
+    if isinstance(value, list):
+        return _output_of_class(type(value[0]), "[]") if value else None
+    return _output_of_class(type(value))
+
+
+def _output_of_class(kind: type, suffix: str = "") -> str | None:
     path = f"{kind.__module__.removeprefix('perfctl.')}:{kind.__qualname__}{suffix}"
     return next((name for name, record in OUTPUTS.items() if record == path), None)
+
+
+def outputs_of(function: Any) -> list[str]:
+    """Return the outputs that a function returns, by its annotation."""
+    hint = _hints_of(function).get("return")
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    names = [
+        _output_of_class(get_args(kind)[0], "[]")
+        if get_origin(kind) is list
+        else _output_of_class(kind)
+        for kind in kinds
+        if kind is not None
+    ]
+    return [name for name in names if name is not None]
 
 
 def to_json(value: Any) -> Any:
@@ -141,6 +158,13 @@ def schema_of(output: str) -> dict[str, Any]:
         **schema,
         "description": f"{inspect.getdoc(record)} {FLOPS}",
     }
+
+
+def schema_of_any(outputs: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON Schema of a command that prints one of these outputs."""
+    if len(outputs) == 1:
+        return schema_of(outputs[0])
+    return {"anyOf": [schema_of(output) for output in outputs]}
 
 
 def type_schema(hint: Any) -> dict[str, Any]:

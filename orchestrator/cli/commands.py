@@ -182,19 +182,22 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
         form = console.form_of(typed.pop("form", None), as_json)
         values = {one.name: _value(one, typed[one.name]) for one in declared}
         with progress.working() as steps:
-            result = command.run(command.options(**values), _Shown(steps))
+            events = _Shown(steps)
+            result = command.run(command.options(**values), events)
         if as_json:
             record = command.record(result)
             console.as_json(record, output_of(record))
         else:
             console.view(command.view(result), form)
+        command.check(result, events)
 
     hints: dict[str, Any] = {one.name: Annotated[_hint(one), _parameter(one)] for one in declared}
     if command.has_document:
         hints["form"] = options.Form
     hints["as_json"] = options.Json
+    hints["json_schema"] = Annotated[bool, _schema_option(command)]
     defaults = {one.name: _typed(one.default) for one in declared}
-    defaults |= {"form": None, "as_json": False}
+    defaults |= {"form": None, "as_json": False, "json_schema": False}
     call.__doc__ = (inspect.getdoc(command.options) or "").partition("\n\nRaises ")[0]
     call.__annotations__ = hints
     call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -206,6 +209,26 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
         ]
     )
     return call
+
+
+def _schema_option(command: Declared[Any, Any]) -> Any:
+    """The option --json-schema, which needs no other argument of the command."""
+
+    def print_schema(is_asked: bool) -> None:
+        if is_asked:
+            from perfctl.orchestrator.outputs import outputs_of, schema_of_any
+
+            names = outputs_of(command.record) or outputs_of(command.run)
+            console.as_json(schema_of_any(names))
+            raise typer.Exit
+
+    return typer.Option(
+        "--json-schema",
+        callback=print_schema,
+        is_eager=True,
+        expose_value=False,
+        help="Print the JSON Schema of what --json prints.",
+    )
 
 
 def _typed(default: Any) -> Any:

@@ -20,7 +20,7 @@ from perfctl.orchestrator.report.tables import TURNING
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from perfctl.orchestrator.report.view import View
+    from perfctl.orchestrator.report.view import Layout, View
 
 BAR = 16
 """Columns of a bar: beside it there is room for what is going on."""
@@ -184,11 +184,21 @@ def document(form: str, parts: Iterable[Any]) -> None:
     raw(FORMS[form](parts))
 
 
-def view(answer: View, form: str | None) -> None:
+def view(answer: View | Layout, form: str | None) -> None:
     """An answer as text for the terminal, or as the document that ``form`` names; fields in it are
     the options of the command."""
-    from perfctl.orchestrator.report.view import as_parts, on_terminal
+    from perfctl.orchestrator.report.view import Layout, as_parts, on_terminal
 
+    if isinstance(answer, Layout):
+        if form is not None:
+            document(form, answer.parts())
+            return
+        for block in answer.draw(width()):
+            if isinstance(block, str):
+                raw(block)
+            else:
+                show(block)
+        return
     answer = replace(
         answer,
         findings=tuple(map(with_flags, answer.findings)),

@@ -25,7 +25,7 @@ from typing import (
     get_type_hints,
 )
 
-from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.report.view import Layout, View
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -106,11 +106,13 @@ class Command(Generic[Options, Result]):
 
     options: type[Options]
     run: Callable[[Options, Events], Result]
-    view: Callable[[Result], View]
+    view: Callable[[Result], View | Layout]
     record: Callable[[Result], Any] = lambda result: result
     """The result -> what ``--json`` prints."""
     has_document: bool = True
     """Its view is also printed as Markdown and LaTeX."""
+    check: Callable[[Result, Events], None] = lambda result, events: None
+    """Called when the result is printed: raises the error that gives another exit code than 0."""
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,16 @@ class View:
     findings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Below everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """An answer that is laid out by itself: too long to be held whole, or of a form of its own."""
+
+    draw: Callable[[int], Iterable[RenderableType | str]]
+    """Width -> its parts for the terminal; a word is printed to the byte."""
+    parts: Callable[[], Iterable[Part]] = tuple
+    """Its sections for Markdown and LaTeX."""
 
 
 def on_terminal(view: View) -> Iterator[RenderableType]:

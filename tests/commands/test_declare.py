@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import json
 from importlib import import_module
 from typing import Any
 
 import pytest
 import typer.main
+from jsonschema import Draft202012Validator
 
 import perfctl
 from perfctl.orchestrator.cli import main
 from perfctl.orchestrator.commands.declare import Command, options_of
+from perfctl.orchestrator.outputs import outputs_of, schema_of
 
 DECLARED = [name for name, (place, _) in main.COMMANDS.items() if ":" not in place]
-OF_THE_COMMAND_LINE = {"as_json", "form"}
+OF_THE_COMMAND_LINE = {"as_json", "form", "json_schema"}
 """How a result is printed; a Python user has the result itself."""
 
 
@@ -50,3 +53,17 @@ def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
 def test_the_api_documents_every_keyword(name: str) -> None:
     said = inspect.getdoc(getattr(perfctl, name)) or ""
     assert all(f"{one.name}: " in said for one in options_of(declaration(name).options))
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_json_schema_is_that_of_what_json_prints(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run([name, "--json-schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    Draft202012Validator.check_schema(schema)
+    declared = declaration(name)
+    outputs = outputs_of(declared.record) or outputs_of(declared.run)
+    assert schema == (
+        schema_of(*outputs) if len(outputs) == 1 else {"anyOf": list(map(schema_of, outputs))}
+    )
