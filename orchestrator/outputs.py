@@ -30,7 +30,7 @@ from perfctl.records import paper
 
 FLOPS = "FLOPs count 1 multiply-add as 2. null is not known, never 0."
 OUTPUTS = {
-    "runs": "orchestrator.actions.tables:StoredRun[]",
+    "runs": "orchestrator.commands.runs:StoredRun[]",
     "show": "orchestrator.report.ledger.rows:ShownRun",
     "show-source": "records.report:SourceLine[]",
     "ledger": "orchestrator.report.ledger.rows:LedgerOutput",

@@ -207,7 +207,7 @@ def view(answer: View | Layout, form: str | None) -> None:
     if form is not None:
         document(form, as_parts(answer))
         return
-    for part in on_terminal(answer):
+    for part in on_terminal(answer, width()):
         show(part)
 
 

@@ -149,7 +149,7 @@ GROUPS = {
     },
     "Read": {
         "ingest": ("read.ingest:ingest", "Take in reports of any profiler, and run folders."),
-        "runs": ("read.lists:runs", "List the runs in the store."),
+        "runs": ("runs", "List the runs in the store."),
         "show": ("read.lists:show", "Show one run: layers, kernels, memory, what is missing."),
         "query": ("read.lists:query", "Query the store with SQL, read-only."),
         "export": ("export", "Write tables as CSV, Parquet, JSON or Excel."),

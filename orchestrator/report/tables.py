@@ -237,6 +237,8 @@ class Column:
     exported file."""
     carried: bool = False
     """The cells show ``unit`` behind their prefixes, so that the head need not."""
+    is_optional: bool = False
+    """The terminal leaves it out where there is no room."""
     order: str = ""
     """"ascending" or "descending": the rows are made in the order of this column. :func:`table`
     drops it where they are not."""

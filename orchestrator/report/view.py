@@ -37,11 +37,14 @@ class Layout:
     """Its sections for Markdown and LaTeX."""
 
 
-def on_terminal(view: View) -> Iterator[RenderableType]:
+def on_terminal(view: View, width: int) -> Iterator[RenderableType]:
     """The view as rich draws it."""
     blocks: list[Sequence[RenderableType]] = [
         [text(view.title, "bold"), *map(text, view.facts)] if view.title else [],
-        *([draw_table(table, rows=len(table.rows))] for table in view.tables),
+        *(
+            [draw_table(table, rows=len(table.rows), left_out=(), width=width)]
+            for table in view.tables
+        ),
         [text(sentence) for sentence in view.findings],
         [text(note) for note in view.notes],
     ]

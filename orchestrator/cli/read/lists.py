@@ -20,23 +20,6 @@ if TYPE_CHECKING:
     from perfctl.records.run import Run
 
 
-def runs(store: options.Store = None, as_json: options.Json = False) -> None:
-    """List the runs in the store: what ran where and when, how it ended, how many kernels
-    are stored."""
-    from perfctl.orchestrator.faults import whole
-    from perfctl.orchestrator.report import text_tables
-    from perfctl.orchestrator.store import database, read
-
-    with database.reading(store or DEFAULT) as connection:
-        rows = read.run_rows(connection)
-    if as_json:
-        console.as_json(rows, "runs")
-    else:
-        width = console.width()
-        table = partial(text_tables.runs_table, width=width)
-        console.show(whole(rows, table, lambda row: f"run {row['id']}"))
-
-
 def show(
     run: Annotated[int, typer.Argument(help="Number of the run, from 'perfctl runs'.")],
     source: Annotated[
