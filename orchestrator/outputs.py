@@ -35,7 +35,7 @@ OUTPUTS = {
     "show-source": "records.report:SourceLine[]",
     "ledger": "orchestrator.report.ledger.rows:LedgerOutput",
     "compare": "orchestrator.report.compare.output:CompareOutput",
-    "query": "orchestrator.report.files.tables:QueryRow[]",
+    "query": "orchestrator.commands.query:QueryRow[]",
     "doctor": "orchestrator.launch.machine.doctor:Finding[]",
     "prices": "orchestrator.report.prices:PricesOutput",
     "estimate": "orchestrator.report.estimate:EstimateOutput",
@@ -82,11 +82,14 @@ def name_of(output: str) -> str:
     return f"perfctl.{output}/{VERSIONS[output]}"
 
 
-def output_of(value: Any) -> str | None:
-    """Return the output that a record, or a list of records, is; None if it is none of OUTPUTS."""
-    if isinstance(value, list):
-        return _output_of_class(type(value[0]), "[]") if value else None
-    return _output_of_class(type(value))
+def output_of(value: Any, candidates: Sequence[str] = ()) -> str | None:
+    """Return the output that a record, or a list of records, is; None if it is none of OUTPUTS.
+    An empty list is the list among ``candidates``."""
+    if not isinstance(value, list):
+        return _output_of_class(type(value))
+    if value:
+        return _output_of_class(type(value[0]), "[]")
+    return next((name for name in candidates if OUTPUTS[name].endswith("[]")), None)
 
 
 def _output_of_class(kind: type, suffix: str = "") -> str | None:

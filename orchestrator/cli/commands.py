@@ -186,7 +186,7 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
             result = command.run(command.options(**values), events)
         if as_json:
             record = command.record(result)
-            console.as_json(record, output_of(record))
+            console.as_json(record, output_of(record, _outputs_of(command)))
         else:
             console.view(command.view(result), form)
         command.check(result, events)
@@ -211,15 +211,20 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     return call
 
 
+def _outputs_of(command: Declared[Any, Any]) -> list[str]:
+    from perfctl.orchestrator.outputs import outputs_of
+
+    return outputs_of(command.record) or outputs_of(command.run)
+
+
 def _schema_option(command: Declared[Any, Any]) -> Any:
     """The option --json-schema, which needs no other argument of the command."""
 
     def print_schema(is_asked: bool) -> None:
         if is_asked:
-            from perfctl.orchestrator.outputs import outputs_of, schema_of_any
+            from perfctl.orchestrator.outputs import schema_of_any
 
-            names = outputs_of(command.record) or outputs_of(command.run)
-            console.as_json(schema_of_any(names))
+            console.as_json(schema_of_any(_outputs_of(command)))
             raise typer.Exit
 
     return typer.Option(

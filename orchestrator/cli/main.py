@@ -151,7 +151,7 @@ GROUPS = {
         "ingest": ("read.ingest:ingest", "Take in reports of any profiler, and run folders."),
         "runs": ("runs", "List the runs in the store."),
         "show": ("read.lists:show", "Show one run: layers, kernels, memory, what is missing."),
-        "query": ("read.lists:query", "Query the store with SQL, read-only."),
+        "query": ("query", "Query the store with SQL, read-only."),
         "export": ("export", "Write tables as CSV, Parquet, JSON or Excel."),
         "schema": ("read.schema:schema", "Print the JSON Schema of what --json prints."),
         "trace": ("trace", "Write one step as a trace for Perfetto."),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -175,88 +173,3 @@ def _runs(store: Path | None, ids: Iterable[int]) -> list[Run]:
 
     with database.reading(store or DEFAULT) as connection, no_collection():
         return loaded(connection, ids)
-
-
-def query(
-    sql: Annotated[
-        str | None, typer.Argument(help="One SELECT, in quotes; - reads it from standard input.")
-    ] = None,
-    search: Annotated[
-        str | None, typer.Option(help="Find kernels and layers by parts of their names instead.")
-    ] = None,
-    dataset: Annotated[
-        Path | None,
-        typer.Option(
-            help="Ask this folder of 'perfctl export --dataset' instead of a store, by DuckDB."
-        ),
-    ] = None,
-    store: options.Store = None,
-    rows: Annotated[
-        int, typer.Option(min=1, help="Rows of the printed table; JSON and CSV give all.")
-    ] = 100,
-    timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds after which the query is ended.")
-    ] = 30.0,
-    as_json: options.Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-) -> None:
-    """Query the store with SQL, read-only: nothing in the store or elsewhere is changed.
-    docs/schema.md lists the tables."""
-    from perfctl.orchestrator.store.query import FOUND_COLUMNS, answers, names_like
-
-    if as_json and as_csv:
-        raise UsageError("--json and --csv together", "Choose one")
-    if (sql is None) == (search is None):
-        raise UsageError(
-            "give either a SELECT or --search", "For example: perfctl query 'select * from run'"
-        )
-    if dataset is not None and (search is not None or store is not None):
-        raise UsageError(
-            "--dataset together with --search or --store", "A dataset is asked with SQL"
-        )
-    if search is not None:
-        _print_answer(
-            FOUND_COLUMNS,
-            iter(names_like(store or DEFAULT, search)),
-            rows,
-            as_json=as_json,
-            as_csv=as_csv,
-        )
-        return
-    text = sys.stdin.read() if sql == "-" else str(sql)
-    if dataset is not None:
-        from perfctl.orchestrator.actions.dataset import ask
-
-        asked = ask.answers(dataset, text, timeout)
-    else:
-        asked = answers(store or DEFAULT, text, timeout)
-    with asked as (columns, found):
-        _print_answer(columns, found, rows, as_json=as_json, as_csv=as_csv)
-
-
-def _print_answer(
-    columns: Sequence[str],
-    found: Iterator[tuple[Any, ...]],
-    rows: int,
-    *,
-    as_json: bool,
-    as_csv: bool,
-) -> None:
-    """A table of at most ``rows`` rows, or all of the answer as JSON or CSV."""
-    from perfctl.orchestrator.report.files import tables as files_tables
-
-    names = files_tables.unique(columns)
-    if as_json:
-        console.as_json(
-            [dict(zip(names, map(files_tables.json_value, row), strict=True)) for row in found],
-            "query",
-        )
-    elif as_csv:
-        for line in files_tables.lines(names, found):
-            console.raw(line)
-    else:
-        shown = list(islice(found, rows))
-        more = next(found, None) is not None
-        console.show(files_tables.answer(names, shown, console.width()))
-        said = f"the first {len(shown)} rows; --rows shows more" if more else f"{len(shown)} rows"
-        console.note(said if more or len(shown) != 1 else "1 row")
