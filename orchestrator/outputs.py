@@ -18,15 +18,27 @@ import inspect
 import pkgutil
 import sys
 import types
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from textwrap import dedent
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.records import paper
+
+Record = TypeVar("Record")
 
 FLOPS = "FLOPs count 1 multiply-add as 2. null is not known, never 0."
 OUTPUTS = {
@@ -77,6 +89,21 @@ meaning, type or unit, makes a new version."""
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
+@dataclass(frozen=True, slots=True)
+class JsonLists(Generic[Record]):
+    """An object of lists that is too long to be held whole."""
+
+    record: type[Record]
+    batches: Callable[[Callable[[object], str]], Iterable[Mapping[str, Iterable[str]]]]
+    """Maker of a value's JSON text -> list -> the texts of more of its values, batch by batch."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lists, in order."""
+        kind: Any = self.record
+        return tuple(_keys_of(kind).values())
+
+
 def name_of(output: str) -> str:
     """Return "perfctl.ledger/1": what an output that is an object says of itself under "schema"."""
     return f"perfctl.{output}/{VERSIONS[output]}"
@@ -85,6 +112,8 @@ def name_of(output: str) -> str:
 def output_of(value: Any, candidates: Sequence[str] = ()) -> str | None:
     """Return the output that a record, or a list of records, is; None if it is none of OUTPUTS.
     An empty list is the list among ``candidates``."""
+    if isinstance(value, JsonLists):
+        return _output_of_class(value.record)
     if not isinstance(value, list):
         return _output_of_class(type(value))
     if value:
@@ -104,7 +133,7 @@ def outputs_of(function: Any) -> list[str]:
     names = [
         _output_of_class(get_args(kind)[0], "[]")
         if get_origin(kind) is list
-        else _output_of_class(kind)
+        else _output_of_class(get_args(kind)[0] if get_origin(kind) is JsonLists else kind)
         for kind in kinds
         if kind is not None
     ]

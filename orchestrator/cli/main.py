@@ -159,7 +159,7 @@ GROUPS = {
     },
     "Understand": {
         "ledger": (
-            "read.lists:ledger",
+            "ledger",
             "Compare counted with paper FLOPs, and say why they differ.",
         ),
         "report": ("report", "Write one self-contained HTML page."),

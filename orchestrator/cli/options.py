@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfctl.orchestrator.actions.sweep.options import LocalPlacement, SweepOptions
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.commands.declare import read_batches
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.launch.cluster.plan import Site
@@ -266,17 +266,7 @@ def sweep_options(given: dict[str, Any]) -> tuple[SweepOptions, SweepOutput, Loc
     return options, output, LocalPlacement(**placed)
 
 
-def batch_list(text: str) -> tuple[int, ...]:
-    """ "16,32" as numbers. Raises UsageError naming the piece that is none."""
-    numbers = []
-    for piece in text.split(","):
-        if not piece.strip().isdecimal():
-            raise UsageError(
-                f"--batches: '{piece.strip()}' is not a batch size",
-                "Say for instance --batches 16,32,64",
-            )
-        numbers.append(int(piece))
-    return tuple(numbers)
+batch_list = read_batches
 
 
 def names(text: str | None) -> list[str]:

@@ -25,7 +25,8 @@ from typing import (
     get_type_hints,
 )
 
-from perfctl.orchestrator.report.view import Layout, View
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.report.view import Layout, Lines, View
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -106,7 +107,7 @@ class Command(Generic[Options, Result]):
 
     options: type[Options]
     run: Callable[[Options, Events], Result]
-    view: Callable[[Result], View | Layout]
+    view: Callable[[Result], View | Layout | Lines]
     record: Callable[[Result], Any] = lambda result: result
     """The result -> what ``--json`` prints."""
     has_document: bool = True
@@ -144,6 +145,17 @@ def api(
     call.__doc__ = "\n\n".join([inspect.getdoc(declared) or "", "\n".join(lines)])
     call.__signature__ = inspect.signature(declared)  # type: ignore[attr-defined]
     return call
+
+
+def read_batches(text: str) -> tuple[int, ...]:
+    """ "16,32" as numbers. Raises UsageError naming the piece that is none."""
+    pieces = [piece.strip() for piece in text.split(",")]
+    for piece in pieces:
+        if not piece.isdecimal():
+            raise UsageError(
+                f"`batches`: '{piece}' is not a batch size", "Say for instance `batches` 16,32,64"
+            )
+    return tuple(map(int, pieces))
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.report.files.tables import json_value, lines, unique
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.text_tables import add_rows, grid, text
-from perfctl.orchestrator.report.view import Layout
+from perfctl.orchestrator.report.view import Layout, Lines, Paper
 from perfctl.orchestrator.store import query
 
 if TYPE_CHECKING:
@@ -114,16 +114,16 @@ def record(answer: Answer) -> list[QueryRow]:
     return [QueryRow(zip(names, map(json_value, row), strict=True)) for row in answer.rows]
 
 
-def view(answer: Answer) -> Layout:
+def view(answer: Answer) -> Layout | Lines:
     """Return a table of the first rows, or all rows as CSV."""
     names = unique(answer.columns)
 
-    def draw(width: int) -> Iterator[RenderableType | str]:
-        if answer.asked.csv:
-            yield from lines(names, answer.rows)
-            return
+    if answer.asked.csv:
+        return Lines(lines(names, answer.rows))
+
+    def draw(paper: Paper) -> Iterator[RenderableType]:
         rows = list(islice(answer.rows, answer.asked.rows))
-        yield _draw_rows(names, rows, width)
+        yield _draw_rows(names, rows, paper.width)
         if next(answer.rows, None) is not None:
             yield text(f"the first {len(rows)} rows; --rows shows more")
         else:

@@ -28,13 +28,29 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Paper:
+    """What the terminal is like."""
+
+    width: int
+    print_to_text: Callable[[Iterable[RenderableType]], str]
+    """Makes of tables and texts what is printed of them, also in another process."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """An answer that is laid out by itself: too long to be held whole, or of a form of its own."""
 
-    draw: Callable[[int], Iterable[RenderableType | str]]
-    """Width -> its parts for the terminal; a word is printed to the byte."""
+    draw: Callable[[Paper], Iterable[RenderableType | str]]
+    """Makes its parts for the terminal; a string is what ``print_to_text`` made."""
     parts: Callable[[], Iterable[Part]] = tuple
-    """Its sections for Markdown and LaTeX."""
+    """Makes its sections for Markdown and LaTeX."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """An answer for other programs, printed to the byte."""
+
+    lines: Iterable[str]
 
 
 def on_terminal(view: View, width: int) -> Iterator[RenderableType]:

@@ -251,15 +251,12 @@ def ledger(
     batch: int | None = None,
 ) -> Answer:
     """Counted against paper FLOPs per layer, direction and batch size, and why they differ."""
-    from perfctl.orchestrator.actions import ledger as actions
+    from perfctl.orchestrator.commands.ledger import LedgerOptions, Ledgers
     from perfctl.orchestrator.report.ledger import rows as export
 
-    sizes = None if batch is None else [batch]
-    found = [
-        one
-        for some in actions.ledger(store, layer=layer, batch=sizes, messages=messages, made=list)
-        for one in some
-    ]
+    sizes = () if batch is None else (batch,)
+    ledgers = Ledgers(LedgerOptions(layer=layer, batches=sizes, store=store), messages)
+    found = [analysis for group in ledgers.each(list) for analysis in group]
     rows = list(export.ledger_rows(found))
     chosen = rows[offset : offset + limit]
     for row in chosen:
