@@ -150,7 +150,7 @@ GROUPS = {
     "Read": {
         "ingest": ("read.ingest:ingest", "Take in reports of any profiler, and run folders."),
         "runs": ("runs", "List the runs in the store."),
-        "show": ("read.lists:show", "Show one run: layers, kernels, memory, what is missing."),
+        "show": ("show", "Show one run: layers, kernels, memory, what is missing."),
         "query": ("query", "Query the store with SQL, read-only."),
         "export": ("export", "Write tables as CSV, Parquet, JSON or Excel."),
         "schema": ("read.schema:schema", "Print the JSON Schema of what --json prints."),

@@ -147,6 +147,12 @@ def source_lines(lines: Sequence[SourceLine]) -> RenderableType:
     )
 
 
+def source_lines_document(lines: Sequence[SourceLine]) -> list[Part]:
+    """All of them with all columns, for Markdown and LaTeX."""
+    view = source_table(lines)
+    return [] if view is None else [of_view(view)]
+
+
 def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
     """The results of a sweep: for each study a heading, the findings, and one row a batch size."""
     out: list[RenderableType] = []
