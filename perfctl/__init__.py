@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from perfctl.version import __version__
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.compare import compare, history
+    from perfctl.orchestrator.actions.compare import compare
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.gate.gate import gate
     from perfctl.orchestrator.actions.ingest import ingest
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.orchestrator.commands.export import export
+    from perfctl.orchestrator.commands.history import history
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
     from perfctl.orchestrator.commands.report import report
@@ -92,7 +93,7 @@ _HOME = {
     "trace": f"{_COMMANDS}.trace",
     "export": f"{_COMMANDS}.export",
     "gate": f"{_ACTIONS}.gate.gate",
-    "history": f"{_ACTIONS}.compare",
+    "history": f"{_COMMANDS}.history",
     "ingest": f"{_ACTIONS}.ingest",
     "mfu": f"{_COMMANDS}.mfu",
     "predict": f"{_ACTIONS}.predict.predict",

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.stored_runs import analysed, loaded
+from perfctl.orchestrator.actions.stored_runs import loaded
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.faults import lost, whole
 from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.causes import Suspect
     from perfctl.orchestrator.compare.compare import Comparison, Side
-    from perfctl.orchestrator.compare.history import History, Seen
     from perfctl.records.run import Run
 
 
@@ -188,65 +186,3 @@ def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
             return []
         with database.reading(store) as connection:
             return loaded(connection, read.run_ids(connection))
-
-
-def history(
-    stores: Sequence[Path | str] = (DEFAULT,), *, by_commit: bool = False, gate: float = 0.05
-) -> History:
-    """Read every whole run of these stores. Times in ns, memory in bytes; FLOPs: 1
-    multiply-add = 2.
-
-    by_commit: one point a commit, in the order of commits. gate: a change of up to this share is
-    not told; 0.05 is 5 %. Raises ToolMissing without ruptures, UsageError for a gate below 0,
-    StoreError, PerfctlError where no run is whole.
-    """
-    from perfctl.orchestrator.compare.changes import available
-    from perfctl.orchestrator.compare.history import History, build_lines, read_run
-
-    if not (isfinite(gate) and gate >= 0):
-        raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
-    if not available():
-        raise ToolMissing(
-            "change points need ruptures, which is not installed", "pip install 'perfctl[history]'"
-        )
-    runs: list[Seen] = []
-    for number, store in enumerate(stores):
-        with database.reading(Path(store)) as connection:
-            for run_id in read.run_ids(connection):
-                for run in loaded(connection, [run_id]):
-                    if run.status == "ok" and run.workload is not None:
-                        runs.append(
-                            analysed([run], lambda some, number=number: read_run(some[0], number))  # type: ignore[misc]
-                        )
-    if not runs:
-        raise PerfctlError("no store holds a whole run of a known workload", "See 'perfctl runs'")
-    lines = tuple(build_lines(runs, by_commit=by_commit, gate=gate))
-    before_of = {
-        (index, series.points[change.after]): series.points[change.after - 1]
-        for index, line in enumerate(lines)
-        for series in line.series
-        for change in series.changes
-    }
-    suspects = {
-        (index, after): _find_suspects(
-            stores, lines[index].points[before], lines[index].points[after]
-        )
-        for (index, after), before in before_of.items()
-    }
-    return History(tuple(map(str, stores)), gate, lines, suspects)
-
-
-def _find_suspects(
-    stores: Sequence[Path | str], before: Sequence[Seen], after: Sequence[Seen]
-) -> tuple[Suspect, ...]:
-    from perfctl.orchestrator.compare.causes import explain
-    from perfctl.orchestrator.compare.compare import Side, compare
-
-    def load_side(label: str, point: Sequence[Seen]) -> Side:
-        store = point[0].store
-        with database.reading(Path(stores[store])) as connection:
-            ids = [seen.run for seen in point if seen.store == store]
-            return Side(label, tuple(loaded(connection, ids)))
-
-    pairs = compare(load_side("A", before), load_side("B", after)).pairs
-    return explain(pairs[0]).suspects if pairs else ()

@@ -196,7 +196,7 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
         hints["form"] = options.Form
     hints["as_json"] = options.Json
     hints["json_schema"] = Annotated[bool, _schema_option(command)]
-    defaults = {one.name: _typed(one.default) for one in declared}
+    defaults = {one.name: _typed(one) for one in declared}
     defaults |= {"form": None, "as_json": False, "json_schema": False}
     call.__doc__ = (inspect.getdoc(command.options) or "").partition("\n\nRaises ")[0]
     call.__annotations__ = hints
@@ -236,8 +236,11 @@ def _schema_option(command: Declared[Any, Any]) -> Any:
     )
 
 
-def _typed(default: Any) -> Any:
+def _typed(field: Field) -> Any:
     """A default as one would type it: (16, 32) is "16,32"; nothing is None."""
+    default = field.default
+    if isinstance(default, tuple) and field.option.parse is None:
+        return list(default) or None
     return (",".join(map(str, default)) or None) if isinstance(default, tuple) else default
 
 
@@ -247,7 +250,10 @@ def _hint(field: Field) -> Any:
     if field.option.parse is not None:
         return str | None
     if get_origin(field.hint) is Sequence:
-        return list[get_args(field.hint)[0]] | None  # type: ignore[misc]
+        (item,) = get_args(field.hint)
+        # a Python user may also give the text of a path
+        kind = next((kind for kind in METAVARS if kind in get_args(item)), item)
+        return list[kind] | None
     return field.hint
 
 

@@ -171,7 +171,7 @@ GROUPS = {
             "Compare two runs, sweeps or stores: slower, faster, new.",
         ),
         "history": (
-            "read.compare:history",
+            "history",
             "Show quantities of many runs, and where they changed.",
         ),
         "gate": ("read.gate:gate", "Hold counts, memory and time to a committed baseline."),

@@ -8,9 +8,11 @@ what the field means. The command line (``cli.commands``) and the keywords of th
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from textwrap import wrap
 from typing import (
@@ -156,6 +158,22 @@ def read_batches(text: str) -> tuple[int, ...]:
                 f"`batches`: '{piece}' is not a batch size", "Say for instance `batches` 16,32,64"
             )
     return tuple(map(int, pieces))
+
+
+def read_share(text: str) -> float:
+    """ "5%" or "0.05" as 0.05. Raises UsageError for what is neither."""
+    percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if percentage is not None:
+        return float(percentage[1]) / 100
+    if re.fullmatch(r"\s*0?\.\d+\s*|\s*0\s*", text) is None:
+        raise UsageError(f"`gate`: '{text}' is not a percentage", "Write for instance `gate` 5%")
+    return float(text)
+
+
+def check_share(field: str, share: float) -> None:
+    """Raise UsageError for what is no share of 0 or more."""
+    if not (isfinite(share) and share >= 0):
+        raise UsageError(f"`{field}` must be 0 or more, got {share}", "0.05 is 5 %")
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -317,7 +317,10 @@ def draw_table(
     table = grid(
         *((column.label, sides.get(column.style, "left")) for _, column in kept), **options
     )
-    widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place, _ in kept]
+    widths = [
+        max((len(row[place].unit or "") for row in view.rows[:rows]), default=0)
+        for place, _ in kept
+    ]
     for row in view.rows[:rows]:
         table.add_row(
             *(
@@ -336,7 +339,7 @@ def draw_table(
 def _needed_width(view: View, places: Sequence[int]) -> int:
     """Return the characters of a table whose names are cut as far as is usual."""
     longest = [
-        max(len(view.columns[place].label), *(len(row[place].text) for row in view.rows))
+        max([len(view.columns[place].label), *(len(row[place].text) for row in view.rows)])
         for place in places
     ]
     return 2 * (len(places) - 1) + sum(

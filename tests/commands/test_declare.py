@@ -36,6 +36,8 @@ def test_some_commands_are_declared() -> None:
 
 def plain(default: Any) -> Any:
     """A default, and None where nothing is given: the command line has no empty tuple."""
+    if isinstance(default, list):
+        return tuple(default)
     return None if default in ((), inspect.Parameter.empty) else default
 
 
