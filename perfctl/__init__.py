@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 from perfctl.version import __version__
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.compare import compare
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.gate.gate import gate
     from perfctl.orchestrator.actions.ingest import ingest
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.options import LocalPlacement, SweepOptions
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
+    from perfctl.orchestrator.commands.compare import compare
     from perfctl.orchestrator.commands.export import export
     from perfctl.orchestrator.commands.history import history
     from perfctl.orchestrator.commands.mfu import mfu
@@ -86,7 +86,7 @@ _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
     "UserHints": "perfctl.orchestrator.ingest.context",
     "charts": f"{_COMMANDS}.plot",
-    "compare": f"{_ACTIONS}.compare",
+    "compare": f"{_COMMANDS}.compare",
     "estimate": f"{_ACTIONS}.estimate",
     "plot": f"{_COMMANDS}.plot",
     "scrub": f"{_COMMANDS}.scrub",

@@ -239,6 +239,8 @@ def _schema_option(command: Declared[Any, Any]) -> Any:
 def _typed(field: Field) -> Any:
     """A default as one would type it: (16, 32) is "16,32"; nothing is None."""
     default = field.default
+    if field.option.typed_default is not None:
+        return field.option.typed_default
     if isinstance(default, tuple) and field.option.parse is None:
         return list(default) or None
     return (",".join(map(str, default)) or None) if isinstance(default, tuple) else default
@@ -252,7 +254,7 @@ def _hint(field: Field) -> Any:
     if get_origin(field.hint) is Sequence:
         (item,) = get_args(field.hint)
         # a Python user may also give the text of a path
-        kind = next((kind for kind in METAVARS if kind in get_args(item)), item)
+        kind: Any = next((kind for kind in METAVARS if kind in get_args(item)), item)
         return list[kind] | None
     return field.hint
 

@@ -174,6 +174,8 @@ def view(answer: View | Layout | Lines, form: str | None) -> None:
     from perfctl.orchestrator.report.view import Layout, Lines, Paper, as_parts, on_terminal
 
     if isinstance(answer, Lines):
+        if form is not None:
+            raise UsageError(f"--format and {answer.asked_by} both write to stdout", "Choose one")
         for line in answer.lines:
             raw(line)
         return

@@ -167,7 +167,7 @@ GROUPS = {
         "mcp": ("read.mcp:mcp", "Serve the store to agents (Model Context Protocol)."),
         "plot": ("plot", "Write one of the page's charts for a paper."),
         "compare": (
-            "read.compare:compare",
+            "compare",
             "Compare two runs, sweeps or stores: slower, faster, new.",
         ),
         "history": (

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from math import isfinite
 from pathlib import Path
 from textwrap import wrap
 from typing import (
@@ -73,11 +72,22 @@ class Option:
     """Whether the value stands without a name on the command line."""
     parse: Callable[[str], Any] | None = None
     """Reader of what was typed; None: the type hint says how to read it."""
+    typed_default: str | None = None
+    """The default as one types it, for ``parse``; None: its text."""
 
 
 DEFAULT_STORE = Path("perfctl.db")
 Store = Annotated[Path, Option("The store.")]
 Force = Annotated[bool, Option("Overwrite a file of that name.", "Output")]
+MemoryLimit = Annotated[
+    str | int | None,
+    Option(
+        "Memory that the reading of a report may take: 4G; 0 is no limit. Default: "
+        "PERFCTL_MEMORY_LIMIT, else 2G, or a quarter of the machine's.",
+        metavar="SIZE",
+        parse=str,
+    ),
+]
 Sweep = Annotated[int | None, Option("Only this sweep.")]
 Runs = Annotated[
     Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")
@@ -161,19 +171,11 @@ def read_batches(text: str) -> tuple[int, ...]:
 
 
 def read_share(text: str) -> float:
-    """ "5%" or "0.05" as 0.05. Raises UsageError for what is neither."""
+    """ "5%" as 0.05. Raises UsageError for what is not a percentage."""
     percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
-    if percentage is not None:
-        return float(percentage[1]) / 100
-    if re.fullmatch(r"\s*0?\.\d+\s*|\s*0\s*", text) is None:
+    if percentage is None:
         raise UsageError(f"`gate`: '{text}' is not a percentage", "Write for instance `gate` 5%")
-    return float(text)
-
-
-def check_share(field: str, share: float) -> None:
-    """Raise UsageError for what is no share of 0 or more."""
-    if not (isfinite(share) and share >= 0):
-        raise UsageError(f"`{field}` must be 0 or more, got {share}", "0.05 is 5 %")
+    return float(percentage[1]) / 100
 
 
 def words(text: str) -> tuple[str, ...]:

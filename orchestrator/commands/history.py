@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,6 @@ from perfctl.orchestrator.commands.declare import (
     Events,
     Option,
     api,
-    check_share,
     read_share,
 )
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
@@ -48,7 +48,13 @@ class HistoryOptions:
         str, Option("One point a sweep, or a commit, in their order.", metavar="time|commit")
     ] = "time"
     gate: Annotated[
-        float, Option("Changes up to this are not told.", metavar="SHARE", parse=read_share)
+        float,
+        Option(
+            "Changes up to this are not told.",
+            metavar="PERCENT",
+            parse=read_share,
+            typed_default="5%",
+        ),
     ] = 0.05
     out: Annotated[Path | None, Option("Write a page.", "Output", names=("--out", "-o"))] = None
 
@@ -60,7 +66,8 @@ def run(asked: HistoryOptions, events: Events) -> History:
 
     if asked.by not in ("time", "commit"):
         raise UsageError(f"`by`: '{asked.by}' is not known", "Say time or commit")
-    check_share("gate", asked.gate)
+    if not (isfinite(asked.gate) and asked.gate >= 0):
+        raise UsageError(f"`gate` must be 0 or more, got {asked.gate}", "0.05 is 5 %")
     if not available():
         raise ToolMissing(
             "change points need ruptures, which is not installed", "pip install 'perfctl[history]'"

@@ -18,7 +18,7 @@ from perfctl.orchestrator.report.view import Layout, Lines, Paper
 from perfctl.orchestrator.store import query
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from perfctl.orchestrator.report.view import Block
 
 SHORTEST = 14
 """Characters that a column of text keeps at least; where they do not fit, each row is shown as
@@ -119,9 +119,9 @@ def view(answer: Answer) -> Layout | Lines:
     names = unique(answer.columns)
 
     if answer.asked.csv:
-        return Lines(lines(names, answer.rows))
+        return Lines(lines(names, answer.rows), "`csv`")
 
-    def draw(paper: Paper) -> Iterator[RenderableType]:
+    def draw(paper: Paper) -> Iterator[Block]:
         rows = list(islice(answer.rows, answer.asked.rows))
         yield _draw_rows(names, rows, paper.width)
         if next(answer.rows, None) is not None:
@@ -132,7 +132,7 @@ def view(answer: Answer) -> Layout | Lines:
     return Layout(draw)
 
 
-def _draw_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> RenderableType:
+def _draw_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> Block:
     """Return rows below their column names; rows of more columns than fit one below the other, each
     as a list."""
     texts = [

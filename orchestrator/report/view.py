@@ -11,7 +11,11 @@ from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.report.text_tables import draw_table, text
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from rich.console import RenderableType
+
+    Block: TypeAlias = RenderableType
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Lines:
     """An answer for other programs, printed to the byte."""
 
     lines: Iterable[str]
+    asked_by: str
+    """The option that asked for it, which excludes --format."""
 
 
 def on_terminal(view: View, width: int) -> Iterator[RenderableType]:

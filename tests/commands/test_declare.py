@@ -44,7 +44,14 @@ def plain(default: Any) -> Any:
 @pytest.mark.parametrize("name", API)
 def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
     group: Any = typer.main.get_command(main.application(name))
-    options = {one.name: plain(one.default) for one in group.commands[name].params}
+    readers = {
+        one.name: one.option.parse
+        for one in options_of(declaration(name).options)
+        if one.option.typed_default is not None
+    }
+    options = {
+        one.name: readers.get(one.name, plain)(one.default) for one in group.commands[name].params
+    }
     keywords = {
         key: plain(value.default)
         for key, value in inspect.signature(getattr(perfctl, name)).parameters.items()

@@ -165,7 +165,7 @@ def measure(
     """Return a subject as it is now; paths are relative to ``folder``. Raises PerfctlError and
     ReportError where it cannot be had."""
     from perfctl.orchestrator import memory
-    from perfctl.orchestrator.actions.compare import side
+    from perfctl.orchestrator.actions.sides import side
     from perfctl.orchestrator.actions.stored_runs import analysed
     from perfctl.orchestrator.actions.tables import DEFAULT
     from perfctl.orchestrator.compare.gate_quantities import of_runs

@@ -1,7 +1,4 @@
-"""Compare two sides (each is a run, a sweep, a store, a report, or a folder of reports), and
-quantities of the runs of stores over time or commits, with the points at which they changed, and
-what else changed there.
-"""
+"""The sides of a comparison; each is a run, a sweep, a store, a report, or a folder of reports."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
     from perfctl.records.run import Run
 
 
-def compare(
+def compare_sides(
     a: Path | str | int,
     b: Path | str | int,
     *,
@@ -37,20 +34,8 @@ def compare(
     memory_limit: str | int | None = None,
     files: bool = True,
 ) -> Comparison:
-    """Compare B with A: what became slower, what faster, which kernels are new or gone.
-
-    a, b: a store, a report or a folder of reports (paths); a sweep of ``store`` (its name, the
-    beginning of it, or "sweep:3"); or a run of it (its number, or "run:12").
-    gate: a change up to this share does not count; 0.05 is 5 %.
-    force: compare what is not comparable, too; every page then says so.
-    memory_limit: how much memory the reading of a report may take ("2GiB"), as in :func:`ingest`.
-    files: whether a side may be a path; without, only runs and sweeps of ``store``.
-
-    Nothing is raised because B is worse: see ``Comparison.regressions``, ``not_comparable`` and
-    ``failed``. Raises UsageError for a side that does not exist or a gate that is not a share,
-    PerfctlError for a side without a whole run, StoreError and ReportError for files that cannot
-    be read.
-    """
+    """Compare B with A, each as :func:`side` takes it. ``files``: whether a side may be a path;
+    without, only runs and sweeps of ``store``."""
     from perfctl.orchestrator.compare import compare as comparing
 
     if not (isfinite(gate) and gate >= 0):
