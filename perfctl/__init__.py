@@ -29,7 +29,6 @@ from perfctl.version import __version__
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.estimate import estimate
-    from perfctl.orchestrator.actions.gate.gate import gate
     from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.actions.predict.generation import predict_generation
     from perfctl.orchestrator.actions.predict.predict import predict
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.orchestrator.commands.compare import compare
     from perfctl.orchestrator.commands.export import export
+    from perfctl.orchestrator.commands.gate import gate
     from perfctl.orchestrator.commands.history import history
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
@@ -92,7 +92,7 @@ _HOME = {
     "scrub": f"{_COMMANDS}.scrub",
     "trace": f"{_COMMANDS}.trace",
     "export": f"{_COMMANDS}.export",
-    "gate": f"{_ACTIONS}.gate.gate",
+    "gate": f"{_COMMANDS}.gate",
     "history": f"{_COMMANDS}.history",
     "ingest": f"{_ACTIONS}.ingest",
     "mfu": f"{_COMMANDS}.mfu",

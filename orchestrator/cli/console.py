@@ -177,7 +177,7 @@ def view(answer: View | Layout | Lines, form: str | None) -> None:
         if form is not None:
             raise UsageError(f"--format and {answer.asked_by} both write to stdout", "Choose one")
         for line in answer.lines:
-            raw(line)
+            raw(safe(line) if answer.has_names else line)
         return
     if isinstance(answer, Layout):
         if form is not None:

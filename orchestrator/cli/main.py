@@ -174,7 +174,7 @@ GROUPS = {
             "history",
             "Show quantities of many runs, and where they changed.",
         ),
-        "gate": ("read.gate:gate", "Hold counts, memory and time to a committed baseline."),
+        "gate": ("gate", "Hold counts, memory and time to a committed baseline."),
     },
     "Predict": {
         "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),

@@ -57,6 +57,8 @@ class Lines:
     lines: Iterable[str]
     asked_by: str
     """The option that asked for it, which excludes --format."""
+    has_names: bool = False
+    """Whether names from reports are in it, whose control characters are never printed."""
 
 
 def on_terminal(view: View, width: int) -> Iterator[RenderableType]:
