@@ -72,6 +72,11 @@ def on_terminal(view: View, width: int) -> Iterator[RenderableType]:
         [text(sentence) for sentence in view.findings],
         [text(note) for note in view.notes],
     ]
+    yield from separate(blocks)
+
+
+def separate(blocks: Iterable[Sequence[RenderableType]]) -> Iterator[RenderableType]:
+    """Yield what is in the blocks, with an empty line between two that are not empty."""
     for number, block in enumerate(block for block in blocks if block):
         if number:
             yield text("")
