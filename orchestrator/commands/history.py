@@ -3,7 +3,7 @@ and what else changed there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from math import isfinite
 from pathlib import Path
@@ -62,7 +62,7 @@ class HistoryOptions:
 def run(asked: HistoryOptions, events: Events) -> History:
     """Read every whole run of the stores. Times in ns, memory in bytes."""
     from perfctl.orchestrator.compare.changes import available
-    from perfctl.orchestrator.compare.history import History, build_lines, read_run
+    from perfctl.orchestrator.compare.history import History, build_lines
 
     if asked.by not in ("time", "commit"):
         raise UsageError(f"`by`: '{asked.by}' is not known", "Say time or commit")
@@ -72,18 +72,9 @@ def run(asked: HistoryOptions, events: Events) -> History:
         raise ToolMissing(
             "change points need ruptures, which is not installed", "pip install 'perfctl[history]'"
         )
-    runs: list[Seen] = []
-    for number, store in enumerate(asked.stores):
-        with database.reading(Path(store)) as connection:
-            for run_id in read.run_ids(connection):
-                for stored in loaded(connection, [run_id]):
-                    if stored.status == "ok" and stored.workload is not None:
-                        runs.append(
-                            analysed(
-                                [stored],
-                                lambda some, number=number: read_run(some[0], number),  # type: ignore[misc]
-                            )
-                        )
+    runs = [
+        run for number, store in enumerate(asked.stores) for run in _read_runs(number, Path(store))
+    ]
     if not runs:
         raise PerfctlError("no store holds a whole run of a known workload", "See 'perfctl runs'")
     lines = tuple(build_lines(runs, by_commit=asked.by == "commit", gate=asked.gate))
@@ -106,6 +97,17 @@ def run(asked: HistoryOptions, events: Events) -> History:
         write_text(asked.out, page.render_history(history))
         events.note(f"Wrote {asked.out}")
     return history
+
+
+def _read_runs(number: int, store: Path) -> Iterator[Seen]:
+    """Yield the whole runs of one store that have a workload; ``number``: that of the store."""
+    from perfctl.orchestrator.compare.history import read_run
+
+    with database.reading(store) as connection:
+        for run_id in read.run_ids(connection):
+            for stored in loaded(connection, [run_id]):
+                if stored.status == "ok" and stored.workload is not None:
+                    yield analysed([stored], lambda runs: read_run(runs[0], number))
 
 
 def _find_suspects(
