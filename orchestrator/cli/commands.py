@@ -186,7 +186,8 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
             result = command.run(command.options(**values), events)
         if as_json:
             record = command.record(result)
-            console.as_json(record, output_of(record, _outputs_of(command)))
+            if record is not None:
+                console.as_json(record, output_of(record, _outputs_of(command)))
         else:
             console.view(command.view(result), form)
         command.check(result, events)

@@ -121,7 +121,7 @@ class Command(Generic[Options, Result]):
     run: Callable[[Options, Events], Result]
     view: Callable[[Result], View | Layout | Lines]
     record: Callable[[Result], Any] = lambda result: result
-    """The result -> what ``--json`` prints."""
+    """The result -> what ``--json`` prints; None: nothing."""
     has_document: bool = True
     """Its view is also printed as Markdown and LaTeX."""
     check: Callable[[Result, Events], None] = lambda result, events: None

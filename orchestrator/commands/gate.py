@@ -130,32 +130,32 @@ def runs_subject(side: Path | str, name: str | None = None) -> Subject:
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """What a gate found, or the baseline that was written in its place."""
+    """What a gate found."""
 
     asked: GateOptions
     outcomes: tuple[Outcome, ...]
-    written: Baseline | None
+    """Empty where the baseline was written in their place."""
 
 
 def run(asked: GateOptions, events: Events) -> Gated:
     """Judge every entry that was asked for, or write it into the baseline."""
     from perfctl.orchestrator.report import gate as texts
 
-    if asked.update:
-        return Gated(asked, (), _update_as_asked(asked, events))
     outcomes = judge_as_asked(asked, events)
+    if asked.update:
+        return Gated(asked, ())
     if asked.junit is not None:
         write_text(asked.junit, texts.junit(outcomes))
     if asked.markdown not in (None, "-"):
         write_text(Path(str(asked.markdown)), texts.markdown(outcomes))
-    return Gated(asked, outcomes, None)
+    return Gated(asked, outcomes)
 
 
 def judge_as_asked(asked: GateOptions, events: Events) -> tuple[Outcome, ...]:
     """Judge every entry that was asked for. With ``update`` it is written instead, and nothing
     is judged."""
     if asked.update:
-        _update_as_asked(asked, events)
+        _write_baseline(asked, events)
         return ()
     return judge_entries(
         asked.baseline,
@@ -166,14 +166,17 @@ def judge_as_asked(asked: GateOptions, events: Events) -> tuple[Outcome, ...]:
     )
 
 
-def _update_as_asked(asked: GateOptions, events: Events) -> Baseline:
-    return update(
+def _write_baseline(asked: GateOptions, events: Events) -> None:
+    baseline = update(
         asked.baseline,
         _subjects(asked),
         tolerances=_tolerances(asked),
         messages=events,
         memory_limit=asked.memory_limit,
     )
+    places = [values for entry in baseline.entries for values in entry.measured.places.values()]
+    names = ", ".join(entry.name for entry in baseline.entries)
+    events.note(f"Wrote {asked.baseline}: {sum(map(len, places)):,} quantities of {names}")
 
 
 def _subjects(asked: GateOptions) -> list[Subject]:
@@ -212,26 +215,24 @@ def _tolerances(asked: GateOptions) -> dict[str, float]:
     return tolerances
 
 
-def record(gated: Gated) -> GateOutput:
-    """Return all quantities that were judged, for programs."""
+def record(gated: Gated) -> GateOutput | None:
+    """Return all quantities that were judged, for programs; None if none was to be judged."""
     from perfctl.orchestrator.report.gate import gate_output
 
     if gated.asked.markdown == "-" or gated.asked.github:
         raise UsageError(
             "--json goes alone to stdout", "Name a file with `markdown`, and leave `github` out"
         )
-    return gate_output(gated.outcomes)
+    return None if gated.asked.update else gate_output(gated.outcomes)
 
 
 def view(gated: Gated) -> View | Lines:
-    """Return what fails, or what was written."""
+    """Return what fails first, and the sums of each entry."""
     from perfctl.orchestrator.report import gate as texts
 
-    asked, baseline = gated.asked, gated.written
-    if baseline is not None:
-        places = [values for entry in baseline.entries for values in entry.measured.places.values()]
-        names = ", ".join(entry.name for entry in baseline.entries)
-        return View(f"Wrote {asked.baseline}: {sum(map(len, places)):,} quantities of {names}")
+    asked = gated.asked
+    if asked.update:
+        return View("")
 
     def lines() -> Iterator[str]:
         is_comment = asked.markdown == "-"
@@ -247,7 +248,7 @@ def check(gated: Gated, events: Events) -> None:
     """Raise what gives the exit code; nothing when all is as it was, or better."""
     from perfctl.orchestrator.report.gate import headline
 
-    if gated.written is not None:
+    if gated.asked.update:
         return
     sentence = headline(gated.outcomes)
     if any(outcome.failed for outcome in gated.outcomes):

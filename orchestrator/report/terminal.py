@@ -74,7 +74,7 @@ def run_details(run: Run) -> list[RenderableType]:
     ]
     parts = phases_of(analysis)
     has_ledger = analysis.ledger.rows and not has_repeats(parts)
-    blocks = [
+    blocks: list[Sequence[RenderableType]] = [
         [_title(analysis), *_findings(analysis)],
         *([table] for table in _drawn(_of_phases_and_passes([run]))),
         *([table] for table in _by_part(parts)),
