@@ -31,6 +31,8 @@ class Option:
     """Whether the value stands without a name on the command line."""
     parse: Callable[[str], Any] | None = None
     """Reader of what was typed; None: the type hint says how to read it."""
+    typed_default: str | None = None
+    """The default as one types it, for ``parse``; None: its text."""
 
 
 @dataclass(frozen=True, slots=True)

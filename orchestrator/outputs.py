@@ -18,24 +18,36 @@ import inspect
 import pkgutil
 import sys
 import types
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from textwrap import dedent
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.records import paper
 
+Record = TypeVar("Record")
+
 FLOPS = "FLOPs count 1 multiply-add as 2. null is not known, never 0."
 OUTPUTS = {
-    "runs": "orchestrator.actions.tables:StoredRun[]",
+    "runs": "orchestrator.commands.runs:StoredRun[]",
     "show": "orchestrator.report.ledger.rows:ShownRun",
     "show-source": "records.report:SourceLine[]",
     "ledger": "orchestrator.report.ledger.rows:LedgerOutput",
     "compare": "orchestrator.report.compare.output:CompareOutput",
-    "query": "orchestrator.report.files.tables:QueryRow[]",
+    "query": "orchestrator.commands.query:QueryRow[]",
     "doctor": "orchestrator.launch.machine.doctor:Finding[]",
     "prices": "orchestrator.report.prices:PricesOutput",
     "estimate": "orchestrator.report.estimate:EstimateOutput",
@@ -78,18 +90,55 @@ meaning, type or unit, makes a new version."""
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
+@dataclass(frozen=True, slots=True)
+class JsonLists(Generic[Record]):
+    """An object of lists that is too long to be held whole."""
+
+    record: type[Record]
+    batches: Callable[[Callable[[object], str]], Iterable[Mapping[str, Iterable[str]]]]
+    """Maker of a value's JSON text -> list -> the texts of more of its values, batch by batch."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lists, in order."""
+        kind: Any = self.record
+        return tuple(_keys_of(kind).values())
+
+
 def name_of(output: str) -> str:
     """Return "perfctl.ledger/1": what an output that is an object says of itself under "schema"."""
     return f"perfctl.{output}/{VERSIONS[output]}"
 
 
-def output_of(value: Any) -> str | None:
-    """Return the output that a record, or a list of records, is; None if it is none of OUTPUTS."""
-    kind, suffix = (
-        (type(value[0]), "[]") if isinstance(value, list) and value else (type(value), "")
-    )
+def output_of(value: Any, candidates: Sequence[str] = ()) -> str | None:
+    """Return the output that a record, or a list of records, is; None if it is none of OUTPUTS.
+    An empty list is the list among ``candidates``."""
+    if isinstance(value, JsonLists):
+        return _output_of_class(value.record)
+    if not isinstance(value, list):
+        return _output_of_class(type(value))
+    if value:
+        return _output_of_class(type(value[0]), "[]")
+    return next((name for name in candidates if OUTPUTS[name].endswith("[]")), None)
+
+
+def _output_of_class(kind: type, suffix: str = "") -> str | None:
     path = f"{kind.__module__.removeprefix('perfctl.')}:{kind.__qualname__}{suffix}"
     return next((name for name, record in OUTPUTS.items() if record == path), None)
+
+
+def outputs_of(function: Any) -> list[str]:
+    """Return the outputs that a function returns, by its annotation."""
+    hint = _hints_of(function).get("return")
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    names = [
+        _output_of_class(get_args(kind)[0], "[]")
+        if get_origin(kind) is list
+        else _output_of_class(get_args(kind)[0] if get_origin(kind) is JsonLists else kind)
+        for kind in kinds
+        if kind is not None
+    ]
+    return [name for name in names if name is not None]
 
 
 def to_json(value: Any) -> Any:
@@ -142,6 +191,13 @@ def schema_of(output: str) -> dict[str, Any]:
         **schema,
         "description": f"{inspect.getdoc(record)} {FLOPS}",
     }
+
+
+def schema_of_any(outputs: Sequence[str]) -> dict[str, Any]:
+    """Return the JSON Schema of a command that prints one of these outputs."""
+    if len(outputs) == 1:
+        return schema_of(outputs[0])
+    return {"anyOf": [schema_of(output) for output in outputs]}
 
 
 def type_schema(hint: Any) -> dict[str, Any]:

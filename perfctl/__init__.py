@@ -28,15 +28,16 @@ from typing import TYPE_CHECKING, Any
 from perfctl.version import __version__
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.compare import compare, history
     from perfctl.orchestrator.actions.estimate import estimate
-    from perfctl.orchestrator.actions.gate.gate import gate
     from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.orchestrator.commands.calculator import calculator
+    from perfctl.orchestrator.commands.compare import compare
     from perfctl.orchestrator.commands.doctor import doctor
     from perfctl.orchestrator.commands.export import export
+    from perfctl.orchestrator.commands.gate import gate
+    from perfctl.orchestrator.commands.history import history
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
     from perfctl.orchestrator.commands.predict import predict, predict_generation
@@ -91,15 +92,15 @@ _HOME = {
     "UserHints": "perfctl.orchestrator.ingest.context",
     "calculator": f"{_COMMANDS}.calculator",
     "charts": f"{_COMMANDS}.plot",
-    "compare": f"{_ACTIONS}.compare",
+    "compare": f"{_COMMANDS}.compare",
     "doctor": f"{_COMMANDS}.doctor",
     "estimate": f"{_ACTIONS}.estimate",
     "plot": f"{_COMMANDS}.plot",
     "scrub": f"{_COMMANDS}.scrub",
     "trace": f"{_COMMANDS}.trace",
     "export": f"{_COMMANDS}.export",
-    "gate": f"{_ACTIONS}.gate.gate",
-    "history": f"{_ACTIONS}.compare",
+    "gate": f"{_COMMANDS}.gate",
+    "history": f"{_COMMANDS}.history",
     "ingest": f"{_ACTIONS}.ingest",
     "mfu": f"{_COMMANDS}.mfu",
     **dict.fromkeys(("predict", "predict_generation"), f"{_COMMANDS}.predict"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.peaks import roofs
 from perfctl.orchestrator.actions.stored_runs import analysed, each_study, outlines
-from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
+from perfctl.orchestrator.actions.tables import newest_runs
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.ledger.analysis import analyse_all
 from perfctl.orchestrator.ledger.prepared import studies
@@ -33,63 +33,66 @@ _NAMED = 8
 """Layers that a message names."""
 
 
-def ledger(
-    store: Path = DEFAULT,
-    *,
-    layer: str | None = None,
-    batch: Collection[int] | None = None,
-    phase: str | None = None,
-    peaks: str = "published",
-    messages: Messages = SILENT,
-    plain: bool = False,
-    made: Callable[[list[Analysis]], R],
-) -> Iterator[R]:
-    """What ``made`` makes of the analyses of a study of the newest runs and of those beside it in a
-    sweep, with the rows that were asked for; one group after the other, of which no more than one
-    is held. FLOPs: 1 multiply-add = 2. A run that cannot be analysed or shown is said and left out.
+@dataclass(frozen=True, slots=True)
+class Ledgers:
+    """The ledgers of the newest runs of a store. They are made when they are asked for: one group
+    of studies after the other, of which no more than one is held."""
 
-    ``layer``: this layer and those inside it; ``batch``: only these batch sizes; ``phase``:
-    prefill, decode or mixed, which a run must have; ``peaks``: published or measured; ``plain``:
-    what ``made`` gives can be pickled, so that several processes may make it. Analyses have no
-    short kernel names. Raises StoreError without a store, PerfctlError where no run has layers on
-    paper, UsageError where no row is left: before anything is given.
-    """
-    if phase is not None:
-        yield from _of_phase(store, phase, peaks, messages, made)
-        return
-    seen = _Seen()
-    held: list[R] = []  # until there are rows
-    with database.reading(store) as connection:
-        known = outlines(connection, read.run_ids(connection, latest_of_each=True))
-    top = roofs(peaks, store, known, messages)
+    store: Path
+    layer: str | None = None
+    """Only this layer and the ones inside it."""
+    batches: Collection[int] = ()
+    """Only these batch sizes; empty: all."""
+    phase: str | None = None
+    """Prefill, decode or mixed, which a run must have."""
+    peaks: str = "published"
+    is_by_block: bool = False
+    """Whether each repeated block is shown by itself."""
+    messages: Messages = SILENT
 
-    def work(some: Sequence[Run]) -> tuple[_Seen, R]:
-        found = list(analyse_all((one for one in studies(some) if one.on_paper), top, {}))
-        asked = [_part(one, layer, batch) for one in found]
-        names = (
-            ()
-            if _has_rows(asked)
-            else tuple(dict.fromkeys(row.place for one in found for row in one.ledger.rows))
-        )
-        return _Seen(bool(found), _has_rows(found, rest=True), _has_rows(asked), names), made(asked)
+    def each(self, make: Callable[[list[Analysis]], R], *, is_pickled: bool = False) -> Iterator[R]:
+        """Yield what ``make`` makes of the analyses of a study and of those beside it in a sweep,
+        with the rows that were asked for. A run that cannot be analysed or shown is said and left
+        out.
 
-    for told, part in each_study(store, known, work, beside=True, plain=plain):
-        mine = _Seen(*told)
-        names = tuple(dict.fromkeys((*seen.layers, *mine.layers)))
-        seen = _Seen(
-            seen.studies or mine.studies, seen.rows or mine.rows, seen.asked or mine.asked, names
-        )
-        held.append(part)
-        if seen.asked:
-            yield from held
-            held.clear()
-    if not seen.asked:
-        raise _nothing(store, seen, layer)
+        ``is_pickled``: what ``make`` gives can be pickled, so that several processes may make it.
+        Analyses have no short kernel names. Raises StoreError if there is no store, PerfctlError if
+        no run has layers on paper, UsageError if no row is left: before anything is given.
+        """
+        if self.phase is not None:
+            yield from _of_phase(self, self.phase, make)
+            return
+        seen = _Seen()
+        waiting: list[R] = []  # until there are rows
+        with database.reading(self.store) as connection:
+            known = outlines(connection, read.run_ids(connection, latest_of_each=True))
+        peaks = roofs(self.peaks, self.store, known, self.messages)
+
+        def work(runs: Sequence[Run]) -> tuple[_Seen, R]:
+            analyses = list(
+                analyse_all((study for study in studies(runs) if study.on_paper), peaks, {})
+            )
+            chosen = [_keep_rows(analysis, self) for analysis in analyses]
+            names = (row.place for analysis in analyses for row in analysis.ledger.rows)
+            group = _Seen(
+                bool(analyses),
+                _has_rows(analyses, rest=True),
+                _has_rows(chosen),
+                () if _has_rows(chosen) else tuple(dict.fromkeys(names)),
+            )
+            return group, make(chosen)
+
+        for group, made in each_study(self.store, known, work, beside=True, plain=is_pickled):
+            seen = seen.with_group(_Seen(*group))
+            waiting.append(made)
+            if seen.asked:
+                yield from waiting
+                waiting.clear()
+        if not seen.asked:
+            raise _nothing(self.store, seen, self.layer)
 
 
-def _of_phase(
-    store: Path, phase: str, peaks: str, messages: Messages, made: Callable[[list[Analysis]], R]
-) -> Iterator[R]:
+def _of_phase(ledgers: Ledgers, phase: str, make: Callable[[list[Analysis]], R]) -> Iterator[R]:
     """The same of all runs with steps of one phase together: they need no layers on paper."""
     if phase not in PHASES:
         todo = f"Use {', '.join(PHASES[:-1])} or {PHASES[-1]}"
@@ -98,9 +101,9 @@ def _of_phase(
             f"`phase`: '{phase}' is not known", f"{todo}; {_OF_TRAINING}" if passed else todo
         )
     with no_collection():
-        runs = _with_phase(store, newest_runs(store), phase)
-        known = roofs(peaks, store, runs, messages)
-        yield analysed(runs, lambda some: made(list(analyse_all(studies(some), known))))
+        runs = _with_phase(ledgers.store, newest_runs(ledgers.store), phase)
+        peaks = roofs(ledgers.peaks, ledgers.store, runs, ledgers.messages)
+        yield analysed(runs, lambda some: make(list(analyse_all(studies(some), peaks))))
 
 
 def _with_phase(store: Path, runs: Sequence[Run], phase: str) -> list[Run]:
@@ -130,6 +133,15 @@ class _Seen(NamedTuple):
     layers: tuple[str, ...] = ()
     """Of the rows that there are; not needed where some were asked for."""
 
+    def with_group(self, other: _Seen) -> _Seen:
+        """Return what there is to show here or in another group of studies."""
+        return _Seen(
+            self.studies or other.studies,
+            self.rows or other.rows,
+            self.asked or other.asked,
+            tuple(dict.fromkeys((*self.layers, *other.layers))),
+        )
+
 
 def _has_rows(found: Iterable[Analysis], *, rest: bool = False) -> bool:
     return any(one.ledger.rows or (rest and one.ledger.unattributed) for one in found)
@@ -150,22 +162,24 @@ def _nothing(store: Path, seen: _Seen, layer: str | None) -> PerfctlError:
         )
     if layer is None:
         return UsageError(
-            f"`batch`: no such batch size in {store}", "'perfctl ledger' without options shows all"
+            f"`batches`: no such batch size in {store}",
+            "'perfctl ledger' without options shows all",
         )
     alike = get_close_matches(layer, seen.layers, _NAMED, 0.4) or seen.layers[:_NAMED]
     more = f" and {len(seen.layers) - len(alike):,} more" if len(seen.layers) > len(alike) else ""
     return UsageError(f"`layer`: no {layer!r} in {store}", f"There are {', '.join(alike)}{more}")
 
 
-def _part(found: Analysis, layer: str | None, batches: Collection[int] | None) -> Analysis:
-    """Only the rows that were asked for; work that is not attributed belongs to no layer."""
+def _keep_rows(analysis: Analysis, ledgers: Ledgers) -> Analysis:
+    """Keep the rows that were asked for; work that is not attributed belongs to no layer."""
+    layer, batches = ledgers.layer, ledgers.batches
 
-    def wanted(name: str, size: int | None) -> bool:
-        inside = layer is None or name == layer or name.startswith(f"{layer}.")
-        return inside and (batches is None or size in batches)
+    def is_asked(name: str, batch: int | None) -> bool:
+        is_inside = layer is None or name == layer or name.startswith(f"{layer}.")
+        return is_inside and (not batches or batch in batches)
 
-    rows = tuple(row for row in found.ledger.rows if wanted(row.place, row.batch))
+    rows = tuple(row for row in analysis.ledger.rows if is_asked(row.place, row.batch))
     rest = tuple(
-        item for item in found.ledger.unattributed if layer is None and wanted("", item.batch)
+        item for item in analysis.ledger.unattributed if layer is None and is_asked("", item.batch)
     )
-    return replace(found, ledger=replace(found.ledger, rows=rows, unattributed=rest))
+    return replace(analysis, ledger=replace(analysis.ledger, rows=rows, unattributed=rest))

@@ -13,8 +13,8 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from perfctl.orchestrator.actions.compare import compare
 from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.sides import compare_sides
 from perfctl.orchestrator.errors import RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.launch.process import run as process
 from perfctl.orchestrator.launch.profilers.base import Command
@@ -78,7 +78,7 @@ def compare_revisions(
     the revision only, in a folder of its own that is removed afterwards; its ``src`` and top folder
     come first when modules are looked for, and so do those here for B. Raises UsageError for a
     revision or sweep that cannot be, ToolMissing without git, RunFailed when a side has no whole
-    run, Interrupted, and what :func:`compare` raises.
+    run, Interrupted, and what :func:`compare_sides` raises.
     """
     _check(words, repeat)
     top, commit = _repository(rev)
@@ -100,7 +100,7 @@ def compare_revisions(
                 messages.note(f"{side.name}, run {turn + 1} of {repeat}")
                 _run(side, kept, words, again=turn > 0)
     a, b = (kept / f"{side.name}.db" for side in sides)
-    return compare(a, b, gate=gate, force=force, messages=messages), Kept(a, b)
+    return compare_sides(a, b, gate=gate, force=force, messages=messages), Kept(a, b)
 
 
 def _check(words: Sequence[str], repeat: int) -> None:

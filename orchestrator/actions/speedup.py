@@ -362,7 +362,7 @@ def named_arms(
 ) -> dict[int | None, list[Arm]]:
     """Batch size -> arms, of sweeps, runs and reports that exist. Raises UsageError for fewer
     than two."""
-    from perfctl.orchestrator.actions.compare import side
+    from perfctl.orchestrator.actions.sides import side
     from perfctl.orchestrator.compare.speedup import Arm
 
     if len(names) < 2:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.outputs import column_schema, object_schema
-
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -21,36 +19,6 @@ if TYPE_CHECKING:
 DEFAULT = Path("perfctl.db")
 """The store, where none is named; a sweep makes it beside its folder."""
 _TYPES = {"INTEGER": "Int64", "REAL": "float64", "NUMERIC": "float64"}
-_JSON_TYPES = {"INTEGER": "integer", "REAL": "number", "NUMERIC": "number", "TEXT": "string"}
-
-
-class StoredRun:
-    """One object a run, oldest first."""
-
-    @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """Return the columns of the table run, and what ``perfctl runs`` adds to them."""
-        from perfctl.orchestrator.store import query
-
-        properties: dict[str, Any] = {
-            column.name: column_schema(_JSON_TYPES[kind], column.meaning, column.unit, column.null)
-            for column, kind in query.columns_of("run")
-        }
-        for table in ("kernels", "ranges", "copies", "operations"):
-            properties[table] = column_schema("integer", f"rows of {table}", null="not collected")
-        return object_schema(
-            {
-                **properties,
-                "sweep_name": column_schema("string", "name of the sweep"),
-                "device_name": column_schema("string", "name of the device", null="not known"),
-                "counters": column_schema("integer", "values of counters"),
-                "serving": column_schema(
-                    "string",
-                    "phases of text generation and their tokens",
-                    null="no step of it is known",
-                ),
-            }
-        )
 
 
 def runs(store: Path | str = DEFAULT, *, sweep: int | None = None) -> list[Run]:

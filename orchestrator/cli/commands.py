@@ -185,7 +185,8 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
             result = command.run(asked, events)
         if as_json:
             record = command.record(result)
-            console.as_json(record, output_of(record))
+            if record is not None:
+                console.as_json(record, output_of(record, _outputs_of(command)))
         else:
             console.view(command.view(result), form)
         command.check(result, events)
@@ -195,6 +196,8 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     if command.has_document:
         parameters.append(inspect.Parameter("form", kind, annotation=options.Form, default=None))
     parameters.append(inspect.Parameter("as_json", kind, annotation=options.Json, default=False))
+    schema = Annotated[bool, _schema_option(command)]
+    parameters.append(inspect.Parameter("json_schema", kind, annotation=schema, default=False))
     return with_parameters(call, parameters, inspect.getdoc(command.options) or "")
 
 
@@ -251,11 +254,38 @@ def words_of(declared: Mapping[str, Field], typed: Mapping[str, Any]) -> list[st
     return words
 
 
+def _outputs_of(command: Declared[Any, Any]) -> list[str]:
+    from perfctl.orchestrator.outputs import outputs_of
+
+    return outputs_of(command.record) or outputs_of(command.run)
+
+
+def _schema_option(command: Declared[Any, Any]) -> Any:
+    """The option --json-schema, which needs no other argument of the command."""
+
+    def print_schema(is_asked: bool) -> None:
+        if is_asked:
+            from perfctl.orchestrator.outputs import schema_of_any
+
+            console.as_json(schema_of_any(_outputs_of(command)))
+            raise typer.Exit
+
+    return typer.Option(
+        "--json-schema",
+        callback=print_schema,
+        is_eager=True,
+        expose_value=False,
+        help="Print the JSON Schema of what --json prints.",
+    )
+
+
 def _typed(field: Field) -> Any:
     """A default as one would type it: (16, 32) is "16,32"; nothing is None."""
     default = field.default
+    if field.option.typed_default is not None:
+        return field.option.typed_default
     if isinstance(default, tuple):
-        return ",".join(map(str, default)) or None
+        return (",".join(map(str, default)) if field.option.parse else list(default)) or None
     return None if default is False and field.option.parse is not None else default
 
 
@@ -266,7 +296,12 @@ def _hint(field: Field) -> Any:
         return str | None
     kinds = (field.hint, *get_args(field.hint))
     several = next((kind for kind in kinds if get_origin(kind) in (Sequence, tuple)), None)
-    return field.hint if several is None else list[get_args(several)[0]] | None  # type: ignore[misc]
+    if several is None:
+        return field.hint
+    item = get_args(several)[0]
+    # a Python user may also give the text of a path
+    kind: Any = next((kind for kind in METAVARS if kind in get_args(item)), item)
+    return list[kind] | None
 
 
 def _parameter(field: Field) -> Any:

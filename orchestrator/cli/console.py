@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,7 +20,8 @@ from perfctl.orchestrator.report.tables import TURNING
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from perfctl.orchestrator.report.view import View
+    from perfctl.orchestrator.outputs import JsonLists
+    from perfctl.orchestrator.report.view import Layout, Lines, View
 
 BAR = 16
 """Columns of a bar: beside it there is room for what is going on."""
@@ -82,7 +83,7 @@ def show(renderable: RenderableType) -> None:
 
 def printer() -> Callable[[Iterable[RenderableType]], str]:
     """Makes of tables and texts what ``show`` prints of them here, also in a child, whose output is
-    another one; for ``printed``."""
+    another one."""
     console = _console(lasting=True)
 
     def text(parts: Iterable[RenderableType]) -> str:
@@ -92,11 +93,6 @@ def printer() -> Callable[[Iterable[RenderableType]], str]:
         return caught.get()
 
     return text
-
-
-def printed(text: str) -> None:
-    """What a ``printer`` made."""
-    sys.stdout.write(text)
 
 
 def command_line() -> str:
@@ -109,8 +105,11 @@ def command_line() -> str:
 def as_json(value: Any, schema: str | None = None) -> None:
     """Print the command's result for programs: records, or what ``json.dumps`` takes. ``schema``:
     its name in ``outputs``, which an object states first."""
-    from perfctl.orchestrator.outputs import name_of, to_json
+    from perfctl.orchestrator.outputs import JsonLists, name_of, to_json
 
+    if schema is not None and isinstance(value, JsonLists):
+        _print_lists(value, schema)
+        return
     value = to_json(value)
     if schema is not None and isinstance(value, dict):
         value = {"schema": name_of(schema), **value}
@@ -127,48 +126,33 @@ def json_text(value: Any) -> str:
     return _sent(text.translate(_JSON_CONTROL))
 
 
-class JsonLists:
-    """An object of lists that is printed at the end of a block as ``as_json`` prints it, and
-    nothing where the block fails. What does not fit into SPOOLED bytes waits in temporary files."""
+def _print_lists(lists: JsonLists[Any], schema: str) -> None:
+    """Print an object of lists as ``as_json`` prints it, and nothing if they cannot be made. What
+    does not fit into SPOOLED bytes waits in temporary files."""
+    from shutil import copyfileobj
+    from tempfile import SpooledTemporaryFile
 
-    def __init__(self, schema: str, names: Sequence[str]) -> None:
-        self._schema, self._names = schema, names
-        self._begun: set[str] = set()
+    from perfctl.orchestrator.outputs import name_of
 
-    def __enter__(self) -> Self:
-        from tempfile import SpooledTemporaryFile
-
-        self._files = {
-            name: SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8")  # noqa: SIM115
-            for name in self._names
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(SpooledTemporaryFile(SPOOLED, "w+", encoding="utf-8"))
+            for name in lists.names
         }
-        return self
-
-    def add(self, texts: Mapping[str, Iterable[str]]) -> None:
-        """List -> more of its values, each made by ``json_text``."""
-        for name, more in texts.items():
-            file = self._files[name]
-            for text in more:
-                file.write(f"{',' if name in self._begun else ''}\n  " + text.replace("\n", "\n  "))
-                self._begun.add(name)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        from shutil import copyfileobj
-
-        from perfctl.orchestrator.outputs import name_of
-
-        with ExitStack() as stack:
-            for file in self._files.values():
-                stack.enter_context(file)
-            if kind is not None:
-                return
-            sys.stdout.write(f'{{\n "schema": {json_text(name_of(self._schema))}')
-            for name, file in self._files.items():
-                sys.stdout.write(f",\n {json_text(name)}: [")
-                file.seek(0)
-                copyfileobj(file, sys.stdout)
-                sys.stdout.write("\n ]" if name in self._begun else "]")
-            sys.stdout.write("\n}\n")
+        begun: set[str] = set()
+        for texts in lists.batches(json_text):
+            for name, more in texts.items():
+                for text in more:
+                    separator = "," if name in begun else ""
+                    files[name].write(f"{separator}\n  " + text.replace("\n", "\n  "))
+                    begun.add(name)
+        sys.stdout.write(f'{{\n "schema": {json_text(name_of(schema))}')
+        for name, file in files.items():
+            sys.stdout.write(f",\n {json_text(name)}: [")
+            file.seek(0)
+            copyfileobj(file, sys.stdout)
+            sys.stdout.write("\n ]" if name in begun else "]")
+        sys.stdout.write("\n}\n")
 
 
 def raw(text: str) -> None:
@@ -184,11 +168,27 @@ def document(form: str, parts: Iterable[Any]) -> None:
     raw(FORMS[form](parts))
 
 
-def view(answer: View, form: str | None) -> None:
+def view(answer: View | Layout | Lines, form: str | None) -> None:
     """An answer as text for the terminal, or as the document that ``form`` names; fields in it are
     the options of the command."""
-    from perfctl.orchestrator.report.view import as_parts, on_terminal
+    from perfctl.orchestrator.report.view import Layout, Lines, Paper, as_parts, on_terminal
 
+    if isinstance(answer, Lines):
+        if form is not None:
+            raise UsageError(f"--format and {answer.asked_by} both write to stdout", "Choose one")
+        for line in answer.lines:
+            raw(safe(line) if answer.has_names else line)
+        return
+    if isinstance(answer, Layout):
+        if form is not None:
+            document(form, answer.parts())
+            return
+        for block in answer.draw(Paper(width(), printer())):
+            if isinstance(block, str):
+                sys.stdout.write(block)
+            else:
+                show(block)
+        return
     answer = replace(
         answer,
         findings=tuple(map(with_flags, answer.findings)),
@@ -197,7 +197,7 @@ def view(answer: View, form: str | None) -> None:
     if form is not None:
         document(form, as_parts(answer))
         return
-    for part in on_terminal(answer):
+    for part in on_terminal(answer, width()):
         show(part)
 
 

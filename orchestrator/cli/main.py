@@ -149,9 +149,9 @@ GROUPS = {
     },
     "Read": {
         "ingest": ("read.ingest:ingest", "Take in reports of any profiler, and run folders."),
-        "runs": ("read.lists:runs", "List the runs in the store."),
-        "show": ("read.lists:show", "Show one run: layers, kernels, memory, what is missing."),
-        "query": ("read.lists:query", "Query the store with SQL, read-only."),
+        "runs": ("runs", "List the runs in the store."),
+        "show": ("show", "Show one run: layers, kernels, memory, what is missing."),
+        "query": ("query", "Query the store with SQL, read-only."),
         "export": ("export", "Write tables as CSV, Parquet, JSON or Excel."),
         "schema": ("read.schema:schema", "Print the JSON Schema of what --json prints."),
         "trace": ("trace", "Write one step as a trace for Perfetto."),
@@ -159,7 +159,7 @@ GROUPS = {
     },
     "Understand": {
         "ledger": (
-            "read.lists:ledger",
+            "ledger",
             "Compare counted with paper FLOPs, and say why they differ.",
         ),
         "report": ("report", "Write one self-contained HTML page."),
@@ -167,14 +167,14 @@ GROUPS = {
         "mcp": ("read.mcp:mcp", "Serve the store to agents (Model Context Protocol)."),
         "plot": ("plot", "Write one of the page's charts for a paper."),
         "compare": (
-            "read.compare:compare",
+            "compare",
             "Compare two runs, sweeps or stores: slower, faster, new.",
         ),
         "history": (
-            "read.compare:history",
+            "history",
             "Show quantities of many runs, and where they changed.",
         ),
-        "gate": ("read.gate:gate", "Hold counts, memory and time to a committed baseline."),
+        "gate": ("gate", "Hold counts, memory and time to a committed baseline."),
     },
     "Predict": {
         "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),

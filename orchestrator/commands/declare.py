@@ -8,17 +8,19 @@ what the field means. The command line (``cli.commands``) and the keywords of th
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar
 
+from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.options import Field as Field
 from perfctl.orchestrator.options import Option as Option
 from perfctl.orchestrator.options import options_of as options_of
 from perfctl.orchestrator.options import words as words
-from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.report.view import Layout, Lines, View
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -50,6 +52,15 @@ class Silent:
 DEFAULT_STORE = Path("perfctl.db")
 Store = Annotated[Path, Option("The store.")]
 Force = Annotated[bool, Option("Overwrite a file of that name.", "Output")]
+MemoryLimit = Annotated[
+    str | int | None,
+    Option(
+        "Memory that the reading of a report may take: 4G; 0 is no limit. Default: "
+        "PERFCTL_MEMORY_LIMIT, else 2G, or a quarter of the machine's.",
+        metavar="SIZE",
+        parse=str,
+    ),
+]
 Sweep = Annotated[int | None, Option("Only this sweep.")]
 Runs = Annotated[
     Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")
@@ -70,9 +81,9 @@ class Command(Generic[Options, Result]):
 
     options: type[Options]
     run: Callable[[Options, Events], Result]
-    view: Callable[[Result], View]
+    view: Callable[[Result], View | Layout | Lines]
     record: Callable[[Result], Any] = lambda result: result
-    """The result -> what ``--json`` prints."""
+    """The result -> what ``--json`` prints; None: nothing."""
     has_document: bool = True
     """Its view is also printed as Markdown and LaTeX."""
     check: Callable[[Result, Events], None] = lambda result, events: None
@@ -95,6 +106,25 @@ def api(
     call.__doc__ = "\n\n".join([inspect.getdoc(declared) or "", "\n".join(lines)])
     call.__signature__ = inspect.signature(declared)  # type: ignore[attr-defined]
     return call
+
+
+def read_batches(text: str) -> tuple[int, ...]:
+    """ "16,32" as numbers. Raises UsageError naming the piece that is none."""
+    pieces = [piece.strip() for piece in text.split(",")]
+    for piece in pieces:
+        if not piece.isdecimal():
+            raise UsageError(
+                f"`batches`: '{piece}' is not a batch size", "Say for instance `batches` 16,32,64"
+            )
+    return tuple(map(int, pieces))
+
+
+def read_share(text: str) -> float:
+    """ "5%" as 0.05. Raises UsageError for what is not a percentage."""
+    percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
+    if percentage is None:
+        raise UsageError(f"`gate`: '{text}' is not a percentage", "Write for instance `gate` 5%")
+    return float(percentage[1]) / 100
 
 
 def word_or_number(text: str) -> str | float:

@@ -12,6 +12,8 @@ from perfctl.orchestrator.compare.causes import Suspect
 from perfctl.orchestrator.compare.changes import Change, fewest
 from perfctl.orchestrator.compare.history import QUANTITIES, History, Line, Seen, Series
 from perfctl.orchestrator.report.numbers import si, size, time
+from perfctl.orchestrator.report.tables import Column, Table, text_cell
+from perfctl.orchestrator.report.view import View
 
 BARS = "▁▂▃▄▅▆▇█"
 POINTS = 30
@@ -87,26 +89,34 @@ class HistoryOutput:
     lines: list[HistoryLine]
 
 
-def text(found: History) -> Iterator[str]:
-    """Each line: what it is, what changed in it, and its series."""
-    for at, line in enumerate(found.lines):
-        if at:
-            yield ""
-        yield heading(line)
-        yield from (f"  {said}" for said in _about(line))
-        changed = [(series, change) for series in line.series for change in series.changes]
-        for series, change in changed[:ROWS]:
-            yield f"  {sentence(found, line, series, change)}"
-        if len(changed) > ROWS:
-            yield f"  and {len(changed) - ROWS} more changes: --json has them"
-        rows = sorted(line.series, key=lambda one: one.what.quantity == "layer" and not one.changes)
-        width = max((len(one.what.name) for one in rows[:ROWS]), default=0)
-        for one in rows[:ROWS]:
-            shown = one.values[-POINTS:]
-            ends = f"{value(one, one.values[0])} first, {value(one, one.values[-1])} last"
-            yield f"  {one.what.name.ljust(width)}  {sparkline(shown)}  {ends}"
-        if len(rows) > ROWS:
-            yield f"  and {len(rows) - ROWS} more layers: --json has them"
+def view(history: History) -> View:
+    """Return each line as a table: its series, and what changed in it."""
+    return View("", tables=tuple(_table_of(history, line) for line in history.lines))
+
+
+def _table_of(history: History, line: Line) -> Table:
+    changes = [(series, change) for series in line.series for change in series.changes]
+    rows = sorted(
+        line.series, key=lambda series: series.what.quantity == "layer" and not series.changes
+    )
+    notes = [*_about(line), *(sentence(history, line, *change) for change in changes[:ROWS])]
+    if len(changes) > ROWS:
+        notes.append(f"and {len(changes) - ROWS} more changes: --json has them")
+    if len(rows) > ROWS:
+        notes.append(f"and {len(rows) - ROWS} more layers: --json has them")
+    cells = tuple(
+        (
+            text_cell(series.what.name),
+            text_cell(sparkline(series.values[-POINTS:])),
+            text_cell(value(series, series.values[0])),
+            text_cell(value(series, series.values[-1])),
+        )
+        for series in rows[:ROWS]
+    )
+    columns = (Column("quantity", style="text"), Column("trend", style="text"))
+    return Table(
+        (*columns, Column("first"), Column("last")), cells, heading(line), notes=tuple(notes)
+    )
 
 
 def heading(line: Line) -> str:

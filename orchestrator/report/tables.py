@@ -78,6 +78,14 @@ def scaled(title: str | None, value: float, scale: Scale, style: str = "") -> Ce
     )
 
 
+def in_own_unit(cell: Cell) -> Cell:
+    """Return the cell in the unit that suits its number alone."""
+    if cell.scale is None:
+        return cell
+    divisor, unit = column_unit((cell.scale.value,), cell.scale.unit, down=cell.scale.down)
+    return replace(cell, text=cell.scale.mark + in_unit(cell.scale.value, divisor), unit=unit)
+
+
 def in_one_unit(cells: Sequence[Cell]) -> list[Cell]:
     """A column with one unit, chosen for its median; far smaller values have their own, other cells
     stay as they are."""
@@ -238,6 +246,8 @@ class Column:
     exported file."""
     carried: bool = False
     """The cells show ``unit`` behind their prefixes, so that the head need not."""
+    is_optional: bool = False
+    """The terminal leaves it out where there is no room."""
     order: str = ""
     """"ascending" or "descending": the rows are made in the order of this column. :func:`table`
     drops it where they are not."""

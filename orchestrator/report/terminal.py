@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
@@ -24,9 +24,11 @@ from perfctl.orchestrator.report.page.kernels import advice_table, mix_table, so
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
 from perfctl.orchestrator.report.tables import Table as View
+from perfctl.orchestrator.report.tables import in_own_unit
 from perfctl.orchestrator.report.text_tables import LEFT_OUT, add_rows, draw_table, styled_cell
 from perfctl.orchestrator.report.text_tables import grid as _grid
 from perfctl.orchestrator.report.text_tables import text as _text
+from perfctl.orchestrator.report.view import separate
 from perfctl.records.report import SourceLine
 from perfctl.records.run import Run
 
@@ -56,11 +58,12 @@ NAME_WIDTH = 24
 
 
 def run_details(run: Run) -> list[RenderableType]:
-    """Everything about one run that fits a screen, for ``perfctl show RUN``."""
+    """Everything about one run that fits a screen, for ``perfctl show RUN``: findings, the ledger,
+    tables, then what the run is."""
     analysis = analyse(studies([run])[0])
     facts = _grid(("", "left"), ("", "left"), heads=False)
     add_rows(facts, [(_text(name, "dim"), value) for name, value in _facts(run, analysis)])
-    shown = [
+    tables = [
         draw_table(
             view,
             left_out=LEFT_OUT
@@ -69,10 +72,17 @@ def run_details(run: Run) -> list[RenderableType]:
         )
         for view in _views(run, analysis)
     ]
-    phases = _drawn(_of_phases_and_passes([run]))
     parts = phases_of(analysis)
-    rows = ledger_table(analysis) if analysis.ledger.rows and not has_repeats(parts) else []
-    return [facts, *_findings(analysis), *phases, *_by_part(parts), *rows, *shown]
+    has_ledger = analysis.ledger.rows and not has_repeats(parts)
+    blocks: list[Sequence[RenderableType]] = [
+        [_title(analysis), *_findings(analysis)],
+        *([table] for table in _drawn(_of_phases_and_passes([run]))),
+        *([table] for table in _by_part(parts)),
+        ledger_table(analysis) if has_ledger else [],
+        *([table] for table in tables),
+        [_text("About this run", "bold"), facts],
+    ]
+    return list(separate(blocks))
 
 
 def run_document(run: Run) -> list[Part]:
@@ -145,6 +155,12 @@ def source_lines(lines: Sequence[SourceLine]) -> RenderableType:
     return draw_table(
         view, SOURCE_ROWS, "perfctl show RUN --source --json has all", left_out=_OF_SOURCE
     )
+
+
+def source_lines_document(lines: Sequence[SourceLine]) -> list[Part]:
+    """All of them with all columns, for Markdown and LaTeX."""
+    view = source_table(lines)
+    return [] if view is None else [of_view(view)]
 
 
 def sweep_summary(runs: Sequence[Run]) -> list[RenderableType]:
@@ -307,17 +323,19 @@ def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]
     fold = f" Left out: {view.fold}." if view.fold else ""
     below = _text(f"Paper and counted in FLOP. {' '.join(view.notes)}{fold}", "dim")
     shown = [group for group in view.groups if not group.minor]
-    widths = [
-        max(len(line.cells[place].unit or "") for group in shown for line in group.lines)
-        for place, _ in kept
+    cells_of = [
+        [[in_own_unit(line.cells[place]) for place, _ in kept] for line in group.lines]
+        for group in shown
     ]
+    columns = zip(*chain.from_iterable(cells_of), strict=True)
+    widths = [max(len(cell.unit or "") for cell in cells) for cells in columns]
     why = _grid(("", "right"), ("", "left"), heads=False)
     numbers = count(1)
     for item in view.sweep:
         why.add_row(
             _text(str(next(numbers))), _why("", replace(item, sentence="") if brief else item)
         )
-    for group in shown:
+    for group, lines in zip(shown, cells_of, strict=True):
         name = f"{group.layer} {group.direction}".strip()
         mine = [str(next(numbers)) for _ in group.reasons]
         for number, item in zip(mine, group.reasons, strict=True):
@@ -325,12 +343,9 @@ def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]
         if group.open:
             why.add_row(_text(""), _text(f"{name}: {group.open[0].lower()}{group.open[1:]}", "dim"))
         marks = "-".join(dict.fromkeys((mine[0], mine[-1]))) if mine else ""
-        labels = _over_lines(name, len(group.lines))
-        for row, line in enumerate(group.lines):
-            cells = (
-                styled_cell(line.cells[at], width)
-                for (at, _), width in zip(kept, widths, strict=True)
-            )
+        labels = _over_lines(name, len(lines))
+        for row, line in enumerate(lines):
+            cells = (styled_cell(cell, width) for cell, width in zip(line, widths, strict=True))
             grid.add_row(_text(labels[row]), *cells, _text(marks if row == 0 else ""))
     return [grid, below, why] if why.row_count else [grid, below]
 

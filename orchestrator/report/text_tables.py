@@ -1,13 +1,11 @@
-"""Text and tables for the terminal, and the one that needs no analysis: runs of a store."""
+"""Text and tables for the terminal."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-
-from perfctl.orchestrator.report.numbers import DASH, time
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -16,96 +14,6 @@ if TYPE_CHECKING:
 
     from perfctl.orchestrator.report.tables import Cell
     from perfctl.orchestrator.report.tables import Table as View
-
-_RUN_NAME = 12
-"""Characters that a workload and a device get in the list of runs at least."""
-_RUN_COLUMNS = (
-    ("run", "id", "right"),
-    ("tool", "profiler", "left"),
-    ("workload", "workload", "code"),
-    ("batch", "batch_size", "right"),
-    ("serving", "serving", "left"),
-    ("mode", "mode", "left"),
-    ("device", "device_name", "code"),
-    ("kernels", "kernels", "right"),
-    ("started", "started", "right"),
-    ("took", "took", "right"),
-    ("status", "state", "left"),
-)
-"""Label, key and side."""
-
-
-def runs_table(rows: Iterable[Mapping[str, Any]], width: int = 80) -> Table:
-    """One line a run, for ``perfctl runs``. A row has the columns of the store's table run,
-    device_name, kernels.
-
-    What is the same in every run, or known of none, stands below; ``took`` gives way where
-    ``width`` is too small.
-    """
-    held = list(rows)
-    moments, year = _started(held)
-    held = [
-        {**row, "state": _state(row), "started": moment, "took": _took(row)}
-        for row, moment in zip(held, moments, strict=True)
-    ]
-    shared = _shared(held)
-    columns = [one for one in _RUN_COLUMNS if one[1] not in shared]
-    words = {
-        key: [DASH if row[key] is None else str(row[key]) for row in held] for _, key, _ in columns
-    }
-    needed = (
-        sum(min(max(map(len, [label, *words[key]])), _RUN_NAME) for label, key, _ in columns)
-        + 2 * len(columns)
-        - 2
-    )
-    if needed > width:
-        columns = [one for one in columns if one[1] != "took"]
-    table = grid(*((label, side) for label, _, side in columns), short=_RUN_NAME)
-    same = ", ".join(filter(None, shared.values()))
-    said = [f"All runs: {same}." if same else "", year]
-    if any(said):
-        table.caption = text(" ".join(filter(None, said)))
-    lines = zip(*(words[key] for _, key, _ in columns), strict=True)
-    return add_rows(
-        table,
-        [[text(word, "bold red" if word == "failed" else "") for word in line] for line in lines],
-    )
-
-
-def _shared(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Key of a column that need not be shown -> what to say instead, if anything."""
-    found = {}
-    for key in ("mode", "kernels", "started", "took", "serving"):
-        values = {row.get(key) for row in rows}
-        if values == {None}:
-            found[key] = "no kernels recorded" if key == "kernels" else ""
-        elif len(values) == 1 and key == "mode":
-            found[key] = {"train": "training", "infer": "inference"}.get(str(*values), str(*values))
-    if "serving" not in found:  # needs the room of columns that are empty
-        found |= {
-            key: "" for key in ("workload", "batch_size") if all(row[key] is None for row in rows)
-        }
-    return found
-
-
-def _state(row: Mapping[str, Any]) -> str:
-    """ "ok" of a run that was measured here, "ingested" of a good one that was not, else
-    its status."""
-    status, origin = row["status"] or DASH, row["origin"]
-    return origin if status == "ok" and origin not in (None, "measured") else status
-
-
-def _started(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str | None], str]:
-    """When each run began, as short as it can be, and what to say of it: "11-20 20:58" in one year,
-    else "2026-11-20"."""
-    years = {row["started_at"][:4] for row in rows if row["started_at"]}
-    part = slice(5, 16) if len(years) == 1 else slice(0, 10)
-    moments = [row["started_at"] and row["started_at"][part].replace("T", " ") for row in rows]
-    return moments, f"Started: UTC, {years.pop()}." if len(years) == 1 else ""
-
-
-def _took(row: Mapping[str, Any]) -> str | None:
-    return None if row["duration_ns"] is None else time(row["duration_ns"])
 
 
 def grid(
@@ -322,6 +230,8 @@ def _pieces(line: str, whole: int) -> list[str]:
     return found
 
 
+CUT_NAME = 12
+"""Characters of a name for which an optional column gives way."""
 NAME, SHORT, LONG = 7, 16, 40
 """Characters that a cut name keeps at least, and of a word that stays whole before names are
 broken; characters of a word that may be broken at a mark."""
@@ -377,14 +287,18 @@ def draw_table(
     elsewhere: str = "perfctl report shows them",
     *,
     left_out: Collection[str] = LEFT_OUT,
+    width: int | None = None,
     **options: Any,
 ) -> Group:
-    """A table for the terminal, cut to ``rows``; ``options``: of :func:`grid`."""
+    """A table for the terminal, cut to ``rows``, without its optional columns where these do not
+    fit ``width``; ``options``: of :func:`grid`."""
     from rich.console import Group
 
     kept = [
         (place, column) for place, column in enumerate(view.columns) if column.label not in left_out
     ]
+    if width is not None and _needed_width(view, [place for place, _ in kept]) > width:
+        kept = [(place, column) for place, column in kept if not column.is_optional]
     sides = {"num": "right", "code": "code"}
     options.setdefault("heads", any(column.label for _, column in kept))
     if view.is_dense:
@@ -394,7 +308,10 @@ def draw_table(
     )
     if view.is_dense:
         table.padding = (0, 1, 0, 0)
-    widths = [max(len(row[place].unit or "") for row in view.rows[:rows]) for place, _ in kept]
+    widths = [
+        max((len(row[place].unit or "") for row in view.rows[:rows]), default=0)
+        for place, _ in kept
+    ]
     for row in view.rows[:rows]:
         table.add_row(
             *(
@@ -406,7 +323,20 @@ def draw_table(
     if view.total > rows:
         said.append(f"and {view.total - rows} more: {elsewhere}")
     below = [text("\n".join(said), "dim")] if said else []
-    return Group(text(view.caption, "bold"), table, *below)
+    above = [text(view.caption, "bold")] if view.caption else []
+    return Group(*above, table, *below)
+
+
+def _needed_width(view: View, places: Sequence[int]) -> int:
+    """Return the characters of a table whose names are cut as far as is usual."""
+    longest = [
+        max([len(view.columns[place].label), *(len(row[place].text) for row in view.rows)])
+        for place in places
+    ]
+    return 2 * (len(places) - 1) + sum(
+        min(length, CUT_NAME) if view.columns[place].style == "code" else length
+        for place, length in zip(places, longest, strict=True)
+    )
 
 
 def styled_cell(cell: Cell, width: int = 0) -> Text:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,11 @@ from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.report.text_tables import draw_table, text
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from rich.console import RenderableType
+
+    Block: TypeAlias = RenderableType
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +33,58 @@ class View:
     """Rows of each table on a terminal; None: all of them."""
 
 
-def on_terminal(view: View) -> Iterator[RenderableType]:
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """What the terminal is like."""
+
+    width: int
+    print_to_text: Callable[[Iterable[RenderableType]], str]
+    """Makes of tables and texts what is printed of them, also in another process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """An answer that is laid out by itself: too long to be held whole, or of a form of its own."""
+
+    draw: Callable[[Paper], Iterable[RenderableType | str]]
+    """Makes its parts for the terminal; a string is what ``print_to_text`` made."""
+    parts: Callable[[], Iterable[Part]] = tuple
+    """Makes its sections for Markdown and LaTeX."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """An answer for other programs, printed to the byte."""
+
+    lines: Iterable[str]
+    asked_by: str
+    """The option that asked for it, which excludes --format."""
+    has_names: bool = False
+    """Whether names from reports are in it, whose control characters are never printed."""
+
+
+def on_terminal(view: View, width: int) -> Iterator[RenderableType]:
     """The view as rich draws it."""
     blocks: list[Sequence[RenderableType]] = [
         [text(view.title, "bold"), *map(text, view.facts)] if view.title else [],
-        *([_draw(table, view.rows_on_terminal)] for table in view.tables),
+        *([_draw(table, view.rows_on_terminal, width)] for table in view.tables),
         [text(sentence) for sentence in view.findings],
         [text(note) for note in view.notes],
     ]
+    yield from separate(blocks)
+
+
+def separate(blocks: Iterable[Sequence[RenderableType]]) -> Iterator[RenderableType]:
+    """Yield what is in the blocks, with an empty line between two that are not empty."""
     for number, block in enumerate(block for block in blocks if block):
         if number:
             yield text("")
         yield from block
 
 
-def _draw(table: Table, rows: int | None) -> RenderableType:
-    if rows is None:
-        return draw_table(table, rows=len(table.rows))
-    return draw_table(table, rows, "--json has them")
+def _draw(table: Table, rows: int | None, width: int) -> RenderableType:
+    shown = len(table.rows) if rows is None else rows
+    return draw_table(table, shown, "--json has them", left_out=(), width=width)
 
 
 def as_parts(view: View) -> list[Part]:

@@ -25,9 +25,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.compare import side
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.actions.sides import side
 from perfctl.orchestrator.compare.gate import (
     FAILS,
     NOT_JUDGED,

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.outputs import name_of, schema_of, to_json
+from perfctl.orchestrator.outputs import JsonLists, name_of, schema_of, to_json
 from tests.cli import hostile as hostile_store
 
 
@@ -66,7 +66,8 @@ def every_json_holds_to_its_schema(
         elif schema is None:
             wrong.append("printed without a schema")
         else:
-            printed = json.loads(json.dumps(to_json(value), default=str))
+            printed = _of_lists(value) if isinstance(value, JsonLists) else to_json(value)
+            printed = json.loads(json.dumps(printed, default=str))
             told = {"schema": name_of(schema), **printed} if isinstance(printed, dict) else printed
             wrong.extend(
                 f"{schema}: {one.json_path}: {one.message[:200]}"
@@ -82,6 +83,14 @@ def every_json_holds_to_its_schema(
 @cache
 def _validator(schema: str) -> Draft202012Validator:
     return Draft202012Validator(schema_of(schema))
+
+
+def _of_lists(value: JsonLists[Any]) -> dict[str, list[Any]]:
+    lists: dict[str, list[Any]] = {name: [] for name in value.names}
+    for texts in value.batches(console.json_text):
+        for name, more in texts.items():
+            lists[name] += map(json.loads, more)
+    return lists
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import perfctl
-from perfctl.orchestrator.actions.gate.gate import runs, update
+from perfctl.orchestrator.commands.gate import runs_subject, update
 from perfctl.orchestrator.compare.gate import (
     BETTER,
     NOT_JUDGED,
@@ -34,7 +34,7 @@ RECORDED = ROOT / "tests/data/recorded-cpu/torch"
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gate") / "perfctl-gate.json"
-    update(path, [runs(RECORDED, "cnn")])
+    update(path, [runs_subject(RECORDED, "cnn")])
     return path
 
 

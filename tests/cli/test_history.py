@@ -39,7 +39,7 @@ def test_the_point_from_which_steps_took_longer_is_named_with_what_else_changed(
     assert perfctl("ingest", *slower_from_the_eighth_on).code == 0
     said = perfctl("history", "--out", tmp_path / "history.html")
     assert said.code == 0
-    (line,) = [text for text in said.out.splitlines() if re.search(r"^ *step [+-]", text)]
+    (line,) = re.findall(r"step [+-].*changed: .*", " ".join(said.out.split()))
     assert re.search(r"step \+(49|50|51)(\.\d+)? % between run 7 .*and run 8 ", line)
     assert "torch 2.14 to 2.15" in line
     page = (tmp_path / "history.html").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_one_point_shows_its_values_and_says_why_nothing_is_judged(
     said = perfctl("history", "--store", replayed)
     assert said.code == 0
     assert "times are not judged: a change shows from" in said.out
-    assert "%" not in re.sub(r"[^\n]*judged[^\n]*", "", said.out)
+    assert "%" not in said.out
 
 
 def test_several_stores_are_one_history(perfctl: Perfctl, replayed: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def test_a_select_is_answered_as_a_table_as_json_and_as_csv(perfctl: Perfctl, st
         ["0", "500"],
         ["1", "0"],
         ["2", "–"],
+        ["3", "rows"],
     ]
     assert perfctl("query", sql, "--json").json == [
         {"launch": 0, "duration_ns": 500},
@@ -155,8 +156,8 @@ def test_columns_of_one_name_stay_apart_in_json(perfctl: Perfctl, store: Path) -
 
 def test_the_table_says_that_there_are_more_rows(perfctl: Perfctl, store: Path) -> None:
     said = perfctl("query", "SELECT launch FROM kernel", "--rows", "2")
-    assert len(said.out.splitlines()) == 3
-    assert "--rows shows more" in said.err
+    assert len(said.out.splitlines()) == 4
+    assert "--rows shows more" in said.out.splitlines()[-1]
 
 
 def test_the_query_can_come_from_standard_input(

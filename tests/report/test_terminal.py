@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from perfctl.orchestrator.commands import doctor
+from perfctl.orchestrator.commands import doctor, runs
 from perfctl.orchestrator.launch.machine.doctor import Finding
-from perfctl.orchestrator.report import terminal, text_tables
+from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.view import on_terminal
 from perfctl.records.report import Summary
 from tests.make import synthetic
@@ -56,15 +56,17 @@ def test_runs_and_the_doctors_findings_fit_eighty_columns_and_say_their_state_in
             duration_ns=12_700_000_000,
         ),
     ]
-    text = printed([text_tables.runs_table(rows)])
+    answer = runs.view([runs.StoredRun(facts) for facts in rows])
+    text = printed(on_terminal(answer, 80))
     assert max(map(len, text.splitlines())) <= 80
-    assert "failed" in text and "ingested" in text and "1221" in text
+    assert "failed" in text and "ingested" in text and "1,221" in text
     assert text.splitlines()[3].split()[:3] == ["3", "nsys", "–"], "what is not known is a dash"
-    assert "11-20 20:58" in text and "Started: UTC, 2026." in text
-    wide = printed([text_tables.runs_table(rows, 120)], 120)
+    assert "2026-11-20 20:58" in text and "Times in UTC." in text
+    assert "duration" not in text
+    wide = printed(on_terminal(answer, 120), 120)
     assert "12.7 s" in wide and "H100 80GB HBM3" in wide
     lacking = Finding("perfctl ncu", "missing", None, "install it with " + 30 * "word ")
-    text = printed(on_terminal(doctor.view([lacking])))
+    text = printed(on_terminal(doctor.view([lacking]), 80))
     assert max(map(len, text.splitlines())) <= 80
     assert text.splitlines()[1].split()[:3] == ["perfctl", "ncu", "no"]
 

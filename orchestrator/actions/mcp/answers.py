@@ -251,15 +251,12 @@ def ledger(
     batch: int | None = None,
 ) -> Answer:
     """Counted against paper FLOPs per layer, direction and batch size, and why they differ."""
-    from perfctl.orchestrator.actions import ledger as actions
+    from perfctl.orchestrator.actions.ledger import Ledgers
     from perfctl.orchestrator.report.ledger import rows as export
 
-    sizes = None if batch is None else [batch]
-    found = [
-        one
-        for some in actions.ledger(store, layer=layer, batch=sizes, messages=messages, made=list)
-        for one in some
-    ]
+    sizes = () if batch is None else (batch,)
+    ledgers = Ledgers(store, layer, sizes, messages=messages)
+    found = [analysis for group in ledgers.each(list) for analysis in group]
     rows = list(export.ledger_rows(found))
     chosen = rows[offset : offset + limit]
     for row in chosen:
@@ -484,11 +481,11 @@ def compare(
 ) -> Answer:
     """Two runs or sweeps of the store side by side: what became slower or faster, what is new
     or gone."""
-    from perfctl.orchestrator.actions.compare import compare as compared
+    from perfctl.orchestrator.actions.sides import compare_sides
     from perfctl.orchestrator.compare.compared import BETTER, NEWS, WORSE
     from perfctl.orchestrator.report.compare.output import compare_output
 
-    found = compared(a, b, gate=gate, force=force, store=store, messages=messages, files=False)
+    found = compare_sides(a, b, gate=gate, force=force, store=store, messages=messages, files=False)
     whole = to_json(compare_output(found))
     for said in ("findings", "warnings"):
         whole[said] = [for_agents(text) for text in whole[said]]

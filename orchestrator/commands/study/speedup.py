@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions import speedup as ways
-from perfctl.orchestrator.actions.compare import side
 from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.sides import side
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text

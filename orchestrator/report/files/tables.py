@@ -18,19 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import Lost, PerfctlError, ToolMissing
-from perfctl.orchestrator.report.numbers import DASH
-from perfctl.orchestrator.report.text_tables import add_rows, grid, text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    pass
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """The last four are the full-width forms, which spreadsheets treat alike."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
-SHORTEST = 14
-"""Characters that a column of text keeps at least; where they do not fit, each row is shown as
-a list."""
 AT_ONCE = 50_000
 SHEET_ROWS = 1_048_576
 """What an Excel sheet holds, its head counted."""
@@ -92,17 +87,6 @@ def as_text(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else _AS_JSON(value)
 
 
-class QueryRow:
-    """One object a row, by the names of its columns; a second column of a name is name_2. Bytes are
-    hexadecimal digits. With --search the columns are what, name, kind, runs, launches,
-    duration_ns."""
-
-    @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """Return the schema of any row."""
-        return {"type": "object", "additionalProperties": {"type": ["string", "number", "null"]}}
-
-
 def unique(names: Sequence[str]) -> tuple[str, ...]:
     """Unique column names: id, id -> id, id_2."""
     found: list[str] = []
@@ -124,41 +108,6 @@ def json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): json_value(inner) for key, inner in value.items()}
     return [json_value(inner) for inner in value] if isinstance(value, (list, tuple)) else value
-
-
-def answer(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int = 80) -> RenderableType:
-    """Rows below their column names; rows of more columns than fit one below the other, each as
-    a list."""
-    texts = [
-        [
-            DASH if value is None else value.hex() if isinstance(value, bytes) else str(value)
-            for value in row
-        ]
-        for row in rows
-    ]
-    words = {
-        name
-        for place, name in enumerate(names)
-        if any(isinstance(row[place], (str, bytes)) for row in rows)
-    }
-    needed = 2 * len(names)
-    for place, name in enumerate(names):
-        longest = max([len(name), *(len(row[place]) for row in texts)])
-        needed += min(longest, SHORTEST) if name in words else longest
-    if needed > width:
-        rows = [
-            [
-                (f"row {number}", ""),
-                *((f"  {name}", value) for name, value in zip(names, row, strict=True)),
-            ]
-            for number, row in enumerate(texts, 1)
-        ]
-        table = grid(("", "left"), ("", "left"), heads=False)
-        return add_rows(
-            table, [(text(name, "dim"), value) for name, value in chain.from_iterable(rows)]
-        )
-    sides = ((name, "left" if name in words else "right") for name in names)
-    return add_rows(grid(*sides, whole=set(names) - words), texts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,4 @@
-"""Compare two sides (each is a run, a sweep, a store, a report, or a folder of reports), and
-quantities of the runs of stores over time or commits, with the points at which they changed, and
-what else changed there.
-"""
+"""The sides of a comparison; each is a run, a sweep, a store, a report, or a folder of reports."""
 
 from __future__ import annotations
 
@@ -14,21 +11,19 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.stored_runs import analysed, loaded
+from perfctl.orchestrator.actions.stored_runs import loaded
 from perfctl.orchestrator.actions.tables import DEFAULT
-from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.faults import lost, whole
 from perfctl.orchestrator.store import database, read
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.causes import Suspect
     from perfctl.orchestrator.compare.compare import Comparison, Side
-    from perfctl.orchestrator.compare.history import History, Seen
     from perfctl.records.run import Run
 
 
-def compare(
+def compare_sides(
     a: Path | str | int,
     b: Path | str | int,
     *,
@@ -39,20 +34,8 @@ def compare(
     memory_limit: str | int | None = None,
     files: bool = True,
 ) -> Comparison:
-    """Compare B with A: what became slower, what faster, which kernels are new or gone.
-
-    a, b: a store, a report or a folder of reports (paths); a sweep of ``store`` (its name, the
-    beginning of it, or "sweep:3"); or a run of it (its number, or "run:12").
-    gate: a change up to this share does not count; 0.05 is 5 %.
-    force: compare what is not comparable, too; every page then says so.
-    memory_limit: how much memory the reading of a report may take ("2GiB"), as in :func:`ingest`.
-    files: whether a side may be a path; without, only runs and sweeps of ``store``.
-
-    Nothing is raised because B is worse: see ``Comparison.regressions``, ``not_comparable`` and
-    ``failed``. Raises UsageError for a side that does not exist or a gate that is not a share,
-    PerfctlError for a side without a whole run, StoreError and ReportError for files that cannot
-    be read.
-    """
+    """Compare B with A, each as :func:`side` takes it. ``files``: whether a side may be a path;
+    without, only runs and sweeps of ``store``."""
     from perfctl.orchestrator.compare import compare as comparing
 
     if not (isfinite(gate) and gate >= 0):
@@ -188,65 +171,3 @@ def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
             return []
         with database.reading(store) as connection:
             return loaded(connection, read.run_ids(connection))
-
-
-def history(
-    stores: Sequence[Path | str] = (DEFAULT,), *, by_commit: bool = False, gate: float = 0.05
-) -> History:
-    """Read every whole run of these stores. Times in ns, memory in bytes; FLOPs: 1
-    multiply-add = 2.
-
-    by_commit: one point a commit, in the order of commits. gate: a change of up to this share is
-    not told; 0.05 is 5 %. Raises ToolMissing without ruptures, UsageError for a gate below 0,
-    StoreError, PerfctlError where no run is whole.
-    """
-    from perfctl.orchestrator.compare.changes import available
-    from perfctl.orchestrator.compare.history import History, build_lines, read_run
-
-    if not (isfinite(gate) and gate >= 0):
-        raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
-    if not available():
-        raise ToolMissing(
-            "change points need ruptures, which is not installed", "pip install 'perfctl[history]'"
-        )
-    runs: list[Seen] = []
-    for number, store in enumerate(stores):
-        with database.reading(Path(store)) as connection:
-            for run_id in read.run_ids(connection):
-                for run in loaded(connection, [run_id]):
-                    if run.status == "ok" and run.workload is not None:
-                        runs.append(
-                            analysed([run], lambda some, number=number: read_run(some[0], number))  # type: ignore[misc]
-                        )
-    if not runs:
-        raise PerfctlError("no store holds a whole run of a known workload", "See 'perfctl runs'")
-    lines = tuple(build_lines(runs, by_commit=by_commit, gate=gate))
-    before_of = {
-        (index, series.points[change.after]): series.points[change.after - 1]
-        for index, line in enumerate(lines)
-        for series in line.series
-        for change in series.changes
-    }
-    suspects = {
-        (index, after): _find_suspects(
-            stores, lines[index].points[before], lines[index].points[after]
-        )
-        for (index, after), before in before_of.items()
-    }
-    return History(tuple(map(str, stores)), gate, lines, suspects)
-
-
-def _find_suspects(
-    stores: Sequence[Path | str], before: Sequence[Seen], after: Sequence[Seen]
-) -> tuple[Suspect, ...]:
-    from perfctl.orchestrator.compare.causes import explain
-    from perfctl.orchestrator.compare.compare import Side, compare
-
-    def load_side(label: str, point: Sequence[Seen]) -> Side:
-        store = point[0].store
-        with database.reading(Path(stores[store])) as connection:
-            ids = [seen.run for seen in point if seen.store == store]
-            return Side(label, tuple(loaded(connection, ids)))
-
-    pairs = compare(load_side("A", before), load_side("B", after)).pairs
-    return explain(pairs[0]).suspects if pairs else ()

@@ -1,1 +1,0 @@
-"""The gate: what a pull request changes in a committed baseline."""

@@ -1,0 +1,207 @@
+"""Compare two sides; each is a run, a sweep, a store, a report, or a folder of reports."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from perfctl.orchestrator.actions.sides import compare_sides
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    MemoryLimit,
+    Option,
+    Store,
+    api,
+    read_share,
+)
+from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
+from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.report.compare.output import CompareOutput
+from perfctl.orchestrator.report.view import Layout, Lines
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.compare.compare import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """Compare B with A: slower or faster by more than --gate and than the spread explains, new and
+    gone kernels.
+
+    A and B are each a store, a report or a folder of reports (paths); a sweep of the store (its
+    name, the beginning of it, or sweep:3); or a run of it (its number, or run:12). With --rev they
+    begin a sweep to run, after --. Exit code 3 when something is worse, 1 when something was not
+    comparable or failed in B.
+
+    Raises UsageError for a side that does not exist or a gate that is not a share, PerfctlError for
+    a side without a whole run, StoreError and ReportError for files that cannot be read. Nothing is
+    raised because B is worse: see ``Comparison.regressions``, ``not_comparable`` and ``failed``.
+    """
+
+    a: Annotated[
+        Path | str | int | None, Option("Before.", metavar="A", is_argument=True, parse=str)
+    ] = None
+    b: Annotated[
+        Path | str | int | None, Option("After.", metavar="B", is_argument=True, parse=str)
+    ] = None
+    rest: Annotated[
+        Sequence[str],
+        Option("With --rev: the rest of the sweep.", metavar="SWEEP", is_argument=True),
+    ] = ()
+    _: KW_ONLY
+    rev: Annotated[
+        str | None,
+        Option(
+            "Run a sweep on this git revision (A) and on the files here (B).", metavar="REVISION"
+        ),
+    ] = None
+    repeat: Annotated[int | None, Option("Runs of each side, with --rev. Default: 5.", least=1)] = (
+        None
+    )
+    gate: Annotated[
+        float,
+        Option(
+            "Changes up to this do not count.",
+            metavar="PERCENT",
+            parse=read_share,
+            typed_default="5%",
+        ),
+    ] = 0.05
+    force: Annotated[bool, Option("Judge what is not comparable, and say so.")] = False
+    memory_limit: MemoryLimit = None
+    store: Store = DEFAULT_STORE
+    out: Annotated[Path | None, Option("Write a page.", "Output", names=("--out", "-o"))] = None
+    markdown: Annotated[
+        str | None,
+        Option("Write a summary for a pull request; - for stdout.", "Output", metavar="FILE"),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Both sides, compared as it was asked for."""
+
+    comparison: Comparison
+    is_summary: bool
+    """Whether the summary for a pull request is printed."""
+
+
+def run(asked: CompareOptions, events: Events) -> Compared:
+    """Compare, and write the page and the summary that were asked for."""
+    comparison = compare_as_asked(asked, events)
+    is_summary = asked.markdown == "-"
+    if asked.out is not None:
+        from perfctl.orchestrator.report.page import page
+
+        write_text(asked.out, page.render_comparison(comparison))
+        events.note(f"Wrote {asked.out}")
+    if asked.markdown is not None and not is_summary:
+        from perfctl.orchestrator.report.compare import output
+
+        write_text(Path(asked.markdown), output.markdown(comparison))
+        events.note(f"Wrote {asked.markdown}")
+    return Compared(comparison, is_summary)
+
+
+def compare_as_asked(asked: CompareOptions, events: Events) -> Comparison:
+    """Compare two sides, or run a sweep on both and compare these."""
+    words = [*(str(word) for word in (asked.a, asked.b) if word is not None), *asked.rest]
+    if asked.rev is not None:
+        if asked.store != DEFAULT_STORE:
+            raise UsageError("`rev` keeps its runs in a folder of its own", "Leave `store` out")
+        from perfctl.orchestrator.actions.revisions import REPEAT, compare_revisions
+
+        comparison, stores = compare_revisions(
+            asked.rev,
+            words,
+            repeat=asked.repeat or REPEAT,
+            gate=asked.gate,
+            force=asked.force,
+            messages=events,
+        )
+        events.note(
+            f"Both sides are kept: perfctl compare {shlex.quote(str(stores.a))} "
+            f"{shlex.quote(str(stores.b))}"
+        )
+        return comparison
+    if asked.repeat is not None:
+        raise UsageError(
+            "`repeat` belongs to `rev`", "Give it to the sweep: perfctl torch --repeat 5"
+        )
+    if len(words) != 2:
+        given = f"got {len(words)}: {' '.join(words)}" if words else "got none"
+        raise UsageError(
+            f"compare takes two sides, {given}",
+            "perfctl compare before.db after.db; 'perfctl runs' lists runs",
+        )
+    return compare_sides(
+        words[0],
+        words[1],
+        gate=asked.gate,
+        force=asked.force,
+        store=asked.store,
+        messages=events,
+        memory_limit=asked.memory_limit,
+    )
+
+
+def record(compared: Compared) -> CompareOutput:
+    """Return the complete comparison for programs."""
+    from perfctl.orchestrator.report.compare.output import compare_output
+
+    if compared.is_summary:
+        raise UsageError(
+            "--json and `markdown` - both write to stdout", "Name a file with `markdown`"
+        )
+    return compare_output(compared.comparison)
+
+
+def view(compared: Compared) -> Layout | Lines:
+    """Return sentences and the tables of the page, or the summary for a pull request."""
+    from perfctl.orchestrator.report.compare import output
+
+    comparison = compared.comparison
+    if compared.is_summary:
+        return Lines([output.markdown(comparison)], "`markdown` -")
+    return Layout(lambda paper: output.terminal(comparison), lambda: output.document(comparison))
+
+
+def check(compared: Compared, events: Events) -> None:
+    """Raise what gives the exit code; nothing when all is well."""
+    from perfctl.orchestrator.report.compare.words import percent_change
+
+    comparison = compared.comparison
+    worse = comparison.regressions
+    if worse:
+        pair, row = worse[0]
+        at = f" at batch {pair.batch}" if pair.batch else ""
+        change = f", {percent_change(row.change)}" if row.change is not None else ""
+        gate = f"over {comparison.gate * 100:g} %"
+        heading = f"{len(worse)} regressions {gate}; largest"
+        heading = heading if len(worse) > 1 else f"1 regression {gate}"
+        raise Regressed(f"{heading}: {row.name}{at}{change} ({row.result})")
+    if comparison.not_comparable:
+        reasons = "; ".join(fact.sentence for fact in comparison.not_comparable[0].blocked)
+        raise PerfctlError(f"not comparable: {reasons}", "`force` judges all the same, and says so")
+    if comparison.failed:
+        raise PerfctlError(f"failed in B: {comparison.failed[0]}")
+    if not comparison.pairs:
+        raise PerfctlError(
+            "not comparable: A and B have no workload and batch size in common",
+            f"A has {'; '.join(comparison.only_a) or 'nothing'}. B has "
+            f"{'; '.join(comparison.only_b) or 'nothing'}",
+        )
+    if comparison.judged == 0:
+        events.warning(
+            "no time could be judged, and the reason stands above; --repeat 5 on both sweeps gives "
+            "a spread"
+        )
+
+
+COMMAND = Command(CompareOptions, run, view, record, check=check)
+compare = api(CompareOptions, compare_as_asked)

@@ -1,0 +1,130 @@
+"""Show quantities of the runs of stores over time or commits, the points at which they changed,
+and what else changed there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from perfctl.orchestrator.actions.stored_runs import analysed, loaded
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Option,
+    api,
+    read_share,
+)
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.report.history import history_output, view
+from perfctl.orchestrator.store import database, read
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.compare.causes import Suspect
+    from perfctl.orchestrator.compare.history import History, Seen
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryOptions:
+    """Show step time, FLOPs, launches, memory and layer times of many runs, and where they changed.
+
+    Only runs of one study, batch size, profiler, device and clocks make a line. A change is told
+    where it is significant, with what else changed there. 1 multiply-add = 2 FLOPs.
+
+    Raises ToolMissing without ruptures, UsageError for another ``by`` or a gate below 0,
+    StoreError, PerfctlError if no run is whole.
+    """
+
+    stores: Annotated[
+        Sequence[Path | str],
+        Option("A store to read; may be repeated.", names=("--store",), metavar="FILE"),
+    ] = (DEFAULT_STORE,)
+    _: KW_ONLY
+    by: Annotated[
+        str, Option("One point a sweep, or a commit, in their order.", metavar="time|commit")
+    ] = "time"
+    gate: Annotated[
+        float,
+        Option(
+            "Changes up to this are not told.",
+            metavar="PERCENT",
+            parse=read_share,
+            typed_default="5%",
+        ),
+    ] = 0.05
+    out: Annotated[Path | None, Option("Write a page.", "Output", names=("--out", "-o"))] = None
+
+
+def run(asked: HistoryOptions, events: Events) -> History:
+    """Read every whole run of the stores. Times in ns, memory in bytes."""
+    from perfctl.orchestrator.compare.changes import available
+    from perfctl.orchestrator.compare.history import History, build_lines
+
+    if asked.by not in ("time", "commit"):
+        raise UsageError(f"`by`: '{asked.by}' is not known", "Say time or commit")
+    if not (isfinite(asked.gate) and asked.gate >= 0):
+        raise UsageError(f"`gate` must be 0 or more, got {asked.gate}", "0.05 is 5 %")
+    if not available():
+        raise ToolMissing(
+            "change points need ruptures, which is not installed", "pip install 'perfctl[history]'"
+        )
+    runs = [
+        run for number, store in enumerate(asked.stores) for run in _read_runs(number, Path(store))
+    ]
+    if not runs:
+        raise PerfctlError("no store holds a whole run of a known workload", "See 'perfctl runs'")
+    lines = tuple(build_lines(runs, by_commit=asked.by == "commit", gate=asked.gate))
+    before_of = {
+        (index, series.points[change.after]): series.points[change.after - 1]
+        for index, line in enumerate(lines)
+        for series in line.series
+        for change in series.changes
+    }
+    suspects = {
+        (index, after): _find_suspects(
+            asked.stores, lines[index].points[before], lines[index].points[after]
+        )
+        for (index, after), before in before_of.items()
+    }
+    history = History(tuple(map(str, asked.stores)), asked.gate, lines, suspects)
+    if asked.out is not None:
+        from perfctl.orchestrator.report.page import page
+
+        write_text(asked.out, page.render_history(history))
+        events.note(f"Wrote {asked.out}")
+    return history
+
+
+def _read_runs(number: int, store: Path) -> Iterator[Seen]:
+    """Yield the whole runs of one store that have a workload; ``number``: that of the store."""
+    from perfctl.orchestrator.compare.history import read_run
+
+    with database.reading(store) as connection:
+        for run_id in read.run_ids(connection):
+            for stored in loaded(connection, [run_id]):
+                if stored.status == "ok" and stored.workload is not None:
+                    yield analysed([stored], lambda runs: read_run(runs[0], number))
+
+
+def _find_suspects(
+    stores: Sequence[Path | str], before: Sequence[Seen], after: Sequence[Seen]
+) -> tuple[Suspect, ...]:
+    from perfctl.orchestrator.compare.causes import explain
+    from perfctl.orchestrator.compare.compare import Side, compare
+
+    def load_side(label: str, point: Sequence[Seen]) -> Side:
+        store = point[0].store
+        with database.reading(Path(stores[store])) as connection:
+            ids = [seen.run for seen in point if seen.store == store]
+            return Side(label, tuple(loaded(connection, ids)))
+
+    pairs = compare(load_side("A", before), load_side("B", after)).pairs
+    return explain(pairs[0]).suspects if pairs else ()
+
+
+COMMAND = Command(HistoryOptions, run, view, history_output)
+history = api(HistoryOptions, run)

@@ -1,0 +1,83 @@
+"""Show one run of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from perfctl.orchestrator.actions.stored_runs import only_run, shown
+from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
+from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.report.ledger.rows import ShownRun, shown_run
+from perfctl.orchestrator.report.view import Layout
+from perfctl.orchestrator.store import database, read
+from perfctl.records.report import SourceLine
+from perfctl.records.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class ShowOptions:
+    """Show one run: layers, kernels, memory, what is missing and why. FLOPs count 1 multiply-add
+    as 2.
+
+    Raises StoreError if there is no store or no such run.
+    """
+
+    run: Annotated[int, Option("Number of the run, from 'perfctl runs'.", is_argument=True)]
+    source: Annotated[
+        bool,
+        Option("Show its source lines instead, after 'perfctl ingest FILE.ncu-rep --source'."),
+    ] = False
+    store: Store = DEFAULT_STORE
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReport:
+    """A run, or its source lines."""
+
+    run: Run
+    source_lines: Sequence[SourceLine] | None
+    """None: they were not asked for."""
+
+
+def run(asked: ShowOptions, events: Events) -> StoredReport:
+    """Read the run."""
+    with database.reading(asked.store) as connection:
+        stored = only_run(connection, asked.run)
+        if not asked.source:
+            return StoredReport(stored, None)
+        lines = read.source_lines(connection, asked.run)
+    if not lines:
+        reasons = (gap.reason for gap in stored.report.gaps if gap.quantity == "source_counter")
+        raise PerfctlError(
+            f"run {asked.run} has no counters of source lines: "
+            f"{next(reasons, 'it was not asked for')}",
+            "perfctl ingest FILE.ncu-rep --source --again",
+        )
+    return StoredReport(stored, lines)
+
+
+def record(report: StoredReport) -> ShownRun | list[SourceLine]:
+    """Return everything that the run holds for programs, or its source lines."""
+    if report.source_lines is not None:
+        return list(report.source_lines)
+    return shown(report.run, lambda: shown_run(report.run))
+
+
+def view(report: StoredReport) -> Layout:
+    """Return findings, the ledger and the tables of the run, or its source lines."""
+    from perfctl.orchestrator.report import terminal
+
+    if (lines := report.source_lines) is not None:
+        return Layout(
+            lambda paper: [terminal.source_lines(lines)],
+            lambda: terminal.source_lines_document(lines),
+        )
+    return Layout(
+        lambda paper: shown(report.run, lambda: terminal.run_details(report.run)),
+        lambda: shown(report.run, lambda: terminal.run_document(report.run)),
+    )
+
+
+COMMAND = Command(ShowOptions, run, view, record)
