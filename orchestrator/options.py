@@ -73,13 +73,12 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def batch_sizes(text: str) -> tuple[int, ...]:
+def read_batches(text: str, field: str = "batches") -> tuple[int, ...]:
     """Return "16,32" as numbers. Raises UsageError that names the piece that is none."""
-    sizes = []
-    for piece in map(str.strip, text.split(",")):
+    pieces = [piece.strip() for piece in text.split(",")]
+    for piece in pieces:
         if not piece.isdecimal():
             raise UsageError(
-                f"`batch`: '{piece}' is not a batch size", "Use for instance `batch` 16,32,64"
+                f"`{field}`: '{piece}' is not a batch size", f"Say for instance `{field}` 16,32,64"
             )
-        sizes.append(int(piece))
-    return tuple(sizes)
+    return tuple(map(int, pieces))

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from perfctl.orchestrator.launch.sweep.options import batch_list as batch_list
-
 Batches = Annotated[
     str, typer.Option("--batches", "-b", help="Batch sizes, one process each: 16,32,64.")
 ]

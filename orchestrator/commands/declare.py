@@ -108,17 +108,6 @@ def api(
     return call
 
 
-def read_batches(text: str) -> tuple[int, ...]:
-    """ "16,32" as numbers. Raises UsageError naming the piece that is none."""
-    pieces = [piece.strip() for piece in text.split(",")]
-    for piece in pieces:
-        if not piece.isdecimal():
-            raise UsageError(
-                f"`batches`: '{piece}' is not a batch size", "Say for instance `batches` 16,32,64"
-            )
-    return tuple(map(int, pieces))
-
-
 def read_share(text: str) -> float:
     """ "5%" as 0.05. Raises UsageError for what is not a percentage."""
     percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)

@@ -25,11 +25,11 @@ from perfctl.orchestrator.commands.declare import (
     MemoryLimit,
     Option,
     api,
-    read_batches,
 )
 from perfctl.orchestrator.compare.gate import Measured, Outcome
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, Regressed, UsageError
 from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.options import read_batches
 from perfctl.orchestrator.report.gate import GateOutput
 from perfctl.orchestrator.report.view import Lines, View
 

@@ -18,8 +18,8 @@ from perfctl.orchestrator.commands.declare import (
     Option,
     PeaksOf,
     Store,
-    read_batches,
 )
+from perfctl.orchestrator.options import read_batches
 from perfctl.orchestrator.outputs import JsonLists
 from perfctl.orchestrator.report.ledger.rows import LedgerOutput, ledger_json
 from perfctl.orchestrator.report.view import Layout, Paper

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from typing import Annotated
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.memory import MemoryLine, StepMemory
-from perfctl.orchestrator.options import Option, batch_sizes
+from perfctl.orchestrator.options import Option, read_batches
 from perfctl.orchestrator.predict.cost import Training
 from perfctl.orchestrator.predict.operations import Operation
 from perfctl.orchestrator.predict.predict import PRECISIONS, Evidence, StepTime
@@ -99,7 +100,7 @@ class Question:
             "16,32,64.",
             names=("--batch", "--batches", "-b"),
             metavar="N,...",
-            parse=batch_sizes,
+            parse=partial(read_batches, field="batch"),
         ),
     ] = ()
     device: Annotated[

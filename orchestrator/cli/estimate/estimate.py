@@ -10,6 +10,7 @@ import typer
 from perfctl.orchestrator.cli import console, flags, options
 from perfctl.orchestrator.cli.progress import working
 from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.options import read_batches
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.estimate_request import Request
@@ -150,7 +151,7 @@ def estimate(
     sheet = sheet or form != "text"  # a document is the sheet
     if sheet and memory is not None and form != "text":
         raise UsageError("--format and --memory together", "The memory figures are text or --json")
-    sizes = options.batch_list(batches) if batches else (batch,)
+    sizes = read_batches(batches) if batches else (batch,)
     limit = _bytes("memory", memory) if memory is not None else None
     free = _bytes("reserve", reserve, least=0)
     request = Request(

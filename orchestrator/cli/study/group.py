@@ -20,6 +20,7 @@ from perfctl.orchestrator.cli.measure.profilers import AFTER, PASS_ON_CONTEXT, S
 from perfctl.orchestrator.cli.measure.profilers import listening as listening_to_sweeps
 from perfctl.orchestrator.cli.measure.speedup import Allow, Ways
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, write_study
+from perfctl.orchestrator.options import read_batches
 from perfctl.orchestrator.report.studies.records import StudyPage
 
 Out = Annotated[
@@ -251,7 +252,7 @@ def speedup(
     request = actions.SpeedupRequest(
         StudyFolder(out),
         devices,
-        options.batch_list(batches),
+        read_batches(batches),
         steps,
         epochs,
         SweepOptions(repeat=repeat, timeout=timeout, command_line=console.command_line()),
@@ -312,7 +313,7 @@ def inference(
     named = tuple(name.strip() for name in (models or "").split(",") if name.strip())
     asked = actions.InferenceStudy(
         named,
-        options.batch_list(batches),
+        read_batches(batches),
         images,
         weights,
         weights_dir,
@@ -386,7 +387,7 @@ def flops(
         workload,
         tuple(context.args),
         context.meta.get(AFTER),
-        options.batch_list(batches) if batches else None,
+        read_batches(batches) if batches else None,
         batch,
         epochs,
         steps,

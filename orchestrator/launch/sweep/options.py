@@ -7,23 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.options import Option
+from perfctl.orchestrator.options import Option, read_batches
 
 MEASURE, PROFILER, OUTPUT, CLUSTER = "What to measure", "Profiler", "Output", "Cluster"
 
 PLACEMENT = ("devices", "image", "bind", "container_runtime")
 """Options of the GPUs or cores of this machine, and of the image: job scripts have their own."""
-
-
-def batch_list(text: str) -> tuple[int, ...]:
-    """Return "16,32" as numbers. Raises UsageError naming the piece that is none."""
-    pieces = [piece.strip() for piece in text.split(",")]
-    for piece in pieces:
-        if not piece.isdecimal():
-            raise UsageError(
-                f"`batches`: '{piece}' is not a batch size", "Say for instance `batches` 16,32,64"
-            )
-    return tuple(map(int, pieces))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +26,7 @@ class SweepOptions:
             "Batch sizes, one process each: 16,32,64.",
             names=("--batches", "-b"),
             metavar="LIST",
-            parse=batch_list,
+            parse=read_batches,
         ),
     ] = (16, 32, 64, 128, 256)
     workload: Annotated[
