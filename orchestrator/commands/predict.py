@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.messages import SILENT, Messages
@@ -27,24 +27,21 @@ from perfctl.orchestrator.predict.training import (
     frontier_of,
     link_between,
 )
-from perfctl.orchestrator.report.predict import predict_output, prediction_view
+from perfctl.orchestrator.report.predict import PredictOutput, predict_output, prediction_view
 from perfctl.orchestrator.report.predict_generation import (
+    PredictGenerationOutput,
     generation_view,
     predict_generation_output,
 )
 from perfctl.orchestrator.report.prices import (
     PriceChange,
     PriceList,
+    PricesOutput,
     price_change_view,
     prices_output,
     prices_view,
 )
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.report.predict import PredictOutput
-    from perfctl.orchestrator.report.predict_generation import PredictGenerationOutput
-    from perfctl.orchestrator.report.prices import PricesOutput
-    from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.report.view import View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
