@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.bench_file import (
@@ -48,26 +48,24 @@ from perfctl.orchestrator.predict.bench import (
     FLOPS,
     MEMORY,
     TIME,
+    Correlation,
     Observation,
     correlations,
     fastest,
     points_of,
 )
 from perfctl.orchestrator.predict.step_parts import features_of
+from perfctl.orchestrator.report.charts.files import Drawn
+from perfctl.orchestrator.report.page.bench import BenchShown
 from perfctl.orchestrator.report.tables import Column, amount, dense_table
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts
 from perfctl.parsers.own.bench import as_json, read_points
+from perfctl.records.bench import BenchPoint
 from perfctl.workloads.models.families import NAME as WORKLOAD
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.predict.bench import Correlation
-    from perfctl.orchestrator.report.charts.files import Drawn
-    from perfctl.orchestrator.report.page.bench import BenchShown
-    from perfctl.records.bench import BenchPoint
 
 _ROWS = 12
 """Rows of a table on the terminal; --json has all."""

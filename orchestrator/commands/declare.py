@@ -10,10 +10,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, get_args
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.options import Field as Field
@@ -98,7 +98,7 @@ def api(
     """The command as a function of the Python API: its keywords are the fields of ``options``."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-        return run(options(*args, **kwargs), Silent())
+        return run(_with_paths(options(*args, **kwargs)), Silent())
 
     declared: Any = options
     texts = [f"{one.name}: {one.option.help}" for one in options_of(declared)]
@@ -106,6 +106,18 @@ def api(
     call.__doc__ = "\n\n".join([inspect.getdoc(declared) or "", "\n".join(lines)])
     call.__signature__ = inspect.signature(declared)  # type: ignore[attr-defined]
     return call
+
+
+def _with_paths(options: Options) -> Options:
+    """Return the options with paths for texts where a path is meant."""
+    given: Any = options
+    paths = {}
+    for one in options_of(type(given)):
+        kinds = (one.hint, *get_args(one.hint))
+        value = getattr(given, one.name)
+        if isinstance(value, str) and Path in kinds and str not in kinds:
+            paths[one.name] = Path(value)
+    return replace(given, **paths) if paths else options
 
 
 def read_share(text: str) -> float:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from perfctl.orchestrator.report.tables import Cell
     from perfctl.orchestrator.report.tables import Table as View
+CUT_NAME = 12
+"""Characters of a name for which an optional column gives way."""
 
 
 def grid(
@@ -230,8 +232,6 @@ def _pieces(line: str, whole: int) -> list[str]:
     return found
 
 
-CUT_NAME = 12
-"""Characters of a name for which an optional column gives way."""
 NAME, SHORT, LONG = 7, 16, 40
 """Characters that a cut name keeps at least, and of a word that stays whole before names are
 broken; characters of a word that may be broken at a mark."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,3 +85,8 @@ def test_json_schema_is_that_of_what_json_prints(
     assert schema == (
         schema_of(*outputs) if len(outputs) == 1 else {"anyOf": list(map(schema_of, outputs))}
     )
+
+
+def test_a_python_user_may_give_the_text_of_a_path(tmp_path: Path) -> None:
+    with pytest.raises(perfctl.PerfctlError, match="there is no store here yet"):
+        perfctl.report(str(tmp_path / "none.db"))  # type: ignore[arg-type]

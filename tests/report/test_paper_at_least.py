@@ -118,7 +118,7 @@ def test_the_page_and_the_terminal_say_at_least_and_at_most(found: Analysis) -> 
     with console.capture() as shown:
         console.print(*ledger_table(found))
     (line,) = [line for line in shown.get().splitlines() if "conv2 forward" in line and "≥" in line]
-    assert "≥ 1,360 M" in line and "≤ 0.50" in line
+    assert "≥ 1.36 G" in line and "≤ 0.50" in line
 
 
 def test_the_findings_and_the_list_of_gaps_name_it(found: Analysis) -> None:

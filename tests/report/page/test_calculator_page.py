@@ -283,9 +283,7 @@ def test_through_serve_a_link_with_free_parameters_is_answered(served: Any) -> N
         and served.locator("#c-p-width").input_value() == "32"
     )
     assert not served.locator("#from-disk").is_visible()
-    expected = predict(
-        "resnet:depth=26,width=32", batch=128, device="T4", optimizer="adam", store="none.db"
-    ).step
+    expected = predict("resnet:depth=26,width=32", batch=128, device="T4", optimizer="adam").step
     exact = served.evaluate("""() => { const page = perfctlCalculator, [choice] = page.readChoice(location.hash);
         const { time } = page.answerOf(choice); return [time.value, time.low, time.high]; }""")
     assert exact == pytest.approx([expected.seconds, expected.low, expected.high], rel=0.01)
