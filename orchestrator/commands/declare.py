@@ -112,7 +112,8 @@ def _with_paths(options: Options) -> Options:
     """Return the options with paths for texts where a path is meant."""
     given: Any = options
     paths = {}
-    for one in options_of(type(given)):
+    kind: Any = type(given)
+    for one in options_of(kind):
         kinds = (one.hint, *get_args(one.hint))
         value = getattr(given, one.name)
         if isinstance(value, str) and Path in kinds and str not in kinds:
