@@ -66,7 +66,7 @@ TABLES: dict[str, dict[str, tuple[Callable[..., Any], ...]]] = {
 BEGIN = "<!-- Made from the rules' docstrings: python scripts/accept/docs.py -->\n"
 END = "<!-- End of the tables made from docstrings -->\n"
 _HEAD = """\
-| verdict | what it is | evidence | factor | silent | what to do |
+| verdict | meaning | evidence | factor | silent | fix |
 |---|---|---|---|---|---|
 """
 
