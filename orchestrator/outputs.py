@@ -61,7 +61,7 @@ OUTPUTS = {
     "plot-list": "orchestrator.commands.plot:ChartName[]",
     "trace": "orchestrator.commands.trace:Trace",
     "export": "orchestrator.commands.export:Exported",
-    "export-dataset": "orchestrator.actions.dataset.write:Dataset",
+    "export-dataset": "orchestrator.commands.export:Dataset",
     "calculator": "orchestrator.commands.calculator:CalculatorPage",
     "scrub": "orchestrator.commands.scrub:ScrubOutput",
     "mcp": "orchestrator.actions.mcp.tools:Answer",

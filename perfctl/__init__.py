@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 from perfctl.version import __version__
 
 if TYPE_CHECKING:
+    from perfctl.frames import counters, kernels, layer_calls, ledger
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
-    from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.orchestrator.commands.calculator import calculator
     from perfctl.orchestrator.commands.compare import compare
     from perfctl.orchestrator.commands.doctor import doctor
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.orchestrator.ingest.context import UserHints
     from perfctl.orchestrator.launch.sweep.options import SweepOptions
+    from perfctl.orchestrator.stored_runs import runs
     from perfctl.parsers import ReportError, parse, sniff
 
 __all__ = [
@@ -107,7 +108,8 @@ _HOME = {
     "prepare": f"{_COMMANDS}.prepare",
     "report": f"{_COMMANDS}.report",
     **dict.fromkeys(("replay", "sweep"), f"{_ACTIONS}.sweep.sweep"),
-    **dict.fromkeys(("counters", "kernels", "layer_calls", "ledger", "runs"), f"{_ACTIONS}.tables"),
+    **dict.fromkeys(("counters", "kernels", "layer_calls", "ledger"), "perfctl.frames"),
+    "runs": "perfctl.orchestrator.stored_runs",
     **dict.fromkeys(("ReportError", "parse", "sniff"), "perfctl.parsers"),
 }
 

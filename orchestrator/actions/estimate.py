@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.estimate_request import Request, check_precision
-from perfctl.orchestrator.actions.messages import Progress, no_progress
 from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.estimate.flops.engine import estimate as work_out
@@ -26,6 +25,7 @@ from perfctl.orchestrator.estimate.memory import (
     memory_of,
 )
 from perfctl.orchestrator.estimate.step import Estimate, part_of
+from perfctl.orchestrator.events import Progress, no_progress
 from perfctl.orchestrator.predict.answer import DEFAULT_OPTIMIZER
 from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, MemoryTrace, OnGpu, Traced
 from perfctl.records.precision import PRECISIONS

@@ -10,7 +10,6 @@ from itertools import count
 from pathlib import Path
 
 from perfctl.orchestrator import memory
-from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.ingest.context import (
     NO_HINTS,
@@ -27,6 +26,7 @@ from perfctl.orchestrator.ingest.context import (
 )
 from perfctl.orchestrator.ingest.find import Ask, find_sources, list_batches
 from perfctl.orchestrator.ingest.ingest import count_jobs, read_names, take
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 from perfctl.orchestrator.store import write
 from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.workloads.spec import MODES, PRECISIONS

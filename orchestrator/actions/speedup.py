@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
-from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.sweep import Listening
@@ -362,8 +362,8 @@ def named_arms(
 ) -> dict[int | None, list[Arm]]:
     """Batch size -> arms, of sweeps, runs and reports that exist. Raises UsageError for fewer
     than two."""
-    from perfctl.orchestrator.actions.sides import side
     from perfctl.orchestrator.compare.speedup import Arm
+    from perfctl.orchestrator.sides import side
 
     if len(names) < 2:
         raise UsageError("`runs` needs two or more", "Use for instance `runs` unet_cpu,unet_cuda")

@@ -177,7 +177,7 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     declared = {one.name: one for one in options_of(options_class)}
 
     def call(**typed: Any) -> None:
-        as_json = typed.pop("as_json")
+        as_json = typed.pop("as_json", False)
         form = console.form_of(typed.pop("form", None), as_json)
         asked = command.options(**values_of(declared, typed))
         with progress.working(is_shown=not command.has_own_progress) as steps:
@@ -195,9 +195,10 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     parameters = parameters_of(declared)
     if command.has_document:
         parameters.append(inspect.Parameter("form", kind, annotation=options.Form, default=None))
-    parameters.append(inspect.Parameter("as_json", kind, annotation=options.Json, default=False))
-    schema = Annotated[bool, _schema_option(command)]
-    parameters.append(inspect.Parameter("json_schema", kind, annotation=schema, default=False))
+    if command.has_json:
+        schema = Annotated[bool, _schema_option(command)]
+        for name, annotation in (("as_json", options.Json), ("json_schema", schema)):
+            parameters.append(inspect.Parameter(name, kind, annotation=annotation, default=False))
     return with_parameters(call, parameters, inspect.getdoc(command.options) or "")
 
 

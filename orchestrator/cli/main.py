@@ -163,7 +163,7 @@ GROUPS = {
             "Compare counted with paper FLOPs, and say why they differ.",
         ),
         "report": ("report", "Write one self-contained HTML page."),
-        "serve": ("read.serve:serve", "Show the pages of a folder in the browser."),
+        "serve": ("serve", "Show the pages of a folder in the browser."),
         "mcp": ("read.mcp:mcp", "Serve the store to agents (Model Context Protocol)."),
         "plot": ("plot", "Write one of the page's charts for a paper."),
         "compare": (

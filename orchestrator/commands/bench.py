@@ -16,15 +16,6 @@ from pathlib import Path
 from typing import Annotated
 
 from perfctl.orchestrator import memory
-from perfctl.orchestrator.actions.bench_file import (
-    Bench,
-    Design,
-    Skipped,
-    design,
-    read_bench,
-    share,
-)
-from perfctl.orchestrator.actions.stored_runs import loaded
 from perfctl.orchestrator.actions.sweep.request import check_ready
 from perfctl.orchestrator.actions.sweep.sweep import storing, take_folder
 from perfctl.orchestrator.commands.declare import (
@@ -41,6 +32,14 @@ from perfctl.orchestrator.ingest.find import Source
 from perfctl.orchestrator.ingest.ingest import take_runs
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
+from perfctl.orchestrator.launch.sweep.bench_file import (
+    Bench,
+    Design,
+    Skipped,
+    design,
+    read_bench,
+    share,
+)
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
@@ -61,6 +60,7 @@ from perfctl.orchestrator.report.tables import Column, amount, dense_table
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts
+from perfctl.orchestrator.stored_runs import loaded
 from perfctl.parsers.own.bench import as_json, read_points
 from perfctl.records.bench import BenchPoint
 from perfctl.workloads.models.families import NAME as WORKLOAD

@@ -8,7 +8,6 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from perfctl.orchestrator.actions.sides import compare_sides
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -23,6 +22,7 @@ from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.report.compare.output import CompareOutput
 from perfctl.orchestrator.report.view import Layout, Lines
+from perfctl.orchestrator.sides import compare_sides
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.compare.compare import Comparison
@@ -114,15 +114,11 @@ def compare_as_asked(asked: CompareOptions, events: Events) -> Comparison:
     if asked.rev is not None:
         if asked.store != DEFAULT_STORE:
             raise UsageError("`rev` keeps its runs in a folder of its own", "Leave `store` out")
-        from perfctl.orchestrator.actions.revisions import REPEAT, compare_revisions
+        from perfctl.orchestrator.launch.sweep.revisions import REPEAT, run_on_revisions
 
-        comparison, stores = compare_revisions(
-            asked.rev,
-            words,
-            repeat=asked.repeat or REPEAT,
-            gate=asked.gate,
-            force=asked.force,
-            messages=events,
+        stores = run_on_revisions(asked.rev, words, repeat=asked.repeat or REPEAT, messages=events)
+        comparison = compare_sides(
+            stores.a, stores.b, gate=asked.gate, force=asked.force, messages=events
         )
         events.note(
             f"Both sides are kept: perfctl compare {shlex.quote(str(stores.a))} "

@@ -13,43 +13,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, get_args
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args
 
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.events import SILENT
+from perfctl.orchestrator.events import Events as Events
 from perfctl.orchestrator.options import Field as Field
 from perfctl.orchestrator.options import Option as Option
 from perfctl.orchestrator.options import options_of as options_of
 from perfctl.orchestrator.options import words as words
 from perfctl.orchestrator.report.view import Layout, Lines, View
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT_STORE
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
 Result = TypeVar("Result")
 
 
-class Events(Protocol):
-    """Hears what goes on while a command works: the command line prints it, the Python API does
-    not."""
-
-    def note(self, text: str) -> None:
-        """What is going on: "measuring peaks, about 20 s"."""
-
-    def warning(self, text: str) -> None:
-        """What the user should know before using the result."""
-
-    def progress(self, what: str, done: int, total: int) -> None:
-        """What is being done now, the parts done before it, and how many there are."""
-
-
-class Silent:
-    """Drops everything."""
-
-    def note(self, text: str) -> None: ...
-    def warning(self, text: str) -> None: ...
-    def progress(self, what: str, done: int, total: int) -> None: ...
-
-
-DEFAULT_STORE = Path("perfctl.db")
 Store = Annotated[Path, Option("The store.")]
 Force = Annotated[bool, Option("Overwrite a file of that name.", "Output")]
 MemoryLimit = Annotated[
@@ -86,6 +66,8 @@ class Command(Generic[Options, Result]):
     """The result -> what ``--json`` prints; None: nothing."""
     has_document: bool = True
     """Its view is also printed as Markdown and LaTeX."""
+    has_json: bool = True
+    """Its result is also printed as JSON."""
     check: Callable[[Result, Events], None] = lambda result, events: None
     """Called when the result is printed: raises the error that gives another exit code than 0."""
     has_own_progress: bool = False
@@ -98,7 +80,7 @@ def api(
     """The command as a function of the Python API: its keywords are the fields of ``options``."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-        return run(_with_paths(options(*args, **kwargs)), Silent())
+        return run(_with_paths(options(*args, **kwargs)), SILENT)
 
     declared: Any = options
     texts = [f"{one.name}: {one.option.help}" for one in options_of(declared)]

@@ -10,15 +10,6 @@ from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfctl.orchestrator.actions.baseline import (
-    FILE,
-    Baseline,
-    Entry,
-    check_tolerance,
-    read,
-    text_of,
-)
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.commands.declare import (
     Command,
     Events,
@@ -26,8 +17,17 @@ from perfctl.orchestrator.commands.declare import (
     Option,
     api,
 )
+from perfctl.orchestrator.compare.baseline import (
+    FILE,
+    Baseline,
+    Entry,
+    check_tolerance,
+    read,
+    text_of,
+)
 from perfctl.orchestrator.compare.gate import Measured, Outcome
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, Regressed, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.options import read_batches
 from perfctl.orchestrator.report.gate import GateOutput
@@ -374,10 +374,10 @@ def measure(
     """Return a subject as it is now; paths are relative to ``folder``. Raises PerfctlError and
     ReportError where it cannot be had."""
     from perfctl.orchestrator import memory
-    from perfctl.orchestrator.actions.sides import side
-    from perfctl.orchestrator.actions.stored_runs import analysed
-    from perfctl.orchestrator.actions.tables import DEFAULT
     from perfctl.orchestrator.compare.gate_quantities import of_runs
+    from perfctl.orchestrator.sides import side
+    from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
+    from perfctl.orchestrator.stored_runs import analysed
 
     if "model" in given:
         return _measure_model(given, folder)

@@ -9,7 +9,6 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from perfctl.orchestrator.actions.stored_runs import analysed, loaded
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -22,6 +21,7 @@ from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.report.history import history_output, view
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import analysed, loaded
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.compare.causes import Suspect

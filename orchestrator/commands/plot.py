@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.speedup import (
     ASKED,
@@ -18,8 +17,6 @@ from perfctl.orchestrator.actions.speedup import (
     named_arms,
     roofs_of,
 )
-from perfctl.orchestrator.actions.stored_runs import analysed
-from perfctl.orchestrator.actions.tables import newest_runs
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -32,10 +29,12 @@ from perfctl.orchestrator.commands.declare import (
     words,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.report.tables import Column, table
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import analysed, newest_runs
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.compare.speedup import Speedup

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import prices
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, api
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.predict.answer import Answer, Question, Setting
 from perfctl.orchestrator.predict.cost import Frontier
 from perfctl.orchestrator.predict.generation import TRACED_IN, GenerationAnswer, answer_generation

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
-from perfctl.orchestrator.actions.stored_runs import analysed, loaded, outlines
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -27,6 +26,7 @@ from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.ledger.prepared import studies as group_studies
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import analysed, loaded, outlines
 
 if TYPE_CHECKING:
     from perfctl.records.run import Run

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from perfctl.orchestrator.actions.stored_runs import only_run, shown
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.report.ledger.rows import ShownRun, shown_run
 from perfctl.orchestrator.report.view import Layout
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import only_run, shown
 from perfctl.records.report import SourceLine
 from perfctl.records.run import Run
 

@@ -8,7 +8,6 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Annotated
 
-from perfctl.orchestrator.actions.stored_runs import only_run, shown
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -25,6 +24,7 @@ from perfctl.orchestrator.report.files.trace import steps as steps_of
 from perfctl.orchestrator.report.files.trace import trace as trace_of
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import only_run, shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,6 @@
 """One SQLite file, described column by column in docs/schema.md."""
+
+from pathlib import Path
+
+DEFAULT_STORE = Path("perfctl.db")
+"""The store, where none is named; a sweep makes it beside its folder."""

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.sides import side
 from perfctl.orchestrator.compare.gate import (
     FAILS,
     NOT_JUDGED,
@@ -41,6 +40,7 @@ from perfctl.orchestrator.compare.gate import (
     with_sessions,
 )
 from perfctl.orchestrator.compare.gate_quantities import of_model, of_runs
+from perfctl.orchestrator.sides import side
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter as Metric
 from perfctl.records.report import Device, Kernel, MemoryFigure, Report, Step

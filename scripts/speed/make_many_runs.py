@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
-from perfctl.orchestrator.actions.dataset.write import export_dataset
+from perfctl.orchestrator.commands.export import export_dataset
 from perfctl.orchestrator.report.files.tables import AT_ONCE
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import transaction

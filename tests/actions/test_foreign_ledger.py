@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.actions.ingest import ingest
-from perfctl.orchestrator.actions.ledger import Ledgers
+from perfctl.orchestrator.commands.ledger import Ledgers
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.report.findings import findings
 from tests.make.kineto import Event, kernel, launch, operation

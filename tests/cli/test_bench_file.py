@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.bench_file import Bench, Design, design, read_bench, share
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.sweep.bench_file import Bench, Design, design, read_bench, share
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "bench" / "grid.toml"
 

@@ -162,7 +162,7 @@ def test_the_sql_reads_the_dataset_and_nothing_else(
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from perfctl import ingest
-    from perfctl.orchestrator.actions.dataset.write import export_dataset
+    from perfctl.orchestrator.commands.export import export_dataset
 
     folder = tmp_path_factory.mktemp("dataset")
     (folder / "b8.csv").write_text(NCU.format(count=5))

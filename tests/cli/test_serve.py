@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.serve import listing
+from perfctl.orchestrator.commands.serve import listing
 from perfctl.orchestrator.report.page.server import PageServer
 
 
@@ -301,8 +301,8 @@ def test_ctrl_c_ends_it_cleanly_and_the_address_is_this_machines_own(folder: Pat
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    assert process.stdout is not None
-    line = process.stdout.readline()
+    assert process.stderr is not None
+    line = process.stderr.readline()
     assert "http://127.0.0.1:" in line
     port = int(line.split("127.0.0.1:")[1].split("/")[0])
     with socket.create_connection(("127.0.0.1", port), timeout=5):

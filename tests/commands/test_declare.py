@@ -73,7 +73,7 @@ def test_the_api_documents_every_keyword(name: str) -> None:
     assert all(f"{option}: " in said for option in names)
 
 
-@pytest.mark.parametrize("name", DECLARED)
+@pytest.mark.parametrize("name", [name for name in DECLARED if declaration(name).has_json])
 def test_json_schema_is_that_of_what_json_prints(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from perfctl.orchestrator.actions.tables import ledger as frame
+from perfctl.frames import ledger as frame
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
 from perfctl.orchestrator.ledger.causes.rule import Cause

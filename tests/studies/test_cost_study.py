@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.bench_file import read_bench
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.commands.bench import bench_points, observations
 from perfctl.orchestrator.commands.study.cost import CostRequest, bench_of, parts
 from perfctl.orchestrator.commands.study.folder import StudyFolder
+from perfctl.orchestrator.launch.sweep.bench_file import read_bench
 from perfctl.orchestrator.predict.bench import (
     FLOPS,
     MEMORY,

@@ -19,9 +19,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator import pool
-from perfctl.orchestrator.actions import stored_runs
-from perfctl.orchestrator.actions.tables import values_of_ledger
+from perfctl.orchestrator import pool, stored_runs
+from perfctl.orchestrator.commands import export
 from perfctl.orchestrator.errors import Lost, UsageError
 from tests.cli.conftest import Said
 
@@ -209,10 +208,8 @@ def test_a_ledger_made_by_two_processes_is_the_same(
 def test_the_rows_of_an_export_are_made_in_children(
     store: Path, shared: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from perfctl.orchestrator.actions import tables
-
-    monkeypatch.setattr(tables, "_rows", lambda some: [{"pid": os.getpid()}])
-    rows = list(values_of_ledger(store, None))
+    monkeypatch.setattr(export, "rows_of_runs", lambda runs: [{"pid": os.getpid()}])
+    rows = list(export.values_of_ledger(store, None))
     assert len(rows) == 3, "one a study"
     assert len({pid for (pid,) in rows}) == 2, "of two processes"
     assert [os.getpid()] not in rows

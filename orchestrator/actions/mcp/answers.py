@@ -16,8 +16,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions.mcp.text import for_agents
-from perfctl.orchestrator.actions.messages import Messages
 from perfctl.orchestrator.errors import StoreError, UsageError
+from perfctl.orchestrator.events import Messages
 from perfctl.orchestrator.outputs import to_json
 from perfctl.orchestrator.store import database, query, read
 from perfctl.records.run import Run
@@ -284,12 +284,11 @@ def findings(
 ) -> Answer:
     """What the page of the store says first: sentences that its figures prove, largest gaps first,
     then warnings."""
-    from perfctl.orchestrator.actions.stored_runs import analysed
-    from perfctl.orchestrator.actions.tables import newest_runs
     from perfctl.orchestrator.ledger.analysis import analyse_all
     from perfctl.orchestrator.ledger.prepared import heading, studies
     from perfctl.orchestrator.report import findings as views
     from perfctl.orchestrator.report.studies.ranks import rank_findings, talks
+    from perfctl.orchestrator.stored_runs import analysed, newest_runs
     from perfctl.parsers import no_collection
 
     with no_collection():
@@ -481,9 +480,9 @@ def compare(
 ) -> Answer:
     """Two runs or sweeps of the store side by side: what became slower or faster, what is new
     or gone."""
-    from perfctl.orchestrator.actions.sides import compare_sides
     from perfctl.orchestrator.compare.compared import BETTER, NEWS, WORSE
     from perfctl.orchestrator.report.compare.output import compare_output
+    from perfctl.orchestrator.sides import compare_sides
 
     found = compare_sides(a, b, gate=gate, force=force, store=store, messages=messages, files=False)
     whole = to_json(compare_output(found))
@@ -598,7 +597,7 @@ def tables(store: Path, messages: Messages, *, table: str | None = None) -> Answ
 
 def _analysed(store: Path, run: int) -> tuple[Run, Analysis]:
     """One run, and its study by itself."""
-    from perfctl.orchestrator.actions import stored_runs
+    from perfctl.orchestrator import stored_runs
     from perfctl.orchestrator.ledger.analysis import analyse
     from perfctl.orchestrator.ledger.prepared import studies
 

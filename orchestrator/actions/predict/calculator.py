@@ -18,7 +18,6 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
 
-from perfctl.orchestrator.actions.messages import Progress
 from perfctl.orchestrator.actions.predict.measurements import (
     find_evidence,
     measurements_from_store,
@@ -36,6 +35,7 @@ from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, Device, class_of
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.plan_memory import lines_of_plan
+from perfctl.orchestrator.events import Progress
 from perfctl.orchestrator.files import user_folder
 from perfctl.orchestrator.launch.machine.doctor import host_facts
 from perfctl.orchestrator.predict import published

@@ -11,11 +11,11 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, NamedTuple
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, machine_name
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.estimate.flops.formulas import state_values
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.predict.fit import computed_ns, fit_steps
 from perfctl.orchestrator.predict.operations import (
     Measured,

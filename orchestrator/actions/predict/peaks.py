@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import Device, DeviceError
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.launch.sweep.options import resolve_device
 

@@ -13,10 +13,10 @@ from perfctl.orchestrator.actions.estimate import (
     without_driver_warning,
 )
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.memory import LinesError, StepMemory
 from perfctl.orchestrator.estimate.plan_memory import inference_lines, lines_of_plan
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.predict import answer as answers
 from perfctl.orchestrator.predict.answer import Question, Subject
 from perfctl.orchestrator.predict.operations import operations_of, operations_of_plan

@@ -35,10 +35,10 @@ from perfctl.orchestrator.actions.estimate import (
     without_driver_warning,
 )
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.messages import Progress
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.estimate.memory import STATE, LinesError, MemoryLine, lines_by_part, upper
 from perfctl.orchestrator.estimate.step import Estimate
+from perfctl.orchestrator.events import Progress
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.predict.grid import LARGEST, Amounts, Network, amounts
 from perfctl.orchestrator.predict.operations import OPTIMIZERS, Operation, operations_of

@@ -13,8 +13,8 @@ from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.launch import annotator, interpreter
 from perfctl.orchestrator.launch.catalog import check_tools
 from perfctl.orchestrator.launch.images import check as images_check

@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from perfctl import parsers
 from perfctl.orchestrator import memory, pool
-from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.stored_runs import loaded
 from perfctl.orchestrator.actions.sweep.request import check_ready, sweep_request, workload_errors
-from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.counts.kernels.replays import (
     FirstPass,
     ReplayCost,
@@ -38,6 +35,7 @@ from perfctl.orchestrator.errors import (
     ToolMissing,
     UsageError,
 )
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.faults import lost
 from perfctl.orchestrator.launch.catalog import PROFILERS
 from perfctl.orchestrator.launch.machine import tools
@@ -55,8 +53,10 @@ from perfctl.orchestrator.launch.sweep.folders import (
 )
 from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts, Written
+from perfctl.orchestrator.stored_runs import loaded
 from perfctl.records.report import Kernel
 from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.spec import SpecError

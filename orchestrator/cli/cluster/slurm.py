@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import commands, console, options
 from perfctl.orchestrator.cli.cluster import studies
 from perfctl.orchestrator.cli.commands import CommandList
@@ -28,6 +27,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster.plan import Site, with_defaults
 from perfctl.orchestrator.launch.sweep.options import PLACEMENT, SweepOptions
 from perfctl.orchestrator.options import Field, Option
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.slurm import Words

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import commands, console
 from perfctl.orchestrator.cli.measure.profilers import (
     CONTEXT,
@@ -22,6 +21,7 @@ from perfctl.orchestrator.cli.measure.profilers import (
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.options import Option, words
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.sweep.sweep import Swept

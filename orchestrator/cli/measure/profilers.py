@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import commands, console
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
@@ -24,6 +23,7 @@ from perfctl.orchestrator.launch.profilers.table import Recorder
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, reject_placement
 from perfctl.orchestrator.options import Field, Option
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 
 if TYPE_CHECKING:
     from pathlib import Path

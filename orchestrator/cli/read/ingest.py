@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.progress import reading
 from perfctl.orchestrator.errors import UsageError
@@ -29,6 +28,7 @@ from perfctl.orchestrator.ingest.context import (
     Started,
     Warned,
 )
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 from perfctl.orchestrator.store.write import Written
 
 _SINGLE = 8

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 
 
 def mcp(

@@ -10,12 +10,12 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.bench_file import Bench, read_bench
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.commands import bench as benches
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.launch.sweep.bench_file import Bench, read_bench
 from perfctl.orchestrator.predict.bench import Observation
 
 if TYPE_CHECKING:

@@ -9,15 +9,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sweep.request import DEFAULT_WORKLOAD, sweep_request
 from perfctl.orchestrator.actions.sweep.sweep import Listening, profiler_named, run_request, unheard
-from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.launch.catalog import check_tools
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
+from perfctl.orchestrator.stored_runs import newest_runs
 from perfctl.workloads.models.mnist_cnn import CONV2
 
 if TYPE_CHECKING:

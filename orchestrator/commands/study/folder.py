@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.report.studies.records import StudyPage

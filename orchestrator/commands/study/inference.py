@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.ingest.context import Event, Failed, Found, Note, Warned
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
@@ -288,7 +288,8 @@ def _recorded(
     """The page of a store, or of the reports and run folders at a path, which go into the
     study's store."""
     from perfctl.orchestrator.actions.ingest import ingest
-    from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
+    from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
+    from perfctl.orchestrator.stored_runs import newest_runs
 
     assert asked.recorded is not None
     place = asked.recorded

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions import speedup as ways
-from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.sides import side
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions, resolve_device
+from perfctl.orchestrator.sides import side
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.speedup import Study, Way

@@ -1,5 +1,5 @@
-"""Run a sweep on two revisions of the user's repository alternately, and compare what
-they measured."""
+"""Run a sweep on two revisions of the user's repository alternately, so that what they measured can
+be compared."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.sides import compare_sides
 from perfctl.orchestrator.errors import RunFailed, ToolMissing, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.launch.process import run as process
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.sweep.request import answer
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.compare import Comparison
 
 PROFILERS = ("torch", "nsys", "ncu", "dlprof")
 """Commands that may be run on both revisions."""
@@ -60,16 +56,10 @@ class _Side(NamedTuple):
     """Where the sweep is run."""
 
 
-def compare_revisions(
-    rev: str,
-    words: Sequence[str],
-    *,
-    repeat: int = REPEAT,
-    gate: float = 0.05,
-    force: bool = False,
-    messages: Messages = SILENT,
-) -> tuple[Comparison, Kept]:
-    """Compare the files here (B), as they are, with a revision of their repository (A); and where
+def run_on_revisions(
+    rev: str, words: Sequence[str], *, repeat: int = REPEAT, messages: Messages = SILENT
+) -> Kept:
+    """Measure a revision of the repository (A) and its files here (B), as they are; return where
     the runs are kept.
 
     rev: a commit, branch or tag. words: a sweep as one would type it, ("torch", "--batches", "32",
@@ -77,8 +67,8 @@ def compare_revisions(
     B, B A, ...), so that a machine that gets slower does so for both. A has the committed files of
     the revision only, in a folder of its own that is removed afterwards; its ``src`` and top folder
     come first when modules are looked for, and so do those here for B. Raises UsageError for a
-    revision or sweep that cannot be, ToolMissing without git, RunFailed when a side has no whole
-    run, Interrupted, and what :func:`compare_sides` raises.
+    revision or sweep that cannot be, ToolMissing without git, RunFailed when a sweep fails, and
+    Interrupted.
     """
     _check(words, repeat)
     top, commit = _repository(rev)
@@ -100,7 +90,7 @@ def compare_revisions(
                 messages.note(f"{side.name}, run {turn + 1} of {repeat}")
                 _run(side, kept, words, again=turn > 0)
     a, b = (kept / f"{side.name}.db" for side in sides)
-    return compare_sides(a, b, gate=gate, force=force, messages=messages), Kept(a, b)
+    return Kept(a, b)
 
 
 def _check(words: Sequence[str], repeat: int) -> None:

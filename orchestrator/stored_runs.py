@@ -13,7 +13,7 @@ from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
 from perfctl.orchestrator.faults import alone, lost, whole
 from perfctl.orchestrator.ledger.prepared import Study, studies
-from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.store import DEFAULT_STORE, database, read
 from perfctl.parsers import no_collection
 from perfctl.records.run import Run
 
@@ -34,6 +34,25 @@ def loaded(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     """Whole runs, in the order asked for, without those that cannot be read. Raises StoreError
     when one is not there."""
     return _each(connection, ids, lambda run_id: read.load(connection, [run_id])[0])
+
+
+def runs(store: Path | str = DEFAULT_STORE, *, sweep: int | None = None) -> list[Run]:
+    """Return every run of a store (or of one sweep), whole, oldest first. Raises StoreError if
+    there is no store."""
+    return _load_whole(Path(store), sweep, latest_of_each=False)
+
+
+def newest_runs(store: Path, sweep: int | None = None) -> list[Run]:
+    """Return the newest run of each kind, whole: what a page shows. Raises StoreError if there is
+    no store."""
+    return _load_whole(store, sweep, latest_of_each=True)
+
+
+def _load_whole(store: Path, sweep: int | None, *, latest_of_each: bool) -> list[Run]:
+    with database.reading(store) as connection, no_collection():
+        return loaded(
+            connection, read.run_ids(connection, sweep=sweep, latest_of_each=latest_of_each)
+        )
 
 
 def outlines(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:

@@ -4,40 +4,77 @@ the calculator."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Option,
+)
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.faults import whole
 from perfctl.orchestrator.launch.sweep import parallel
 from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page import page
 from perfctl.orchestrator.report.page.server import Answers, PageServer, pages
+from perfctl.orchestrator.report.view import View
 from perfctl.redact import mask, mask_line
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
 
 
-def server(folder: Path, host: str, port: int, store: Path) -> PageServer:
-    """A server that listens, not yet serving; ``port`` 0 takes a free one. Questions of calculator
-    pages use ``store``.
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Show the pages of a folder in the browser, and how far its sweeps are. Ctrl-C ends it.
 
-    Raises UsageError where there is no such folder, PerfctlError where the address cannot be used.
+    Calculator pages opened through it take the parameters of the families: depth, width, image size
+    and others. From a laptop: ssh -L 8765:127.0.0.1:8765 LOGIN-NODE, then open
+    http://127.0.0.1:8765/.
+
+    Raises UsageError if there is no such folder, PerfctlError if the address cannot be used.
     """
+
+    folder: Annotated[Path, Option("Folder with pages and perfctl-runs.", is_argument=True)] = (
+        Path()
+    )
+    port: Annotated[int, Option("Port; 0 takes a free one.", least=0, most=65535)] = 8765
+    host: Annotated[str, Option("Address; any other than this machine's own lets others in.")] = (
+        "127.0.0.1"
+    )
+    store: Annotated[Path, Option("Its runs are used for the calculator where it is there.")] = (
+        DEFAULT_STORE
+    )
+
+
+def run(asked: ServeOptions, events: Events) -> None:
+    """Serve until Ctrl-C."""
+    folder, host, port = asked.folder, asked.host, asked.port
     if not folder.is_dir():
         raise UsageError(
             f"{folder}: there is no such folder", "Name the folder that holds the pages"
         )
     try:
-        return PageServer(folder, host, port, lambda: listing(folder), _answers(store))
+        server = PageServer(folder, host, port, lambda: listing(folder), _answers(asked.store))
     except OSError as error:
         raise PerfctlError(
             f"{host}:{port} cannot be used ({error.strerror or error})",
             "Name another `port`, or `port` 0",
         ) from error
+    server.failed = events.warning
+    try:
+        with server:
+            if not server.local:
+                events.warning(f"everybody who reaches {host} can read the pages in {folder}")
+            events.note(f"Serving {folder} on {server.url}  (Ctrl-C ends it)")
+            server.serve_forever(poll_interval=0.2)
+    except KeyboardInterrupt:
+        events.note("ended")
 
 
 def _answers(store: Path) -> Answers:
@@ -93,3 +130,8 @@ def _sweep(state: Any) -> dict[str, Any]:
 
 def _moment(when: float) -> str:
     return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+COMMAND = Command(
+    ServeOptions, run, lambda _: View(""), has_document=False, has_json=False, has_own_progress=True
+)

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator import memory
-from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.stored_runs import loaded
-from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.faults import lost, whole
+from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 from perfctl.orchestrator.store import database, read
+from perfctl.orchestrator.stored_runs import loaded
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:

@@ -1,0 +1,91 @@
+"""Tables of a store and its ledger as pandas DataFrames.
+
+Columns and units are those of docs/schema.md. What is not known is missing (``pd.NA`` or NaN),
+never 0. FLOPs count 1 multiply-add as 2. Every function raises StoreError when there is no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfctl.orchestrator.store import DEFAULT_STORE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfctl.records.run import Run
+
+_TYPES = {"INTEGER": "Int64", "REAL": "float64", "NUMERIC": "float64"}
+
+
+def ledger(store: Path | str | Iterable[Run] = DEFAULT_STORE) -> pd.DataFrame:
+    """One row a layer, direction and batch size: paper, counted, ratio, verdicts, time, what
+    bounds it.
+
+    ``store`` is a store's path (its newest run of each kind) or runs from ``perfctl.runs``. The
+    columns are those of ``perfctl ledger --json``: FLOPs (1 multiply-add = 2), ``_ns``, ``_bytes``
+    and ``_per_s`` in their names, shares 0..1, missing where it is not known (``counted_state`` and
+    ``counted_why`` say why). ``verdicts`` holds a list of dictionaries, ``why`` their sentences in
+    one text. Raises StoreError when there is no store.
+    """
+    import pandas as pd
+
+    from perfctl.orchestrator.commands.export import rows_of_runs
+    from perfctl.orchestrator.ledger.prepared import studies
+    from perfctl.orchestrator.stored_runs import analysed, analysed_each, newest_runs
+
+    runs = newest_runs(Path(store)) if isinstance(store, str | Path) else list(store)
+    groups = (study.runs for study in analysed(runs, lambda some: list(studies(some))))
+    rows = list(chain.from_iterable(analysed_each(groups, rows_of_runs)))
+    for row in rows:
+        row["why"] = " ".join(verdict["sentence"] for verdict in row["verdicts"]) or None
+    frame = pd.DataFrame(rows)
+    floats = ("paper_flops", "counted_flops", "ratio", "unexplained", "time_ns", "share")
+    return frame.astype({name: "float64" for name in floats if name in frame})
+
+
+def kernels(store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None) -> pd.DataFrame:
+    """One row a kernel launch, with profiler, workload and batch size of its run. ``runs``: ids of
+    these runs only."""
+    return _with_run(_table(store, "kernel", runs), store)
+
+
+def counters(store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None) -> pd.DataFrame:
+    """One row a metric of a kernel launch, with the launch's run, kernel, layer and direction
+    beside it."""
+    kept = list(runs) if runs is not None else None
+    launches = _table(store, "kernel", kept)[
+        ["id", "run_id", "launch", "name", "layer", "direction", "step"]
+    ]
+    launches = launches.rename(columns={"id": "kernel_id", "name": "kernel"})
+    return _with_run(_table(store, "counter", kept).merge(launches, on="kernel_id"), store)
+
+
+def layer_calls(
+    store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None
+) -> pd.DataFrame:
+    """The FLOPs on paper: one row a layer and direction, for one step."""
+    return _with_run(_table(store, "layer_call", runs), store)
+
+
+def _table(store: Path | str, name: str, runs: Iterable[int] | None) -> pd.DataFrame:
+    import pandas as pd
+
+    from perfctl.orchestrator.store import database, query
+
+    columns = query.columns_of(name)
+    with database.reading(Path(store)) as connection:
+        rows = list(query.table_rows(connection, name, list(runs) if runs is not None else None))
+    frame = pd.DataFrame(rows, columns=[column.name for column, _ in columns])
+    return frame.astype({column.name: _TYPES[kind] for column, kind in columns if kind in _TYPES})
+
+
+def _with_run(frame: pd.DataFrame, store: Path | str) -> pd.DataFrame:
+    about = _table(store, "run", None)[["id", "profiler", "workload", "batch_size"]].rename(
+        columns={"id": "run_id"}
+    )
+    found = frame.merge(about, on="run_id", how="left")
+    return found[[*about, *(column for column in found if column not in about)]]
