@@ -32,16 +32,14 @@ def compare_sides(
     store: Path | str = DEFAULT,
     messages: Messages = SILENT,
     memory_limit: str | int | None = None,
-    files: bool = True,
 ) -> Comparison:
-    """Compare B with A, each as :func:`side` takes it. ``files``: whether a side may be a path;
-    without, only runs and sweeps of ``store``."""
+    """Compare B with A, each as :func:`side` takes it."""
     from perfctl.orchestrator.compare import compare as comparing
 
     if not (isfinite(gate) and gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
     limit = memory.bytes_of(memory_limit)
-    sides = [side(given, Path(store), messages, limit, files=files) for given in (a, b)]
+    sides = [side(given, Path(store), messages, limit) for given in (a, b)]
 
     def compare_runs(runs: Sequence[tuple[Side, Run]]) -> Comparison:
         whole_sides = (
@@ -65,26 +63,24 @@ def side(
     store: Path,
     messages: Messages = SILENT,
     limit: int = 0,
-    *,
-    files: bool = True,
 ) -> Side:
     """The runs of one side. Raises UsageError when nothing has that name, PerfctlError,
     ReportError, StoreError.
 
-    A file or folder of that name comes first (where ``files``), then a sweep of ``store`` (its
+    A file or folder of that name comes first, then a sweep of ``store`` (its
     name, the beginning of it, or sweep:3), then a run of it (its number, or run:12).
     """
     from perfctl.orchestrator.compare.compare import Side
 
     named = str(given)
     path = Path(named)
-    if files and path.exists():
+    if path.exists():
         label = path.name or str(path.resolve())
         if path.name == DEFAULT.name:  # the folder's name tells two of them apart
             label = f"{path.resolve().parent.name}/{path.name}"
         runs = _of_store(path) if _is_store(path) else _of_reports(path, messages, limit)
     else:
-        label, runs = _in_store(named, store, files)
+        label, runs = _in_store(named, store)
     if not any(run.status == "ok" for run in runs):
         why = next((f": {run.reason}" for run in runs if run.reason), "")
         raise PerfctlError(
@@ -110,7 +106,7 @@ def _of_store(path: Path) -> list[Run]:
         return loaded(connection, sorted(with_repeats))
 
 
-def _in_store(named: str, store: Path, files: bool) -> tuple[str, list[Run]]:
+def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
     if not store.is_file():
         problem = f"'{named}' is not a file here, and there is no store {store} to look it up in"
         raise UsageError(problem, "Name a file, a folder or a store that is there")
@@ -128,15 +124,11 @@ def _in_store(named: str, store: Path, files: bool) -> tuple[str, list[Run]]:
             return chosen[0]["name"], loaded(
                 connection, read.run_ids(connection, sweep=chosen[0]["id"])
             )
-    problem = (
-        f"'{named}' is neither {'a file nor ' if files else ''}a sweep "
-        f"{'or' if files else 'nor a'} run of {store}"
-    )
+    problem = f"'{named}' is neither a file nor a sweep or run of {store}"
     if chosen:
         problem = f"{len(chosen)} sweeps of {store} begin with '{named}'"
     known = "; ".join(f"sweep:{row['id']} is {row['name']}" for row in sweeps[-6:])
-    paths = "a store, a report, a folder, or " if files else ""
-    other = f"Give {paths}the number of a run ('perfctl runs')"
+    other = "Give a store, a report, a folder, or the number of a run ('perfctl runs')"
     raise UsageError(problem, f"Known: {known}" if known else other)
 
 

@@ -153,7 +153,6 @@ GROUPS = {
         "show": ("show", "Show one run: layers, kernels, memory, what is missing."),
         "query": ("query", "Query the store with SQL, read-only."),
         "export": ("export", "Write tables as CSV, Parquet, JSON or Excel."),
-        "schema": ("read.schema:schema", "Print the JSON Schema of what --json prints."),
         "trace": ("trace", "Write one step as a trace for Perfetto."),
         "scrub": ("scrub", "Copy a report without environments and secrets."),
     },
@@ -164,7 +163,7 @@ GROUPS = {
         ),
         "report": ("report", "Write one self-contained HTML page."),
         "serve": ("serve", "Show the pages of a folder in the browser."),
-        "mcp": ("read.mcp:mcp", "Serve the store to agents (Model Context Protocol)."),
+        "mcp": ("mcp", "Serve the store to agents (Model Context Protocol)."),
         "plot": ("plot", "Write one of the page's charts for a paper."),
         "compare": (
             "compare",

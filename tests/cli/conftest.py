@@ -61,7 +61,7 @@ def every_json_holds_to_its_schema(
     printing = console.as_json
 
     def check(value: Any, schema: str | None = None) -> None:
-        if schema is None and "$schema" in value:  # perfctl schema
+        if schema is None and "$schema" in value:  # --json-schema
             pass
         elif schema is None:
             wrong.append("printed without a schema")

@@ -16,8 +16,8 @@ import pytest
 from perfctl.orchestrator.cli.main import COMMANDS, application
 
 Perfctl = Callable[..., Any]
-WITHOUT = {"serve", "mcp", "schema"}
-"""Two answer browsers and agents until they are ended; a schema is JSON as it is."""
+WITHOUT = {"serve", "mcp"}
+"""Two answer browsers and agents until they are ended."""
 
 
 def _options() -> dict[str, set[str]]:

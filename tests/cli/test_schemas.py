@@ -1,4 +1,4 @@
-"""What commands print with --json holds to the schema that perfctl schema prints for it."""
+"""What commands print with --json holds to the schema that --json-schema prints for it."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_every_command_with_json_has_a_schema_and_every_schema_a_command() -> No
     import typer
 
     assert set(_with_json(typer.main.get_command(application()))) == set(OUTPUTS)
-    assert set().union(*OUTPUTS.values()) == set(VERSIONS) - {"mcp"}
+    assert set().union(*OUTPUTS.values()) == set(VERSIONS)
 
 
 @pytest.mark.parametrize("output", VERSIONS)
@@ -170,8 +170,6 @@ def test_a_schema_is_one_and_lists_every_key(output: str) -> None:
     schema = schema_of(output)
     Draft202012Validator.check_schema(schema)
     assert "1 multiply-add as 2" in schema["description"]
-    if output == "mcp":  # each tool adds keys
-        return
     for one in inside(schema):
         if one.get("type") == "object" and "properties" in one and "required" in one:
             assert one["additionalProperties"] is False
@@ -190,24 +188,3 @@ def test_a_key_that_no_schema_lists_and_one_that_is_missing_are_noticed(
         "ledger", said | {"rows": [{name: value for name, value in row.items() if name != "ratio"}]}
     )
     assert wrong("ledger", said | {"rows": [row | {"time_ns": "439 us"}]})
-
-
-def test_the_command_prints_schemas_and_their_names(perfctl: Perfctl) -> None:
-    names = [line.split() for line in perfctl("schema").out.splitlines()]
-    assert names == [[output, name_of(output)] for output in VERSIONS]
-    assert json.loads(perfctl("schema", "ledger").out) == schema_of("ledger")
-    refused = perfctl("schema", "nothing")
-    assert refused.code == 2
-    assert "there is no schema 'nothing'" in refused.err
-
-
-def test_the_answers_of_the_agents_server_hold_to_theirs(replayed: Path) -> None:
-    from perfctl.orchestrator.actions.mcp import tools
-
-    for name, arguments in (
-        ("list_runs", {}),
-        ("findings", {}),
-        ("ledger", {"limit": 3}),
-        ("run", {"run": 1}),
-    ):
-        assert wrong("mcp", json.loads(tools.call(replayed, name, arguments))) == []

@@ -112,7 +112,7 @@ WITHOUT_EXTRAS = (
     ),
     "torch --batches 4",
     "calculator --models none --out c.html",
-    "schema ledger",
+    "ledger --json-schema",
     "mcp --help",
 )
 """Calls whose exit code is recorded where only run-time dependencies are installed."""

@@ -154,8 +154,6 @@ def all_answers(recorder: Recorder) -> Values:
         )
     page = recorder.json("calculator", "--models", "none", "--out", "calculator.html")
     yield from ((f"calculator / {key}", value) for key, value in page.items())
-    for line in recorder.call("schema").stdout.splitlines():
-        yield f"schema / {' '.join(line.split())}", True
 
 
 def traced(path: Path) -> Values:

@@ -1,2 +1,0 @@
-"""The store for agents, over the Model Context Protocol: what they may ask, the answers, and
-the server."""

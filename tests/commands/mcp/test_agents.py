@@ -1,0 +1,57 @@
+"""What an agent sees before its first question, and how it mends a wrong one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from perfctl.orchestrator.commands import mcp
+from perfctl.orchestrator.commands.declare import options_of
+
+
+def test_errors_name_what_there_is(store: Path, ask: Any) -> None:
+    layer, column, table, run, unknown = ask(
+        store,
+        [
+            ("ledger", {"layer": "conv9"}),
+            ("query", {"sql": "SELECT device_name FROM run"}),
+            ("query", {"sql": "SELECT 1 FROM absent"}),
+            ("show", {"run": 99}),
+            ("show", {"runs": 3}),
+        ],
+    )
+    assert all(one.refused and "\n" not in one.text for one in (layer, column, table, run, unknown))
+    assert "no 'conv9'" in layer.text and "There are conv2, conv1 and 13 more" in layer.text
+    assert "no such column: device_name. run has id, sweep_id" in column.text
+    assert "There are sweep, device, run" in table.text
+    assert "no run 99" in run.text
+    assert "'runs' was unexpected" in unknown.text
+    assert "It takes run, source, form, limit" in unknown.text
+
+
+@pytest.mark.parametrize("name", mcp.TOOLS)
+def test_tools_are_made_of_the_options_that_read_and_name_no_file(name: str) -> None:
+    command, declared = mcp.command_of(name)
+    assert set(mcp.TOOLS[name]) <= {option.name for option in options_of(command.options)}  # type: ignore[arg-type]
+    for option in mcp.TOOLS[name]:
+        assert declared[option].option.group != "Output" or option == "rows"
+    schema = mcp.argument_schema(name)
+    Draft202012Validator.check_schema(schema)
+    assert not {"store", "stores", "out", "rev", "dataset", "peaks"} & set(schema["properties"])
+
+
+@pytest.mark.parametrize("path", ["../perfctl.db", "/etc/passwd", ".", "..", "perfctl.db/x"])
+def test_a_side_of_a_comparison_is_no_path(path: str) -> None:
+    validator = Draft202012Validator(mcp.argument_schema("compare"))
+    assert validator.is_valid({"a": 1, "b": "sweep:3"})
+    assert not validator.is_valid({"a": path, "b": "1"})
+
+
+@pytest.mark.parametrize("name", mcp.TOOLS)
+def test_descriptions_are_short(name: str) -> None:
+    """An agent reads all of them before its first question."""
+    assert 20 < len(mcp.describe(name)) < 400
+    assert all("description" in one for one in mcp.argument_schema(name)["properties"].values())
