@@ -5,12 +5,13 @@ so most of it needs no GPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
     Command,
     Events,
     MemoryLimit,
@@ -27,14 +28,11 @@ from perfctl.orchestrator.compare.baseline import (
 )
 from perfctl.orchestrator.compare.gate import Measured, Outcome
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, Regressed, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.options import read_batches
 from perfctl.orchestrator.report.gate import GateOutput
 from perfctl.orchestrator.report.view import Lines, View
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.estimate_request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,26 +104,12 @@ class GateOptions:
     github: Annotated[bool, Option("Print annotations of GitHub Actions too.", "Output")] = False
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(NamedTuple):
     """What a gate holds: a model or recorded runs."""
 
     name: str
     given: Mapping[str, Any]
     """As the baseline keeps it."""
-
-
-def model_subject(request: Request, batches: Sequence[int], name: str | None = None) -> Subject:
-    """A model at some batch sizes: FLOPs, bytes, operations and memory by formula and trace."""
-    plain = {key: value for key, value in asdict(request).items() if value not in (None, (), "")}
-    return Subject(
-        name or request.model, {"model": plain.pop("model"), "batches": list(batches), **plain}
-    )
-
-
-def runs_subject(side: Path | str, name: str | None = None) -> Subject:
-    """Recorded runs: a store, a report or a folder of reports, counted and timed."""
-    return Subject(name or Path(str(side)).name, {"runs": str(side)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,35 +131,70 @@ def run(asked: GateOptions, events: Events) -> Gated:
     if asked.junit is not None:
         write_text(asked.junit, texts.junit(outcomes))
     if asked.markdown not in (None, "-"):
-        write_text(Path(str(asked.markdown)), texts.markdown(outcomes))
+        write_text(Path(str(asked.markdown)), texts.comment(outcomes))
     return Gated(asked, outcomes)
 
 
 def judge_as_asked(asked: GateOptions, events: Events) -> tuple[Outcome, ...]:
-    """Judge every entry that was asked for. With ``update`` it is written instead, and nothing
-    is judged."""
+    """Return each entry of the baseline against what its subject is now; with subjects, only the
+    entries of their names, against these. With ``update`` the baseline is written instead."""
+    from perfctl.orchestrator.compare.gate import judge
+    from perfctl.parsers import ReportError
+
+    subjects, tolerances = _subjects(asked), _tolerances(asked)
     if asked.update:
-        _write_baseline(asked, events)
+        _update(asked, subjects, tolerances, events)
         return ()
-    return judge_entries(
-        asked.baseline,
-        _subjects(asked),
-        tolerances=_tolerances(asked),
-        messages=events,
-        memory_limit=asked.memory_limit,
-    )
+    held = read(asked.baseline)
+    entries = {entry.name: entry for entry in held.entries}
+    for subject in subjects:
+        if subject.name not in entries:
+            names = ", ".join(entries) or "nothing"
+            raise UsageError(
+                f"{asked.baseline} has no entry '{subject.name}'",
+                f"It has {names}; `update` takes a new one in",
+            )
+    folder = Path() if subjects else asked.baseline.parent
+    outcomes = []
+    for subject in subjects or [Subject(entry.name, entry.subject) for entry in held.entries]:
+        try:
+            now = measure(subject.given, folder, events, asked.memory_limit)
+        except (PerfctlError, ReportError) as error:
+            outcomes.append(Outcome(subject.name, (), problems=(str(error),)))
+        else:
+            before = entries[subject.name].measured
+            outcomes.append(judge(subject.name, before, now, {**held.tolerances, **tolerances}))
+    return tuple(outcomes)
 
 
-def _write_baseline(asked: GateOptions, events: Events) -> None:
-    baseline = update(
-        asked.baseline,
-        _subjects(asked),
-        tolerances=_tolerances(asked),
-        messages=events,
-        memory_limit=asked.memory_limit,
-    )
-    places = [values for entry in baseline.entries for values in entry.measured.places.values()]
-    names = ", ".join(entry.name for entry in baseline.entries)
+def _update(
+    asked: GateOptions, subjects: Sequence[Subject], tolerances: Mapping[str, float], events: Events
+) -> None:
+    """Measure, and write what is into the baseline: of the subjects, else of all its entries. Where
+    a subject cannot be measured, PerfctlError is raised and the file left as it was.
+
+    Times of an entry whose other quantities are as they were join the sessions that the baseline
+    has, so that it learns how much a time varies; otherwise they begin anew.
+    """
+    from perfctl.orchestrator.compare.gate import with_sessions
+
+    folder = asked.baseline.parent
+    held = read(asked.baseline) if not subjects or asked.baseline.exists() else Baseline()
+    held = replace(held, tolerances={**held.tolerances, **tolerances})
+    beside = [Subject(subject.name, _beside(subject.given, folder)) for subject in subjects]
+    for name, given in beside or [Subject(entry.name, entry.subject) for entry in held.entries]:
+        measured = measure(given, folder, events, asked.memory_limit)
+        if not measured.places:
+            reasons = (f"{what}: {why}" for what, why in measured.unknown.items())
+            problem = f"{name}: nothing is known of it that a gate could hold"
+            raise PerfctlError(problem, next(reasons, None))
+        older = next((entry.measured for entry in held.entries if entry.name == name), None)
+        if older is not None:
+            measured = with_sessions(older, measured, held.tolerances)
+        held = held.with_entry(Entry(name, given, measured))
+    write_text(asked.baseline, text_of(held))
+    places = [values for entry in held.entries for values in entry.measured.places.values()]
+    names = ", ".join(entry.name for entry in held.entries)
     events.note(f"Wrote {asked.baseline}: {sum(map(len, places)):,} quantities of {names}")
 
 
@@ -194,8 +213,11 @@ def _subjects(asked: GateOptions) -> list[Subject]:
             precision=asked.precision,
         )
         request.check()
-        subjects.append(model_subject(request, asked.batches))
-    subjects += map(runs_subject, asked.runs)
+        facts = {
+            key: value for key, value in asdict(request).items() if value not in (None, (), "")
+        }
+        subjects.append(Subject(model, facts | {"batches": list(asked.batches)}))
+    subjects += [Subject(Path(runs).name, {"runs": runs}) for runs in asked.runs]
     if asked.name is None:
         return subjects
     if len(subjects) != 1:
@@ -211,7 +233,7 @@ def _tolerances(asked: GateOptions) -> dict[str, float]:
             raise UsageError(
                 f"`tolerances`: '{text}' is not understood", "Write for instance time=10%"
             )
-        tolerances[match[1]] = float(match[2]) / 100
+        tolerances[match[1]] = check_tolerance(match[1], float(match[2]) / 100)
     return tolerances
 
 
@@ -227,21 +249,19 @@ def record(gated: Gated) -> GateOutput | None:
 
 
 def view(gated: Gated) -> View | Lines:
-    """Return what fails first, and the sums of each entry."""
-    from perfctl.orchestrator.report import gate as texts
+    """Return what fails first, below the sums of each entry; the comment and annotations of GitHub
+    as they are."""
+    from perfctl.orchestrator.report.gate import comment, gate_view, github_annotations
 
     asked = gated.asked
     if asked.update:
         return View("")
-
-    def lines() -> Iterator[str]:
-        is_comment = asked.markdown == "-"
-        text = texts.markdown(gated.outcomes) if is_comment else texts.text(gated.outcomes)
-        yield text.rstrip("\n") + "\n"
-        for annotation in texts.github(gated.outcomes, str(asked.baseline)) if asked.github else ():
-            yield annotation + "\n"
-
-    return Lines(lines(), "the gate", has_names=True)
+    if asked.markdown != "-" and not asked.github:
+        return gate_view(gated.outcomes)
+    lines = [comment(gated.outcomes)]
+    if asked.github:
+        lines += [f"{line}\n" for line in github_annotations(gated.outcomes, str(asked.baseline))]
+    return Lines(lines, "`github`" if asked.github else "`markdown` -", has_names=True)
 
 
 def check(gated: Gated, events: Events) -> None:
@@ -256,99 +276,6 @@ def check(gated: Gated, events: Events) -> None:
     if any(outcome.undecided for outcome in gated.outcomes):
         raise PartlyDone(sentence, "`update` takes what is now as the baseline")
     events.note(sentence)
-
-
-def judge_entries(
-    baseline: Path | str,
-    subjects: Sequence[Subject] = (),
-    *,
-    tolerances: Mapping[str, float] | None = None,
-    messages: Messages = SILENT,
-    memory_limit: str | int | None = None,
-) -> tuple[Outcome, ...]:
-    """Each entry of the baseline against what its subject is now.
-
-    subjects: only the entries of these names, and these in the place of what the baseline says of
-        them; none: all entries as they are. tolerances: quantity -> share (0.05 is 5 %), before the
-        baseline's and those of ``KINDS``.
-    memory_limit: how much memory the reading of a report may take.
-
-    Raises UsageError where there is no baseline, no entry of a name, or no such quantity;
-    PerfctlError for a damaged baseline. What cannot be measured is a problem of its outcome, and
-    raises nothing. Nothing is written.
-    """
-    from perfctl.orchestrator.compare.gate import judge
-    from perfctl.parsers import ReportError
-
-    path = Path(baseline)
-    held = read(path)
-    chosen = {
-        **held.tolerances,
-        **{name: check_tolerance(name, share) for name, share in (tolerances or {}).items()},
-    }
-    known = {entry.name: entry for entry in held.entries}
-    for subject in subjects:
-        if subject.name not in known:
-            names = ", ".join(known) or "nothing"
-            raise UsageError(
-                f"{path} has no entry '{subject.name}'",
-                f"It has {names}; `update` takes a new one in",
-            )
-    asked = [(known[subject.name], subject.given, Path()) for subject in subjects]
-    asked = asked or [(entry, entry.subject, path.parent) for entry in held.entries]
-    outcomes = []
-    for entry, given, folder in asked:
-        try:
-            now = measure(given, folder, messages, memory_limit)
-        except (PerfctlError, ReportError) as error:
-            outcomes.append(Outcome(entry.name, (), problems=(str(error),)))
-        else:
-            outcomes.append(judge(entry.name, entry.measured, now, chosen))
-    return tuple(outcomes)
-
-
-def update(
-    baseline: Path | str,
-    subjects: Sequence[Subject] = (),
-    *,
-    tolerances: Mapping[str, float] | None = None,
-    messages: Messages = SILENT,
-    memory_limit: str | int | None = None,
-) -> Baseline:
-    """Measure, and write what is into the baseline: of ``subjects``, else of all its entries. Makes
-    the file where there is none.
-
-    Arguments as in :func:`judge_entries`; tolerances are kept in the file. Raises what that
-    function raises, and PerfctlError where a subject cannot be measured: the file is then left as
-    it was.
-
-    Times of an entry whose other quantities are as they were join the sessions that the baseline
-    has, so that it learns how much a time varies; otherwise they begin anew.
-    """
-    from perfctl.orchestrator.compare.gate import with_sessions
-
-    path = Path(baseline)
-    try:
-        held = read(path)
-    except UsageError:
-        if not subjects:
-            raise
-        held = Baseline()
-    chosen = {key: check_tolerance(key, one) for key, one in (tolerances or {}).items()}
-    held = replace(held, tolerances={**held.tolerances, **chosen})
-    kept = [Subject(one.name, _beside(one.given, path.parent)) for one in subjects]
-    for subject in kept or [Subject(entry.name, entry.subject) for entry in held.entries]:
-        measured = measure(subject.given, path.parent, messages, memory_limit)
-        if not measured.places:
-            reasons = (f"{what}: {why}" for what, why in measured.unknown.items())
-            problem = f"{subject.name}: nothing is known of it that a gate could hold"
-            raise PerfctlError(problem, next(reasons, None))
-        older = next((entry.measured for entry in held.entries if entry.name == subject.name), None)
-        if older is not None:
-            measured = with_sessions(older, measured, held.tolerances)
-        held = held.with_entry(Entry(subject.name, subject.given, measured))
-    write_text(path, text_of(held))
-    return held
 
 
 def _beside(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -368,7 +295,7 @@ def _beside(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def measure(
     given: Mapping[str, Any],
     folder: Path = Path(),
-    messages: Messages = SILENT,
+    events: Events = SILENT,
     memory_limit: str | int | None = None,
 ) -> Measured:
     """Return a subject as it is now; paths are relative to ``folder``. Raises PerfctlError and
@@ -376,7 +303,6 @@ def measure(
     from perfctl.orchestrator import memory
     from perfctl.orchestrator.compare.gate_quantities import of_runs
     from perfctl.orchestrator.sides import side
-    from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
     from perfctl.orchestrator.stored_runs import analysed
 
     if "model" in given:
@@ -385,7 +311,7 @@ def measure(
     path = folder / name
     chosen = path if path.exists() else name
     limit = memory.bytes_of(memory_limit)
-    return analysed(side(chosen, folder / DEFAULT, messages, limit).runs, of_runs)
+    return analysed(side(chosen, folder / DEFAULT_STORE, events, limit).runs, of_runs)
 
 
 def _measure_model(given: Mapping[str, Any], folder: Path) -> Measured:
@@ -410,5 +336,5 @@ def _measure_model(given: Mapping[str, Any], folder: Path) -> Measured:
     return replace(of_model(model.batches), problems=model.problems)
 
 
-COMMAND = Command(GateOptions, run, view, record, has_document=False, check=check)
+COMMAND = Command(GateOptions, run, view, record, check=check)
 gate = api(GateOptions, judge_as_asked)

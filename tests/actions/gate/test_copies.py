@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.commands.gate import gate, model_subject, update
+from perfctl.orchestrator.commands.gate import gate
 from perfctl.orchestrator.compare.gate import WORSE
 
 pytest.importorskip("torch")
@@ -28,9 +27,8 @@ class Net(nn.Module):
 def test_a_clone_is_worse_by_the_bytes_of_its_tensor(tmp_path: Path) -> None:
     file, baseline = tmp_path / "net.py", tmp_path / "gate.json"
     file.write_text(NET.format(width=WIDTH, more=""))
-    update(
-        baseline, [model_subject(Request("net.py:Net", (str(WIDTH),), memory=True), [BATCH], "net")]
-    )
+    model = {"models": ["net.py:Net"], "inputs": [str(WIDTH)], "batches": (BATCH,), "name": "net"}
+    gate(baseline, update=True, **model)
     assert not any(outcome.of(WORSE) for outcome in gate(baseline))
     file.write_text(NET.format(width=WIDTH, more=".clone()"))
     worse = {
