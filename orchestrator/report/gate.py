@@ -212,12 +212,15 @@ def junit(outcomes: Sequence[Outcome]) -> str:
         for row in outcome.rows:
             line = _line_of(outcome.entry, row)
             cases.append((line.where, kinds.get(row.result, ""), f"{row.result}: {line.text}"))
-        sums = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-        counts = {key: str(sum(case[1] == kind for case in cases)) for key, kind in sums.items()}
-        entry = _xml(outcome.entry)
-        suite = ElementTree.SubElement(
-            root, "testsuite", name=entry, tests=str(len(cases)), **counts
-        )
+        entry, kinds_of = _xml(outcome.entry), [kind for _, kind, _ in cases]
+        counts = {
+            "tests": len(cases),
+            "failures": kinds_of.count("failure"),
+            "errors": kinds_of.count("error"),
+            "skipped": kinds_of.count("skipped"),
+        }
+        facts = {key: str(count) for key, count in counts.items()}
+        suite = ElementTree.SubElement(root, "testsuite", {"name": entry, **facts})
         for name, kind, text in cases:
             case = ElementTree.SubElement(suite, "testcase", classname=entry, name=_xml(name))
             if kind:

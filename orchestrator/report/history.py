@@ -1,10 +1,10 @@
-"""A history as text and for programs. Times in ns, memory in bytes; FLOPs: 1 multiply-add = 2."""
+"""A history as a view and for programs. Times in ns, memory in bytes; FLOPs: 1 multiply-add = 2."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
@@ -12,16 +12,14 @@ from perfctl.orchestrator.compare.causes import Suspect
 from perfctl.orchestrator.compare.changes import Change, fewest
 from perfctl.orchestrator.compare.history import QUANTITIES, History, Line, Seen, Series
 from perfctl.orchestrator.report.numbers import si, size, time
-from perfctl.orchestrator.report.tables import Column, Table, text_cell
+from perfctl.orchestrator.report.tables import Cell, Column, Table, table, text_cell
 from perfctl.orchestrator.report.view import View
 
 BARS = "▁▂▃▄▅▆▇█"
 POINTS = 30
-"""Newest points of a sparkline in the terminal."""
-WIDTH, HEIGHT, EDGE = 240, 36, 3
-"""Of a sparkline on the page, in pixels, and the space around it."""
+"""Newest points of a trend."""
 ROWS = 12
-"""Rows of a line in the terminal: those that changed first."""
+"""Rows of a line in the terminal, and sentences about its changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,33 +88,61 @@ class HistoryOutput:
 
 
 def view(history: History) -> View:
-    """Return each line as a table: its series, and what changed in it."""
-    return View("", tables=tuple(_table_of(history, line) for line in history.lines))
+    """Return each line as a table: its series, those that changed first, and what changed."""
+    changes = sum(len(series.changes) for line in history.lines for series in line.series)
+    points = sum(len(line.points) for line in history.lines)
+    count = "No change" if not changes else "1 change" if changes == 1 else f"{changes} changes"
+    names = _short(history.stores) if len(history.stores) > 1 else list(history.stores)
+    stores = ", ".join(names)
+    if len(names) > 4:
+        stores = f"{len(names)} stores, {names[0]} to {names[-1]}"
+    return View(
+        f"{count} in {points} points",
+        (
+            f"Of {stores}. A time changed if it moved by more than {history.gate * 100:g} %, "
+            "significantly, and stayed there; an exact count, whenever it is another.",
+        ),
+        tuple(_table_of(history, line) for line in history.lines),
+        notes=("Trend: the newest points, from the smallest to the largest value.",),
+        rows_on_terminal=ROWS,
+    )
 
 
 def _table_of(history: History, line: Line) -> Table:
     changes = [(series, change) for series in line.series for change in series.changes]
     rows = sorted(
-        line.series, key=lambda series: series.what.quantity == "layer" and not series.changes
+        line.series, key=lambda series: (series.what.quantity == "layer", not series.changes)
     )
     notes = [*_about(line), *(sentence(history, line, *change) for change in changes[:ROWS])]
     if len(changes) > ROWS:
         notes.append(f"and {len(changes) - ROWS} more changes: --json has them")
-    if len(rows) > ROWS:
-        notes.append(f"and {len(rows) - ROWS} more layers: --json has them")
-    cells = tuple(
+    cells = [
         (
-            text_cell(series.what.name),
-            text_cell(sparkline(series.values[-POINTS:])),
+            series.what.name,
+            sparkline(series.values[-POINTS:]),
             text_cell(value(series, series.values[0])),
             text_cell(value(series, series.values[-1])),
+            Cell(_change_of(series), style="news" if series.changes else ""),
         )
-        for series in rows[:ROWS]
-    )
-    columns = (Column("quantity", style="text"), Column("trend", style="text"))
-    return Table(
-        (*columns, Column("first"), Column("last")), cells, heading(line), notes=tuple(notes)
-    )
+        for series in rows
+    ]
+    words = Column("quantity", style="text"), Column("trend", style="text")
+    columns = (*words, Column("first"), Column("last"), Column("change", style="text"))
+    made = table(heading(line), columns, cells, limit=len(cells), whole=True)
+    assert made is not None
+    return replace(made, notes=tuple(notes))
+
+
+def _change_of(series: Series) -> str:
+    """Return "+5.2 %", or why there is none."""
+    if series.changes:
+        shares = (change.change for change in series.changes)
+        return ", ".join("new" if share == inf else f"{share * 100:+.3g} %" for share in shares)
+    if series.exact:
+        return "none"
+    if series.what.quantity == "throughput":
+        return "as the step's"
+    return "none significant" if len(series.values) >= fewest() else "too few points"
 
 
 def heading(line: Line) -> str:
@@ -179,122 +205,6 @@ def _point(found: History, point: Sequence[Seen]) -> str:
     store = f" of {_short(found.stores)[first.store]}" if len(found.stores) > 1 else ""
     more = ", ".join(filter(None, ((first.started_at or "")[:10], first.commit)))
     return f"run {first.run}{store}{f' ({more})' if more else ''}"
-
-
-@dataclass(frozen=True, slots=True)
-class Sparkline:
-    """Values of a series on a field of ``WIDTH`` by ``HEIGHT``, newest at the right end."""
-
-    path: str
-    """Points of an SVG polyline."""
-    marks: tuple[tuple[float, float], ...]
-    """Centres of the first points of new levels."""
-    words: str
-    """What it shows, for those who do not see it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A series of a line."""
-
-    name: str
-    sparkline: Sparkline
-    first: str
-    last: str
-    change: str
-    is_changed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A line: its heading, what is to be known of it, its changes in words, and its series."""
-
-    key: str
-    title: str
-    about: tuple[str, ...]
-    changes: tuple[str, ...]
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryPage:
-    """The page of a history."""
-
-    title: str
-    stores: str
-    gate: str
-    parts: tuple[Part, ...]
-    width: int = WIDTH
-    height: int = HEIGHT
-
-
-def page_view(found: History) -> HistoryPage:
-    """What the page shows: every line with all of its series, those that changed first."""
-    parts = tuple(_part(line, at, found) for at, line in enumerate(found.lines))
-    changes = sum(len(part.changes) for part in parts)
-    points = sum(len(line.points) for line in found.lines)
-    count = "No change" if not changes else "1 change" if changes == 1 else f"{changes} changes"
-    return HistoryPage(
-        f"{count} in {points} points", _named(found.stores), f"{found.gate * 100:g} %", parts
-    )
-
-
-def _named(stores: Sequence[str]) -> str:
-    """ "a.db, b.db"; of more than four the first and the last."""
-    short = _short(stores) if len(stores) > 1 else list(stores)
-    return (
-        ", ".join(short) if len(short) <= 4 else f"{len(short)} stores, {short[0]} to {short[-1]}"
-    )
-
-
-def _part(line: Line, at: int, found: History) -> Part:
-    rows = sorted(line.series, key=lambda one: (one.what.quantity == "layer", not one.changes))
-    changes = tuple(
-        sentence(found, line, one, change) for one in line.series for change in one.changes
-    )
-    return Part(
-        f"line-{at + 1}", heading(line), tuple(_about(line)), changes, tuple(map(_row, rows))
-    )
-
-
-def _row(series: Series) -> Row:
-    first, last = value(series, series.values[0]), value(series, series.values[-1])
-    told = ", ".join(
-        "new" if one.change == inf else f"{one.change * 100:+.3g} %" for one in series.changes
-    )
-    words = (
-        f"{len(series.values)} points, from {first} to "
-        f"{last}{f', changed by {told}' if told else ''}"
-    )
-    return Row(
-        series.what.name, _drawn(series, words), first, last, told or _untold(series), bool(told)
-    )
-
-
-def _untold(series: Series) -> str:
-    if series.exact:
-        return "none"
-    if series.what.quantity == "throughput":
-        return "as the step's"
-    return "none significant" if len(series.values) >= fewest() else "too few points"
-
-
-def _drawn(series: Series, words: str) -> Sparkline:
-    """Times and counts from 0, so that a change of 5 % looks like one: the field ends at the
-    largest value."""
-    top, last = max(series.values) or 1.0, max(len(series.values) - 1, 1)
-    places = [
-        (
-            round(EDGE + (WIDTH - 2 * EDGE) * at / last, 1),
-            round(HEIGHT - EDGE - (HEIGHT - 2 * EDGE) * one / top, 1),
-        )
-        for at, one in enumerate(series.values)
-    ]
-    return Sparkline(
-        " ".join(f"{x},{y}" for x, y in places),
-        tuple(places[change.after] for change in series.changes),
-        words,
-    )
 
 
 def _short(stores: Sequence[str]) -> list[str]:

@@ -64,9 +64,9 @@ def render_comparison(found: Comparison) -> str:
 
 def render_history(found: History) -> str:
     """HTML of the page of a history. The same history gives the same bytes."""
-    from perfctl.orchestrator.report.history import page_view as history_view
+    from perfctl.orchestrator.report.history import view
 
-    return _filled("history.html", history_view(found))
+    return _filled("history.html", view(found))
 
 
 def render_speedup(studies: Sequence[Speedup]) -> str:
