@@ -124,13 +124,15 @@ def run(asked: PlotOptions, events: Events) -> Plotted | list[ChartName]:
 
 
 def view(done: Plotted | list[ChartName]) -> View:
-    """What was written, or the charts that there are."""
+    """Return what was written, or the charts that there are."""
     if isinstance(done, Plotted):
         return View(f"Wrote {done.path}")
     columns = (Column("name", style="text"), Column("shows", style="text"))
     rows = [(one.name, one.description.partition(". ")[0]) for one in done]
-    listed = table("Charts of this store", columns, rows)
-    return View("", tables=(listed,) if listed is not None else ())
+    listed = table("Charts of this store", columns, sorted(rows), tools=False)
+    first = next((f"perfctl plot {chart.name} --out {chart.name}.pdf" for chart in done), "")
+    note = f"Draw one: {first}"
+    return View("", tables=(listed,) if listed is not None else (), notes=(note,) if first else ())
 
 
 def _plot(name: str, asked: PlotOptions, events: Events) -> Plotted:

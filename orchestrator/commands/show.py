@@ -29,6 +29,10 @@ class ShowOptions:
         bool,
         Option("Show its source lines instead, after 'perfctl ingest FILE.ncu-rep --source'."),
     ] = False
+    whole: Annotated[
+        bool,
+        Option("Ranges, summaries and the SHA-256 too.", names=("--all",)),
+    ] = False
     store: Store = DEFAULT_STORE
 
 
@@ -37,6 +41,7 @@ class StoredReport:
     """A run, or its source lines."""
 
     run: Run
+    is_whole: bool
     source_lines: Sequence[SourceLine] | None
     """None: they were not asked for."""
 
@@ -46,7 +51,7 @@ def run(asked: ShowOptions, events: Events) -> StoredReport:
     with database.reading(asked.store) as connection:
         stored = only_run(connection, asked.run)
         if not asked.source:
-            return StoredReport(stored, None)
+            return StoredReport(stored, asked.whole, None)
         lines = read.source_lines(connection, asked.run)
     if not lines:
         reasons = (gap.reason for gap in stored.report.gaps if gap.quantity == "source_counter")
@@ -55,7 +60,7 @@ def run(asked: ShowOptions, events: Events) -> StoredReport:
             f"{next(reasons, 'it was not asked for')}",
             "perfctl ingest FILE.ncu-rep --source --again",
         )
-    return StoredReport(stored, lines)
+    return StoredReport(stored, asked.whole, lines)
 
 
 def record(report: StoredReport) -> ShownRun | list[SourceLine]:
@@ -75,7 +80,9 @@ def view(report: StoredReport) -> Layout:
             lambda: terminal.source_lines_document(lines),
         )
     return Layout(
-        lambda paper: shown(report.run, lambda: terminal.run_details(report.run)),
+        lambda paper: shown(
+            report.run, lambda: terminal.run_details(report.run, is_whole=report.is_whole)
+        ),
         lambda: shown(report.run, lambda: terminal.run_document(report.run)),
     )
 

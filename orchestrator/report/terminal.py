@@ -23,8 +23,8 @@ from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.kernels import advice_table, mix_table, source_table
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
+from perfctl.orchestrator.report.tables import Column, in_own_unit, text_cell
 from perfctl.orchestrator.report.tables import Table as View
-from perfctl.orchestrator.report.tables import in_own_unit
 from perfctl.orchestrator.report.text_tables import LEFT_OUT, add_rows, draw_table, styled_cell
 from perfctl.orchestrator.report.text_tables import grid as _grid
 from perfctl.orchestrator.report.text_tables import text as _text
@@ -57,12 +57,16 @@ NAME_WIDTH = 24
 """Columns for the name of a layer, which continues beside its other batch sizes."""
 
 
-def run_details(run: Run) -> list[RenderableType]:
-    """Everything about one run that fits a screen, for ``perfctl show RUN``: findings, the ledger,
-    tables, then what the run is."""
+def run_details(run: Run, *, is_whole: bool = False) -> list[RenderableType]:
+    """Return what is known of one run, for ``perfctl show RUN``: findings, the ledger, tables, what
+    is missing, then what the run is. ``is_whole``: ranges, summaries and the SHA-256 too."""
     analysis = analyse(studies([run])[0])
     facts = _grid(("", "left"), ("", "left"), heads=False)
-    add_rows(facts, [(_text(name, "dim"), value) for name, value in _facts(run, analysis)])
+    for name, value in _facts(run, analysis):
+        if is_whole or name != "sha256":
+            facts.add_row(_text(name, "dim"), _text(value))
+    of_whole = (page_study.ranges([run]), page_study.summaries([run]))
+    views = [view for view in _views(run, analysis) if is_whole or view not in of_whole]
     tables = [
         draw_table(
             view,
@@ -70,8 +74,9 @@ def run_details(run: Run) -> list[RenderableType]:
             | _OF_RANGES
             | (_OF_CALLS if view.caption == page_study.CALLS else set()),
         )
-        for view in _views(run, analysis)
+        for view in views
     ]
+    gaps = about.gaps(analysis.study, analysis.ledger)
     parts = phases_of(analysis)
     has_ledger = analysis.ledger.rows and not has_repeats(parts)
     blocks: list[Sequence[RenderableType]] = [
@@ -80,16 +85,29 @@ def run_details(run: Run) -> list[RenderableType]:
         *([table] for table in _by_part(parts)),
         ledger_table(analysis) if has_ledger else [],
         *([table] for table in tables),
+        [] if gaps is None else [draw_table(_by_reason(gaps), len(gaps.rows))],
         [_text("About this run", "bold"), facts],
     ]
     return list(separate(blocks))
+
+
+def _by_reason(gaps: View) -> View:
+    """Return what is missing in one row for each reason."""
+    names: dict[str, dict[str, None]] = {}
+    for what, state, why, *_ in gaps.rows:
+        reason = why.text if state.text != "lower bound" else f"lower bound: {why.text}"
+        names.setdefault(reason, {})[what.text] = None
+    columns = (Column("what", style="text"), Column("why, and what would change it", style="text"))
+    rows = tuple((text_cell(", ".join(some)), text_cell(why)) for why, some in names.items())
+    return View(columns, rows, "Not in this run")
 
 
 def run_document(run: Run) -> list[Part]:
     """The same with whole tables, for Markdown and LaTeX."""
     analysis = analyse(studies([run])[0])
     about_run = Part(f"Run {run.id}", (), ("", ""), _facts(run, analysis), (False, False))
-    views = [of_view(view) for view in _views(run, analysis)]
+    gaps = about.gaps(analysis.study, analysis.ledger)
+    views = [of_view(view) for view in (*_views(run, analysis), *([gaps] if gaps else []))]
     phases = list(map(of_view, _of_phases_and_passes([run])))
     phases += map(of_view, phase_tables(phases_of(analysis)))
     return [
@@ -139,7 +157,6 @@ def _views(run: Run, analysis: Analysis) -> list[View]:
         usage.energy_table(used),
         usage.memory_list(run),
         page_study.summaries([run]),
-        about.gaps(analysis.study, analysis.ledger),
     )
     return [view for view in views if view is not None]
 

@@ -114,7 +114,8 @@ def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero() -> N
     for form in ("DLProf database, version 1.8.0", "DLProf CSV: summary"):
         texts[form] = printed(
             terminal.run_details(
-                replace(run, report=replace(run.report, form=form, summaries=figures))
+                replace(run, report=replace(run.report, form=form, summaries=figures)),
+                is_whole=True,
             )
         )
     database, csv = ([line.split() for line in text.splitlines()] for text in texts.values())
