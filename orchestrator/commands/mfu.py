@@ -3,9 +3,7 @@ measured throughput."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 from perfctl.orchestrator.actions.estimate import (
@@ -16,17 +14,14 @@ from perfctl.orchestrator.actions.estimate import (
 )
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.commands.declare import Command, Events, Option, api, word_or_number
-from perfctl.orchestrator.counts.hardware import machines
-from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
+from perfctl.orchestrator.counts.hardware.dense_peak import peak_of
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.estimate.flops.engine import BACKWARD
+from perfctl.orchestrator.estimate.decoder import LENGTHS, decoder_of_traces
 from perfctl.orchestrator.estimate.mfu import (
     KEYS,
     RECOMPUTE,
-    AttentionLayer,
     Audit,
     Decoder,
-    Peak,
     audit,
     by_hand,
 )
@@ -34,27 +29,12 @@ from perfctl.orchestrator.report.mfu import mfu_output, view
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.estimate.step import Estimate
-    from perfctl.records.decoder import DecoderFacts
 
-PATHS = {**PATH_OF, "fp8": "tensor fp8"}
-"""Precision -> path of its dense peak."""
-LENGTHS = (32, 64, 96)
-"""Sequence lengths that are traced: work of one token is a line of the length, and the third
-checks it."""
 SEQ = 2048
 """Tokens of a sequence where none are given and the config says no fewer."""
-NOTED = 0.01
-"""Share of the parameters from which those without a product are noted."""
-SPARSE = 0.005
-"""How near to twice a dense peak a figure is taken for the sparse one."""
 TOLERANCE = 0.002
 """A reported MFU is explained by what is within this share of it (throughput and peak are rounded:
 312 TFLOP/s for 311.9), or within half a unit of its last digit."""
-A100 = 312e12
-"""Dense bf16 of the A100: torchtitan takes it for every device that it does not know
-(get_peak_flops)."""
-
-_INNER = ("", ".linear", ".layer", ".classifier")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,111 +194,6 @@ def _reported(value: str | float | None) -> tuple[float, float] | None:
     return percent / 100, max(0.5 * 10**-digits, TOLERANCE * percent) / 100
 
 
-def peak_of(
-    device: str | None, precision: str, peak_tflops: float | None
-) -> tuple[Peak, tuple[str, ...]]:
-    """The dense peak of a device, and what was assumed. Raises UsageError; for a sparse
-    peak always."""
-    path = PATHS.get(precision)
-    if path is None:
-        raise UsageError(f"`precision`: '{precision}' is not known", f"Use {', '.join(PATHS)}")
-    if peak_tflops is not None and not 0 < peak_tflops < float("inf"):
-        raise UsageError(
-            f"`peak_tflops` must be above 0, got {peak_tflops:g}",
-            "Give the dense TFLOP/s of one device",
-        )
-    given = peak_tflops * 1e12 if peak_tflops is not None else None
-    if device is None:
-        if given is None:
-            raise UsageError(
-                "`device` or `peak_tflops` is needed",
-                "For example `device` H100, or `peak_tflops` 275 for a TPU v4",
-            )
-        _refuse_sparse(given, precision, path)
-        return Peak(given, f"{given / 1e12:,.1f} TFLOP/s, as given", _slips(given, path, None)), ()
-    try:
-        found = machines.named(device)
-    except machines.DeviceError as error:
-        raise UsageError(
-            str(error), f"{error.remedy.partition('Or give')[0]}Or give `peak_tflops`"
-        ) from error
-    table = found.machine.flops_per_second
-    dense = table.get(path)
-    if dense is None and given is None:
-        has = ", ".join(name for name, known in PATHS.items() if known in table)
-        raise UsageError(
-            f"`precision`: no dense {precision} peak of {found.machine.name} is known",
-            f"It has {has}",
-        )
-    name, notes = found.machine.name, [found.note] if found.note else []
-    if dense is not None and given is not None:
-        _refuse_twice(given, dense, name, precision, "Leave `peak_tflops` out")
-        if abs(given / dense - 1) > SPARSE:
-            notes.append(
-                f"peak: {given / 1e12:,.1f} TFLOP/s as given; the table has {dense / 1e12:,.1f} "
-                f"for {name} in {precision}"
-            )
-    used = given or dense or 0.0
-    source = f"{used / 1e12:,.1f} TFLOP/s dense {precision}" + (
-        "" if given is None else ", as given"
-    )
-    return Peak(used, f"{name}, {source}", _slips(used, path, table)), tuple(notes)
-
-
-def _refuse_sparse(given: float, precision: str, path: str) -> None:
-    """A peak without a device that is the sparse one of an NVIDIA data centre GPU, and the dense
-    peak of none."""
-    dense = {
-        gpu: peak for gpu in machines.GPUS if (peak := machines.flops_per_second(gpu).get(path))
-    }
-    if any(abs(given / peak - 1) < SPARSE for peak in dense.values()):
-        return
-    for gpu, peak in dense.items():
-        # a consumer GPU's could be another accelerator's dense peak
-        if machines.class_of(gpu).startswith("data centre"):
-            _refuse_twice(
-                given,
-                peak,
-                gpu.name,
-                precision,
-                f"Use `device` '{gpu.name}', or give its dense peak",
-            )
-
-
-def _refuse_twice(given: float, dense: float, name: str, precision: str, remedy: str) -> None:
-    times = next((times for times in (2, 4) if abs(given / dense / times - 1) < SPARSE), None)
-    if times is not None:
-        what = (
-            f"twice its dense {precision} peak"
-            if times == 2
-            else f"in FP8, four times its dense {precision} peak"
-        )
-        said = (
-            f"`peak_tflops`: {given / 1e12:,g} TFLOP/s is the sparse peak of {name}, {what} of "
-            f"{dense / 1e12:,.1f}"
-        )
-        raise UsageError(f"{said}; training multiplies dense matrices", remedy)
-
-
-def _slips(
-    peak: float, path: str, table: Mapping[str, float] | None
-) -> tuple[tuple[str, float], ...]:
-    tf32 = (table or {}).get("tensor tf32")
-    found = [
-        ("the sparse peak, twice the dense one", 2 * peak),
-        ("half of the dense peak (OLMo-core on the A100 before pull request 614)", peak / 2),
-    ]
-    if tf32 and path in ("tensor bf16", "tensor fp16") and abs(tf32 / peak * 2 - 1) > SPARSE:
-        found.append(("the TF32 peak (torchtitan issue 668)", tf32))
-    elif tf32 and path in ("tensor bf16", "tensor fp16"):
-        found[1] = (f"{found[1][0]}, or the TF32 peak (torchtitan issue 668)", peak / 2)
-    if abs(A100 / peak - 1) > SPARSE:
-        found.append(
-            ("312 TFLOP/s of the A100 (torchtitan on a device that it does not know)", A100)
-        )
-    return tuple(found)
-
-
 def _by_hand(asked: MfuOptions) -> Decoder:
     sizes: dict[str, Any] = {name: getattr(asked, name) for name in (*SIZES, *OTHER_SIZES)}
     for field, value in sizes.items():
@@ -374,114 +249,7 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
     length = seq or SEQ
     if seq is None:
         notes.append(f"sequences of {SEQ:,} tokens assumed; `seq` sets it")
-    return _decoder(model, traced, facts, length, tuple(notes))
-
-
-def _decoder(
-    name: str, traced: list[Estimate], facts: DecoderFacts, seq: int, notes: tuple[str, ...]
-) -> Decoder:
-    """From traces at LENGTHS, all of one sequence."""
-    forward = _lines([_by_layer(one, ("forward",)) for one in traced], name)
-    whole = _lines([_by_layer(one, ("forward", *BACKWARD)) for one in traced], name)
-    routers = _routers(traced[0])
-    owned = {module.path for module in traced[0].modules if module.parameters}
-    fixed = {layer: each for layer, (each, _) in forward.items() if each}
-    head = fixed.pop(facts.head, 0) if facts.head is not None else 0
-    router = sum(fixed.pop(layer, 0) for layer in routers)
-    products = sum(each for layer, each in fixed.items() if layer in owned)
-    pairs = [by for _, by in forward.values() if by]
-    windows, more = _windows(facts, pairs)
-    model = traced[0]
-    idle = sum(one.idle for one in model.experts)
-    known = (
-        products + router + (0 if facts.tied else head) + facts.embedding + facts.positions + idle
-    )
-    all_flops = 2 * (
-        sum(each for each, _ in whole.values()) + seq * sum(by for _, by in whole.values())
-    )
-    found = Decoder(
-        name=name,
-        seq=seq,
-        products=products,
-        router=router,
-        head=head,
-        attention=tuple(
-            AttentionLayer(by, window) for by, window in zip(pairs, windows, strict=True)
-        ),
-        embedding=facts.embedding,
-        positions=facts.positions,
-        tied=facts.tied,
-        others=model.parameters - known,
-        idle=idle,
-        hidden=facts.hidden,
-        kv_share=facts.kv_heads / facts.heads if facts.kv_heads and facts.heads else None,
-        notes=(*notes, *facts.notes, *more),
-    )
-    if abs(found.others) > NOTED * found.active:
-        what = (
-            "use no product of a text token: norms, biases, parts for images or an encoder"
-            if found.others > 0
-            else "are used more than once"
-        )
-        said = f"{abs(found.others):,} parameters {what}; formulas of N count each once"
-        found = replace(found, notes=(*found.notes, said))
-    return replace(found, unweighted=all_flops - sum(found.exact().values()))
-
-
-def _by_layer(found: Estimate, directions: tuple[str, ...]) -> dict[str, int]:
-    by_layer: dict[str, int] = {}
-    for call in found.calls:
-        if call.direction in directions:
-            by_layer[call.layer] = by_layer.get(call.layer, 0) + (call.macs or 0)
-    return by_layer
-
-
-def _lines(found: list[dict[str, int]], name: str) -> dict[str, tuple[int, int]]:
-    """Layer -> (multiply-adds of one token, of one query and one key): one token's work is a line
-    of the length."""
-    lines = {}
-    first, second, third = LENGTHS
-    for layer in found[0]:
-        one, two, check = (
-            Fraction(trace.get(layer, 0), length)
-            for trace, length in zip(found, LENGTHS, strict=True)
-        )
-        by = (two - one) / (second - first)
-        each = one - by * first
-        if each + by * third != check or each.denominator != 1 or by.denominator != 1 or by < 0:
-            raise PerfctlError(
-                f"{name}: work of {layer or 'the model'} for one token is no line of the sequence "
-                "length, as it is in MFU's formulas",
-                "perfctl estimate counts it at the length that `seq` says",
-            )
-        lines[layer] = (int(each), int(by))
-    return lines
-
-
-def _routers(found: Estimate) -> set[str]:
-    """The layers that choose experts: beside them, named gate or router."""
-    beside = {one.layer.rpartition(".")[0] for one in found.experts}
-    named = {
-        f"{path}.{word}{inner}"
-        for path in beside
-        for word in ("gate", "router")
-        for inner in _INNER
-    }
-    return {module.path for module in found.modules} & named
-
-
-def _windows(
-    facts: DecoderFacts, pairs: list[int]
-) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
-    if facts.windows is None:
-        return (None,) * len(pairs), ()
-    if len(facts.windows) == len(pairs):
-        return facts.windows, ()
-    said = (
-        f"windows left out: the config has {len(facts.windows)} attention layers, the trace "
-        f"{len(pairs)}"
-    )
-    return (None,) * len(pairs), (said,)
+    return decoder_of_traces(model, traced, facts, length, tuple(notes))
 
 
 COMMAND = Command(MfuOptions, run, view, mfu_output)

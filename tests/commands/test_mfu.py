@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.commands.mfu import peak_of, trace_decoder
+from perfctl.orchestrator.commands.mfu import trace_decoder
+from perfctl.orchestrator.counts.hardware.dense_peak import peak_of
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.mfu import PARAMETERS, AttentionLayer
 
