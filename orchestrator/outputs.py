@@ -62,7 +62,7 @@ OUTPUTS = {
     "export": "orchestrator.commands.export:Exported",
     "export-dataset": "orchestrator.commands.export:Dataset",
     "calculator": "orchestrator.commands.calculator:CalculatorPage",
-    "scrub": "orchestrator.commands.scrub:ScrubOutput",
+    "scrub": "orchestrator.ingest.scrub:ScrubOutput",
     "sweep": "orchestrator.actions.sweep.sweep:Swept",
     "sweep-commands": "orchestrator.actions.sweep.sweep:PlannedCommand[]",
     "ncu-cost": "orchestrator.actions.sweep.sweep:NcuCost",

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands import scrub as module
-from perfctl.orchestrator.commands.scrub import CHUNK, LONGEST, scrub, scrubbed_name
+from perfctl.orchestrator.commands.scrub import scrub
+from perfctl.orchestrator.ingest import scrub as module
+from perfctl.orchestrator.ingest.scrub import CHUNK, LONGEST, scrubbed_name
 from perfctl.parsers import ReportError, parse
 from perfctl.records.report import Report
 from tests.make.nsys_sqlite import GITHUB, PASSWORD, VALUES, with_environment
