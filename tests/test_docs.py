@@ -316,6 +316,8 @@ def test_the_paths_that_contributing_names_are_there() -> None:
         "GPUS",
         "SOURCES",
         "GROUPS",
+        "OUTPUTS",
+        "TOOLS",
     }
     for name, path in lists:
         assert re.search(
