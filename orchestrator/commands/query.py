@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.report.files.documents import Part
 from perfctl.orchestrator.report.files.tables import json_value, lines, unique
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.text_tables import add_rows, grid, text
@@ -131,32 +132,33 @@ def view(answer: Answer) -> Layout | Lines:
     if answer.asked.csv:
         return Lines(lines(names, answer.rows), "`csv`")
 
-    def draw(paper: Paper) -> Iterator[Block]:
-        rows = list(islice(answer.rows, answer.asked.rows))
-        yield _draw_rows(names, rows, paper.width)
-        if next(answer.rows, None) is not None:
-            yield text(f"the first {len(rows)} rows; --rows shows more")
-        else:
-            yield text("1 row" if len(rows) == 1 else f"{len(rows)} rows")
-
-    return Layout(draw)
-
-
-def _draw_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> Block:
-    """Return rows below their column names; rows of more columns than fit one below the other, each
-    as a list."""
-    texts = [
-        [
+    values = list(islice(answer.rows, answer.asked.rows))
+    note = "1 row" if len(values) == 1 else f"{len(values)} rows"
+    if next(answer.rows, None) is not None:
+        note = f"the first {len(values)} rows; --rows shows more"
+    rows = [
+        tuple(
             DASH if value is None else value.hex() if isinstance(value, bytes) else str(value)
             for value in row
-        ]
-        for row in rows
+        )
+        for row in values
     ]
-    words = {
-        name
-        for index, name in enumerate(names)
-        if any(isinstance(row[index], (str, bytes)) for row in rows)
-    }
+    columns = zip(names, zip(*values, strict=True), strict=True) if values else ()
+    words = {name for name, some in columns if any(isinstance(one, str | bytes) for one in some)}
+
+    def draw(paper: Paper) -> Iterator[Block]:
+        yield _draw_rows(names, words, rows, paper.width)
+        yield text(note)
+
+    is_number = tuple(name not in words for name in names)
+    return Layout(draw, lambda: [Part(None, (), tuple(names), tuple(rows), is_number, (note,))])
+
+
+def _draw_rows(
+    names: Sequence[str], words: set[str], texts: Sequence[Sequence[str]], width: int
+) -> Block:
+    """Return rows below their column names; rows of more columns than fit one below the other, each
+    as a list. ``words``: the columns of texts, which may be cut."""
     needed = 2 * len(names)
     for index, name in enumerate(names):
         longest = max([len(name), *(len(row[index]) for row in texts)])
@@ -277,4 +279,4 @@ def _plain(path: str) -> str:
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 
-COMMAND = Command(QueryOptions, run, view, record, has_document=False)
+COMMAND = Command(QueryOptions, run, view, record)
