@@ -274,7 +274,10 @@ class Caller:
                 with anyio.move_on_after(self.seconds) as deadline:
                     await process.wait()
             finally:
-                self.end()
+                if process.returncode is None:
+                    self.end()
+                    with anyio.CancelScope(shield=True):
+                        await process.wait()
                 self.leader = None
             size = output.seek(0, os.SEEK_END)
             if deadline.cancelled_caught or size > MAX_BYTES:
