@@ -23,23 +23,34 @@ from dataclasses import dataclass, field
 from itertools import product, zip_longest
 from math import inf, prod
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Annotated, Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import Meta
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.bench import Point
 from perfctl.workloads.models.plan import PARAMETERS, plan
-from perfctl.workloads.spec import MODES, PRECISIONS, SpecError
+from perfctl.workloads.spec import PRECISIONS, SpecError
 
-MOST_VALUES = 10_000
-MOST = 100_000
-"""Networks of one file at most; a grid over a dozen parameters soon has more than can
-be measured."""
-_TRAINING = 3
+MAX_VALUES = 10_000
+MAX_NETWORKS = 100_000
+"""Networks of one file; a grid over a dozen parameters soon has more than can be measured."""
+BACKWARD = 3
 """Multiply-adds of a training step over those of its forward pass: backward has two products for
 each of forward's."""
-_EXAMPLE = "docs/commands/bench.md shows a whole file"
+REMEDY = "docs/commands/bench.md shows a whole file"
 
+Positive = Annotated[int, Meta(ge=1)]
 Values = tuple[int | str, ...]
+
+
+class Range(msgspec.Struct, forbid_unknown_fields=True):
+    """Whole numbers: { from = 8, to = 64, step = 8 }."""
+
+    first: int = msgspec.field(name="from")
+    last: int = msgspec.field(name="to")
+    step: Positive = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +61,19 @@ class Bench:
     """Family -> parameter -> its values."""
     own_batches: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Family -> batch sizes, for families that do not use ``batches``."""
-    batches: tuple[int, ...] = (1, 4, 16)
-    design: str = "latin"
-    samples: int = 12
-    seed: int = 0
-    device: str = "auto"
-    mode: str = "train"
+    batches: Annotated[tuple[Positive, ...], Meta(min_length=1)] = (1, 4, 16)
+    design: Literal["latin", "grid"] = "latin"
+    samples: Positive = 12
+    seed: Annotated[int, Meta(ge=0)] = 0
+    device: Annotated[str, Meta(pattern="^(auto|cpu|cuda)$")] = "auto"
+    mode: Literal["train", "infer"] = "train"
     precision: str = "fp32"
-    threads: int | None = None
-    steps: int = 30
-    warmup: int = 3
-    within: float = 3.0
+    threads: Positive | None = None
+    steps: Positive = 30
+    warmup: Positive = 3
+    within: Annotated[float, Meta(gt=0, le=1e9)] = 3.0
     """Seconds for the measured steps of one point."""
-    layer_steps: int = 5
+    layer_steps: Annotated[int, Meta(ge=0)] = 5
     """Steps after the measured ones in which each layer is timed; 0 for none."""
     gflops: tuple[float, float] | None = None
     """Least and most FLOPs of a step in units of 1e9; None: any."""
@@ -76,7 +87,7 @@ def read_bench(path: Path) -> Bench:
         remedy = "Name a file in TOML: perfctl bench grid.toml"
         raise UsageError(f"{path}: {error.strerror or error}", remedy) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}", _EXAMPLE) from error
+        raise UsageError(f"{path} is not TOML: {error}", REMEDY) from error
     try:
         return _bench(content)
     except UsageError as error:
@@ -89,140 +100,66 @@ def _bench(content: dict[str, Any]) -> Bench:
         raise UsageError(
             "no family is named", "Write for instance [families.resnet] and depth = [10, 18]"
         )
+    hints = get_type_hints(Bench, include_extras=True)
+    keys = [name for name in hints if name not in ("families", "own_batches")]
     checked: dict[str, Any] = {}
     for name, value in content.items():
-        if name not in _KEYS:
-            raise UsageError(f"there is no key '{name}'", f"There are families, {', '.join(_KEYS)}")
-        checked[name] = _KEYS[name](name, value)
+        if name not in keys:
+            raise UsageError(f"there is no key '{name}'", f"There are families, {', '.join(keys)}")
+        checked[name] = _convert(name, value, hints[name])
+    if "batches" in checked:
+        checked["batches"] = tuple(sorted(set(checked["batches"])))
+    if (precision := checked.get("precision", "fp32")) not in PRECISIONS:
+        raise UsageError(f"precision = '{precision}' is not known", f"Use {', '.join(PRECISIONS)}")
+    low, high = checked.get("gflops") or (0, inf)
+    if not 0 <= low < high:
+        raise UsageError(
+            f"gflops = {content['gflops']!r} must be the least and the most of a step",
+            "Write for instance [0.05, 40]",
+        )
+    families: dict[str, dict[str, Values]] = {}
+    own_batches: dict[str, tuple[int, ...]] = {}
     for family, table in tables.items():
         if family not in PARAMETERS:
             raise UsageError(
                 f"'{family}' is not a family of networks", f"There are {', '.join(PARAMETERS)}"
             )
-        if not isinstance(table, dict):
-            raise UsageError(
-                f"families.{family} is not a table",
-                f"Write [families.{family}] and its parameters below",
-            )
-    batches = {
-        one: _batches("batches", table.pop("batches"))
-        for one, table in tables.items()
-        if "batches" in table
-    }
-    families = {
-        family: {name: _values(family, name, value) for name, value in table.items()}
-        for family, table in tables.items()
-    }
-    return Bench(families=families, own_batches=batches, **checked)
+        table = _convert(f"families.{family}", table, dict[str, Any])
+        if "batches" in table:
+            name, batches = f"families.{family}.batches", table.pop("batches")
+            own_batches[family] = tuple(sorted(set(_convert(name, batches, hints["batches"]))))
+        families[family] = {name: _values(family, name, value) for name, value in table.items()}
+    return Bench(families=families, own_batches=own_batches, **checked)
 
 
-def _is_whole(value: object, least: float = -inf) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+def _convert(name: str, value: Any, hint: Any) -> Any:
+    """Return a value of the file as its type has it. Raises UsageError with the key and value."""
+    try:
+        return msgspec.convert(value, hint)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{name} = {value!r}: {str(error).lower()}", REMEDY) from None
 
 
 def _values(family: str, name: str, value: object) -> Values:
-    """A list (a value that is in it twice is drawn twice as often), one value, or a range of
-    whole numbers.
+    """Return the values of a parameter: a list (a value that is in it twice is drawn twice as
+    often), one value, or a range.
 
     Whether a network can have these values is checked later, by its plan.
     """
-    where = f"families.{family}.{name}"
+    key = f"families.{family}.{name}"
     if name not in PARAMETERS[family]:
         raise UsageError(
-            f"{where}: there is no such parameter",
+            f"{key}: there is no such parameter",
             f"It has {', '.join(PARAMETERS[family])}, batches",
         )
-    if isinstance(value, dict):
-        return _range(where, value)
-    found = value if isinstance(value, list) else [value]
-    if not found or any(isinstance(one, bool) or not isinstance(one, int | str) for one in found):
-        remedy = (
-            f"Write for instance {name} = [1, 2, 3] or {name} = {{ from = 8, to = 64, step = 8 }}"
-        )
-        raise UsageError(f"{where} = {value!r} is not a list of whole numbers or words", remedy)
-    return tuple(found)
-
-
-def _range(where: str, value: dict[str, Any]) -> Values:
-    given = [value.get("from"), value.get("to"), value.get("step", 1)]
-    first, last, step = given if all(map(_is_whole, given)) else (1, 0, 1)
-    if (
-        set(value) - {"from", "to", "step"}
-        or step < 1
-        or not 0 <= last - first < MOST_VALUES * step
-    ):
-        problem = f"{where} = {value} is not a range of at most {MOST_VALUES:,} whole numbers"
+    several = Annotated[tuple[int | str, ...], Meta(min_length=1)]
+    values = _convert(key, value, several | int | str | Range)
+    if not isinstance(values, Range):
+        return values if isinstance(values, tuple) else (values,)
+    if not 0 <= values.last - values.first < MAX_VALUES * values.step:
+        problem = f"{key} = {value} is not a range of at most {MAX_VALUES:,} whole numbers"
         raise UsageError(problem, "Write for instance { from = 8, to = 64, step = 8 }")
-    return tuple(range(first, last + 1, step))
-
-
-def _batches(name: str, value: object) -> tuple[int, ...]:
-    if (
-        not isinstance(value, list)
-        or not value
-        or not all(_is_whole(one, least=1) for one in value)
-    ):
-        raise UsageError(
-            f"{name} = {value!r} is not a list of batch sizes",
-            "Write for instance batches = [1, 4, 16]",
-        )
-    return tuple(sorted(set(value)))
-
-
-def _whole(least: int) -> Any:
-    def check(name: str, value: object) -> int:
-        if not _is_whole(value, least):
-            raise UsageError(
-                f"{name} = {value!r} must be a whole number of at least {least}", _EXAMPLE
-            )
-        return value
-
-    return check
-
-
-def _word(*words: str) -> Any:
-    def check(name: str, value: object) -> str:
-        if value not in words:
-            raise UsageError(f"{name} = {value!r} is not known", f"Use {', '.join(words)}")
-        return str(value)
-
-    return check
-
-
-def _seconds(name: str, value: object) -> float:
-    if (
-        not isinstance(value, int | float)
-        or isinstance(value, bool)
-        or not 0 < value < float("inf")
-    ):
-        raise UsageError(f"{name} = {value!r} must be a number of seconds above 0", _EXAMPLE)
-    return float(value)
-
-
-def _limits(name: str, value: object) -> tuple[float, float]:
-    numbers = value if isinstance(value, list) else []
-    known = len(numbers) == 2 and all(isinstance(one, int | float) for one in numbers)
-    if not known or not 0 <= numbers[0] < numbers[1]:
-        problem = f"{name} = {value!r} must be the least and the most of a step"
-        raise UsageError(problem, "Write for instance [0.05, 40]")
-    return float(numbers[0]), float(numbers[1])
-
-
-_KEYS: Mapping[str, Any] = {
-    "design": _word("latin", "grid"),
-    "samples": _whole(1),
-    "seed": _whole(0),
-    "batches": _batches,
-    "device": _word("auto", "cpu", "cuda"),
-    "mode": _word(*MODES),
-    "precision": _word(*PRECISIONS),
-    "threads": _whole(1),
-    "steps": _whole(1),
-    "warmup": _whole(1),
-    "within": _seconds,
-    "layer_steps": _whole(0),
-    "gflops": _limits,
-}
+    return tuple(range(values.first, values.last + 1, values.step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +199,7 @@ def design(bench: Bench) -> Design:
             continue
         done.add(planned.spec)
         for batch in bench.own_batches.get(planned.family, bench.batches):
-            flops = 2.0 * planned.macs * batch * (_TRAINING if bench.mode == "train" else 1)
+            flops = 2.0 * planned.macs * batch * (BACKWARD if bench.mode == "train" else 1)
             size, (least, most) = flops / 1e9, bench.gflops or (0.0, inf)
             if least <= size <= most:
                 points.append(Point(planned.spec, planned.family, batch, flops))
@@ -295,7 +232,7 @@ def _specs(bench: Bench) -> Iterator[str]:
 def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Iterator[str]:
     if bench.design == "grid":
         size = prod(len(each) for each in values.values())
-        if size > MOST:
+        if size > MAX_NETWORKS:
             remedy = 'Name fewer values, or say design = "latin"'
             raise UsageError(f"the grid of {family} has {size:,} networks", remedy)
         chosen: Iterator[tuple[int | str, ...]] = product(*values.values())
@@ -309,9 +246,10 @@ def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Itera
 def _latin(family: str, values: Mapping[str, Values], bench: Bench) -> list[list[int | str]]:
     """A column for each parameter: ``samples`` values, one from each of as many equal parts of its
     range, shuffled."""
-    if bench.samples > MOST:
+    if bench.samples > MAX_NETWORKS:
         raise UsageError(
-            f"samples = {bench.samples:,} networks of {family} are too many", f"{MOST:,} at most"
+            f"samples = {bench.samples:,} networks of {family} are too many",
+            f"{MAX_NETWORKS:,} at most",
         )
     # a design, no secret
     chance = random.Random(f"{bench.seed} {family}")  # noqa: S311  # nosec B311
