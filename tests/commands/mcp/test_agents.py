@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from jsonschema import Draft202012Validator
 
 from perfctl.orchestrator.commands import mcp
 from perfctl.orchestrator.commands.declare import options_of
+from perfctl.orchestrator.store import query
+
+SKILL = Path(__file__).resolve().parents[3] / "docs/skills/perfctl/SKILL.md"
 
 
 def test_errors_name_what_there_is(store: Path, ask: Any) -> None:
@@ -55,3 +60,15 @@ def test_descriptions_are_short(name: str) -> None:
     """An agent reads all of them before its first question."""
     assert 20 < len(mcp.describe(name)) < 400
     assert all("description" in one for one in mcp.argument_schema(name)["properties"].values())
+
+
+def test_the_skill_has_a_name_and_its_queries_are_answered(store: Path) -> None:
+    text = SKILL.read_text(encoding="utf-8")
+    _, front, body = text.split("---\n", 2)
+    assert set(yaml.safe_load(front)) == {"name", "description"}
+    assert len(text.splitlines()) <= 120
+    queries = re.findall(r'^perfctl query "(.*?)"', body, re.MULTILINE)
+    assert len(queries) > 3
+    for sql in queries:
+        with query.answers(store, sql, 30) as (_, rows):
+            assert list(rows), sql
