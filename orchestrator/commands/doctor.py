@@ -40,7 +40,7 @@ def view(findings: Sequence[Finding]) -> View:
     installed = [finding for finding in tools if finding.state != MISSING]
     missing = [finding for finding in tools if finding.state == MISSING]
     tables = (
-        _table("On this machine you can run", here, ANSWERS),
+        _table("On this machine you can", here, ANSWERS),
         _table("Machine", machine, STATES),
         _table("Tools", installed, STATES),
         _table("Not installed", missing, {MISSING: ""}),
@@ -53,7 +53,7 @@ def _table(caption: str, findings: Sequence[Finding], words: Mapping[str, str]) 
     rows = []
     for finding in findings:
         state = words[finding.state]
-        details = "\n".join(filter(None, (finding.value, finding.detail))) or "installed"
+        details = "; ".join(filter(None, (finding.value, finding.detail))) or "installed"
         cell = Cell(state, style=STYLES[finding.state])
         rows.append((text_cell(finding.name), cell, text_cell(details)))
     return Table(columns, tuple(rows), caption)

@@ -308,7 +308,7 @@ def _what_works(states: dict[str, str]) -> Iterator[Finding]:
             None,
             None if works else "use perfctl nsys instead",
         )
-    yield Finding("perfctl replay", OK, "any recorded sweep")
+    yield Finding("perfctl replay", OK, "and ingest, ledger, report, compare, estimate, predict")
 
 
 def _nsys_works(states: dict[str, str], gpu: bool) -> _Answers:
@@ -329,12 +329,12 @@ def _nsys_works(states: dict[str, str], gpu: bool) -> _Answers:
         ),
         (gpu, OK, "kernels and layers", None),
         (states["torch"] == WARNING, MISSING, None, no_nvtx),
-        (True, OK, "CPU ranges only", "no GPU kernels without a GPU"),
+        (True, OK, "CPU ranges only", "no GPU"),
     )
 
 
 def _ncu_works(states: dict[str, str], gpu: bool) -> _Answers:
-    no_gpu = "needs an NVIDIA GPU; estimates do not, and perfctl ingest reads existing reports"
+    no_gpu = "needs an NVIDIA GPU"
     forbidden = "you may not read the counters, see GPU counters; use perfctl nsys instead"
     return (
         (not gpu, MISSING, None, no_gpu),
