@@ -18,9 +18,7 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.faults import whole
-from perfctl.orchestrator.launch.sweep import parallel
 from perfctl.orchestrator.report.numbers import time
-from perfctl.orchestrator.report.page import page
 from perfctl.orchestrator.report.page.server import Answers, PageServer, pages
 from perfctl.orchestrator.report.view import View
 from perfctl.redact import mask, mask_line
@@ -92,7 +90,10 @@ def _answers(store: Path) -> Answers:
 
 
 def listing(folder: Path) -> str:
-    """HTML of the pages in the folder and of the state of its sweeps."""
+    """Return HTML of the pages in the folder and of the state of its sweeps."""
+    from perfctl.orchestrator.launch.sweep import parallel
+    from perfctl.orchestrator.report.page import page
+
     found, left = pages(folder)
     sweeps = whole(
         list(parallel.sweeps(folder)),
