@@ -57,10 +57,14 @@ NOTE = (
 )
 TOO_MUCH = "Ask for less: one run, layer or batch size, a smaller limit, form text, or a query"
 MAX_ROWS = 1000
-MAX_CHARACTERS, MAX_BYTES = 200_000, 16 << 20
-"""Of an answer, and of what a command prints."""
-INVISIBLE_LETTERS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef\u034f\u115f\u1160\u3164\uffa0]")
-"""Of those that Python calls printable."""
+MAX_CHARACTERS = 200_000
+"""Characters of an answer."""
+MAX_BYTES = 16 << 20
+"""Bytes that a command may print."""
+INVISIBLE_LETTERS = re.compile(
+    "[\ufe00-\ufe0f\U000e0100-\U000e01ef\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0]"
+)
+"""Letters and marks that Python calls printable, and that are drawn as nothing."""
 
 
 @dataclass(frozen=True, slots=True)
