@@ -47,7 +47,7 @@ TABLES: dict[str, dict[str, tuple[Callable[..., Any], ...]]] = {
         "2:4 sparsity": (tensor_rules.sparsity,),
         "constant moves": (tensor_rules.constant_moves,),
     },
-    "Figures that are not there": {
+    "Missing counts": {
         "FADD alone": (missing_rules.fadd_alone,),
         "counter not collected": (missing_rules.not_collected,),
         "nothing counted": (missing_rules.nothing_counted,),
@@ -66,7 +66,7 @@ TABLES: dict[str, dict[str, tuple[Callable[..., Any], ...]]] = {
 BEGIN = "<!-- Made from the rules' docstrings: python scripts/accept/docs.py -->\n"
 END = "<!-- End of the tables made from docstrings -->\n"
 _HEAD = """\
-| verdict | meaning | evidence | factor | silent | fix |
+| cause | meaning | evidence | factor | not reported | fix |
 |---|---|---|---|---|---|
 """
 

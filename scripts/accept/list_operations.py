@@ -53,9 +53,9 @@ here is an error."""
 _HEAD = """\
 # Every operation
 
-Which formula an operation of PyTorch gets. [Formulas](formulas.md) states them with their sources; 1 multiply-add = 2
-FLOPs. Operations that torch itself tags pointwise count 1 FLOP for each output value; `aten._foreach_*` 1 for each value of
-the first list. Any other operation that is not here is listed by name and number of calls, and never counted as 0.
+This page shows the formula of each PyTorch operation. [Formulas](formulas.md) states them with their sources; 1
+multiply-add = 2 FLOPs. Operations that torch tags as pointwise count 1 FLOP per output value, and `aten._foreach_*` 1 per
+value of the first list. perfctl lists any other operation by name and number of calls, never as 0.
 
 This page is made from the table in `orchestrator/estimate/flops/operations.csv`: `python scripts/accept/docs.py`.
 

@@ -114,7 +114,7 @@ def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> Non
     text = (Path(__file__).resolve().parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
     for fact in FACTS:
         effect = (
-            "not comparable" if fact.blocks else "a possible cause" if fact.software else "said"
+            "not comparable" if fact.blocks else "a possible cause" if fact.software else "listed"
         )
         assert f"| {fact.name} | {effect} |" in text
     for verdict, meaning in MEANING.items():
