@@ -195,7 +195,11 @@ def parse(
     parser = sniff(path)
     if parser is None:
         known = ", ".join(one.name for one in PARSERS if not one.is_refused)
-        raise ReportError(path, "unknown", *why_unknown(path, known))
+
+        def is_report(head: bytes) -> bool:
+            return _find_parser(path, head) is not None
+
+        raise ReportError(path, "unknown", *why_unknown(path, known, is_report))
     return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 

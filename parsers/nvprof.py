@@ -18,7 +18,17 @@ from perfctl.parsers.common.lines import ToolText, head_lines
 from perfctl.parsers.common.numbers import read_quantity
 from perfctl.parsers.common.tables import Column, read_object, split_csv
 from perfctl.records.errors import ReportError, readable
-from perfctl.records.report import Copy, Counter, Device, Diagnostic, Gap, Kernel, Report, Summary
+from perfctl.records.report import (
+    Copy,
+    Counter,
+    Device,
+    Diagnostic,
+    Gap,
+    Kernel,
+    Operation,
+    Report,
+    Summary,
+)
 
 TOOL = "nvprof"
 TRACE, METRICS = "GPU trace", "metrics"
@@ -55,10 +65,13 @@ _SUMMARY_ROW = re.compile(
 )
 _BLANKS = re.compile(r" {2,}")
 _DEVICE = re.compile(r"(?P<name>.*?\S)(?:\s*\((?P<index>\d{1,4})\))?\Z")
-_OPERATION = re.compile(r"\[(?:CUDA|Unified Memory) (?:[Mm]emcpy (?P<kind>\w+)|[Mm]emset)\]")
+_OPERATION = re.compile(r"\[(?P<of>CUDA|Unified Memory) (?:[Mm]emcpy (?P<kind>\w+)|[Mm]emset)\]")
 _CORRELATION = re.compile(r" \[\d{1,12}\]\Z")
 _PREFIX = re.compile(r"([KMGT])B")
 _MESSAGES_KEPT = 100
+_FLOPS = ("flop_count_sp", "flop_count_dp", "flop_count_hp")
+"""Metrics of the FLOPs of one launch, by precision; a multiply-add counts as two
+[CUDA profiler user's guide]."""
 _LAUNCH = (
     *(Column(f"Grid {axis.upper()}", field=f"grid_{axis}") for axis in "xyz"),
     *(Column(f"Block {axis.upper()}", field=f"block_{axis}") for axis in "xyz"),
@@ -123,6 +136,8 @@ class Output:
         self.counters: list[Counter] = []
         self.copies: list[Copy] = []
         self.summaries: list[Summary] = []
+        self.flops: dict[str, dict[str, tuple[int, int]]] = {}
+        """Kernel -> metric of FLOPs -> launches, and their FLOPs added up."""
         self.devices: dict[str, int | None] = {}
         self.tables: list[Table] = []
         self.messages: dict[tuple[str, str], None] = {}
@@ -216,6 +231,17 @@ class Output:
                 group = named.get("Kernel" if is_metrics else "Device") or self._group
                 self._check_repeated(table, group, named.get("Device", ""), name)
                 self._add_figures(table, f"{group or 'GPU activities'}: {name}", named)
+                if is_metrics:
+                    self._add_flops(group, name, named)
+
+    def _add_flops(self, kernel: str, metric: str, cells: dict[str, str]) -> None:
+        """Add the FLOPs of a kernel's launches: their number times the mean, which nvprof prints
+        as a whole number."""
+        launches, mean = (
+            read_quantity(cells.get(key, ""), "")[0] for key in ("Invocations", "Avg")
+        )
+        if metric in _FLOPS and launches is not None and mean is not None:
+            self.flops.setdefault(kernel, {})[metric] = round(launches), round(launches * mean)
 
     def _add_event(self, table: Table, name: str, cells: dict[str, str]) -> None:
         """Add a row of a trace: a kernel has a grid, a copy a bracketed name."""
@@ -228,7 +254,9 @@ class Output:
             self.devices[match["name"]] = event["device_index"]
         if operation := _OPERATION.fullmatch(name):
             size = self._read_size(table, "copy.bytes", cells, "Size", "Unified Memory")
-            self.copies.append(Copy(operation["kind"] or "memset", size, **event))
+            kind = operation["kind"] or "memset"
+            kind = f"unified {kind}" if operation["of"] != "CUDA" else kind
+            self.copies.append(Copy(kind, size, **event))
         elif launch["grid_x"] is not None and not name.startswith("["):
             for field, columns in _SHARED_MEMORY.items():
                 launch[field] = self._read_size(table, f"kernel.{field}", cells, *columns)
@@ -303,6 +331,19 @@ def parse(path: Path) -> Report:
         kernels=output.kernels,
         counters=output.counters,
         copies=output.copies,
+        operations=[
+            Operation(
+                kernel,
+                "kernel",
+                max(launches for launches, _ in counts.values()),
+                None,
+                None,
+                None,
+                None,
+                sum(flops for _, flops in counts.values()),
+            )
+            for kernel, counts in output.flops.items()
+        ],
         summaries=tuple(output.summaries),
         gaps=tuple(_find_gaps(output)),
         diagnostics=(
@@ -325,6 +366,11 @@ def _find_gaps(output: Output) -> Iterator[Gap]:
             yield Gap("copy", "not_collected", reason)
     if output.has_unified_memory:
         yield Gap("summary", "not_available", "sums of unified memory are not read")
+    counted = {metric for counts in output.flops.values() for metric in counts}
+    if counted and len(counted) < len(_FLOPS):
+        others = ", ".join(metric for metric in _FLOPS if metric not in counted)
+        reason = f"FLOPs are those of {', '.join(sorted(counted))}: {others} were not collected"
+        yield Gap("operation.flops", "not_collected", reason)
     if output.others:
         reason = f"calls and page faults in a trace are not read: {output.others:,} rows"
         yield Gap("api_call", "not_available", reason)

@@ -22,6 +22,13 @@ from perfctl.records.report import Device, Diagnostic, Gap, Operation, Report, S
 
 TOOL = "proton"
 TIME, COUNT = "time (ns)", "count"
+_OLD_NAMES = {
+    "Time (ns)": TIME,
+    "Count": COUNT,
+    "DeviceId": "device_id",
+    "DeviceType": "device_type",
+}
+"""Spelling of 2024 -> spelling since."""
 _FLOPS = re.compile(r"flops(?:8|16|32|64)?\Z")
 _KNOWN = {TIME, COUNT, "device_id", "device_type", "bytes", "num_samples", "num_stalled_samples"}
 _DEVICE = (
@@ -104,6 +111,7 @@ def _walk(node: Json, above: tuple[str, ...], file: Path) -> Iterator[Node]:
     children = [child for child in below if isinstance(child, dict)]
     here = above if not above and name == "ROOT" else (*above, name)
     stated: Json = metrics if isinstance(metrics, dict) else {}
+    stated = {_OLD_NAMES.get(name, name): value for name, value in stated.items()}
     is_kernel = not children and read_real(stated.get(TIME)) is not None and name != "ROOT"
     only = len(children) == 1 and not children[0].get("children") and not is_kernel
     if here:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
-from perfctl.records.sqlite_header import stated_bytes
+from perfctl.records.sqlite_header import APPLICATION_ID, application_id, stated_bytes
 
 GZIP = b"\x1f\x8b"
 LFS = b"version https://git-lfs"
@@ -19,10 +21,34 @@ COMPRESSED = {
 }
 """First bytes -> (what wrote the file, the command that unpacks it)."""
 
+_NAMED = (
+    (
+        re.compile(r"^ *Name +(?:Self CPU|Self CUDA|CPU total)", re.MULTILINE),
+        "it is the table of PyTorch's key_averages(), which has no launches and no times of steps",
+        "Write the trace: prof.export_chrome_trace('trace.json')",
+    ),
+    (
+        re.compile(r"^Metric Name +Metric Type +Metric Unit +Metric Description", re.MULTILINE),
+        "it is the list of metrics that ncu --query-metrics prints, not a measurement",
+        "Profile a program: perfctl ncu -- COMMAND",
+    ),
+    (
+        re.compile(r'"pid": ?"(?:CPU|CUDA) functions"'),
+        "it is a trace of PyTorch's old autograd profiler, which does not tell GPU from CPU time",
+        "Record it with torch.profiler",
+    ),
+    (
+        re.compile(r'"traceEvents"|^\s*\[\s*\{[^{}]*"ph": ?"'),
+        "it is a Chrome trace of a program that perfctl does not know",
+        "Pass a trace of torch.profiler, or the report of another profiler",
+    ),
+)
+"""What the beginning of a text has, what that is, and what to pass instead."""
 
-def why_unknown(path: Path, known: str) -> tuple[str, str]:
+
+def why_unknown(path: Path, known: str, is_report: Callable[[bytes], bool]) -> tuple[str, str]:
     """(reason, remedy) for something that no parser recognised; ``known``: the formats that
-    perfctl reads."""
+    perfctl reads, ``is_report``: whether one of them begins with these bytes."""
     if path.is_dir():
         return (
             "no report was found in this folder",
@@ -43,15 +69,20 @@ def why_unknown(path: Path, known: str) -> tuple[str, str]:
             "there"
         )
         return reason, "Copy it again, or have the profiler export it again"
+    if application_id(head) == APPLICATION_ID:
+        reason = "it is a perfctl database, not a profiler report"
+        return reason, f"Open it with --store {path.name}"
     # xz takes zeros for padding: tarfile would read all of them, for minutes
     begins_empty = not head.strip(b"\0")
+    if zipfile.is_zipfile(path) and (reason := _why_saved(path)):
+        return reason, "Pass the report of a profiler"
     if (not begins_empty and is_tar(path)) or zipfile.is_zipfile(path):
         return (
             "it is an archive",
             "Pass it to perfctl ingest, which reads the reports in it, or unpack it",
         )
     if head.startswith(GZIP):
-        return _why_zipped(path)
+        return _why_zipped(path, known, is_report)
     for magic, (tool, command) in COMPRESSED.items():
         if head.startswith(magic):
             return (
@@ -61,17 +92,26 @@ def why_unknown(path: Path, known: str) -> tuple[str, str]:
     return _why_content(head, known)
 
 
-def _why_zipped(path: Path) -> tuple[str, str]:
+def _why_saved(path: Path) -> str:
+    """Return what a zip file is that torch.save wrote; "" for any other."""
+    import zipfile
+
+    with zipfile.ZipFile(path) as archive:
+        is_saved = any(name.endswith("/data.pkl") for name in archive.namelist())
+    return "it is a file of torch.save (weights or tensors), not a report" if is_saved else ""
+
+
+def _why_zipped(path: Path, known: str, is_report: Callable[[bytes], bool]) -> tuple[str, str]:
     try:
         with gzip.open(path) as file:
-            file.read(512)
+            head = file.read(65536)
     except (EOFError, zlib.error, OSError) as error:
         reason = f"the gzip data is damaged or cut off in its first bytes ({error})"
         return reason, "Copy the file again"
-    return (
-        "it is a gzip file, but not a gzipped Kineto trace",
-        "Unpack it with gunzip and pass the unpacked file",
-    )
+    if is_report(head):
+        return "it is a gzip file of a report", "Unpack it with gunzip and pass the unpacked file"
+    reason, remedy = _why_content(head, known)
+    return f"it is a gzip file, and what is in it is {reason.removeprefix('it is ')}", remedy
 
 
 def _why_content(head: bytes, known: str) -> tuple[str, str]:
@@ -85,6 +125,10 @@ def _why_content(head: bytes, known: str) -> tuple[str, str]:
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         reason = f"it is UTF-16 text in a format that perfctl does not know (known: {known})"
         return reason, "Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and pass that file"
+    text = head.decode("utf-8", "replace")
+    for pattern, reason, remedy in _NAMED:
+        if pattern.search(text):
+            return reason, remedy
     return f"not a known report format (known: {known})", "Export it as one of these"
 
 

@@ -21,11 +21,11 @@ from perfctl.orchestrator.store.connection import (
 )
 from perfctl.orchestrator.store.migrate import OLD_VERSION, migrate
 from perfctl.orchestrator.store.schema import quote_name
+from perfctl.records.sqlite_header import APPLICATION_ID as APPLICATION_ID
 from perfctl.version import __version__
 
 CACHE_KIB = 48 << 10
 """Pages that a writer keeps: with SQLite's 2 MB it writes pages of a large run more than once."""
-APPLICATION_ID = 0x70657266  # "perf": tells a perfctl store from any other SQLite file
 
 
 @contextmanager

@@ -5,16 +5,18 @@ PowerShell (UTF-16, BOM, CRLF), and shared with whatever else the script prints.
 from __future__ import annotations
 
 import codecs
+import io
 import re
 from collections import Counter as Tally
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from perfctl.parsers.common.pasted import Unwrap, wrapping_of
 from perfctl.records.errors import ReportError
 from perfctl.records.errors import readable as readable
 from perfctl.records.report import Diagnostic
@@ -89,13 +91,22 @@ def ends_of(path: Path, head: bytes) -> Iterator[str]:
         return
     text = head.decode(encoding, "replace")
     line_end = "\r" if has_cr_ends(text) else "\r\n"
-    yield text.replace(line_end, "\n")
+    steps = wrapping_of(text)
+    yield unwrap(text, steps).replace(line_end, "\n")
     tail = b""
     with suppress(OSError), path.open("rb") as file:
         if (size := path.stat().st_size) > len(head):
             file.seek(max(0, (size - TAIL_BYTES) & ~1))
             tail = file.read(TAIL_BYTES + 2)
-    yield tail.decode(encoding.removesuffix("-sig"), "replace").replace(line_end, "\n")
+    text = tail.decode(encoding.removesuffix("-sig"), "replace")
+    yield unwrap(text, steps).replace(line_end, "\n")
+
+
+def unwrap(text: str, steps: Sequence[Unwrap]) -> str:
+    """Return the text after the steps, one after another."""
+    for step in steps:
+        text = step(text)
+    return text
 
 
 def has_cr_ends(text: str) -> bool:
@@ -106,13 +117,20 @@ def has_cr_ends(text: str) -> bool:
 
 @contextmanager
 def open_text(path: Path) -> Iterator[Readable]:
-    """The file as text; bytes that do not decode become U+FFFD. Lines end at "\n" and keep a "\r"
+    """The file as text, without what was put around its lines (``pasted``); bytes that do not
+    decode become U+FFFD. Lines end at "\n" and keep a "\r"
     before it; where its beginning has "\r" alone, that becomes "\n"."""
     with path.open("rb", buffering=0) as file:
         head = file.read(HEAD_BYTES)
         encoding = encoding_of(head)
         file.seek(0)
-        yield _Decoded(file, encoding, has_cr=has_cr_ends(head.decode(encoding, "replace")))
+        text = head.decode(encoding, "replace")
+        decoded = _Decoded(file, encoding, has_cr=has_cr_ends(text))
+        if steps := wrapping_of(text):
+            whole = "".join(iter(partial(decoded.read, BLOCK), ""))
+            yield io.StringIO(unwrap(whole, steps), newline="")
+        else:
+            yield decoded
 
 
 class Readable(Protocol):
@@ -256,4 +274,5 @@ def head_lines(head: bytes) -> list[str]:
     """The first lines of a file, for sniffing; lines with NUL bytes are left out. One parser after
     another asks for them."""
     text = head.decode(encoding_of(head), "replace")
+    text = unwrap(text, wrapping_of(text))
     return [line for line in text.splitlines()[:400] if "\0" not in line]

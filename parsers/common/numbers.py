@@ -68,6 +68,8 @@ _STAMP = re.compile(
     r"(?: ?(?P<half>[AaPp][Mm]))?(?: *(?P<zone>Z|[+-]\d{2}:?\d{2}|[A-Z]{3,5}))?"
     r"(?P<year> +\d{4})?\Z"
 )
+_EPOCH_STAMP = re.compile(r"([1-4]\d{9})(?:(\d{3}|\d{6}|\d{9})|\.(\d{1,9}))?")
+"""Seconds since 1970, of 2001 to 2128, as ``date +%s`` prints them; milliseconds to nanoseconds."""
 _YEAR_LAST = re.compile(r"\d{1,2}[-/]\d{1,2}[-/]\d{4}[T ]")
 _DATES = ("%Y-%m-%d", "%Y/%m/%d", "%Y%m%d", "%a %b %d %Y", "%a %d %b %Y", "%a, %d %b %Y")
 _DATES_MONTH_FIRST = (*_DATES, "%m-%d-%Y", "%m/%d/%Y")
@@ -336,6 +338,9 @@ def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
         if minute is not None and text[19] == "." and text.isascii() and text[17] < "6":
             return Stamp(minute + int(text[17:19]) * 10**9 + int(text[20:]) * 10**6, zoned=False)
     text = text.strip()
+    if epoch := _EPOCH_STAMP.fullmatch(text):
+        whole, fraction = int(epoch[1]), (epoch[2] or epoch[3] or "").ljust(9, "0")
+        return Stamp(whole * 10**9 + int(fraction), zoned=True)
     match = _STAMP.match(text) if len(text) <= _LONGEST and text.isascii() else None
     if match is None:
         return None

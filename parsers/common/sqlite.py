@@ -60,9 +60,12 @@ COPY_KINDS: dict[object, str] = {
     8: "DtoD",
     9: "HtoH",
     10: "PtoP",
+    11: "unified HtoD",
+    12: "unified DtoH",
+    13: "unified DtoD",
 }
 """CUpti_ActivityMemcpyKind -> the short word that perfctl stores; other kinds keep their number
-or label."""
+or label. 11 to 13 are nsys's own, for what the driver of unified memory moves."""
 
 
 class Database:

@@ -407,7 +407,9 @@ def assign_operators(
 
     def assign_rows(direction: str) -> None:
         for index, owner in enumerate(rows.owners):
-            context, side = contexts[index], "backward" if rows.inside[index] else "forward"
+            # its name says it where a program calls the operator itself, without autograd
+            is_backward = rows.inside[index] or (owner >= 0 and names[owner].endswith("_backward"))
+            context, side = contexts[index], "backward" if is_backward else "forward"
             is_free = context.layer is None and context.phase != "optimizer"
             if owner >= 0 and is_free and side == direction:
                 contexts[index] = context._replace(

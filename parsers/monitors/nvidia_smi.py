@@ -1,9 +1,9 @@
 """Parser of nvidia-smi's output, in every form that ends up in files.
 
 ``--query-gpu`` CSV (``nvidia_smi_query``: with and without header and units, header repeated by
-loops, several GPUs in turn), the table that it prints without options, and the rolling lists
-``dmon`` and ``pmon``. Timestamps are the local time of the machine without a zone: they are taken
-as written, as if they were UTC, and a diagnostic says so.
+loops, several GPUs in turn), the log of ``-q`` (``nvidia_smi_log``), the table that it prints
+without options, and the rolling lists ``dmon`` and ``pmon``. Timestamps are the local time of the
+machine without a zone: they are taken as written, as if they were UTC, and a diagnostic says so.
 
 The table has two lines (a third with MIG, since 450) a GPU inside three cells; the first line of
 each pair has the index, the name (cut off with "..." by older drivers) and the bus id.
@@ -29,7 +29,7 @@ from perfctl.parsers.common.doubts import not_understood, others, several, words
 from perfctl.parsers.common.lines import HEAD_BYTES, head_lines
 from perfctl.parsers.common.numbers import Stamp, is_nothing, read_quantity, read_stamp
 from perfctl.parsers.common.tables import Column
-from perfctl.parsers.monitors import nvidia_smi_query
+from perfctl.parsers.monitors import nvidia_smi_log, nvidia_smi_query
 from perfctl.parsers.monitors import readings as monitor
 from perfctl.parsers.monitors.readings import (
     Cells,
@@ -384,6 +384,7 @@ def _processes(rows: list[dict[str, str]]) -> Cells:
 _FORMS: tuple[tuple[Callable[[list[str]], bool], Callable[[Path], Report]], ...] = (
     (recognise_lists, parse_lists),
     (recognise_table, parse_table),
+    (nvidia_smi_log.recognise, nvidia_smi_log.parse),
     (nvidia_smi_query.recognise, nvidia_smi_query.parse),
 )
 

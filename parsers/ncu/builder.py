@@ -344,6 +344,7 @@ class ReportBuilder:
             elif empty == len(kernels):
                 reason = f"{KERNEL_FACTS[field][0]} is not among the metrics"
                 yield Gap(f"kernel.{field}", "not_collected", reason)
+        names = {name for name, *_ in self._metrics}
         gridless = dict.fromkeys(
             launch.name
             for launch, known in zip(self.launches, facts, strict=True)
@@ -354,8 +355,9 @@ class ReportBuilder:
             yield Gap("kernel.grid_x", "not_available", reason, scope=name)
         if not gridless and all(kernel.grid_x is None for kernel in kernels):
             reason = "no launch has a Grid Size (older versions of ncu give none)"
+            if "Grid Size" in names:
+                reason = "ncu gives the number of blocks (Grid Size), not their x, y and z"
             yield Gap("kernel.grid_x", "not_available", reason)
-        names = {name for name, *_ in self._metrics}
         is_timed = any(kernel.duration_ns is not None for kernel in kernels)
         if is_timed and names.isdisjoint(KERNEL_FACTS["duration_ns"]):
             pair = next(pair for pair in CYCLES if names.issuperset(pair))

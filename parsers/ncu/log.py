@@ -46,6 +46,11 @@ _CAUSES = (
         "Set TMPDIR to a folder of your own and profile again",
     ),
     (
+        r"^==\w+== Report: (\S.*)",
+        "this is the log of an ncu run that wrote its report to {0}",
+        "Read that report instead",
+    ),
+    (
         r"The application returned an error code \((-?\d+)\)",
         "the profiled program failed with exit code {0} before ncu recorded anything",
         "Run the program without ncu until it works, then profile again",
@@ -70,11 +75,6 @@ _CAUSES = (
             "Check -k, -s, -c, --nvtx-include and --profile-from-start; for a launcher add "
             "'--target-processes all'"
         ),
-    ),
-    (
-        r"^==\w+== Report: (\S.*)",
-        "this is the log of an ncu run that wrote its report to {0}",
-        "Read that report instead",
     ),
     (
         r'^"?Metric Name"?,',

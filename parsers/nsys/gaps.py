@@ -150,7 +150,7 @@ def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
             "--cuda-graph-trace=node"
         )
     elif not count and traced:
-        reason = "CUDA calls were traced, but no kernel ran during the capture"
+        reason = _why_no_kernel(database)
     elif not count:
         reason = (
             "no CUDA activity was recorded: the program did not use a GPU, CUDA was not traced, or "
@@ -161,6 +161,29 @@ def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
         yield Gap("kernel", "not_collected", reason)
     if not (count or traced or database.filled(MEMCPY) or database.filled(MEMSET)):
         yield Gap("copy", "not_collected", "no CUDA activity was recorded, so no copies either")
+
+
+def _why_no_kernel(database: Database) -> str:
+    """Return why an export with CUDA calls has no kernel, by what the launching calls returned."""
+    results: dict[int | None, int] = {}
+    if database.has(RUNTIME, "nameId", "returnValue") and database.has(STRINGS, "id", "value"):
+        rows = database.connection.execute(
+            f"SELECT value, returnValue, count(*) FROM {RUNTIME} JOIN {STRINGS} ON id = nameId "
+            "GROUP BY value, returnValue"
+        )
+        for name, result, calls in rows:
+            if _LAUNCH.match(str(name)):
+                results[result] = results.get(result, 0) + calls
+    launches = sum(results.values())
+    if not launches:
+        return "CUDA calls were traced, but none of them launched a kernel"
+    succeeded, unknown = results.pop(0, 0), results.pop(None, 0)
+    if succeeded or unknown:
+        calls = f"{succeeded or unknown:,} of {launches:,} calls launched a kernel"
+        calls += " and returned 0" if succeeded else ""
+        return f"{calls}, but the report has no rows of the GPU: their recording failed or was lost"
+    errors = ", ".join(f"error {error} ({calls:,} times)" for error, calls in results.items())
+    return f"no kernel ran: the launching calls returned {errors}"
 
 
 def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iterator[Gap]:

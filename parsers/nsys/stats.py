@@ -29,8 +29,10 @@ from perfctl.parsers.nsys.stats_tables import (
     API_TRACE,
     COUNTS,
     DEVICE_SUMS,
+    EXECUTION_SUM,
     GPU_TRACE,
     HOST_SUMS,
+    KERNEL_SUM,
     KERNEL_TRACE,
     LABELS,
     MIXED_SUM,
@@ -96,7 +98,7 @@ CHUNK = 256
 """Records of a trace turned to columns at a time."""
 
 _DEVICE = re.compile(r"(.*) \((\d{1,8})\)")
-_OPERATION = re.compile(r"\[CUDA (memcpy|memset)(?: (.*))?\]")
+_OPERATION = re.compile(r"\[CUDA (Unified Memory )?(memcpy|memset)(?: (.*))?\]")
 _LARGEST = 2**63 - 1
 _FEWEST_DIGITS = 3
 """A size that was rounded to fewer digits than this is not passed on."""
@@ -276,12 +278,16 @@ def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
             section.report = "cuda_api_sum" if of_cuda else "osrt_sum"
         report, columns, style = str(section.report), section.columns, survey.style
         table = bind_fields(SUM, columns, style)
+        # its rows are calls with their kernels: the sum of kernels where there is no other
+        is_kernel_sum = report == EXECUTION_SUM and KERNEL_SUM not in survey.reports
         for cells in section.rows:
             row = table.read(cells)
+            if is_kernel_sum and row["mean_ns"] is not None and row["calls"] is not None:
+                row["time_ns"] = round(row["mean_ns"] * row["calls"])
             if min(row["calls"] or 0, row["time_ns"] or 0) < 0:
                 survey.trouble.rows += 1
                 continue
-            if operation := read_operation(report, row):
+            if operation := read_operation(KERNEL_SUM if is_kernel_sum else report, row):
                 operations.append(operation)
             summaries.extend(read_summaries(report, columns, cells, style))
     return merge_operations(operations), summaries
@@ -540,6 +546,7 @@ SUM = (
     _NAME,
     Field("calls", COUNTS),
     Field("time_ns", ("Total Time",)),
+    Field("mean_ns", ("KAvg",), read_figure),
     Field("category", ("Category",), read_text),
 )
 
@@ -623,8 +630,9 @@ def read_copies(rows: Iterator[dict[str, Any]]) -> Iterator[Copy]:
     """Yield the copies and memory settings in cuda_gpu_trace."""
     for row in rows:
         if match := _OPERATION.fullmatch(row.pop("name")):
-            label = match[2] or ""
-            kind = "memset" if match[1] == "memset" else COPY_LABELS.get(label, label or match[1])
+            label = match[3] or ""
+            kind = "memset" if match[2] == "memset" else COPY_LABELS.get(label, label or match[2])
+            kind = f"unified {kind}" if match[1] else kind
             yield Copy(kind, **row)
 
 

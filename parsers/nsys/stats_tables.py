@@ -34,9 +34,14 @@ MIXED_SUM = "cuda_api_gpu_sum"
 GPU_TRACE, KERNEL_TRACE = "cuda_gpu_trace", "cuda_kern_exec_trace"
 RANGE_TRACE, PROJECTED_TRACE = "nvtx_pushpop_trace", "nvtx_gpu_proj_trace"
 API_TRACE = "cuda_api_trace"
+KERNEL_SUM, EXECUTION_SUM = "cuda_gpu_kern_sum", "cuda_kern_exec_sum"
+ANALYSES = words(
+    "cuda_api_sync cuda_memcpy_async cuda_memcpy_sync cuda_memset_sync gpu_gaps gpu_time_util"
+)
+"""Rules of ``nsys analyze``: a row is one event that breaks the rule, kept as a summary."""
 TRACES = (GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE, API_TRACE)
 UNKNOWN = "unnamed report"
-REPORTS = {*OLD_NAMES.values(), *DEVICE_SUMS, *HOST_SUMS, MIXED_SUM, *TRACES, UNKNOWN}
+REPORTS = {*OLD_NAMES.values(), *DEVICE_SUMS, *HOST_SUMS, MIXED_SUM, *TRACES, UNKNOWN, *ANALYSES}
 """Reports whose rows are understood, or known to be kept as summaries."""
 
 COUNTS = ("Instances", "Num Calls", "Calls", "Count", "Operations", "Range Instances")
@@ -107,6 +112,8 @@ _ROWS_IN_NAME = {
 }
 """Figures of further rows in a name, whose line ends were lost."""
 _FIGURE_IN_LINE = re.compile(r"(?:^|[,\t ])[\d.]+(?=[,\t ])")
+_SHORTEST_CUT = 40
+"""Characters of a column of names, below which its width is that of the longest name."""
 _FEWEST_FIGURES = 3
 """Figures of a line that is a damaged row, and not the second line of a name."""
 _QUOTED = re.compile('"[^"]*"')
@@ -139,6 +146,8 @@ class Start(NamedTuple):
     line: int
     """Where it, or the words that announce it, stands in the file, from 1; of an array, where
     that begins."""
+    name_width: int = 0
+    """Characters to which the console tables of nsys up to 2021 cut their last column; else 0."""
 
 
 class Note(NamedTuple):
@@ -201,7 +210,7 @@ def read_columns(cells: Sequence[str], unit: str = "") -> list[Column] | None:
             stated = stated or unit
         columns.append(Column(label, read_unit(stated)))
     labels = [column.label for column in columns]
-    known = sum(label in _FIGURES or label in TEXTS for label in labels)
+    known = sum(label in LABELS for label in labels)
     has_figures = not _FIGURES.isdisjoint(labels)
     is_of_ncu = labels[:1] == ["Metric Name"]
     is_known = known >= max(_LEAST_KNOWN, len(labels) / 2) and has_figures and not is_of_ncu
@@ -269,7 +278,10 @@ def scan(source: Source, file_name: str, trouble: Trouble) -> Iterator[Event]:
             at = source.number
         if table := find_table(line, before, unit):
             columns, split, form = table
-            start = Start(report or guess_report(columns, file_name), columns, form, at)
+            is_old = form == "console text" and before.lstrip().startswith("Time(%)")
+            spans = find_ruler(line.rstrip()) if is_old else ()
+            width = spans[-1][1] - spans[-1][0] if spans else 0
+            start = Start(report or guess_report(columns, file_name), columns, form, at, width)
             report, unit, before = None, "", ""
             yield start
             yield from read_rows(source, start, split, trouble)
@@ -350,7 +362,7 @@ def read_rows(source: Source, start: Start, split: Split, trouble: Trouble) -> I
         cells = split(line)
         if len(cells) == len(start.columns) and has_figures([cells[at] for at in figures]):
             if row:
-                yield _unquote_name(row, start.form)
+                yield _finish_name(row, start)
             others = in_name.findall(_QUOTED.sub('""', cells[-1])) if has_name else []
             row = [] if others else cells
             trouble.rows += 1 + len(others) if others else 0
@@ -370,7 +382,7 @@ def read_rows(source: Source, start: Start, split: Split, trouble: Trouble) -> I
     if row and not is_ended and _is_cut(row[-1]):
         trouble.rows += 1
     elif row:
-        yield _unquote_name(row, start.form)
+        yield _finish_name(row, start)
 
 
 def _ends_table(line: str) -> bool:
@@ -385,9 +397,14 @@ def _is_cut(name: str) -> bool:
     return not is_whole and not name.endswith("…")
 
 
-def _unquote_name(row: list[str], form: str) -> list[str]:
+def _finish_name(row: list[str], start: Start) -> list[str]:
+    """Return the row with its name as it was: without the quotes of CSV, and with "…" where the
+    width of the column cut it, which nsys up to 2021 does not mark."""
     name = row[-1].strip()
-    if form == "CSV" and len(name) > 1 and name[0] == name[-1] == '"':
+    has_open = name.count("(") > name.count(")") or name.count("<") > name.count(">")
+    if has_open and len(name) == start.name_width > _SHORTEST_CUT:
+        name += "…"
+    if start.form == "CSV" and len(name) > 1 and name[0] == name[-1] == '"':
         name = name[1:-1]
         if '"' not in name.replace('""', ""):
             name = name.replace('""', '"')  # doubled, as the csv module does

@@ -47,6 +47,9 @@ COPY_LABELS = {
     "Device-to-Device": "DtoD",
     "Host-to-Host": "HtoH",
     "Peer-to-Peer": "PtoP",
+    "Unified Host-to-Device": "unified HtoD",
+    "Unified Device-to-Host": "unified DtoH",
+    "Unified Device-to-Device": "unified DtoD",
 }
 """Kind of a copy as nsys spells it (its stats: since 2024) -> the short word."""
 

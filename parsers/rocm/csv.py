@@ -160,21 +160,35 @@ def _group(paths: Iterable[Path]) -> dict[str, list[Path]]:
 
 
 def read_rows(path: Path, columns: Iterable[Column]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line, fields) of every row below the header. Raises ReportError, with the line, for a
-    row that does not fit the header."""
+    """Yield (line, fields) of every row below the header; of a file without a line end the last
+    cell is left out, because a number that was cut short would pass for another. Raises
+    ReportError, with the line, for a row that does not fit the header."""
     rows = read_csv(path, ROCPROFV3, AGAIN)
     line, header = next(rows, (0, []))
     table = Table(columns, [_PRODUCTS.get(name, name) for name in header])
-    for line, cells in rows:
+    following = next(rows, None)
+    while following is not None:
+        (line, cells), following = following, next(rows, None)
+        if following is None and not ends_with_line(path, b'"'):
+            cells = [*cells[:-1], ""]
         if len(cells) != len(header):
             reason = f"line {line} has {len(cells)} of {len(header)} columns: the file is cut off"
             raise ReportError(path, ROCPROFV3, reason, AGAIN)
         if cells == header:
             raise repeated(path, ROCPROFV3, "the header", line)
         yield line, table.read(cells)
-    if not ends_with_line(path, b'"'):  # else a number that was cut short would pass for another
-        reason = f"line {line}, the last, has no end: the file is cut off"
-        raise ReportError(path, ROCPROFV3, reason, AGAIN)
+
+
+def _read_beside(
+    path: Path, columns: Iterable[Column], recording: Recording
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file beside the launches. What is wrong with it becomes a gap: the
+    launches are right all the same."""
+    try:
+        for _, row in read_rows(path, columns):
+            yield row
+    except ReportError as error:
+        recording.gaps.append(Gap("rocprofv3 row", "unreadable", f"{path.name}: {error.reason}"))
 
 
 class _Agents:
@@ -184,7 +198,7 @@ class _Agents:
         self._recording = recording
         logical, nodes = dict[int | None, int](), dict[int | None, int]()
         for file in files:
-            for _, row in read_rows(file, _AGENT_INFO):
+            for row in _read_beside(file, _AGENT_INFO, recording):
                 if str(row["agent_type"]).upper() == "GPU":
                     index = len(recording.devices)
                     logical[read_integer(row["logical_node_id"])] = index
@@ -319,10 +333,10 @@ def parse(path: Path) -> Report:
     recording.copies = [
         make_copy(row, agents.find)
         for file in files["memory_copy_trace"]
-        for _, row in read_rows(file, COPY)
+        for row in _read_beside(file, COPY, recording)
     ]
     for file in files["api_trace"]:
-        for _, row in read_rows(file, _CALL):
+        for row in _read_beside(file, _CALL, recording):
             if "MARKER" in row["domain"]:
                 recording.add_range(row["name"], row, row["thread"])
             else:
@@ -366,8 +380,13 @@ def _find_left_out(files: dict[str, list[Path]], recording: Recording) -> Iterat
     if recording.copies and all(copy.bytes is None for copy in recording.copies):
         reason = "memory_copy_trace.csv states no sizes; results.db of rocprofv3 does"
         yield Gap("copy.bytes", "not_available", reason)
+    for file in [file for group in files.values() for file in group]:
+        is_said = any(gap.reason.startswith(f"{file.name}: ") for gap in recording.gaps)
+        if not ends_with_line(file, b'"') and not is_said:
+            reason = f"{file.name} ends inside its last number, which was left out"
+            yield Gap("rocprofv3 row", "unreadable", reason)
     for kind, what in _NOT_READ.items():
         for file in files[kind]:
-            count = sum(1 for _ in read_rows(file, ()))
+            count = sum(1 for _ in _read_beside(file, (), recording))
             reason = f"{what} are not read: {count:,} rows of {file.name}"
             yield Gap(kind, "not_available", reason)

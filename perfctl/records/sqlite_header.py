@@ -5,6 +5,8 @@ from __future__ import annotations
 
 MAGIC = b"SQLite format 3\0"
 HEADER_BYTES = 100
+APPLICATION_ID = 0x70657266
+"""Of perfctl's stores: "perf"."""
 
 
 def is_sqlite(head: bytes) -> bool:

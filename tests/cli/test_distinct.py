@@ -92,7 +92,7 @@ def test_without_its_plan_a_missing_row_is_one_that_ncu_was_told_to_leave_out(
     assert verdict["rule"] == "direction missing"
     assert "Profile again, all of it: ncu was asked to leave launches out" in verdict["todo"]
     found = perfctl("show", "--store", "h100-ncu-distinct.db").out
-    assert "did not run while" not in " ".join(found.split())
+    assert "did not run during" not in " ".join(found.split())
 
 
 def test_without_its_plan_a_row_of_which_ncu_left_out_a_part_is_a_lower_bound(

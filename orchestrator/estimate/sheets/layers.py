@@ -3,7 +3,7 @@ multiply-adds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import prod
@@ -71,6 +71,8 @@ class Way:
     """(name, size) of factors, or products of neighbours, that may be off by one."""
     shape: Shape = ()
     """Sizes whose product is ``outputs``; empty if they are not told apart."""
+    about: str = "terms"
+    """What the slip is about: positions, channels, ..."""
 
     @property
     def macs(self) -> int:
@@ -246,14 +248,14 @@ def conv(op: OpShape) -> WorkedLayer:
 def conv_ways(
     weight: Shape, positions: Shape, given: Shape, settings: list[tuple[int, ...]], groups: int = 1
 ) -> tuple[Way, ...]:
-    """Return the right way; the input after or before a pooling; groups or stride left out; the
-    input's size for the output's.
+    """Return the right way; groups, channels, sides of the kernel or positions left out; stride or
+    padding left out; the input's size for the output's; the input after or before a pooling.
 
     ``weight`` K, C/g, R, S ...; ``positions`` P, Q ...; ``given`` H, W ...; ``settings`` stride,
     padding, dilation.
     """
 
-    def add(slip: str, weight: Shape, positions: Shape) -> None:
+    def add(about: str, slip: str, weight: Shape, positions: Shape) -> None:
         kernel, place_count = _map(weight[2:]), prod(positions)
         names = (
             (f"{weight[0]} output channels", weight[0]),
@@ -265,24 +267,53 @@ def conv_ways(
         )
         outputs, shape = weight[0] * place_count, (weight[0], *positions)
         terms = ((weight[0], *weight[1:], *positions),)
-        ways.append(Way((slip,) if slip else (), terms, outputs, names, shape))
+        ways.append(Way((slip,) if slip else (), terms, outputs, names, shape, about))
 
     ways: list[Way] = []
-    add("", weight, positions)
+    add("terms", "", weight, positions)
+    ways += _left_out(ways[0], weight, positions)
     for pool in (2, 3, 4):
         for scale in (floordiv, mul):
             sizes = [scale(size, pool) for size in given]
             if all(other := tuple(map(out_size, sizes, weight[2:], *settings))):
-                add(f"input {_map(sizes)} instead of {_map(given)}", weight, other)
+                about = "pooling" if (pool, scale) == (2, floordiv) else "wider pooling"
+                add(about, f"input {_map(sizes)} instead of {_map(given)}", weight, other)
     if groups > 1:
         dense_weight = (weight[0], weight[1] * groups, *weight[2:])
-        add(f"the division by {groups} groups left out", dense_weight, positions)
-    if any(stride > 1 for stride in settings[0]):
-        dense = tuple(map(out_size, given, weight[2:], repeat(1), *settings[1:]))
-        add(f"stride left out ({_map(dense)} positions, not {_map(positions)})", weight, dense)
-    if positions != given:
-        add(f"output {_map(given)} instead of {_map(positions)}", weight, given)
+        add("groups", f"the division by {groups} groups left out", dense_weight, positions)
+    strides, paddings, dilations = settings
+    dense = tuple(map(out_size, given, weight[2:], repeat(1), paddings, dilations))
+    inner = tuple(map(out_size, given, weight[2:], strides, repeat(0), dilations))
+    others = {
+        f"stride left out ({_map(dense)} positions, not {_map(positions)})": dense,
+        f"padding left out ({_map(inner)} positions, not {_map(positions)})": inner,
+        f"output {_map(given)} instead of {_map(positions)}": given,
+    }
+    seen: set[Shape] = {positions, ()}
+    for slip, other in others.items():
+        if other not in seen and all(other):
+            add("positions", slip, weight, other)
+            seen.add(other)
     return tuple(ways)
+
+
+def _left_out(right: Way, weight: Shape, positions: Shape) -> Iterator[Way]:
+    """Yield the ways in which one size of a convolution is left out."""
+    first, second, *kernel = weight
+    sizes = [
+        ("channels", f"the {first} output channels left out", (second, *kernel, *positions)),
+        ("channels", f"the {second} input channels left out", (first, *kernel, *positions)),
+    ]
+    if len(kernel) > 1:
+        side = f"one side of the {_map(kernel)} kernel left out"
+        sizes.append(("kernel", side, (first, second, *kernel[1:], *positions)))
+        side = f"one side of the {_map(positions)} positions left out"
+        sizes.append(("positions", side, (*weight, *positions[1:])))
+    sizes.append(("kernel", f"the {_map(kernel)} kernel left out", (first, second, *positions)))
+    sizes.append(("positions", f"the {_map(positions)} positions left out", weight))
+    for about, slip, term in sizes:
+        if prod(term) != right.macs:
+            yield Way((slip,), (term,), right.outputs, about=about)
 
 
 def out_size(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
@@ -306,11 +337,14 @@ def transposed_ways(data: Shape, weight: Shape, result: Shape, groups: int) -> t
     slip = f"positions of the output ({_map(result[2:])}) instead of the input's ({_map(data[2:])})"
     ways = [
         Way((), ((*weight, *data[2:]),), outputs, names),
-        Way((slip,), ((*weight, *result[2:]),), outputs, names),
+        Way((slip,), ((*weight, *result[2:]),), outputs, names, about="positions"),
     ]
     if groups > 1:
         dense = (weight[0], weight[1] * groups, *weight[2:], *data[2:])
-        ways.append(Way((f"the division by {groups} groups left out",), (dense,), outputs))
+        slip = f"the division by {groups} groups left out"
+        ways.append(Way((slip,), (dense,), outputs, about="groups"))
+    for way in _left_out(ways[0], (weight[1], weight[0], *weight[2:]), data[2:]):
+        ways.append(way)
     return tuple(ways)
 
 
@@ -353,13 +387,16 @@ def linear_ways(inner: Shape, ins: int, outs: int) -> tuple[Way, ...]:
     ways = [Way((), ((*inner, ins, outs),), values, names)]
     if prod(inner) > 1:
         slip = f"the {times(*inner)} rows of each sample left out"
-        ways.append(Way((slip,), ((ins, outs),), outs, names))
-    if ins != outs:
-        for size, name in ((ins, "inputs"), (outs, "outputs")):
+        ways.append(Way((slip,), ((ins, outs),), outs, names, about="positions"))
+    for size, name, rest in ((ins, "inputs", outs), (outs, "outputs", ins)):
+        if size > 1:
+            slip = f"the {size} {name} left out"
+            ways.append(Way((slip,), ((*inner, rest),), values, about="channels"))
+        if ins != outs:
             slip = f"{name} used twice ({size} x {size} instead of {ins} x {outs})"
-            ways.append(Way((slip,), ((*inner, size, size),), values))
+            ways.append(Way((slip,), ((*inner, size, size),), values, about="sizes"))
     slip = f"sizes added instead of multiplied ({ins} + {outs})"
-    return (*ways, Way((slip,), ((*inner, ins + outs),), values))
+    return (*ways, Way((slip,), ((*inner, ins + outs),), values, about="sizes"))
 
 
 def embedding(op: OpShape) -> WorkedLayer:

@@ -1,29 +1,28 @@
-"""What a hand value is: a figure of the layer (operations, values, bytes), or what likely slips
-make of one.
+"""What a hand value is: the figure of the layer that was asked for, or what likely mistakes make of
+it.
 
-Only slips that reproduce the value exactly are named, and none for a value that is a figure of
-the layer.
-
-Every sheet lists the ways to work its layer: the right one and those with a slip. Each is combined
-with: the batch left out, MAC against FLOP, bias left out or counted, backward counted, and at most
-one factor that is off by one.
+A value names its quantity ("1936 KiB", "18496 parameters", "9437184 backward MAC"); a bare number
+is the forward pass of the batch that was asked for, in multiply-adds or FLOPs. It is right only if
+it is that figure. Otherwise the mistakes that give it are named, the most plausible first: one
+before two, a quantity left out before a slip of the pen, and a figure of something else last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
-from math import prod
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from itertools import combinations
 from typing import NamedTuple
 
+from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops.formulas import times
-from perfctl.orchestrator.estimate.sheets.layers import Facts, Way
-from perfctl.orchestrator.estimate.sheets.sheet import Quantity
+from perfctl.orchestrator.estimate.sheets.layers import Facts
+from perfctl.orchestrator.estimate.sheets.sheet import Quantity, Sheet
 
-UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
-ROUNDED_KIB_MIN = 100
-"""A value of fewer KiB is not taken for a rounded one: too many values would do."""
+UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 UNIT_NAMES = {
     "MAC": "multiply-adds",
     "FLOP": "FLOPs",
@@ -31,6 +30,85 @@ UNIT_NAMES = {
     "B": "bytes",
     "values": "values",
 }
+ALTERNATIVES_MAX = 3
+_VALUE = re.compile(r"\s*(\d[\d,_' ]*(?:\.\d+)?(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
+_PREFIXES = {"k": 3, "m": 6, "g": 9, "t": 12, "p": 15}
+_OPERATIONS = re.compile(r"([kmgtp]?)(mac|flop|multiply-add|madd)s?", re.IGNORECASE)
+_SIZE = re.compile(r"([kmgt]?)(i?)(?:b|bytes?)", re.IGNORECASE)
+_QUANTITIES = {
+    "forward": "forward",
+    "backward": "backward",
+    "step": "forward and backward together",
+    "training": "forward and backward together",
+    "parameters": "parameters",
+    "params": "parameters",
+    "weights": "weights",
+    "biases": "biases",
+    "output": "output map",
+    "outputs": "output map",
+    "input": "input",
+    "inputs": "input",
+    "total": "total",
+    "values": "",
+    "value": "",
+}
+"""Word -> the figure of a sheet that it names; "": any of values."""
+
+
+class Stated(NamedTuple):
+    """A value as somebody wrote it, in its base unit."""
+
+    text: str
+    value: Fraction
+    half_digit: Fraction = Fraction(0)
+    """Half of the last digit that was written; 0 for a whole number without a prefix."""
+    unit: str = ""
+    """MAC, FLOP, values or B; "" where it is not said."""
+    quantity: str = ""
+
+    def matches(self, value: int | Fraction) -> bool:
+        """Return whether the value is this one, rounded as it is written."""
+        return abs(self.value - value) <= self.half_digit
+
+
+def read_stated(text: str) -> Stated:
+    """Return "1,358,954,496", "44.04 M", "1.36e9 FLOP", "1936 KiB" or "18496 parameters". Raises
+    UsageError for anything else."""
+    match = _VALUE.fullmatch(text)
+    digits = re.sub(r"[,_' ]", "", match[1]) if match else ""
+    try:
+        number = Decimal(digits)
+    except InvalidOperation:
+        raise _unreadable(text) from None
+    assert match is not None
+    scale, unit, quantity = 1, "", ""
+    for word in match[2].split():
+        size, operations = _SIZE.fullmatch(word), _OPERATIONS.fullmatch(word)
+        if operations:
+            scale *= 10 ** _PREFIXES.get(operations[1].lower(), 0)
+            unit = "FLOP" if operations[2].lower() == "flop" else "MAC"
+        elif word.lower() in _PREFIXES:
+            scale *= 10 ** _PREFIXES[word.lower()]
+        elif size:
+            steps = " kmgt".index(size[1].lower() or " ")
+            scale, unit = scale * (1024 if size[2] else 1000) ** steps, "B"
+        elif word.lower() in _QUANTITIES:
+            quantity = _QUANTITIES[word.lower()]
+            is_pass = quantity.split(" ")[0] in ("forward", "backward")
+            unit = unit or ("" if is_pass else "values")
+        else:
+            raise _unreadable(text)
+    exponent = number.as_tuple().exponent
+    is_exact = scale == 1 and "e" not in digits.lower() and "." not in digits
+    half = 0 if is_exact else Fraction(10) ** int(exponent) * scale / 2
+    return Stated(text.strip(), Fraction(number) * scale, Fraction(half), unit, quantity)
+
+
+def _unreadable(text: str) -> UsageError:
+    return UsageError(
+        f"`check`: '{text}' is not a value",
+        'Write for instance 1358954496, "44.04 M", "1936 KiB" or "18496 parameters"',
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,103 +117,390 @@ class Finding:
 
     value: int
     right: int
-    """What the layer has, in ``unit``: multiply-adds if the value counts operations."""
+    """What the layer has of the figure that was asked for, in ``unit``: multiply-adds for
+    operations."""
     exact: bool
+    """Whether the value is right, or mistakes give it."""
     slips: tuple[str, ...]
-    """Empty when the value is right; otherwise the slips that together give it, or the
-    nearest value."""
+    """Empty if the value is right; else the mistakes that together give it, the most plausible."""
     worked: str
     others: tuple[tuple[str, ...], ...] = ()
-    """As many slips that give the same value; ``others_worked``: how each does."""
+    """Other mistakes that give the same value; ``others_worked``: how each does."""
     others_worked: tuple[str, ...] = ()
     unit: str = "MAC"
     quantity: str = ""
-    """Which figure of the layer the value is, or was meant to be; "" for operations of the
-    forward pass."""
-    also: tuple[str, ...] = ()
-    """Other figures of the layer with this value."""
+    """The figure that was asked for."""
+    text: str = ""
+    """The value as it was written."""
+
+
+class Mistake(NamedTuple):
+    """One thing that goes wrong, as factors on what is right."""
+
+    text: str
+    macs: Fraction
+    """Factor on the multiply-adds."""
+    outputs: Fraction
+    """Factor on the output values."""
+    about: str
+    """Two mistakes about the same thing do not go together."""
+    cost: float
+    """The larger, the less plausible."""
 
 
 class Candidate(NamedTuple):
-    """A value that a layer's figures or slips make; the last four fields as in Finding."""
+    """A value that mistakes make of a figure."""
 
-    value: int
+    value: Fraction
     slips: tuple[str, ...]
     worked: str
-    right: int
-    unit: str = "MAC"
-    quantity: str = ""
+    cost: float
 
 
-def check(value: int, facts: Facts | None, figures: Sequence[Quantity] = ()) -> Finding:
-    """Explain ``value`` as one of a layer's ``figures``; without them it was meant as a number of
-    its operations."""
-    if matches := _figures_of_value(value, figures):
-        quantity, *also = matches
-        worked, unit = matches[quantity]
-        return Finding(value, value, True, (), worked, (), (), unit, quantity, tuple(also))
-    candidates: list[Candidate] = []
-    same: list[Candidate] = []
-    if facts is not None:
-        # The likelier first: fewer slips, and of single ones the batch left out.
-        candidates = sorted(
-            _candidates(facts, bool(figures)),
-            key=lambda candidate: (
-                len(candidate.slips),
-                len(candidate.slips) != 1 or not candidate.slips[0].startswith("batch of "),
-            ),
+COSTS = {
+    "batch": 1.0,
+    "groups": 1.0,
+    "bias": 1.05,
+    "positions": 1.1,
+    "unit": 1.1,
+    "terms": 1.1,
+    "one operation less": 1.15,
+    "channels": 1.2,
+    "kernel": 1.2,
+    "digits": 1.3,
+    "pass": 1.3,
+    "pooling": 1.35,
+    "other batch": 1.4,
+    "values": 1.5,
+    "wider pooling": 1.6,
+    "halved": 1.6,
+    "other layer": 1.6,
+    "arithmetic": 1.7,
+    "pen": 1.8,
+    "sizes": 1.8,
+    "other figure": 2.45,
+}
+"""What a mistake is about -> its cost. A second mistake costs SECOND more."""
+SECOND = 0.5
+UNRELATED = 1.0
+"""Cost of two mistakes of which neither is about the layer: a coincidence."""
+_COUNTED = ("weights", "parameters", "total", "output map")
+"""Figures that :func:`_counts` names."""
+_OF_NUMBERS = {"arithmetic", "digits", "halved", "pen"}
+
+
+def check(
+    value: int | Stated,
+    facts: Facts | None,
+    figures: Sequence[Quantity] = (),
+    *,
+    batches: Iterable[int] = (),
+    others: Iterable[Sheet] = (),
+) -> Finding:
+    """Compare a value with the figure that it names, of a layer with these ``facts`` and
+    ``figures``. ``batches``: other batch sizes of the sweep; ``others``: the other layers, whose
+    value may have been taken."""
+    stated = value if isinstance(value, Stated) else Stated(f"{value:,}", Fraction(value))
+    asked = _find_asked(stated, facts, figures)
+    whole = round(stated.value)
+    for figure in asked:
+        if stated.matches(figure.value):
+            return Finding(
+                whole,
+                figure.value,
+                True,
+                (),
+                figure.worked,
+                (),
+                (),
+                figure.unit,
+                figure.what,
+                stated.text,
+            )
+    meant = next((figure for figure in asked if figure.what == "output map"), None)
+    meant = meant or (asked[0] if asked else None)
+    right, unit = (meant.value, meant.unit) if meant else (0, stated.unit or "MAC")
+    names = dict.fromkeys(figure.what for figure in asked)
+    of_figure = [next(figure for figure in asked if figure.what == name) for name in names]
+    candidates = [
+        candidate
+        for figure in of_figure
+        for candidate in _of_mistakes(stated, facts, figure, batches)
+    ]
+    candidates += _of_other_figures(figures, asked)
+    candidates += _of_other_layers(others, meant)
+    fitting = sorted(
+        (candidate for candidate in candidates if stated.matches(candidate.value)),
+        key=lambda candidate: candidate.cost,
+    )
+    if not fitting and meant:
+        fitting = sorted(
+            _of_digits(stated, candidates, asked), key=lambda candidate: candidate.cost
         )
-        same = [candidate for candidate in candidates if candidate.value == value]
-        same = same or [candidate for candidate in _off_by_one(facts) if candidate.value == value]
-    others: dict[tuple[str, ...], str] = {}
-    if same:
-        best = same[0]
-        for candidate in same:
-            if len(candidate.slips) == len(best.slips) and candidate.slips != best.slips:
-                others.setdefault(candidate.slips, candidate.worked)
-    else:
-        # A figure rather than what a slip makes, if both are as near. KiB are left out: small
-        # values would all be near them.
-        near = [
-            Candidate(figure.value, (), figure.worked, figure.value, figure.unit, figure.what)
-            for figure in figures
-        ]
-        near += [candidate for candidate in candidates if not candidate.worked.endswith(" KiB")]
-        best = min(near, key=lambda candidate: abs(candidate.value - value))
+    distinct: dict[tuple[str, ...], Candidate] = {}
+    for candidate in fitting:
+        if len(candidate.slips) <= len(fitting[0].slips):
+            distinct.setdefault(candidate.slips, candidate)
+    ranked = list(distinct.values())[:ALTERNATIVES_MAX]
+    if not ranked:
+        nearest = min(
+            (figure for figure in asked),
+            key=lambda figure: abs(figure.value - stated.value),
+            default=None,
+        )
+        worked = nearest.worked if nearest else ""
+        what = meant.what if meant else ""
+        return Finding(whole, right, False, (), worked, (), (), unit, what, stated.text)
+    best, *rest = ranked
     return Finding(
-        value,
-        best.right,
-        bool(same),
+        whole,
+        right,
+        True,
         best.slips,
         best.worked,
-        tuple(others),
-        tuple(others.values()),
-        best.unit,
-        best.quantity,
+        tuple(candidate.slips for candidate in rest),
+        tuple(candidate.worked for candidate in rest),
+        unit,
+        meant.what if meant else "",
+        stated.text,
     )
 
 
-def _figures_of_value(value: int, figures: Sequence[Quantity]) -> dict[str, tuple[str, str]]:
-    """Return name -> (worked, unit) of the figures that are ``value``: in their own unit first,
-    then bytes in KiB and MiB; without any, those that are ``value`` as rounded KiB."""
-    matches = {
-        f"{figure.what}, in {UNIT_NAMES[figure.unit]}": (figure.worked, figure.unit)
-        for figure in figures
-        if figure.value == value
-    }
-    sizes = [figure for figure in figures if figure.unit == "B"]
-    for unit, size in UNITS.items():
-        for figure in sizes:
-            if figure.value == value * size:
-                worked = f"{figure.worked} = {value:,} {unit}"
-                matches.setdefault(f"{figure.what}, in {unit}", (worked, unit))
-    if not matches and value >= ROUNDED_KIB_MIN:
-        for figure in sizes:
-            kib = figure.value / UNITS["KiB"]
-            if round(kib) == value:
-                worked = f"{figure.worked} = {kib:,.1f} KiB"
-                matches.setdefault(f"{figure.what}, in KiB, rounded", (worked, "KiB"))
-    return matches
+def _find_asked(stated: Stated, facts: Facts | None, figures: Sequence[Quantity]) -> list[Quantity]:
+    """Return the figures that the value may be, multiply-adds before FLOPs."""
+    quantity = stated.quantity
+    if stated.unit in ("", "MAC", "FLOP"):
+        wanted = quantity or "forward"
+        units = (stated.unit,) if stated.unit else ("MAC", "FLOP")
+        found = [one for one in figures if one.what == wanted and one.unit in units]
+        if not found and facts is not None and wanted == "forward":
+            found = [one for one in _forward_figures(facts) if one.unit in units]
+        return found
+    found = [one for one in figures if one.unit == stated.unit]
+    if quantity == "parameters":
+        names = {one.what for one in found}
+        quantity = "parameters" if "parameters" in names else "weights"
+    return [one for one in found if quantity in ("", one.what)]
+
+
+def _forward_figures(facts: Facts) -> Iterator[Quantity]:
+    text = " + ".join(times(*term) for term in facts.ways[0].terms)
+    if facts.batch > 1:
+        text = f"{facts.batch:,} x {text if len(facts.ways[0].terms) == 1 else f'({text})'}"
+    yield Quantity("forward", facts.macs, "MAC", f"{text} = {facts.macs:,} MAC")
+    yield Quantity(
+        "forward", 2 * facts.macs, "FLOP", f"2 x {facts.macs:,} MAC = {2 * facts.macs:,} FLOP"
+    )
+
+
+def _find_mistakes(facts: Facts, batches: Iterable[int]) -> list[Mistake]:
+    """Return all single mistakes in a layer's shapes and in its arithmetic."""
+    right, one = facts.ways[0], Fraction(1)
+    mistakes: list[Mistake] = []
+
+    def add(text: str, about: str, macs: Fraction, outputs: Fraction = one) -> None:
+        if macs != one or outputs != one:
+            mistakes.append(Mistake(text, macs, outputs, about, COSTS[about]))
+
+    if facts.batch > 1:
+        left_out = Fraction(1, facts.batch)
+        add(f"batch of {facts.batch} left out", "batch", left_out, left_out)
+    for other in dict.fromkeys(batches):
+        if other not in (1, facts.batch):
+            factor = Fraction(other, facts.batch)
+            text = f"batch of {other} instead of {facts.batch}"
+            mistakes.append(Mistake(text, factor, factor, "batch", COSTS["other batch"]))
+    for way in facts.ways[1:]:
+        outputs = Fraction(way.outputs, right.outputs) if right.outputs else one
+        for slip in way.slips:
+            add(slip, way.about, Fraction(way.macs, right.macs), outputs)
+    names = [*([(f"batch of {facts.batch}", facts.batch)] if facts.batch > 1 else []), *right.names]
+    for name, size in names if len(right.terms) == 1 else ():
+        for wrong in (size - 1, size + 1) if size > 2 else ():
+            add(f"{name} taken as {wrong:,}", "arithmetic", Fraction(wrong, size))
+    add("a factor of 10 too much", "digits", Fraction(10), Fraction(10))
+    if facts.batch != 10:
+        add("a factor of 10 too little", "digits", Fraction(1, 10), Fraction(1, 10))
+    return mistakes
+
+
+def _of_mistakes(
+    stated: Stated, facts: Facts | None, meant: Quantity, batches: Iterable[int]
+) -> Iterator[Candidate]:
+    """Yield what one or two mistakes make of the figure that was meant."""
+    if facts is None or not facts.macs:
+        return
+    mistakes = _find_mistakes(facts, batches)
+    is_operations = meant.unit in ("MAC", "FLOP")
+    sets: list[tuple[Mistake, ...]] = [(), *((mistake,) for mistake in mistakes)]
+    pairs = [*combinations(mistakes, 2), *_slips_in_ways(facts)]
+    sets += [pair for pair in pairs if pair[0].about != pair[1].about]
+    for combined in sets:
+        macs, outputs = Fraction(facts.macs), Fraction(facts.batch * facts.ways[0].outputs)
+        for mistake in combined:
+            macs, outputs = macs * mistake.macs, outputs * mistake.outputs
+        changes_outputs = all(mistake.outputs != 1 for mistake in combined)
+        if is_operations:
+            parts = [*_operations(stated, facts, macs, outputs)]
+            parts += _counts(facts, outputs) if changes_outputs else ()
+        else:
+            parts = [*_values(facts, meant, outputs)] if changes_outputs else []
+        for value, more, about, worked in parts:
+            slips = tuple(mistake.text for mistake in combined) + ((more,) if more else ())
+            abouts = [mistake.about for mistake in combined] + ([about] if more else [])
+            if value > 0 and 0 < len(slips) < 3:
+                cost = sum(COSTS[about] for about in abouts) + SECOND * (len(slips) > 1)
+                cost += UNRELATED * (len(slips) > 1 and _OF_NUMBERS.issuperset(abouts))
+                cost += sum(mistake.cost - COSTS[mistake.about] for mistake in combined)
+                yield Candidate(value, slips, worked, cost)
+
+
+def _slips_in_ways(facts: Facts) -> Iterator[tuple[Mistake, Mistake]]:
+    """Yield a way with a mistake in its shapes, and one of its own factors off by 1."""
+    right = facts.ways[0]
+    for way in facts.ways[1:]:
+        if len(way.terms) != 1 or not way.slips:
+            continue
+        outputs = Fraction(way.outputs, right.outputs) if right.outputs else Fraction(1)
+        shape = Mistake(
+            way.slips[0], Fraction(way.macs, right.macs), outputs, way.about, COSTS[way.about]
+        )
+        for name, size in way.names:
+            for wrong in (size - 1, size + 1) if size > 2 else ():
+                text = f"{name} taken as {wrong:,}"
+                slip = Fraction(wrong, size)
+                yield shape, Mistake(text, slip, Fraction(1), "arithmetic", COSTS["arithmetic"])
+
+
+def _operations(
+    stated: Stated, facts: Facts, macs: Fraction, outputs: Fraction
+) -> Iterator[tuple[Fraction, str, str, str]]:
+    """Yield (value, mistake besides, what it is about, how) of operations: in multiply-adds and
+    FLOPs, and with what is added or doubled wrongly."""
+    flops = 2 * macs
+    units = (("MAC", macs), ("FLOP", flops))
+    for unit, value in units:
+        wrong = stated.unit not in ("", unit)
+        other = f"{UNIT_NAMES[unit]} instead of {UNIT_NAMES.get(stated.unit, '')}" if wrong else ""
+        yield value, other, "unit", f"{_number(value)} {unit}"
+        bias = "bias additions counted" if facts.bias else "a bias addition for each output value"
+        worked = (
+            f"{_number(value)} + {_number(outputs)} bias additions = {_number(value + outputs)}"
+        )
+        if outputs:
+            yield value + outputs, bias, "bias", f"{worked} {unit}"
+    doubled = "FLOP mistaken for MAC and doubled again"
+    yield 4 * macs, doubled, "unit", f"2 x {_number(flops)} = {_number(4 * macs)}"
+    halved = "halved, as if multiply-adds were FLOPs"
+    yield macs / 2, halved, "halved", f"{_number(macs)} / 2 = {_number(macs / 2)}"
+    if outputs:
+        less = "one addition less than multiplications counted for each output value (2K - 1)"
+        worked = f"{_number(flops)} - {_number(outputs)} = {_number(flops - outputs)} FLOP"
+        yield flops - outputs, less, "one operation less", worked
+    steps = [(3 * macs, "forward and backward together, as 3 x forward")]
+    if facts.step:
+        steps.insert(0, (macs * facts.step / facts.macs, "forward and backward together"))
+    for value, name in steps:
+        for unit, factor in (("MAC", 1), ("FLOP", 2)):
+            yield value * factor, name, "pass", f"{_number(value * factor)} {unit}"
+
+
+def _counts(facts: Facts, outputs: Fraction) -> Iterator[tuple[Fraction, str, str, str]]:
+    """Yield the same of numbers of values, which somebody took for operations."""
+    parameters = facts.weights + facts.biases
+    counts = {"output values": outputs, "weights": Fraction(facts.weights)}
+    if facts.biases:
+        counts["weights and biases"] = Fraction(parameters)
+        counts["weights and output values"] = facts.weights + outputs
+    counts["weights, biases and output values"] = parameters + outputs
+    for name, count in counts.items():
+        if count:
+            yield count, f"{name}, not operations", "values", f"{_number(count)} values"
+
+
+def _values(
+    facts: Facts, meant: Quantity, outputs: Fraction
+) -> Iterator[tuple[Fraction, str, str, str]]:
+    """Yield the same of values and bytes: the output map, the parameters, and all together."""
+    item = facts.item if meant.unit == "B" else 1
+    parameters = Fraction(facts.weights + facts.biases)
+    totals = {"output map": outputs, "total": outputs + parameters, "parameters": parameters}
+    value = totals.get(meant.what)
+    if value is None:
+        return
+    text = f"{_number(value)} values"
+    if meant.unit == "B":
+        text = f"{text} x {item} B = {_number(value * item)} B"
+    yield value * item, "", "values", text
+    if facts.biases and meant.what != "output map":
+        left = value - facts.biases
+        yield left * item, "bias left out", "bias", f"{_number(left * item)} {meant.unit}"
+    if meant.unit == "B":
+        yield value, "values, not bytes", "unit", f"{_number(value)} values"
+    for unit, size in UNITS.items() if meant.unit == "B" else ():
+        yield (
+            value * item / size,
+            f"{unit}, not bytes",
+            "unit",
+            f"{_number(value * item / size)} {unit}",
+        )
+
+
+def _of_other_figures(
+    figures: Sequence[Quantity], asked: Sequence[Quantity]
+) -> Iterator[Candidate]:
+    """Yield the figures of the layer that were not asked for."""
+    are_operations = any(figure.unit in ("MAC", "FLOP") for figure in asked)
+    for figure in figures:
+        is_counted = are_operations and figure.unit == "values" and figure.what in _COUNTED
+        if figure not in asked and not is_counted:
+            slip = f"{figure.what}, in {UNIT_NAMES[figure.unit]}, was taken"
+            yield Candidate(Fraction(figure.value), (slip,), figure.worked, COSTS["other figure"])
+
+
+def _of_other_layers(others: Iterable[Sheet], meant: Quantity | None) -> Iterator[Candidate]:
+    """Yield the same figure of the other layers."""
+    for sheet in others:
+        for figure in sheet.quantities:
+            is_same = meant is not None and figure.what == meant.what
+            if is_same and (figure.unit == "FLOP") <= (
+                meant is not None and meant.unit in ("MAC", "FLOP")
+            ):
+                slip = f"the value of {sheet.layer or 'the model'} was taken"
+                yield Candidate(
+                    Fraction(figure.value), (slip,), figure.worked, COSTS["other layer"]
+                )
+
+
+def _of_digits(
+    stated: Stated, candidates: Sequence[Candidate], asked: Sequence[Quantity]
+) -> Iterator[Candidate]:
+    """Yield slips of the pen: two neighbouring digits swapped or one dropped, in a right value or
+    in what one mistake makes."""
+    typed = str(round(stated.value))
+    rights = [Candidate(Fraction(one.value), (), one.worked, 0.0) for one in asked]
+    for candidate in (*rights, *(one for one in candidates if len(one.slips) == 1)):
+        if candidate.value.denominator != 1 or len(typed) < 3:
+            continue
+        digits = str(candidate.value)
+        slip = ""
+        if sorted(digits) == sorted(typed) and digits != typed:
+            first = next(
+                at for at, pair in enumerate(zip(digits, typed, strict=True)) if pair[0] != pair[1]
+            )
+            swapped = digits[:first] + digits[first : first + 2][::-1] + digits[first + 2 :]
+            slip = "two digits swapped" if swapped == typed else ""
+        elif len(digits) == len(typed) + 1:
+            drops = (digits[:at] + digits[at + 1 :] for at in range(len(digits)))
+            slip = "a digit left out" if typed in drops else ""
+        if slip:
+            cost = candidate.cost + COSTS["pen"] + SECOND * bool(candidate.slips)
+            worked = f"{int(candidate.value):,} written as {int(typed):,}"
+            yield Candidate(stated.value, (*candidate.slips, slip), worked, cost)
+
+
+def _number(value: Fraction) -> str:
+    return f"{int(value):,}" if value.denominator == 1 else f"{float(value):,.2f}"
 
 
 def in_its_unit(finding: Finding) -> str:
@@ -146,181 +511,34 @@ def in_its_unit(finding: Finding) -> str:
 
 def explain(finding: Finding, layer: str = "") -> str:
     """Return the finding in a few sentences. ``layer``: its name, if the sentence must say it."""
-    value, right, slips = f"{finding.value:,}", _right_value(finding), finding.slips
-    if finding.exact and not slips:
-        if finding.quantity:
-            also = f" So are: {'; '.join(finding.also)}." if finding.also else ""
-            return f"{value} is right: {finding.quantity}. {finding.worked}.{also}"
+    right = _right_value(finding)
+    value = f"{finding.value:,}" if finding.text.isdecimal() or not finding.text else finding.text
+    if finding.exact and not finding.slips:
+        what = f"{finding.quantity}, in {UNIT_NAMES.get(finding.unit, finding.unit)}"
         more = ""
-        if finding.value == finding.right:
-            more = f" These are multiply-adds; in FLOP: {2 * finding.right:,}."
-        return f"{value} is right: {finding.worked}.{more}"
+        if finding.unit == "MAC":
+            more = f" In FLOPs: {2 * finding.right:,}."
+        elif finding.unit == "FLOP":
+            more = f" In multiply-adds: {finding.right // 2:,}."
+        return f"{value} is right: {what}. {finding.worked}.{more}"
     yours = f"Your {value} for {layer}" if layer else value
-    if finding.exact:
-        numbers = {1: "one slip", 2: "two slips", 3: "three slips"}
-        count = numbers.get(len(slips), f"{len(slips)} slips")
-        others = ""
-        for other, worked in list(zip(finding.others, finding.others_worked, strict=False))[:3]:
-            how = f" ({worked})" if worked != finding.worked else ""
-            others += f"; or {_join_slips(other)}{how}"
-        cause = f"{_join_slips(slips)}{others}. {finding.worked}"
-        return f"{yours} comes from {count}: {cause}. Right is {right}."
-    if finding.quantity and not slips:
-        named = f"{finding.quantity}, in {UNIT_NAMES[finding.unit]}: {finding.worked}"
+    if not finding.exact:
         return (
-            f"{yours} is no figure of the layer, and no usual slip or combination of slips gives "
-            f"it. The nearest is {named}."
+            f"{yours} is not the right value, and no usual mistake or pair of mistakes gives it. "
+            f"Right is {right}."
         )
-    how = f" ({_join_slips(slips)})" if slips else ""
-    return (
-        f"{yours} matches no usual slip or combination of slips. The nearest is "
-        f"{finding.worked}{how}. Right is {right}."
-    )
+    ways = [(finding.slips, finding.worked)]
+    ways += zip(finding.others, finding.others_worked, strict=False)
+    texts = [f"{' and '.join(slips)} ({worked})" for slips, worked in ways]
+    return f"{yours} could come from: {'; or '.join(texts)}. Right is {right}."
 
 
 def _right_value(finding: Finding) -> str:
     right, unit = finding.right, finding.unit
-    if unit in UNITS:
-        text = f"{right:,} {unit} = {right * UNITS[unit]:,} B"
-    elif unit == "B":
-        text = f"{right:,} B = {right / UNITS['KiB']:,.1f} KiB"
-    elif unit == "values":
-        text = f"{right:,} values"
-    else:
-        return f"{right:,} MAC = {2 * right:,} FLOP"
-    return f"{text} ({finding.quantity})"
-
-
-def _join_slips(slips: tuple[str, ...]) -> str:
-    return ", and ".join(filter(None, (", ".join(slips[:-1]), slips[-1])))
-
-
-def _batches(facts: Facts) -> list[tuple[int, tuple[str, ...]]]:
-    """Return (samples, slips): the batch, and one sample."""
-    left_out = (1, (f"batch of {facts.batch} left out",))
-    return [(facts.batch, ()), *([left_out] if facts.batch > 1 else [])]
-
-
-def _ways(facts: Facts) -> Iterator[tuple[Way, int, tuple[str, ...]]]:
-    """Yield (way, samples, slips) of all ways with and without the batch."""
-    for way, (batch, left) in product(facts.ways, _batches(facts)):
-        yield way, batch, (*way.slips, *left)
-
-
-def _candidates(facts: Facts, any_figure: bool) -> Iterator[Candidate]:
-    """Yield what the ways make in MAC and FLOP, then whole steps, values and bytes.
-
-    ``any_figure``: the value may be any figure of the layer, not only a number of operations.
-    """
-    for (way, batch, slips), doubled, bias in product(_ways(facts), (1, 2, 4), (False, True)):
-        if bias and not way.outputs:
-            continue
-        total = batch * way.macs * doubled
-        text = " + ".join(times(*term) for term in way.terms)
-        if front := [factor for factor in (doubled, batch) if factor > 1]:
-            text = f"{times(*front)} x {text if len(way.terms) == 1 else f'({text})'}"
-        if doubled == 4:
-            slips = (*slips, "FLOP mistaken for MAC and doubled again")
-        if bias:
-            additions = batch * way.outputs
-            total, text = total + additions, f"{text} + {additions:,} bias additions"
-            counted = "a bias addition counted for every output value"
-            slips = (*slips, "bias additions counted" if facts.bias else counted)
-        unit = "MAC" if doubled == 1 else "FLOP"
-        yield Candidate(total, slips, f"{text} = {total:,} {unit}", facts.macs)
-    steps = [(3 * facts.macs, "forward and backward together, as 3 x forward")]
-    if facts.step:
-        steps.insert(0, (facts.step, "forward and backward together"))
-    for (macs, slip), (batch, left), (factor, unit) in product(
-        steps, _batches(facts), ((1, "MAC"), (2, "FLOP"))
-    ):
-        if macs % facts.batch == 0:
-            total = macs // facts.batch * batch * factor
-            yield Candidate(total, (slip, *left), f"{total:,} {unit}", facts.macs)
-    yield from _value_counts(facts, any_figure)
-    if any_figure:
-        yield from _byte_counts(facts)
-
-
-def _value_counts(facts: Facts, any_figure: bool) -> Iterator[Candidate]:
-    """Yield numbers of values: a slip by themselves if the value counts operations."""
-    weights, biases = facts.weights, facts.biases
-    outputs_right = facts.batch * facts.ways[0].outputs
-
-    def count(
-        value: int,
-        text: str,
-        right: tuple[int, str],
-        name: str,
-        before: tuple[str, ...] = (),
-        after: tuple[str, ...] = (),
-    ) -> Candidate:
-        if any_figure:
-            return Candidate(value, (*before, *after), text, right[0], "values", right[1])
-        return Candidate(value, (*before, f"{name}, not operations", *after), text, facts.macs)
-
-    if weights:
-        yield count(weights, f"{weights:,} weights", (weights, "weights"), "weights")
-        if biases:
-            both = weights + biases
-            text = f"{weights:,} weights + {biases:,} biases = {both:,} values"
-            yield count(both, text, (both, "parameters"), "weights and biases")
-    total = (weights + biases + outputs_right, "total")
-    for way, batch, slips in _ways(facts):
-        outputs = batch * way.outputs
-        if not outputs:
-            continue
-        values = weights + biases + outputs
-        text = f"{weights:,} weights + {biases:,} biases + {outputs:,} outputs = {values:,} values"
-        yield count(values, text, total, "values", slips)
-        if biases:
-            values -= biases
-            text = f"{weights:,} weights + {outputs:,} outputs = {values:,} values"
-            yield count(values, text, total, "values", slips, ("bias left out",))
-        text = _output_values(way, batch)
-        yield count(outputs, text, (outputs_right, "output map"), "output values", slips)
-
-
-def _byte_counts(facts: Facts) -> Iterator[Candidate]:
-    """Yield bytes and KiB of the output map of a way with a slip, alone and with the parameters."""
-    parameters = dict.fromkeys((0, facts.weights + facts.biases))
-    for (way, batch, slips), more in product(_ways(facts), parameters):
-        outputs = batch * way.outputs
-        size = (outputs + more) * facts.item
-        right = (facts.batch * facts.ways[0].outputs + more) * facts.item
-        if not (slips and outputs and size):
-            continue
-        quantity, values = "output map", _output_values(way, batch)
-        if more:
-            quantity, values = "total", f"({more:,} parameters + {outputs:,} output values)"
-        text = f"{values} x {facts.item} B = {size:,} B"
-        yield Candidate(size, slips, text, right, "B", quantity)
-        if size % UNITS["KiB"] == 0:
-            kib, (right_kib, rest) = size // UNITS["KiB"], divmod(right, UNITS["KiB"])
-            meant = (right, "B") if rest else (right_kib, "KiB")
-            yield Candidate(kib, slips, f"{text} = {kib:,} KiB", *meant, quantity)
-
-
-def _output_values(way: Way, batch: int) -> str:
-    """Return "64 x 64 x 11 x 11 = 495,616 output values"."""
-    sizes = [size for size in (batch, *way.shape) if way.shape and size > 1]
-    product_text = f"{times(*sizes)} = " if len(sizes) > 1 else ""
-    return f"{product_text}{batch * way.outputs:,} output values"
-
-
-def _off_by_one(facts: Facts) -> Iterator[Candidate]:
-    """Yield what each way makes with one factor that is 1 too small or too large."""
-    for (way, batch, slips), (front, unit) in product(
-        _ways(facts), (("", "MAC"), ("2 x ", "FLOP"))
-    ):
-        if len(way.terms) != 1:
-            continue
-        names = [*([(f"batch of {batch}", batch)] if batch > 1 else []), *way.names]
-        macs = batch * prod(way.terms[0])
-        for (name, size), step in product(names, (-1, 1)):
-            if size > 2:
-                wrong, rest = size + step, macs // size
-                total = rest * wrong * (2 if front else 1)
-                text = f"{front}{rest:,} x {wrong:,} = {total:,} {unit}"
-                slip = f"{name} taken as {wrong:,}"
-                yield Candidate(total, (*slips, slip), text, facts.macs)
+    what = f" ({finding.quantity})" if finding.quantity else ""
+    if unit == "B":
+        return f"{right:,} B = {right / UNITS['KiB']:,.2f} KiB{what}"
+    if unit in ("MAC", "FLOP"):
+        macs = right if unit == "MAC" else right // 2
+        return f"{macs:,} MAC = {2 * macs:,} FLOP{what}"
+    return f"{right:,} {unit}{what}"

@@ -212,17 +212,17 @@ def nothing_counted(case: RuleInput) -> Cause | None:
 
 
 def direction_missing(case: RuleInput) -> Cause | None:
-    """The step has this work, and ncu recorded kernels of other rows but none of this one.
+    """The step has this work, and the recording has kernels of other rows but none of this one.
 
     Evidence  the estimate, the kernels of other rows at this batch size, and kernels outside of
               layers with at least a fifth of the missing FLOPs, or not counted. If there are none,
-              it did not run while ncu counted: evaluation, frozen layers, a capture that ended
+              it did not run during the recording: evaluation, frozen layers, a capture that ended
               before.
     Factor    none.
     Silent    if another layer's kernel does the work, and for layers that ncu was told not to count
               (``--layer``).
-    Fix       annotate autograd's thread, as ``perfctl ncu`` does, or check what ran while ncu
-              counted.
+    Fix       annotate autograd's thread, as ``perfctl ncu`` does, or check what ran during the
+              recording.
     """
     evidence = case.evidence
     if evidence.kernels or not evidence.profiled or not evidence.paper:

@@ -30,7 +30,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     Same,
     deviates,
 )
-from perfctl.orchestrator.ledger.causes.tensor_rules import SPARSE
+from perfctl.orchestrator.ledger.causes.tensor_rules import SPARSE, THRICE
 
 SAME_WORK_ERROR_MAX = 0.02
 """Counts no further apart are the same work."""
@@ -237,7 +237,9 @@ def derived_tiles(case: RuleInput) -> Cause | None:
     calls = sum(call.calls for call in evidence.row.calls if call.flops)
     launched = sum(kernel.launches for kernel in kernels)
     done = 2 * (evidence.total("ffma") or 0) + (evidence.total("ops_path") or 0)
-    factor = done / evidence.paper
+    # three TF32 products for each of fp32 are another cause
+    is_thrice = bool(kernels) and all(THRICE.search(kernel.name) for kernel in kernels)
+    factor = done / evidence.paper / (3 if is_thrice else 1)
     rules = dict.fromkeys(rule for kernel in kernels for rule in kernel.derivations)
     if factor <= 1 or not rules or not case.is_worth_naming(factor):
         return None

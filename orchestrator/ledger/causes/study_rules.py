@@ -10,9 +10,15 @@ from itertools import pairwise, permutations
 
 from perfctl.orchestrator.counts.hardware.peaks import SeenGpu, contradict, peaks_of, seen_gpu
 from perfctl.orchestrator.counts.kernels.names import Algorithm, of_layer
-from perfctl.orchestrator.estimate.sheets.layers import Facts as LayerSizes
 from perfctl.orchestrator.estimate.sheets.sheet import sheet_for
-from perfctl.orchestrator.estimate.sheets.slips import UNITS, Finding, check, explain, in_its_unit
+from perfctl.orchestrator.estimate.sheets.slips import (
+    UNITS,
+    Finding,
+    check,
+    explain,
+    in_its_unit,
+    read_stated,
+)
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, RowEvidence
 from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Facts, deviates
 from perfctl.orchestrator.ledger.causes.window_rules import Window, is_constant, rows_along_sweep
@@ -289,13 +295,13 @@ def hand_estimates(study: Study) -> list[Cause]:
     """Return the manual estimates that came with the reports (``hand_estimate:<layer>:<what>``) and
     are wrong, one cause per layer.
 
-    Evidence  the value, and the mistakes that reproduce it to the digit. A value in "values", B,
+    Evidence  the value, and the mistakes that give it. A value in "values", B,
               KiB or MiB is compared with the layer's sizes, any other with its operations.
     Factor    none.
     Silent    if all values of a layer are right.
     Fix       ``perfctl estimate --check``.
     """
-    checks: dict[tuple[str, int | None], dict[str, tuple[Run, Finding, LayerSizes]]]
+    checks: dict[tuple[str, int | None], dict[str, tuple[Run, Finding]]]
     checks = defaultdict(dict)
     for run in study.runs:
         for item in run.report.summaries:
@@ -305,43 +311,32 @@ def hand_estimates(study: Study) -> list[Cause]:
                 continue
             sheet = sheet_for(run.report.ops, layer)
             if sheet is not None and sheet.facts is not None:
-                quantities = sheet.quantities if item.unit in SIZE_UNITS else ()
-                finding = check(int(item.value), sheet.facts, quantities)
-                checks[layer, run.batch_size].setdefault(what, (run, finding, sheet.facts))
+                unit = item.unit if item.unit in SIZE_UNITS else ""
+                stated = read_stated(f"{int(item.value)} {unit}")
+                finding = check(stated, sheet.facts, sheet.quantities)
+                checks[layer, run.batch_size].setdefault(what, (run, finding))
     causes = []
     for (layer, batch), values in checks.items():
         wrong = {what: value for what, value in values.items() if value[1].slips}
         if not wrong:
             continue
-        (what, (run, finding, layer_facts)), *others = wrong.items()
-        first = _explain_estimate(finding, layer_facts)
-        rest = [
-            f" Its {name or 'operations'}: {_explain_estimate(finding, layer_facts)}"
-            for name, (_, finding, layer_facts) in others
-        ]
+        (what, (run, finding)), *others = wrong.items()
+        rest = [f" Its {name or 'operations'}: {explain(finding)}" for name, (_, finding) in others]
         right = [
             f" Its {name or 'operations'}: {in_its_unit(finding)} is right."
-            for name, (_, finding, _) in values.items()
+            for name, (_, finding) in values.items()
             if finding.exact and not finding.slips
         ]
         facts = HandFacts(
             layer,
             what or "operations",
             str(batch),
-            "".join([first, *rest, *right]),
+            "".join([explain(finding), *rest, *right]),
             str(run.workload),
             finding.value,
         )
         causes.append(Cause("hand estimate", None, facts, confidence="predicted and matched"))
     return causes
-
-
-def _explain_estimate(finding: Finding, facts: LayerSizes) -> str:
-    """Return the mistakes of a manual estimate, and how many values it should be."""
-    if "values, not operations" not in finding.slips:
-        return explain(finding)
-    values = facts.weights + facts.biases + facts.batch * facts.ways[0].outputs
-    return f"{explain(finding)} In values it is {values:,}."
 
 
 def algorithm_switches(table: EvidenceTable) -> list[Cause]:

@@ -103,8 +103,8 @@ _WINDOW_REASONS = {
 _MISSING_REASONS = {
     "left out": "{left_out}, so they may have run unseen",
     "inference": "the run was recorded as inference, which has no backward",
-    "did not run": "no kernel outside of layers could be it either, so it did not run while ncu "
-    "counted[backward? (evaluation, frozen layers, or a capture that ended before)]",
+    "did not run": "no kernel outside of layers could be it either, so it did not run during the "
+    "recording[backward? (evaluation, frozen layers, or a capture that ended before)]",
     "all": "it is launched from autograd's own thread, which a range around loss.backward() does "
     "not reach",
     "first": "its input needs no gradient, so a module backward hook fires before the kernels run",
@@ -273,8 +273,8 @@ FIXES = {
     "direction missing: left out": "Profile again, all of it: {left_out}.",
     "direction missing: inference": "Profile training, or read forward alone: inference has no "
     "backward.",
-    "direction missing: did not run": "Check what ran while ncu counted: training or evaluation, "
-    "which layers are frozen, where the capture ends.",
+    "direction missing: did not run": "Check what ran during the recording: training or "
+    "evaluation, which layers are frozen, where the capture ends.",
     "direction missing: in backward": "Backward is launched from autograd's own thread: annotate "
     "there[!ours? ('perfctl ncu' does)], or use emit_nvtx.",
     "direction missing: outside": "Look for its kernels among those outside of layers.",

@@ -73,6 +73,12 @@ def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
     kernels = 4 * 27
     assert [(way.slips, way.macs, way.outputs) for way in facts.ways] == [
         ((), kernels * 4 * 8, 4 * 32),
+        (("the 4 output channels left out",), kernels * 32 // 4, 4 * 32),
+        (("the 3 input channels left out",), kernels * 32 // 3, 4 * 32),
+        (("one side of the 3x3 kernel left out",), kernels * 32 // 3, 4 * 32),
+        (("one side of the 4x8 positions left out",), kernels * 8, 4 * 32),
+        (("the 3x3 kernel left out",), kernels * 32 // 9, 4 * 32),
+        (("the 4x8 positions left out",), kernels, 4 * 32),
         (("input 3x5 instead of 7x10",), kernels * 2 * 3, 4 * 6),
         (("input 14x20 instead of 7x10",), kernels * 7 * 18, 4 * 126),
         (("input 2x3 instead of 7x10",), kernels * 1 * 1, 4),
@@ -81,6 +87,7 @@ def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
         (("input 28x40 instead of 7x10",), kernels * 14 * 38, 4 * 14 * 38),
         (("the division by 2 groups left out",), 2 * kernels * 32, 4 * 32),
         (("stride left out (7x8 positions, not 4x8)",), kernels * 7 * 8, 4 * 56),
+        (("padding left out (3x6 positions, not 4x8)",), kernels * 3 * 6, 4 * 18),
         (("output 7x10 instead of 4x8",), kernels * 7 * 10, 4 * 70),
     ]
     assert facts.ways[0].names == (
@@ -99,11 +106,16 @@ def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_siz
     ways = conv_ways((2, 3, 3), (5,), (5,), [(1,), (1,), (1,)])
     assert [(way.slips[0].split(" (")[0] if way.slips else "", way.macs) for way in ways] == [
         ("", 18 * 5),
+        ("the 2 output channels left out", 9 * 5),
+        ("the 3 input channels left out", 6 * 5),
+        ("the 3 kernel left out", 6 * 5),
+        ("the 5 positions left out", 18),
         *(
             (f"input {size} instead of 5", 18 * size)
             for pool, after in ((2, 2), (3, 1), (4, 1))
             for size in (after, 5 * pool)
         ),
+        ("padding left out", 18 * 3),
     ]
 
 
@@ -178,6 +190,12 @@ def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds() -> N
         ((), 72 * 15, 6 * 135),
         ((said,), 72 * 135, 6 * 135),
         (("the division by 2 groups left out",), 2 * 72 * 15, 6 * 135),
+        (("the 3 output channels left out",), 24 * 15, 6 * 135),
+        (("the 4 input channels left out",), 18 * 15, 6 * 135),
+        (("one side of the 2x3 kernel left out",), 36 * 15, 6 * 135),
+        (("one side of the 3x5 positions left out",), 72 * 5, 6 * 135),
+        (("the 2x3 kernel left out",), 12 * 15, 6 * 135),
+        (("the 3x5 positions left out",), 72, 6 * 135),
     ]
     assert facts.ways[0].names == (
         ("4 input channels", 4),
@@ -192,4 +210,8 @@ def test_a_transposed_convolution_without_groups_has_no_division_to_leave_out() 
     assert [(way.slips, way.macs) for way in ways] == [
         ((), 48 * 3),
         (("positions of the output (4) instead of the input's (3)",), 48 * 4),
+        (("the 6 output channels left out",), 8 * 3),
+        (("the 4 input channels left out",), 12 * 3),
+        (("the 2 kernel left out",), 24 * 3),
+        (("the 3 positions left out",), 48),
     ]

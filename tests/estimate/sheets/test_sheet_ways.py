@@ -28,13 +28,15 @@ def test_the_ways_of_a_linear_layer_and_their_multiply_adds() -> None:
     assert [(way.slips, way.macs, way.outputs) for way in ways] == [
         ((), 7 * 3 * 5, 35),
         (("the 7 rows of each sample left out",), 15, 5),
+        (("the 3 inputs left out",), 7 * 5, 35),
         (("inputs used twice (3 x 3 instead of 3 x 5)",), 7 * 9, 35),
+        (("the 5 outputs left out",), 7 * 3, 35),
         (("outputs used twice (5 x 5 instead of 3 x 5)",), 7 * 25, 35),
         (("sizes added instead of multiplied (3 + 5)",), 7 * 8, 35),
     ]
     # no rows, and as many inputs as outputs
-    assert [way.macs for way in linear_ways((), 4, 4)] == [16, 8]
-    assert len(linear_ways((1,), 3, 5)) == 4
+    assert [way.macs for way in linear_ways((), 4, 4)] == [16, 4, 4, 8]
+    assert len(linear_ways((1,), 3, 5)) == 6
 
 
 def test_a_linear_layers_lines_and_space() -> None:

@@ -12,7 +12,7 @@ from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts
 from perfctl.orchestrator.ledger.causes.timeline.kernels import elements, least_bytes, read_cast
 from perfctl.orchestrator.ledger.causes.timeline.records import RunVerdict
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Kernel, OpCall
+from perfctl.records.report import Copy, Kernel, OpCall
 from perfctl.records.run import Run
 from tests.make import synthetic
 
@@ -113,6 +113,16 @@ def test_products_between_them_other_sizes_and_short_kernels_make_no_chain() -> 
         1, profiler="torch", kernels=[first, second._replace(grid_x=500)], ranges=[]
     )
     assert "memory-bound chain" not in said(other), "half as many elements"
+    late = second._replace(start_ns=first.start_ns + first.duration_ns + 150 * US)
+    other = synthetic.foreign_run(1, profiler="torch", kernels=[first, late], ranges=[])
+    assert "memory-bound chain" not in said(other), "150 us between them"
+    copy = Copy("HtoD", 64, 20 * US, 1, device_index=0, stream=7)
+    later = second._replace(start_ns=25 * US)
+    for copies, is_chain in (((), True), ((copy,), False)):
+        other = synthetic.foreign_run(
+            1, profiler="torch", kernels=[first, later], ranges=[], copies=list(copies)
+        )
+        assert ("memory-bound chain" in said(other)) is is_chain
 
 
 def test_the_optimizers_kernels_make_no_chain() -> None:

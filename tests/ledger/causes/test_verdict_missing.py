@@ -321,12 +321,12 @@ def test_backward_did_not_run_where_no_kernel_outside_of_layers_could_be_it(loos
     (said,) = directions_missing(network(*((layer, "backward") for layer in "abcd")), {64: loose})
     assert describe_cause(said).startswith(
         "Backward of every layer has no kernels at batch 64: no kernel outside of layers could be "
-        "it either, so it did not run while ncu counted (evaluation, frozen layers, or a capture "
-        "that ended before). On paper"
+        "it either, so it did not run during the recording (evaluation, frozen layers, or a "
+        "capture that ended before). On paper"
     )
     assert "autograd" not in describe_cause(said) + describe_fix(said) and describe_fix(
         said
-    ).startswith("Check what ran while ncu counted")
+    ).startswith("Check what ran during the recording")
 
 
 def test_what_was_left_out_may_have_run_unseen() -> None:

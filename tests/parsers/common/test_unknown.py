@@ -187,6 +187,7 @@ def test_unknown_tables_of_nvprof_are_named(tmp_path: Path) -> None:
 
 
 WARNED = {
+    "twice.csv",
     "nsysai_h100_2gpu_1s.sqlite",
     "nsysai_mfu_2gpu_after.sqlite",
     "nsysai_mfu_2gpu_before.sqlite",
@@ -225,13 +226,13 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(
     [
         (
             gzip.compress(b"ID,Process ID\n", mtime=0),
-            "it is a gzip file, but not a gzipped Kineto trace",
+            "it is a gzip file of a report",
         ),
         ("one,two\n1,2\n".encode("utf-16"), "it is UTF-16 text"),
         (b"one,two\n1,2\n", "not a known report format"),
         (
             gzip.compress(b"SQLite format 3\0", mtime=0),
-            "it is a gzip file, but .* Unpack it with gunzip",
+            "it is a gzip file, and what is in it is not a known report format",
         ),
         (gzip.compress(b"{}", mtime=0)[:12], r"cut off in its first bytes .*\. Copy"),
         (

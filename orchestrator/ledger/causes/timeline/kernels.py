@@ -23,7 +23,8 @@ from perfctl.orchestrator.ledger.causes.timeline.records import (
     milliseconds,
     names_by_time,
 )
-from perfctl.records.report import Kernel, OpCall
+from perfctl.orchestrator.ledger.usage.intervals import end_of
+from perfctl.records.report import Copy, Kernel, OpCall
 from perfctl.records.run import Run
 
 CUDA_CORES_SHARE_MIN = 0.1
@@ -75,6 +76,8 @@ CAST_TODO = (
 
 SMALL_NS = 5_000
 """A shorter kernel waits for its launch and not for memory."""
+WAIT_NS = 100_000
+"""Launching the next kernel takes less, also in slow programs."""
 ALIKE = 3.0
 """Kernels whose times differ by more cannot both move the same tensor at the memory's rate."""
 _LINKS = ("elementwise", "norm", "copy")
@@ -207,8 +210,9 @@ def _find_chains(timeline: Timeline) -> Iterator[list[Kernel]]:
             streams[kernel.stream].append(kernel)
         for kernels in streams.values():
             chain: list[Kernel] = []
+            copies = [copy for copy in timeline.copies if copy.stream in (None, kernels[0].stream)]
             for kernel in kernels:
-                if chain and not _follows(chain[-1], kernel):
+                if chain and not _follows(chain[-1], kernel, copies):
                     if len(chain) > 1:
                         yield chain
                     chain = []
@@ -224,10 +228,13 @@ def _is_link(name: str) -> bool:
     return family(name) in _LINKS and not _NO_LINK.search(name)
 
 
-def _follows(before: Kernel, after: Kernel) -> bool:
+def _follows(before: Kernel, after: Kernel, copies: Sequence[Copy]) -> bool:
     """Whether ``after`` may read what ``before`` wrote, by their sizes; where a grid says none, by
-    their times."""
+    their times. Not if the stream waited longer than a launch takes, or copied in between."""
     if not _is_link(after.name) or (after.duration_ns or 0) < SMALL_NS:
+        return False
+    end, start = end_of(before), after.start_ns or 0
+    if start - end > WAIT_NS or any(end <= (copy.start_ns or 0) < start for copy in copies):
         return False
     low, high = sorted((before.duration_ns or 1, after.duration_ns or 1))
     if high > ALIKE * low:

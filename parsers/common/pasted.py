@@ -1,0 +1,143 @@
+"""Takes off what was put around the lines of a tool after it printed them: a terminal's colours,
+the ranks of ``srun --label``, torchrun and mpirun, a log's timestamps, quote marks, indentation,
+the fences of Markdown, a notebook, and a spreadsheet's semicolons and decimal commas.
+
+The beginning of a file says what there is (:func:`wrapping_of`); whatever opens a text applies it
+(``lines.open_text``), so no parser needs to know.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import islice
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_FENCE = re.compile(r"^[ >]*(?:```|~~~).*$", re.MULTILINE)
+_PREFIXES = (
+    re.compile(r" *(?P<rank>\d{1,6}): ?"),  # srun --label
+    re.compile(r"\[(?P<rank>rank\d+|default\d+)\]:? ?"),  # torchrun
+    re.compile(r"\[(?P<rank>\d+,\d+)\]<std(?:out|err)>: ?"),  # mpirun --tag-output
+    re.compile(
+        r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:? (?! *,)"
+    ),
+    re.compile(r"> ?"),
+)
+_NOTEBOOK = re.compile(r'\s*\{[^{}\[\]]*"cells"\s*:\s*\[')
+_STRING = r'"(?:[^"\\]|\\.)*+"'
+_OUTPUT = re.compile(rf'"text(?:/plain)?"\s*:\s*(\[(?:{_STRING}|[\s,])*+|{_STRING})')
+_GERMAN = re.compile(r"[-+]?\d{1,3}(?:\.\d{3})+(?:,\d+)?|[-+]?\d+,\d+")
+"""A number with a decimal comma or with points between thousands."""
+_SECTION = re.compile(r"^ *Section: ", re.MULTILINE)
+_LAYERS = 4
+"""Prefixes before a line, one in front of another."""
+_SAMPLE = 400
+"""Lines of the beginning that decide."""
+_CODE = 4
+"""Blanks before each line of a block of code in Markdown."""
+Unwrap = Callable[[str], str]
+
+
+@lru_cache(maxsize=4)
+def wrapping_of(head: str) -> tuple[Unwrap, ...]:
+    """Return the steps that take off what is around a tool's lines, in their order; () where there
+    is nothing. ``head``: the beginning of the text."""
+    steps: list[Unwrap] = []
+    text = head
+
+    def take(step: Unwrap) -> None:
+        nonlocal text
+        steps.append(step)
+        text = step(text)
+
+    if _NOTEBOOK.match(text):
+        take(_read_outputs)
+    if "\x1b" in text:
+        take(_drop_colours)
+    if not steps and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
+        return ()
+    for _ in range(_LAYERS):
+        prefix = next((prefix for prefix in _PREFIXES if _is_before_lines(prefix, text)), None)
+        if prefix is None:
+            break
+        take(lambda whole, prefix=prefix: _drop_prefix(prefix, whole))  # type: ignore[misc]
+    if _FENCE.search(text):
+        take(lambda whole: _FENCE.sub("", whole))
+    if depth := _indentation(text):
+        take(lambda whole: re.sub(rf"(?m)^ {{{depth}}}", "", whole))
+    if _has_semicolons(text):
+        take(_as_commas)
+    return tuple(steps)
+
+
+def _sample(text: str) -> list[str]:
+    lines = islice(re.finditer(r"[^\r\n]*\S[^\r\n]*", text), _SAMPLE)
+    return [line[0].lstrip("\ufeff") for line in lines]
+
+
+def _is_before_lines(prefix: re.Pattern[str], text: str) -> bool:
+    """Return whether the prefix is before all lines but a tenth."""
+    lines = _sample(text)
+    matches = sum(prefix.match(line) is not None for line in lines)
+    return matches > 1 and matches >= 0.9 * len(lines)
+
+
+def _drop_prefix(prefix: re.Pattern[str], text: str) -> str:
+    """Return the lines without it. The lines of one rank stand together, the ranks in the order of
+    their first lines, as each of them printed its own."""
+    lines: dict[str, list[str]] = {}
+    rank = ""
+    for line in text.splitlines(keepends=True):
+        match = prefix.match(line)
+        rank = match.groupdict().get("rank", "") if match else rank
+        lines.setdefault(rank, []).append(line[match.end() :] if match else line)
+    return "".join("".join(of_rank) for of_rank in lines.values())
+
+
+def _indentation(text: str) -> int:
+    """Return the blanks that Markdown asks for before a block of code; what the tool itself indents
+    stays. ncu's text, whose sections are indented, is read at any depth."""
+    if _SECTION.search(text):
+        return 0
+    depths = [len(line) - len(line.lstrip(" ")) for line in _sample(text)]
+    return min(depths, default=0) // _CODE * _CODE
+
+
+def _drop_colours(text: str) -> str:
+    return _COLOUR.sub("", text)
+
+
+def _read_outputs(text: str) -> str:
+    """Return what the cells of a notebook printed; of a cut text, what is whole."""
+    outputs = []
+    for match in _OUTPUT.finditer(text):
+        strings = re.findall(_STRING, match[1])
+        outputs += [str(json.loads(string, strict=False)) for string in strings]
+        outputs.append("\n")
+    return "".join(outputs)
+
+
+def _has_semicolons(text: str) -> bool:
+    first = next(iter(_sample(text)), "")
+    return first.count(";") > 1 and "," not in first
+
+
+def _as_commas(text: str) -> str:
+    """Return CSV with commas and decimal points. Points between thousands are taken out where some
+    number has a decimal comma, which tells that they are none of a fraction."""
+    rows = list(csv.reader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=";"))
+    is_german = any(re.fullmatch(r"[-+]?\d+,\d+", cell) for row in rows for cell in row)
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    for row in rows:
+        writer.writerow(
+            cell.replace(".", "").replace(",", ".")
+            if is_german and _GERMAN.fullmatch(cell)
+            else cell
+            for cell in row
+        )
+    return output.getvalue()

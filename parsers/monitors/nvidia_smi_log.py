@@ -1,0 +1,104 @@
+"""``nvidia-smi -q``: names and values, indented below the sections of each GPU; a log with
+``-l SECONDS`` repeats the whole. What has no field in a sample is left out, but for the states that
+explain one: performance state, power limit, fan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from perfctl.parsers.common.numbers import Stamp, read_stamp
+from perfctl.parsers.common.tables import Column
+from perfctl.parsers.monitors import readings as monitor
+from perfctl.parsers.monitors.readings import MonitorText, Readings, Rounds, report
+from perfctl.records.errors import ReportError
+from perfctl.records.report import Report
+
+TOOL = "nvidia-smi"
+_TITLE = re.compile(r"=+NVSMI LOG=+")
+_GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)")
+_LINE = re.compile(r"(?P<blanks> *)(?P<name>\S.*?)(?: +: (?P<value>.*))?")
+_LINE_LIMIT = 400
+_COLUMNS = {
+    "FB Memory Usage/Used": Column("memory.used", "", monitor.MEMORY_USED),
+    "FB Memory Usage/Total": Column("memory.total", "", monitor.MEMORY_TOTAL),
+    "Utilization/Gpu": Column("utilization.gpu", "", monitor.UTILISATION),
+    "Utilization/GPU": Column("utilization.gpu", "", monitor.UTILISATION),
+    "Temperature/GPU Current Temp": Column("temperature.gpu", "", monitor.TEMPERATURE),
+    "Power Readings/Power Draw": Column("power.draw", "", monitor.POWER),
+    "GPU Power Readings/Power Draw": Column("power.draw", "", monitor.POWER),
+    "GPU Power Readings/Average Power Draw": Column("power.draw", "", monitor.POWER),
+    "Clocks/SM": Column("clocks.sm", "", monitor.SM_CLOCK),
+    "Utilization/Memory": Column("utilization.memory"),
+    "Fan Speed": Column("fan.speed"),
+    "Performance State": Column("pstate"),
+}
+"""Section and name, as drivers since 390 print them."""
+
+
+def recognise(found: list[str]) -> bool:
+    """Return whether the log's title is among these lines."""
+    return any(_TITLE.fullmatch(line.strip()) for line in found if len(line) < _LINE_LIMIT)
+
+
+def parse(path: Path) -> Report:
+    """Read the log. Raises ReportError when no GPU in it has a figure."""
+    text = MonitorText(path, TOOL)
+    readings, rounds = Readings(), Rounds()
+    facts: dict[str, str] = {}
+    gpus: dict[str, int] = {}
+    names: dict[int | None, dict[str, str]] = {}
+    stamp: Stamp | None = None
+    for bus, values in _read_blocks(text):
+        if bus is None:
+            facts |= values
+            stamp = read_stamp(values["Timestamp"]) if "Timestamp" in values else stamp
+            continue
+        index = gpus.setdefault(bus, len(gpus))
+        names[index] = {"name": values.get("Product Name", "")}
+        cells = {
+            _COLUMNS[name].name: (_COLUMNS[name], values[name])
+            for name in _COLUMNS
+            if name in values
+        }
+        readings.add(stamp, rounds.count(index), index, list(cells.values()))
+    if not readings.samples:
+        raise ReportError(
+            path, TOOL, "its log has no figure of a GPU", "Print it with nvidia-smi -q"
+        )
+    driver = facts.get("Driver Version", "")
+    devices = {index: known | {"driver_version": driver} for index, known in names.items()}
+    environment = {"driver": driver, "cuda": facts.get("CUDA Version", "")}
+    return replace(
+        report(TOOL, "nvidia-smi -q", text, readings),
+        devices=readings.describe_devices(devices),
+        environment={key: value for key, value in environment.items() if value},
+    )
+
+
+def _read_blocks(text: MonitorText) -> Iterator[tuple[str | None, dict[str, str]]]:
+    """Yield (bus id, values by section and name) of each GPU; None and the values above the GPUs.
+    A value stands below its innermost section."""
+    bus: str | None = None
+    values: dict[str, str] = {}
+    sections: list[tuple[int, str]] = []
+    for line in text:
+        match = _LINE.fullmatch(line.rstrip()) if len(line) < _LINE_LIMIT else None
+        if match is None:
+            continue
+        gpu = _GPU.fullmatch(line.strip())
+        if gpu or _TITLE.fullmatch(line.strip()):
+            yield bus, values
+            bus, values, sections = gpu[1] if gpu else None, {}, []
+            continue
+        depth = len(match["blanks"])
+        sections = [section for section in sections if section[0] < depth]
+        if match["value"] is None:
+            sections.append((depth, match["name"]))
+        else:
+            name = "/".join([*(section for _, section in sections[-1:]), match["name"]])
+            values.setdefault(name, match["value"].strip())
+    yield bus, values
