@@ -72,7 +72,7 @@ class CompareOptions:
             typed_default="5%",
         ),
     ] = 0.05
-    force: Annotated[bool, Option("Judge what is not comparable, and say so.")] = False
+    anyway: Annotated[bool, Option("Judge what is not comparable, and say so.")] = False
     memory_limit: MemoryLimit = None
     store: Store = DEFAULT_STORE
     out: Annotated[Path | None, Option("Write a page.", "Output", names=("--out", "-o"))] = None
@@ -121,7 +121,7 @@ def compare_as_asked(asked: CompareOptions, events: Events) -> Comparison:
             words,
             repeat=asked.repeat or REPEAT,
             gate=asked.gate,
-            force=asked.force,
+            anyway=asked.anyway,
             messages=events,
         )
         events.note(
@@ -143,7 +143,7 @@ def compare_as_asked(asked: CompareOptions, events: Events) -> Comparison:
         words[0],
         words[1],
         gate=asked.gate,
-        force=asked.force,
+        anyway=asked.anyway,
         store=asked.store,
         messages=events,
         memory_limit=asked.memory_limit,
@@ -187,7 +187,9 @@ def check(compared: Compared, events: Events) -> None:
         raise Regressed(f"{heading}: {row.name}{at}{change} ({row.result})")
     if comparison.not_comparable:
         reasons = "; ".join(fact.sentence for fact in comparison.not_comparable[0].blocked)
-        raise PerfctlError(f"not comparable: {reasons}", "`force` judges all the same, and says so")
+        raise PerfctlError(
+            f"not comparable: {reasons}", "`anyway` judges all the same, and says so"
+        )
     if comparison.failed:
         raise PerfctlError(f"failed in B: {comparison.failed[0]}")
     if not comparison.pairs:
