@@ -77,9 +77,12 @@ def on_terminal(view: View, width: int) -> Iterator[RenderableType]:
     yield from separate(blocks)
 
 
-def number_sentences(
-    findings: Sequence[str], warnings: Sequence[str] = ()
-) -> list[RenderableType]:
+def draw_views(views: Iterable[View], width: int) -> Iterator[RenderableType]:
+    """Yield views as rich draws them, with an empty line between two."""
+    return separate([list(on_terminal(view, width)) for view in views])
+
+
+def number_sentences(findings: Sequence[str], warnings: Sequence[str] = ()) -> list[RenderableType]:
     """Return findings with their numbers, then warnings with "!"."""
     rows = [(str(number), finding) for number, finding in enumerate(findings, 1)]
     rows += [("!", warning) for warning in warnings]
