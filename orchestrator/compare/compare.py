@@ -133,6 +133,11 @@ class Comparison:
         return () if self.forced else tuple(pair for pair in self.pairs if pair.blocked)
 
     @property
+    def is_refused(self) -> bool:
+        """Whether no pair of the sides is comparable."""
+        return bool(self.pairs) and len(self.not_comparable) == len(self.pairs)
+
+    @property
     def judged(self) -> int:
         """Number of times that were judged."""
         rows = (row for pair in self.pairs for row in pair.rows if row.key.quantity == "time")

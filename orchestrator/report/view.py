@@ -69,7 +69,7 @@ class Lines:
 def on_terminal(view: View, width: int) -> Iterator[RenderableType]:
     """The view as rich draws it."""
     blocks: list[Sequence[RenderableType]] = [
-        [text(view.title, "bold"), *map(text, view.facts)] if view.title else [],
+        [*([text(view.title, "bold")] if view.title else []), *map(text, view.facts)],
         number_sentences(view.findings, view.warnings),
         *([_draw(table, view.rows_on_terminal, width)] for table in view.tables),
         [text(note) for note in view.notes],

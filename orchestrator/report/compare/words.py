@@ -560,7 +560,7 @@ def quantity(kind: str, value: float) -> str:
     if kind == "memory":
         return size(value)
     if kind in ENERGY_UNITS:
-        return f"{value:.3g} {ENERGY_UNITS[kind]}"
+        return si(value, ENERGY_UNITS[kind])
     return si(value, "FLOP") if kind == "flops" else f"{si(value)} samples/s"
 
 
