@@ -40,6 +40,8 @@ from perfctl.records.run import Run
 GAP_RATIO_MIN = 1.1
 """Ratio, or its reciprocal, from which on a batch size is shown though it is not among the first,
 middle and last."""
+WHOLE_FINDINGS = 3
+"""Findings with their details; the others are cut to their first sentence."""
 ROOM = {
     "kernel time",
     "layers",
@@ -105,9 +107,8 @@ def ledger_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
         title,
         facts=tuple(_facts(analysis, stated)),
         findings=tuple(
-            finding.text if shape.is_explained else finding.first
-            for finding in stated
-            if not finding.warning
+            finding.text if shape.is_explained or number < WHOLE_FINDINGS else finding.first
+            for number, finding in enumerate(item for item in stated if not item.warning)
         ),
         warnings=tuple(finding.text for finding in stated if finding.warning),
         tables=with_room(tables),
