@@ -46,7 +46,7 @@ _OF_CALLS = {"shortest"}
 _OF_PHASES = {"kernel time"}
 _OF_PASSES = {"layers", "launches"}
 _OF_PARTS = {"launches", "share", "FLOP/B", "time a token", "of prompts"}
-OF_RUN = LedgerShape(hint="perfctl ledger")
+OF_RUN = LedgerShape(hint="More in perfctl ledger")
 
 
 def run_details(run: Run) -> list[RenderableType]:
