@@ -306,7 +306,7 @@ def _basis(found: Analysis) -> str:
     bases = "; ".join(sorted({row.basis for row in rows if row.basis}))
     steps = max((row.time.over for row in rows if row.time), default=1)
     if any(covers_capture(run) for run in found.study.runs):
-        statistic = "Of the whole capture, in which no steps are known"
+        statistic = "Whole capture, without steps"
     elif not bases:
         return "Per step, not timed"
     else:

@@ -19,7 +19,12 @@ from perfctl.orchestrator.report.ledger.page import (
     ledger_view,
 )
 from perfctl.orchestrator.report.ledger.parts import times_table, variants_table
-from perfctl.orchestrator.report.ledger.phases import has_repeats, phase_tables, phases_of
+from perfctl.orchestrator.report.ledger.phases import (
+    has_repeats,
+    phase_tables,
+    phases_of,
+    short_parts,
+)
 from perfctl.orchestrator.report.numbers import full
 from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.page.records import Finding
@@ -40,6 +45,9 @@ from perfctl.records.run import Run
 GAP_RATIO_MIN = 1.1
 """Ratio, or its reciprocal, from which on a batch size is shown though it is not among the first,
 middle and last."""
+LONG_NAME = 16
+"""Characters of a layer's name from which on a terminal shows its last parts, which tell it from
+the others."""
 WHOLE_FINDINGS = 3
 """Findings with their details; the others are cut to their first sentence."""
 ROOM = {
@@ -186,6 +194,12 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
     batch size; else a row is a layer and pass, with its time and share at each batch size.
     """
     groups = list(view.groups)
+    if not shape.is_document:
+        short = short_parts([group.layer for group in groups])
+        groups = [
+            replace(group, layer=short[group.layer]) if len(group.layer) > LONG_NAME else group
+            for group in groups
+        ]
     if shape.is_by_time and any(_largest_share(group) for group in groups):
         groups.sort(key=lambda group: (group.is_left_over, -_largest_share(group)))
     hidden = [group for group in groups if _is_small(group)]
