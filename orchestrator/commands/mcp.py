@@ -39,7 +39,7 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
     "runs": (),
     "show": ("run", "source"),
     "ledger": ("layer", "batches", "phase", "each"),
-    "compare": ("a", "b", "gate", "force"),
+    "compare": ("a", "b", "gate", "anyway"),
     "history": ("by", "gate"),
     "query": ("sql", "search", "rows", "timeout"),
     "doctor": (),

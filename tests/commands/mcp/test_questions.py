@@ -25,7 +25,7 @@ FLOPS = (
 QUESTIONS = {
     "which runs are there": ("runs", JSON),
     "what does conv1 cost": ("ledger", {"layer": "conv1", "batches": "16", **JSON}),
-    "is the larger batch slower": ("compare", {"a": 1, "b": "run:2", "force": True, **JSON}),
+    "is the larger batch slower": ("compare", {"a": 1, "b": "run:2", "anyway": True, **JSON}),
     "how many FLOPs has a step": ("query", {"sql": FLOPS, **JSON}),
     "what is known of run 2": ("show", {"run": 2, "limit": 1000, **JSON}),
     "what are the keys": ("ledger", {"form": "schema"}),

@@ -96,7 +96,7 @@ def test_numbers_carry_their_unit_and_a_column_has_one_but_for_what_is_below_a_t
             .filter(cell => cell?.querySelector("u")).map(cell => cell.textContent.split("\u00a0"))]))"""
     )
     found = {label.strip(): cells for label, cells in columns if cells}
-    assert {"paper", "time"} <= set(found)
+    assert {"estimate", "time"} <= set(found)
     for label, cells in found.items():
         numbers = [
             (
