@@ -199,6 +199,8 @@ def view(answer: View | Layout | Lines, form: str | None) -> None:
         return
     for part in on_terminal(answer, width()):
         show(part)
+    for line in answer.lines:
+        result(line)
 
 
 def form_of(form: str | None, as_json: bool) -> str | None:

@@ -29,6 +29,8 @@ class View:
     findings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Below everything else."""
+    lines: tuple[str, ...] = ()
+    """Paths and commands to paste, below the notes; never wrapped."""
     rows_on_terminal: int | None = None
     """Rows of each table on a terminal; None: all of them."""
 
@@ -92,6 +94,6 @@ def as_parts(view: View) -> list[Part]:
     parts = [Part(view.title, view.facts), *map(of_view, view.tables)]
     if view.findings:
         parts.append(Part(None, view.findings))
-    if view.notes:
-        parts.append(Part(None, (), notes=view.notes))
+    if view.notes or view.lines:
+        parts.append(Part(None, (), notes=(*view.notes, *view.lines)))
     return parts
