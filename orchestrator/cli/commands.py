@@ -18,6 +18,7 @@ from perfctl.orchestrator.options import Field, options_of
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Command as Declared
+    from perfctl.orchestrator.commands.declare import Group
 
 
 HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Prices", "Cluster")
@@ -165,6 +166,23 @@ class _Shown:
 
     def __init__(self, progress: Callable[[str, int, int], None]) -> None:
         self.note, self.warning, self.progress = console.note, console.warning, progress
+        self.command_line = console.command_line()
+
+
+def group_of(name: str, group: Group) -> typer.Typer:
+    """Return the typer application of declared commands below one word."""
+
+    class Commands(CommandList):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            return super().parse_args(ctx, group.read(args))
+
+    app = typer.Typer(
+        name=name, cls=Commands, no_args_is_help=True, rich_markup_mode=None, help=group.help
+    )
+    app.callback()(lambda: None)  # with one command, its word is still typed
+    for word, command in group.commands.items():
+        app.command(word, cls=Command)(function_of(command))
+    return app
 
 
 def function_of(command: Declared[Any, Any]) -> Callable[..., None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
@@ -31,6 +31,9 @@ class Events(Protocol):
     """Hears what goes on while a command works: the command line prints it, the Python API does
     not."""
 
+    command_line: str
+    """What the user typed, ready to paste; empty in Python."""
+
     def note(self, text: str) -> None:
         """What is going on: "measuring peaks, about 20 s"."""
 
@@ -43,6 +46,8 @@ class Events(Protocol):
 
 class Silent:
     """Drops everything."""
+
+    command_line = ""
 
     def note(self, text: str) -> None: ...
     def warning(self, text: str) -> None: ...
@@ -90,6 +95,17 @@ class Command(Generic[Options, Result]):
     """Called when the result is printed: raises the error that gives another exit code than 0."""
     has_own_progress: bool = False
     """Whether what runs it shows how far it is, so that the command line shows nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands below one word, as in ``perfctl image render``."""
+
+    help: str
+    commands: Mapping[str, Command[Any, Any]]
+    """Word -> command; the first sentence of its options' docstring is its line in the list."""
+    read: Callable[[list[str]], list[str]] = lambda words: words
+    """What was typed -> the words of a command, which begin with its own."""
 
 
 def api(
