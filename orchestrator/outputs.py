@@ -77,6 +77,7 @@ OUTPUTS = {
     "bench-show": "orchestrator.report.page.bench:BenchShown",
     "prepare": "orchestrator.commands.prepare:Prepared",
     "slurm-status": "orchestrator.cli.cluster.slurm:SlurmStatus",
+    "image": "orchestrator.commands.image:ImageDefinition",
     "ingest": "orchestrator.cli.read.ingest:IngestOutput",
     "mfu": "orchestrator.report.mfu:MfuOutput",
     "gate": "orchestrator.report.gate:GateOutput",

@@ -17,9 +17,7 @@ from typing import Any
 _FIELD = re.compile(r"`([a-z][a-z0-9_]*)`")
 OTHER_NAMES = {
     "batch_size": "batch",
-    "extras": "extra",
     "layers": "layer",
-    "pip_options": "pip_option",
     "seconds": "timeout",
 }
 """Field -> the parameter of a command that has another name, and the value that the field

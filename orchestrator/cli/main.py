@@ -188,7 +188,7 @@ GROUPS = {
     },
     "Cluster": {
         "slurm": ("cluster.slurm:slurm", "Run a sweep as an array of Slurm jobs."),
-        "image": ("cluster.image:image", "Make Apptainer (Singularity) images that hold perfctl."),
+        "image": ("image", "Make Apptainer (Singularity) images that hold perfctl."),
     },
 }
 """Group of the list of commands -> command or group of commands -> where it is defined, below this
@@ -229,8 +229,11 @@ def application(only: str | None = None) -> typer.Typer:
             continue
         module, _, attribute = place.partition(":")
         if not attribute:
-            declared = import_module(f"perfctl.orchestrator.commands.{module}").COMMAND
-            made = commands.function_of(declared)
+            file = import_module(f"perfctl.orchestrator.commands.{module}")
+            if hasattr(file, "GROUP"):
+                app.add_typer(commands.group_of(name, file.GROUP), short_help=line)
+                continue
+            made = commands.function_of(file.COMMAND)
             app.command(name, short_help=line, cls=commands.Command)(made)
             continue
         command = getattr(import_module(f"perfctl.orchestrator.cli.{module}"), attribute)

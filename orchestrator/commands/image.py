@@ -1,38 +1,23 @@
-"""perfctl image"""
+"""Make Apptainer images that hold perfctl: write the definition, and say how it is built."""
 
 from __future__ import annotations
 
-import inspect
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import typer
-
-from perfctl.orchestrator.cli import commands, console
-from perfctl.orchestrator.commands.declare import Force
+from perfctl.orchestrator.commands.declare import Command, Events, Force, Group, Option
 from perfctl.orchestrator.launch.images import definition
-from perfctl.orchestrator.launch.images.definition import Definition
-from perfctl.orchestrator.options import Option
-
-image = typer.Typer(
-    name="image",
-    cls=commands.CommandList,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Make Apptainer (Singularity) images that hold perfctl.",
-)
-
-
-@image.callback()
-def _image() -> None:
-    """Keeps ``render`` a word of its own while it is the only one."""
+from perfctl.orchestrator.report.view import View
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """Where the definition goes."""
+class ImageOptions(definition.Definition):
+    """Write an Apptainer definition with perfctl in it.
+
+    The workloads are in it, too; what is printed says how to build it. Needs no Apptainer.
+    """
 
     out: Annotated[Path, Option("The definition to write.", "Output", names=("--out", "-o"))] = (
         Path("perfctl.def")
@@ -40,25 +25,28 @@ class Written:
     force: Force = False
 
 
-_DEFINITION, _WRITTEN = commands.declared_by(Definition), commands.declared_by(Written)
+@dataclass(frozen=True, slots=True)
+class ImageDefinition:
+    """The definition that was written."""
+
+    path: Path
+    build: tuple[str, ...]
+    """Words of the command that builds the image."""
 
 
-def render(**given: Any) -> None:
-    """Write an Apptainer definition with perfctl and its workloads in it, and say how to build it.
-    Needs no Apptainer."""
-    asked = Definition(**commands.values_of(_DEFINITION, given))
-    target = Written(**commands.values_of(_WRITTEN, given))
-    build = definition.write(
-        asked, target.out, force=target.force, command_line=console.command_line()
-    )
-    console.result(f"Wrote {target.out}")
-    console.result(f"Next: {shlex.join(build)}")
+def write_definition(asked: ImageOptions, events: Events) -> ImageDefinition:
+    """Write the definition of an image."""
+    line = events.command_line
+    build = definition.write(asked, asked.out, force=asked.force, command_line=line)
+    return ImageDefinition(asked.out, build)
 
 
-image.command(
-    "render", short_help="Write an Apptainer definition with perfctl in it.", cls=commands.Command
-)(
-    commands.with_parameters(
-        render, commands.parameters_of(_DEFINITION | _WRITTEN), inspect.getdoc(render) or ""
-    )
+def show_definition(written: ImageDefinition) -> View:
+    """Return what was written and what to type next."""
+    return View("", lines=(f"Wrote {written.path}", f"Next: {shlex.join(written.build)}"))
+
+
+GROUP = Group(
+    "Make Apptainer (Singularity) images that hold perfctl.",
+    {"render": Command(ImageOptions, write_definition, show_definition, has_document=False)},
 )

@@ -82,6 +82,7 @@ OUTPUTS = {
     "bench export": {"bench-export"},
     "prepare": {"prepare"},
     "slurm status": {"slurm-status"},
+    "image render": {"image"},
 }
 """Command with --json -> names of what it prints."""
 PLAIN = {"doctor", "prices", *ON_PAPER}

@@ -17,7 +17,21 @@ from perfctl.orchestrator.cli import main
 from perfctl.orchestrator.commands.declare import Command, options_of
 from perfctl.orchestrator.outputs import outputs_of, schema_of
 
-DECLARED = [name for name, (place, _) in main.COMMANDS.items() if ":" not in place]
+
+def declarations() -> dict[str, Command[Any, Any]]:
+    """Words of each declared command -> the command; those of groups, too."""
+    found = {}
+    for name, (place, _) in main.COMMANDS.items():
+        if ":" not in place:
+            file = import_module(f"perfctl.orchestrator.commands.{place}")
+            if group := getattr(file, "GROUP", None):
+                found |= {f"{name} {word}": command for word, command in group.commands.items()}
+            else:
+                found[name] = file.COMMAND
+    return found
+
+
+DECLARED = declarations()
 RETURN_RECORDS = {"ledger", "runs"}
 """Functions of the Python API that return what the store holds, whatever the command shows."""
 API = [name for name in DECLARED if name in perfctl.__all__ and name not in RETURN_RECORDS]
@@ -29,14 +43,8 @@ OF_THE_COMMAND_LINE = {
 """What is printed of a result, of which a Python user has all, and changes of the user's files."""
 
 
-def declaration(name: str) -> Command[Any, Any]:
-    found = import_module(f"perfctl.orchestrator.commands.{main.COMMANDS[name][0]}").COMMAND
-    assert isinstance(found, Command)
-    return found
-
-
 def test_some_commands_are_declared() -> None:
-    assert "mfu" in DECLARED
+    assert {"mfu", "image render"} <= set(DECLARED)
 
 
 def plain(default: Any) -> Any:
@@ -51,7 +59,7 @@ def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
     group: Any = typer.main.get_command(main.application(name))
     readers = {
         one.name: one.option.parse
-        for one in options_of(declaration(name).options)
+        for one in options_of(DECLARED[name].options)
         if one.option.typed_default is not None
     }
     options = {
@@ -69,7 +77,7 @@ def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
 @pytest.mark.parametrize("name", API)
 def test_the_api_documents_every_keyword(name: str) -> None:
     said = inspect.getdoc(getattr(perfctl, name)) or ""
-    names = {one.name for one in options_of(declaration(name).options)} - OF_THE_COMMAND_LINE
+    names = {one.name for one in options_of(DECLARED[name].options)} - OF_THE_COMMAND_LINE
     assert all(f"{option}: " in said for option in names)
 
 
@@ -77,10 +85,10 @@ def test_the_api_documents_every_keyword(name: str) -> None:
 def test_json_schema_is_that_of_what_json_prints(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run([name, "--json-schema"]) == 0
+    assert main.run([*name.split(), "--json-schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
-    declared = declaration(name)
+    declared = DECLARED[name]
     outputs = outputs_of(declared.record) or outputs_of(declared.run)
     assert schema == (
         schema_of(*outputs) if len(outputs) == 1 else {"anyOf": list(map(schema_of, outputs))}
