@@ -148,8 +148,6 @@ def _show(
     if as_json:
         console.as_json(result.studies, "speedup")
     else:
-        for one in result.studies:
-            for part in speedup_text.terminal(one):
-                console.show(part)
+        console.view(speedup_text.speedup_view(result.studies), None)
     for path in actions.write_speedup(result, page, charts):
         (console.note if as_json else console.result)(f"Wrote {path}")
