@@ -31,8 +31,9 @@ class Events(Protocol):
     """Hears what goes on while a command works: the command line prints it, the Python API does
     not."""
 
-    command_line: str
-    """What the user typed, ready to paste; empty in Python."""
+    @property
+    def command_line(self) -> str:
+        """What the user typed, ready to paste; empty in Python."""
 
     def note(self, text: str) -> None:
         """What is going on: "measuring peaks, about 20 s"."""
