@@ -30,8 +30,8 @@ from perfctl.orchestrator.launch.sweep.options import PLACEMENT, SweepOptions
 from perfctl.orchestrator.options import Field, Option
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.sweep.slurm import Words
     from perfctl.orchestrator.launch.cluster.plan import Plan
+    from perfctl.orchestrator.launch.cluster.render import Words
     from perfctl.orchestrator.launch.cluster.status import TaskState
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
@@ -151,7 +151,7 @@ def site_of(given: dict[str, Any]) -> Site:
 def _render(
     profilers: str, given: dict[str, Any], rest: tuple[str, ...], after: tuple[str, ...] | None
 ) -> None:
-    from perfctl.orchestrator.actions.sweep import slurm as actions
+    from perfctl.orchestrator.launch.cluster import render
 
     if given.get("tool_args") and len(_names(profilers)) > 1:
         raise UsageError(
@@ -168,13 +168,13 @@ def _render(
     }
     store = asked.store or asked.out.parent / DEFAULT
     page = rendering.page or store.with_name("perfctl-report.html")
-    array = actions.ArrayRequest(requests, words, site, asked.device, store, page)
-    rendered = actions.render(array)
+    array = render.ArrayRequest(requests, words, site, asked.device, store, page)
+    rendered = render.render_sweeps(array)
     if rendering.dry_run:
         for text in rendered.texts.values():
             console.result(text)
         return
-    actions.write(rendered, force=rendering.force)
+    render.write(rendered, force=rendering.force)
     _print_written(rendered.plan, site)
 
 
@@ -237,7 +237,7 @@ def _words(
     rest: tuple[str, ...],
     after: tuple[str, ...] | None,
 ) -> Words:
-    from perfctl.orchestrator.actions.sweep.slurm import Words
+    from perfctl.orchestrator.launch.cluster.render import Words
 
     named = f"--sweep-name={request.name}"
     if name == "replay":
@@ -357,7 +357,7 @@ def _ingest(**given: Any) -> None:
     Each task has a store of its own, and --cpus of them read its files. The gather job merges the
     stores into --store.
     """
-    from perfctl.orchestrator.actions.sweep import ingest_array as array
+    from perfctl.orchestrator.ingest import array
     from perfctl.orchestrator.ingest.context import UserHints
     from perfctl.orchestrator.launch.cluster import status
 
@@ -379,9 +379,9 @@ def _ingest(**given: Any) -> None:
         "reports) and gather.sbatch"
     )
     if asked.submit:
-        numbers = status.submit(plan)
+        done = status.submit(plan)
         console.result(
-            f"Submitted it as job {numbers[0]}, and job {numbers[1]} to merge the stores"
+            f"Submitted it as job {done.array}, and job {done.gather} to merge the stores"
         )
         return
     array_file, gather_file = (shlex.quote(_shown(path)) for path in (plan.array, plan.gather))
@@ -411,9 +411,10 @@ def submit(
     ] = None,
 ) -> None:
     """Submit the array, and the gather job that runs after it, whatever its outcome."""
-    from perfctl.orchestrator.actions.sweep.slurm import submit as run
+    from perfctl.orchestrator.launch.cluster.plan import read_plan
+    from perfctl.orchestrator.launch.cluster.status import submit as run
 
-    done = run(folder, _numbers(tasks) if tasks is not None else None)
+    done = run(read_plan(folder), _numbers(tasks) if tasks is not None else None)
     console.result(
         f"Submitted {_count(done.tasks, 'task')} as job {done.array}, and job {done.gather} to "
         "gather them"
@@ -425,10 +426,10 @@ def submit(
 def status(folder: Folder, as_json: options.Json = False) -> None:
     """Show how far each task is, why one failed, and how to repeat what is incomplete. Asks squeue,
     never sacct."""
-    from perfctl.orchestrator.actions.sweep.slurm import status as run
-    from perfctl.orchestrator.launch.cluster.status import REPEAT, UNKNOWN, summary
+    from perfctl.orchestrator.launch.cluster.plan import read_plan
+    from perfctl.orchestrator.launch.cluster.status import REPEAT, UNKNOWN, read_status, summary
 
-    found = run(folder, console)
+    found = read_status(read_plan(folder), console.note)
     if as_json:
         tasks = [_task_status(state) for state in found.tasks]
         console.as_json(
@@ -468,11 +469,11 @@ def gather(
     memory_limit: options.MemoryLimit = None,
 ) -> None:
     """Take what the tasks left into the store, write the page, and name what is missing."""
-    from perfctl.orchestrator.actions.sweep.slurm import gather as run
     from perfctl.orchestrator.commands.report import report, view
+    from perfctl.orchestrator.ingest.gather import gather as run
 
     store = store or DEFAULT
-    done = run(folders, store, console, memory_limit=memory_limit)
+    done = run(folders, store, console.note, memory_limit=memory_limit)
     if done.in_store:
         console.result(f"{done.new} runs are new in {store}, {done.known} were there already")
     for line in (*done.parts, *done.wrong, *done.lacking):
@@ -493,9 +494,10 @@ def gather(
 def cancel(folder: Folder) -> None:
     """Cancel the array and its gather job. A running profiler is told to stop and write its report;
     a second cancel ends it at once."""
-    from perfctl.orchestrator.actions.sweep.slurm import cancel as run
+    from perfctl.orchestrator.launch.cluster.plan import read_plan
+    from perfctl.orchestrator.launch.cluster.status import cancel as run
 
-    done = run(folder)
+    done = run(read_plan(folder))
     if done.told:
         console.result(
             f"Told {_count(done.told, 'task')} to stop: each writes its report and ends. Again "

@@ -45,7 +45,7 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
         The first word is the study (flops, inference, speedup, cost); its options are those of
         perfctl study NAME. Needs no Slurm.
         """
-        from perfctl.orchestrator.actions.sweep import slurm as actions
+        from perfctl.orchestrator.launch.cluster import render
 
         rendering = Rendering(**commands.values_of(_RENDERING, given))
         typed = Site(**commands.values_of(_SITE, given))
@@ -53,7 +53,7 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
         study = parts_of(context.args, context.meta.get(AFTER))
         name = f"study-{study.kind}"
         line = console.command_line()
-        asked = actions.PartsRequest(
+        asked = render.PartsRequest(
             name,
             study.parts,
             study.finish,
@@ -63,14 +63,14 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
             line,
             _folders(context.args),
         )
-        rendered = actions.render_parts(asked)
+        rendered = render.render_parts(asked)
         if rendering.dry_run:
             for text in rendered.texts.values():
                 console.result(text)
             return
         study.folder.path.mkdir(parents=True, exist_ok=True)
         study.write_files()
-        actions.write(rendered, force=rendering.force)
+        render.write(rendered, force=rendering.force)
         shown(rendered.plan, site)
 
     parameters = [CONTEXT, *commands.parameters_of(_SITE | _RENDERING)]
