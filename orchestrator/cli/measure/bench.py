@@ -84,7 +84,7 @@ def _group() -> typer.Typer:
     from perfctl.orchestrator.commands import bench as commands
 
     def run(asked: Any, events: Any) -> Any:
-        return commands.measure(asked, listening, console.command_line())
+        return commands.measure(replace(asked, command_line=console.command_line()), listening)
 
     lines = {
         "run": "Measure what a file describes, each point in a process of its own.",

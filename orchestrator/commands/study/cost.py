@@ -16,7 +16,7 @@ from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.commands import bench as benches
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.predict.bench import Observation
+from perfctl.orchestrator.predict.bench import Observation, observations
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.bench import BenchRequest, BenchResult, Listening
@@ -113,7 +113,7 @@ def study_cost(
             )
             missing += [("the fit and the calculator", why)]
             return CostStudy(
-                tuple(points), tuple(benches.observations(points)), (), None, tuple(missing), None
+                tuple(points), tuple(observations(points)), (), None, tuple(missing), None
             )
         store = found
     fits: tuple[LeftOut, ...] = ()
@@ -126,7 +126,7 @@ def study_cost(
         failed.append(str(error))
     return CostStudy(
         tuple(points),
-        tuple(benches.observations(points)),
+        tuple(observations(points)),
         fits,
         page,
         tuple(missing),
@@ -137,8 +137,8 @@ def study_cost(
 
 def bench_of(request: CostRequest) -> BenchRequest:
     """The bench of the study, whose runs and store are in its folder. Raises UsageError."""
-    return benches.bench_request(
-        design_of(request),
+    asked = benches.BenchOptions(
+        request.design or Path(),
         device=request.device,
         threads=request.threads,
         budget=request.budget,
@@ -146,6 +146,7 @@ def bench_of(request: CostRequest) -> BenchRequest:
         store=request.folder.store,
         command_line=request.command_line,
     )
+    return benches.bench_request(design_of(request), asked)
 
 
 def design_of(request: CostRequest) -> Bench:

@@ -65,7 +65,7 @@ def points_table(
             *([text_cell(runs[place])] if runs else []),
             text_cell(point.model),
             point.batch,
-            amount(flops(point), ""),
+            amount(measured.flops_of(point), ""),
             time_cell(point.step_ns[0]),
             share_cell(point.spread),
         ]
@@ -101,16 +101,6 @@ def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None
     return replace(
         made, notes=(*made.notes, f"Fewer than {ENOUGH} points: these correlations may be chance.")
     )
-
-
-def flops(point: BenchPoint) -> float | None:
-    """Of one step, forward and backward; None where the point has no estimate."""
-    parts = [
-        point.features[name]
-        for name in ("flops:forward", "flops:backward")
-        if name in point.features
-    ]
-    return sum(parts) if parts else None
 
 
 @dataclass(frozen=True, slots=True)
