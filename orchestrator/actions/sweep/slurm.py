@@ -21,8 +21,8 @@ from typing import Any
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.sweep import ingest_array as array
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.ingest import array
 from perfctl.orchestrator.ingest.context import Failed, Settings
 from perfctl.orchestrator.ingest.context import Task as IngestTask
 from perfctl.orchestrator.ingest.find import Source
