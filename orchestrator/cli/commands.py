@@ -290,7 +290,7 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
             if record is not None:
                 from perfctl.orchestrator.outputs import output_of
 
-                console.as_json(record, output_of(record, _outputs_of(command)))
+                console.as_json(record, output_of(record, outputs_of_command(command)))
         else:
             console.view(command.view(result), form, lambda text: with_flags(text, context.command))
         command.check(result, events)
@@ -380,10 +380,11 @@ def words_of(declared: Mapping[str, Field], typed: Mapping[str, Any]) -> list[st
     return words
 
 
-def _outputs_of(command: Declared[Any, Any]) -> list[str]:
+def outputs_of_command(command: Declared[Any, Any]) -> Sequence[str]:
+    """Return the names of what ``--json`` prints."""
     from perfctl.orchestrator.outputs import outputs_of
 
-    return outputs_of(command.record) or outputs_of(command.run)
+    return command.outputs or outputs_of(command.record) or outputs_of(command.run)
 
 
 def _schema_option(command: Declared[Any, Any]) -> Any:
@@ -393,7 +394,7 @@ def _schema_option(command: Declared[Any, Any]) -> Any:
         if is_asked:
             from perfctl.orchestrator.outputs import schema_of_any
 
-            console.as_json(schema_of_any(_outputs_of(command)))
+            console.as_json(schema_of_any(outputs_of_command(command)))
             raise typer.Exit
 
     return typer.Option(

@@ -64,6 +64,9 @@ class Command(Generic[Options, Result]):
     view: Callable[[Result], View | Layout | Lines]
     record: Callable[[Result], Any] = lambda result: result
     """The result -> what ``--json`` prints; None: nothing."""
+    outputs: tuple[str, ...] = ()
+    """The names of those in ``outputs.OUTPUTS``; empty: as the annotations of ``record`` or ``run``
+    say."""
     has_document: bool = True
     """Its view is also printed as Markdown and LaTeX."""
     check: Callable[[Result, Events], None] = lambda result, events: None

@@ -50,6 +50,7 @@ SWEEPS: dict[str, type[Recorder]] = {
     "dlprof": DLProf,
 }
 """Name of each command -> the profiler, whose fields are its options."""
+OUTPUTS = ("sweep", "sweep-commands")
 DryRun = Annotated[
     bool,
     Option("Print the commands, ready to paste, and start nothing.", OUTPUT, is_common=True),
@@ -256,7 +257,10 @@ def declare(
     options: type[Asked], examples: tuple[str, ...]
 ) -> Command[Asked, Swept | list[PlannedCommand] | NcuCost]:
     """Return the command of a profiler."""
-    return Command(options, run, view, has_document=False, check=check, examples=examples)
+    outputs = OUTPUTS if options is not NcuOptions else (*OUTPUTS, "ncu-cost")
+    return Command(
+        options, run, view, outputs=outputs, has_document=False, check=check, examples=examples
+    )
 
 
 NSYS = declare(

@@ -54,6 +54,7 @@ COMMAND = Command(
     ReplayOptions,
     run,
     profile.view,
+    outputs=profile.OUTPUTS,
     has_document=False,
     check=profile.check,
     examples=(
