@@ -10,9 +10,11 @@ import inspect
 from collections.abc import Callable, Hashable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from perfctl.orchestrator.errors import UsageError
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,11 @@ class Option:
     """Reader of what was typed; None: the type hint says how to read it."""
     typed_default: str | None = None
     """The default as one types it, for ``parse``; None: its text."""
+    is_common: bool = False
+    """Whether ``--help`` lists it before the options that few need."""
+    filled_from: str = ""
+    """Which part of the typed line it is, if it is not an option there: "rest" (words that are not
+    options of the command), "program" (the words after --) or "line" (all of it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,12 @@ def options_of(declared: Hashable) -> tuple[Field, ...]:
             default = inspect.Parameter.empty if field.default is MISSING else field.default
             found.append(Field(field.name, plain, default, option))
     return tuple(found)
+
+
+def part_of(options: Any, kind: type[Part]) -> Part:
+    """Return the fields of ``options`` that ``kind``, a class that it inherits from, has."""
+    declared: Any = kind
+    return kind(**{field.name: getattr(options, field.name) for field in fields(declared)})
 
 
 def words(text: str) -> tuple[str, ...]:

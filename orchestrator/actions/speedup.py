@@ -15,10 +15,11 @@ from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.events import SILENT as NO_EVENTS
+from perfctl.orchestrator.events import Events
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.sweep.sweep import Listening
     from perfctl.orchestrator.compare.speedup import Arm, Speedup
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
     from perfctl.orchestrator.ledger.arm_figures import ArmFacts
@@ -102,8 +103,7 @@ def speedup(
     epochs: int = 5,
     allow: Iterable[str] = (),
     peaks: str = "published",
-    listening: Listening | None = None,
-    messages: Messages = SILENT,
+    events: Events = NO_EVENTS,
 ) -> SpeedupResult:
     """Train ``options.workload`` on each device, a process each, and compare the others with
     the first.
@@ -119,16 +119,16 @@ def speedup(
     """
     store = store_of(options)
     allowed = allowed_facts(allow) | ASKED
-    ways = default_ways(messages) if devices == "auto" else ways_of(devices)
+    ways = default_ways(events) if devices == "auto" else ways_of(devices)
     options = replace(options, workload=options.workload or "unet")
     requests = [(way, request_of(way, epochs, options, tuple(arguments))) for way in ways]
     for way, request in requests:
         check(way, request)
     for way, request in requests:
-        messages.note(f"{way.label}:")
-        run_way(request, store, listening)
+        events.note(f"{way.label}:")
+        run_way(request, events)
     return compare_arms(
-        arms_of(requests, store), store, allowed=allowed, peaks=peaks, messages=messages
+        arms_of(requests, store), store, allowed=allowed, peaks=peaks, messages=events
     )
 
 
@@ -259,19 +259,19 @@ def _has_compiler() -> bool:
 
 def request_of(way: Way, epochs: int, asked: SweepOptions, rest: tuple[str, ...]) -> SweepRequest:
     """The sweep of one way, called WORKLOAD_DEVICE[_PRECISION]. Raises UsageError."""
-    from perfctl.orchestrator.actions.sweep.request import sweep_request
     from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
+    from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 
     name = f"{asked.workload}_{way.label.replace(':', '_')}"
     own = replace(asked, device=way.device, precision=way.precision, mode="train", sweep_name=name)
     words = ("--epochs", str(epochs), *(("--compile",) if way.also == "compile" else ()), *rest)
-    return sweep_request(TorchProfiler(), own, words, None)
+    return plan_sweep(TorchProfiler(), own, words)
 
 
 def check(way: Way, request: SweepRequest) -> None:
     """Raises UsageError for what cannot run here, and for a folder that holds runs of
     another request."""
-    from perfctl.orchestrator.actions.sweep.request import check_ready
+    from perfctl.orchestrator.launch.catalog import check_ready
     from perfctl.orchestrator.launch.sweep.folders import read_json
 
     if way.device == "cuda" and resolve_device("auto") != "cuda":
@@ -292,9 +292,9 @@ def _identity(request: SweepRequest) -> str:
     return request.with_options(sweep_name=None).name
 
 
-def run_way(request: SweepRequest, store: Path, listening: Listening | None) -> None:
+def run_way(request: SweepRequest, events: Events) -> None:
     """Run one sweep into its folder and the store, and write results.json beside the runs."""
-    from perfctl.orchestrator.actions.sweep.sweep import run_request, unheard
+    from perfctl.orchestrator.ingest.sweep import run_sweep
     from perfctl.orchestrator.launch.sweep.folders import write_json
 
     request.folder.mkdir(parents=True, exist_ok=True)
@@ -302,16 +302,17 @@ def run_way(request: SweepRequest, store: Path, listening: Listening | None) -> 
         request.folder / "request.json",
         {"request": _identity(request), "command": request.options.command_line},
     )
-    run_request(request, store, listening or unheard)
-    write_json(request.folder / "results.json", results(request, runs_of(request, store)))
+    run_sweep(request, events)
+    runs = runs_of(request, request.options.store_path)
+    write_json(request.folder / "results.json", results(request, runs))
 
 
 def runs_of(request: SweepRequest, store: Path) -> list[Run]:
     """The request's runs in the store, oldest first; of each batch size only the newest ``repeat``
     whole ones."""
-    from perfctl.orchestrator.actions.sweep.sweep import stored_runs
+    from perfctl.orchestrator.actions.stored_runs import runs_of_sweeps
 
-    runs = stored_runs(store, [request.name], latest_of_each=False)
+    runs = runs_of_sweeps(store, [request.name], latest_of_each=False)
     kept: list[Run] = []
     for batch in request.options.batches:
         mine = [run for run in runs if run.batch_size == batch]

@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -51,6 +52,22 @@ def _each(
         with _reading(f"{store}: run {run_id}", lost):
             runs.append(read_one(run_id))
     return runs
+
+
+def runs_of_sweeps(store: Path, names: Sequence[str], *, latest_of_each: bool = True) -> list[Run]:
+    """Return the newest run of each kind, or every run, of these sweeps, whole, oldest sweep first.
+
+    A sweep has no runs of its own if all its reports are in the store already, as runs of another
+    sweep.
+    """
+    with database.reading(store) as connection:
+        numbers = {row["name"]: row["id"] for row in reversed(read.sweeps(connection))}
+        chosen = sorted(numbers[name] for name in names if name in numbers)
+        ids = (
+            read.run_ids(connection, sweep=number, latest_of_each=latest_of_each)
+            for number in chosen
+        )
+        return loaded(connection, chain.from_iterable(ids))
 
 
 @contextmanager

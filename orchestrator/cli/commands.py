@@ -1,12 +1,17 @@
 """What typer makes of declared commands; lists of commands in ``--help``, in groups and with whole
-lines; and a quick way to read values."""
+lines; the options that errors name; and a quick way to read values.
+
+Errors raised outside ``cli`` name a field in backquotes: "`gpus` must be at least 1, got 0". A
+Python user reads that as it is; the command line prints "--gpus must be at least 1, got 0".
+"""
 
 from __future__ import annotations
 
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
@@ -23,6 +28,22 @@ if TYPE_CHECKING:
 
 HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Prices", "Cluster")
 """Of options in ``--help``, in this order."""
+REST = " (more)"
+"""After the heading of those options that few need."""
+AFTER = "perfctl.after"
+"""Key of the words after ``--`` in what a context holds."""
+PASS_ON_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Context settings of commands that pass options that they do not know on to the workload, which
+checks them before anything runs."""
+CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+"""The parameter for what was typed."""
+OTHER_NAMES = {
+    "batch_size": "batch",
+    "layers": "layer",
+    "seconds": "timeout",
+}
+"""Field -> the parameter of a command that has another name."""
+_FIELD = re.compile(r"`([a-z][a-z0-9_]*)`")
 METAVARS: Mapping[Any, str | None] = {
     bool: None,
     int: "N",
@@ -66,13 +87,16 @@ class Command(TyperCommand):
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Arguments as the documentation writes them: MODEL, [PATHS]..., whatever the release of
         typer does."""
-        return [
-            re.sub(r"^\{(.*)\}", r"\1", piece).upper()
-            for piece in super().collect_usage_pieces(ctx)
-        ]
+        pieces = super().collect_usage_pieces(ctx)
+        program = ["[-- COMMAND]"] if ctx.ignore_unknown_options else []
+        return [re.sub(r"^\{(.*)\}", r"\1", piece).upper() for piece in pieces] + program
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What was typed."""
+        """Read what was typed; the words after ``--`` go into ``ctx.meta[AFTER]`` if the command
+        passes words on."""
+        if ctx.ignore_unknown_options and "--" in args:
+            cut = args.index("--")
+            args, ctx.meta[AFTER] = args[:cut], tuple(args[cut + 1 :])
         for param in self.get_params(ctx):
             _read_directly(param)
         return list(super().parse_args(ctx, args))
@@ -82,13 +106,13 @@ class Command(TyperCommand):
         groups: dict[str, list[tuple[str, str]]] = {}
         params = self.get_params(ctx)
         is_grouped = any(getattr(param, "rich_help_panel", None) for param in params)
-        rest = "Output" if is_grouped else "Options"
+        unnamed = "Output" if is_grouped else "Options"
         for param in params:
             if (record := param.get_help_record(ctx)) is not None:
                 is_argument = param.param_type_name == "argument"
-                group = getattr(param, "rich_help_panel", None) or rest
+                group = getattr(param, "rich_help_panel", None) or unnamed
                 groups.setdefault("Arguments" if is_argument else group, []).append(record)
-        order = ("Arguments", *HEADINGS, "Options")
+        order = ("Arguments", *HEADINGS, "Options", *(heading + REST for heading in HEADINGS))
         for heading in sorted(groups, key=order.index):
             with formatter.section(heading):
                 formatter.write_dl(groups[heading])
@@ -161,12 +185,98 @@ def _may_be_read(path: str | Path) -> bool:
         return False
 
 
-class _Shown:
-    """What goes on while a command works, on stderr."""
+def called(application: Any, arguments: Sequence[str]) -> Any:
+    """Return the command that ``arguments`` call, or the group if none of its commands is named;
+    None if there is no such command."""
+    import typer.main
 
-    def __init__(self, progress: Callable[[str, int, int], None]) -> None:
-        self.note, self.warning, self.progress = console.note, console.warning, progress
-        self.command_line = console.command_line()
+    root: Any = typer.main.get_command(application)
+    command = root
+    for word in arguments:
+        inside = getattr(command, "commands", {}).get(word)
+        if inside is None:
+            break
+        command = inside
+    return None if command is root else command
+
+
+def with_flags(text: str, command: Any) -> str:
+    """Return ``text`` with options of ``command`` instead of fields; a field that it does not
+    take stays as it is."""
+    if command is None or _FIELD.search(text) is None:
+        return text
+    flags = flags_of(command)
+    for field, name in OTHER_NAMES.items():
+        if name in flags:
+            flags.setdefault(field, flags[name])
+    if command.context_settings.get("ignore_unknown_options"):
+        flags = _flags_of_workloads() | flags
+    return _FIELD.sub(lambda match: flags.get(match[1], match[0]), text)
+
+
+def flags_of(command: Any) -> dict[str, str]:
+    """Return parameter -> its option, or the name of its place; of a group, those of its
+    commands."""
+    flags: dict[str, str] = {}
+    for inside in getattr(command, "commands", {}).values():
+        flags |= flags_of(inside)
+    for one in command.params:
+        option = next((word for word in one.opts if word.startswith("--")), str(one.opts[0]))
+        if one.param_type_name == "argument":
+            option = str(one.metavar or one.name.upper())
+        flags |= {option.removeprefix("--").replace("-", "_"): option, one.name: option}
+    return flags
+
+
+def _flags_of_workloads() -> dict[str, str]:
+    """Return the options of the built-in workloads, which sweeps pass on."""
+    from perfctl.workloads import WORKLOADS
+    from perfctl.workloads.run.options import describe
+
+    texts = map(describe, WORKLOADS)
+    options = {option for text in texts for option in re.findall(r"--[a-z][a-z0-9-]*", text)}
+    return {option[2:].replace("-", "_"): option for option in options}
+
+
+class Shown:
+    """What goes on while ``command`` works, on stderr; fields are its options."""
+
+    def __init__(self, command: Any, progress: Callable[[str, int, int], None]) -> None:
+        self.command, self.progress = command, progress
+
+    def note(self, text: str) -> None:
+        """Print it."""
+        console.note(text)
+
+    def warning(self, text: str) -> None:
+        """Print it as a warning."""
+        console.warning(with_flags(text, self.command))
+
+
+@contextmanager
+def show_events(command: Any = None, *, is_shown: bool = True) -> Iterator[Shown]:
+    """Show on stderr what goes on in the block; ``is_shown``: with how far it is."""
+    from perfctl.orchestrator.cli import progress
+
+    with progress.working(is_shown=is_shown) as steps:
+        yield Shown(command, steps)
+
+
+def add_declared(
+    app: typer.Typer, name: str, line: str, declared: Declared[Any, Any] | Group
+) -> None:
+    """Add a declared command or group; ``line``: what it does, in the list of commands."""
+    from perfctl.orchestrator.commands.declare import Group
+
+    if isinstance(declared, Group):
+        app.add_typer(group_of(name, declared), short_help=line)
+        return
+    options_class: Any = declared.options
+    passes_on = any(one.option.filled_from == "rest" for one in options_of(options_class))
+    settings = PASS_ON_CONTEXT if passes_on else None
+    app.command(name, short_help=line, cls=Command, context_settings=settings)(
+        function_of(declared)
+    )
 
 
 def group_of(name: str, group: Group) -> typer.Typer:
@@ -181,49 +291,62 @@ def group_of(name: str, group: Group) -> typer.Typer:
     )
     app.callback()(lambda: None)  # with one command, its word is still typed
     for word, command in group.commands.items():
-        app.command(word, cls=Command)(function_of(command))
+        add_declared(app, word, "", command)
     return app
 
 
 def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
-    """The function that typer calls for a declared command: its parameters are the options, then
-    --format (where its view is a document too) and --json."""
-    from perfctl.orchestrator.cli import options, progress
-    from perfctl.orchestrator.outputs import output_of
+    """Return the function that typer calls for a declared command: its parameters are the options,
+    then --format (if its view is a document too) and --json."""
+    from perfctl.orchestrator.cli import options
 
     options_class: Any = command.options
     declared = {one.name: one for one in options_of(options_class)}
 
-    def call(**typed: Any) -> None:
+    def call(context: typer.Context, **typed: Any) -> None:
         as_json = typed.pop("as_json")
         form = console.form_of(typed.pop("form", None), as_json)
-        asked = command.options(**values_of(declared, typed))
-        with progress.working(is_shown=not command.has_own_progress) as steps:
-            events = _Shown(steps)
+        asked = command.options(**values_of(declared, typed), **words_typed(declared, context))
+        with show_events(context.command, is_shown=not command.has_own_progress) as events:
             result = command.run(asked, events)
         if as_json:
             record = command.record(result)
             if record is not None:
-                console.as_json(record, output_of(record, _outputs_of(command)))
+                from perfctl.orchestrator.outputs import output_of
+
+                console.as_json(record, output_of(record, outputs_of_command(command)))
         else:
-            console.view(command.view(result), form)
+            console.view(command.view(result), form, lambda text: with_flags(text, context.command))
         command.check(result, events)
 
     kind = inspect.Parameter.KEYWORD_ONLY
-    parameters = parameters_of(declared)
+    parameters = [CONTEXT, *parameters_of(declared)]
     if command.has_document:
         parameters.append(inspect.Parameter("form", kind, annotation=options.Form, default=None))
     parameters.append(inspect.Parameter("as_json", kind, annotation=options.Json, default=False))
     schema = Annotated[bool, _schema_option(command)]
     parameters.append(inspect.Parameter("json_schema", kind, annotation=schema, default=False))
-    return with_parameters(call, parameters, inspect.getdoc(command.options) or "")
+    text = (inspect.getdoc(command.options) or "").partition("\n\nRaises ")[0]
+    if command.examples:
+        text += "\n\n\b\nExamples:\n" + "\n".join(f"  {line}" for line in command.examples)
+    return with_parameters(call, parameters, text)
+
+
+def words_typed(declared: Mapping[str, Field], context: typer.Context) -> dict[str, Any]:
+    """Return the values of the fields that parts of the typed line fill."""
+    parts = {"rest": tuple(context.args), "program": context.meta.get(AFTER)}
+    return {
+        name: console.command_line() if source == "line" else parts[source]
+        for name, one in declared.items()
+        if (source := one.option.filled_from)
+    }
 
 
 def with_parameters(
     function: Callable[..., None], parameters: Sequence[inspect.Parameter], text: str
 ) -> Callable[..., None]:
     """Return the function with the parameters and the help that typer reads."""
-    function.__doc__ = text.partition("\n\nRaises ")[0]
+    function.__doc__ = text
     function.__annotations__ = {one.name: one.annotation for one in parameters}
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return function
@@ -237,27 +360,36 @@ def declared_by(*records: type[Any], but: Collection[str] = ()) -> dict[str, Fie
 
 
 def parameters_of(declared: Mapping[str, Field]) -> list[inspect.Parameter]:
-    """Return the parameters that typer reads, by name."""
+    """Return the parameters that typer reads, by name; if some are common, the others come below
+    them in the help."""
+    rest = REST if any(one.option.is_common for one in declared.values()) else ""
     return [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            annotation=Annotated[_hint(one), _parameter(one)],
+            annotation=Annotated[_hint(one), _parameter(one, "" if one.option.is_common else rest)],
             default=_typed(one),
         )
         for name, one in declared.items()
+        if not one.option.filled_from
     ]
 
 
 def values_of(declared: Mapping[str, Field], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of fields from what was typed for their parameters."""
-    return {one.name: _value(one, typed[name]) for name, one in declared.items()}
+    return {
+        one.name: _value(one, typed[name])
+        for name, one in declared.items()
+        if not one.option.filled_from
+    }
 
 
 def words_of(declared: Mapping[str, Field], typed: Mapping[str, Any]) -> list[str]:
     """Return options as one would type them; nothing for one that has its default."""
     words: list[str] = []
     for name, one in declared.items():
+        if one.option.filled_from:
+            continue
         value = typed[name]
         option = next((word for word in one.option.names if word.startswith("--")), None)
         option = option or f"--{one.name.replace('_', '-')}"
@@ -272,10 +404,11 @@ def words_of(declared: Mapping[str, Field], typed: Mapping[str, Any]) -> list[st
     return words
 
 
-def _outputs_of(command: Declared[Any, Any]) -> list[str]:
+def outputs_of_command(command: Declared[Any, Any]) -> Sequence[str]:
+    """Return the names of what ``--json`` prints."""
     from perfctl.orchestrator.outputs import outputs_of
 
-    return outputs_of(command.record) or outputs_of(command.run)
+    return command.outputs or outputs_of(command.record) or outputs_of(command.run)
 
 
 def _schema_option(command: Declared[Any, Any]) -> Any:
@@ -285,7 +418,7 @@ def _schema_option(command: Declared[Any, Any]) -> Any:
         if is_asked:
             from perfctl.orchestrator.outputs import schema_of_any
 
-            console.as_json(schema_of_any(_outputs_of(command)))
+            console.as_json(schema_of_any(outputs_of_command(command)))
             raise typer.Exit
 
     return typer.Option(
@@ -322,7 +455,7 @@ def _hint(field: Field) -> Any:
     return list[kind] | None
 
 
-def _parameter(field: Field) -> Any:
+def _parameter(field: Field, rest: str) -> Any:
     option = field.option
     kinds = (field.hint, *get_args(field.hint))
     plain = next((kind for kind in METAVARS if kind in kinds), str)
@@ -338,7 +471,7 @@ def _parameter(field: Field) -> Any:
         metavar=metavar,
         min=option.least,
         max=option.most,
-        rich_help_panel=option.group,
+        rich_help_panel=option.group + rest,
     )
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.cli.flags import with_flags
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.report.tables import TURNING
 
@@ -168,9 +167,11 @@ def document(form: str, parts: Iterable[Any]) -> None:
     raw(FORMS[form](parts))
 
 
-def view(answer: View | Layout | Lines, form: str | None) -> None:
-    """An answer as text for the terminal, or as the document that ``form`` names; fields in it are
-    the options of the command."""
+def view(
+    answer: View | Layout | Lines, form: str | None, name_options: Callable[[str], str] = str
+) -> None:
+    """An answer as text for the terminal, or as the document that ``form`` names.
+    ``name_options``: puts options in the place of fields."""
     from perfctl.orchestrator.report.view import Layout, Lines, Paper, as_parts, on_terminal
 
     if isinstance(answer, Lines):
@@ -191,8 +192,8 @@ def view(answer: View | Layout | Lines, form: str | None) -> None:
         return
     answer = replace(
         answer,
-        findings=tuple(map(with_flags, answer.findings)),
-        notes=tuple(map(with_flags, answer.notes)),
+        findings=tuple(map(name_options, answer.findings)),
+        notes=tuple(map(name_options, answer.notes)),
     )
     if form is not None:
         document(form, as_parts(answer))
@@ -229,7 +230,7 @@ def note(text: str) -> None:
 
 
 def warning(text: str) -> None:
-    note(f"warning: {with_flags(text)}")
+    note(f"warning: {text}")
 
 
 def error(text: str) -> None:
@@ -237,7 +238,7 @@ def error(text: str) -> None:
     not printed."""
     from perfctl.redact import mask
 
-    note("perfctl: " + mask(" ".join(with_flags(text).split("\n"))))
+    note("perfctl: " + mask(" ".join(text.split("\n"))))
 
 
 @contextmanager

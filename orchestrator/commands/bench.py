@@ -26,8 +26,6 @@ from perfctl.orchestrator.actions.bench_file import (
     share,
 )
 from perfctl.orchestrator.actions.stored_runs import loaded
-from perfctl.orchestrator.actions.sweep.request import check_ready
-from perfctl.orchestrator.actions.sweep.sweep import storing, take_folder
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -40,6 +38,8 @@ from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.ingest.context import Failed, Settings, Task
 from perfctl.orchestrator.ingest.find import Source
 from perfctl.orchestrator.ingest.ingest import take_runs
+from perfctl.orchestrator.ingest.sweep import storing, take_folder
+from perfctl.orchestrator.launch.catalog import check_ready
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.sweep.folders import file_name

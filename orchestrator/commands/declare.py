@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, get_args
+from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args
 
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.events import SILENT
+from perfctl.orchestrator.events import Events as Events
 from perfctl.orchestrator.options import Field as Field
 from perfctl.orchestrator.options import Option as Option
 from perfctl.orchestrator.options import options_of as options_of
@@ -25,34 +27,6 @@ from perfctl.orchestrator.report.view import Layout, Lines, View
 P = ParamSpec("P")
 Options = TypeVar("Options")
 Result = TypeVar("Result")
-
-
-class Events(Protocol):
-    """Hears what goes on while a command works: the command line prints it, the Python API does
-    not."""
-
-    @property
-    def command_line(self) -> str:
-        """What the user typed, ready to paste; empty in Python."""
-
-    def note(self, text: str) -> None:
-        """What is going on: "measuring peaks, about 20 s"."""
-
-    def warning(self, text: str) -> None:
-        """What the user should know before using the result."""
-
-    def progress(self, what: str, done: int, total: int) -> None:
-        """What is being done now, the parts done before it, and how many there are."""
-
-
-class Silent:
-    """Drops everything."""
-
-    command_line = ""
-
-    def note(self, text: str) -> None: ...
-    def warning(self, text: str) -> None: ...
-    def progress(self, what: str, done: int, total: int) -> None: ...
 
 
 DEFAULT_STORE = Path("perfctl.db")
@@ -67,6 +41,7 @@ MemoryLimit = Annotated[
         parse=str,
     ),
 ]
+CommandLine = Annotated[str, Option("What was typed, ready to paste.", filled_from="line")]
 Sweep = Annotated[int | None, Option("Only this sweep.")]
 Runs = Annotated[
     Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")
@@ -90,10 +65,15 @@ class Command(Generic[Options, Result]):
     view: Callable[[Result], View | Layout | Lines]
     record: Callable[[Result], Any] = lambda result: result
     """The result -> what ``--json`` prints; None: nothing."""
+    outputs: tuple[str, ...] = ()
+    """The names of those in ``outputs.OUTPUTS``; empty: as the annotations of ``record`` or ``run``
+    say."""
     has_document: bool = True
     """Its view is also printed as Markdown and LaTeX."""
     check: Callable[[Result, Events], None] = lambda result, events: None
     """Called when the result is printed: raises the error that gives another exit code than 0."""
+    examples: tuple[str, ...] = ()
+    """Lines to type, below its description in ``--help``."""
     has_own_progress: bool = False
     """Whether what runs it shows how far it is, so that the command line shows nothing."""
 
@@ -115,13 +95,15 @@ def api(
     """The command as a function of the Python API: its keywords are the fields of ``options``."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-        return run(_with_paths(options(*args, **kwargs)), Silent())
+        return run(_with_paths(options(*args, **kwargs)), SILENT)
 
     declared: Any = options
     texts = [f"{one.name}: {one.option.help}" for one in options_of(declared)]
     lines = [line for text in texts for line in wrap(text, 100, subsequent_indent="    ")]
     call.__doc__ = "\n\n".join([inspect.getdoc(declared) or "", "\n".join(lines)])
-    call.__signature__ = inspect.signature(declared)  # type: ignore[attr-defined]
+    names = {one.name for one in options_of(declared)}
+    keywords = [one for one in inspect.signature(declared).parameters.values() if one.name in names]
+    call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     return call
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from perfctl.orchestrator.commands.declare import Command, Events, Force, Group, Option
+from perfctl.orchestrator.commands.declare import Command, CommandLine, Events, Force, Group, Option
 from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.report.view import View
 
@@ -23,6 +23,7 @@ class ImageOptions(definition.Definition):
         Path("perfctl.def")
     )
     force: Force = False
+    command_line: CommandLine = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,7 @@ class ImageDefinition:
 
 def write_definition(asked: ImageOptions, events: Events) -> ImageDefinition:
     """Write the definition of an image."""
-    line = events.command_line
-    build = definition.write(asked, asked.out, force=asked.force, command_line=line)
+    build = definition.write(asked, asked.out, force=asked.force, command_line=asked.command_line)
     return ImageDefinition(asked.out, build)
 
 

@@ -13,17 +13,18 @@ import perfctl
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.speedup import speedup_of
-from perfctl.orchestrator.actions.sweep import sweep
 from perfctl.orchestrator.commands import scrub
 from perfctl.orchestrator.commands.export import export
 from perfctl.orchestrator.commands.plot import plot
 from perfctl.orchestrator.commands.trace import trace
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest.gather import gather
+from perfctl.orchestrator.ingest.sweep import Swept
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, SweepRuns, sweep_task
 from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.launch.images.definition import Definition
+from perfctl.orchestrator.launch.sweep.plan import plan_inference
 
 NET = "mlp:depth=3,width=16"
 
@@ -136,10 +137,10 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
             ),
             "`mode` is for built-in workloads",
         ),
-        (lambda store: sweep.infer_requests((), "none", asked()), "`models` names no model"),
-        (lambda store: sweep.infer_requests(("resnet18",) * 2, "none", asked()), "stands twice"),
+        (lambda store: plan_inference((), "none", asked()), "`models` names no model"),
+        (lambda store: plan_inference(("resnet18",) * 2, "none", asked()), "stands twice"),
         (
-            lambda store: sweep.infer_requests(("resnet18",), "ncu", asked()),
+            lambda store: plan_inference(("resnet18",), "ncu", asked()),
             "`profiler`: 'ncu' is not known",
         ),
         (lambda store: export(("nothing",), store=store), "`tables`: there is no table 'nothing'"),
@@ -220,10 +221,14 @@ def test_gathering_names_what_is_missing_and_counts_what_is_there(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     made = plan(tmp_path)
-    options = perfctl.SweepOptions(
-        batches=(16,), out=tmp_path, sweep_name="torch-mnist_cnn-1", store=tmp_path / "a.db"
+    swept = perfctl.replay(
+        recorded,
+        batches=(16,),
+        out=tmp_path,
+        sweep_name="torch-mnist_cnn-1",
+        store=tmp_path / "a.db",
     )
-    swept = perfctl.replay(recorded, options, all_batches=False)
+    assert isinstance(swept, Swept)
     assert json.loads((swept.folder / "sweep.json").read_text())["name"] == "torch-mnist_cnn-1"
     done = gather([made.folder], tmp_path / "b.db")
     assert (done.new, done.known, len(done.wrong)) == (2, 0, 1), (

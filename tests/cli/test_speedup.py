@@ -200,7 +200,7 @@ def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
     devices: str, device: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "perfctl.orchestrator.actions.sweep.request.resolve_device", lambda asked: asked
+        "perfctl.orchestrator.launch.sweep.plan.resolve_device", lambda asked: asked
     )
     base, other = (_argv(way) for way in ways_of(devices))
     for name, value in (("--device", device), ("--precision", precision)):

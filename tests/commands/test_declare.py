@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,20 @@ from jsonschema import Draft202012Validator
 
 import perfctl
 from perfctl.orchestrator.cli import main
-from perfctl.orchestrator.commands.declare import Command, options_of
-from perfctl.orchestrator.outputs import outputs_of, schema_of
+from perfctl.orchestrator.cli.commands import outputs_of_command
+from perfctl.orchestrator.commands.declare import Command, Group, options_of
+from perfctl.orchestrator.outputs import schema_of
 
 
 def declarations() -> dict[str, Command[Any, Any]]:
     """Words of each declared command -> the command; those of groups, too."""
     found = {}
-    for name, (place, _) in main.COMMANDS.items():
-        if ":" not in place:
-            file = import_module(f"perfctl.orchestrator.commands.{place}")
-            if group := getattr(file, "GROUP", None):
-                found |= {f"{name} {word}": command for word, command in group.commands.items()}
-            else:
-                found[name] = file.COMMAND
+    for name in (name for name, (place, _) in main.COMMANDS.items() if ":" not in place):
+        declared = main.declaration(name)
+        if isinstance(declared, Group):
+            found |= {f"{name} {word}": command for word, command in declared.commands.items()}
+        else:
+            found[name] = declared
     return found
 
 
@@ -48,10 +47,11 @@ def test_some_commands_are_declared() -> None:
 
 
 def plain(default: Any) -> Any:
-    """A default, and None where nothing is given: the command line has no empty tuple."""
+    """A default, and None if nothing is given: the command line has no empty tuple, and no False
+    for what is typed as a word."""
     if isinstance(default, list):
         return tuple(default)
-    return None if default in ((), inspect.Parameter.empty) else default
+    return None if default is False or default in ((), inspect.Parameter.empty) else default
 
 
 @pytest.mark.parametrize("name", API)
@@ -60,18 +60,26 @@ def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
     readers = {
         one.name: one.option.parse
         for one in options_of(DECLARED[name].options)
-        if one.option.typed_default is not None
+        if one.option.parse is not None
     }
     options = {
-        one.name: readers.get(one.name, plain)(one.default) for one in group.commands[name].params
+        one.name: readers[one.name](one.default)
+        if one.name in readers and isinstance(one.default, str)
+        else plain(one.default)
+        for one in group.commands[name].params
     }
     keywords = {
         key: plain(value.default)
         for key, value in inspect.signature(getattr(perfctl, name)).parameters.items()
     }
+    parts_of_the_line = {
+        one.name: plain(one.default)
+        for one in options_of(DECLARED[name].options)
+        if one.option.filled_from
+    }
     assert {
         key: value for key, value in options.items() if key not in OF_THE_COMMAND_LINE
-    } == keywords
+    } | parts_of_the_line == keywords
 
 
 @pytest.mark.parametrize("name", API)
@@ -88,8 +96,7 @@ def test_json_schema_is_that_of_what_json_prints(
     assert main.run([*name.split(), "--json-schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
-    declared = DECLARED[name]
-    outputs = outputs_of(declared.record) or outputs_of(declared.run)
+    outputs = outputs_of_command(DECLARED[name])
     assert schema == (
         schema_of(*outputs) if len(outputs) == 1 else {"anyOf": list(map(schema_of, outputs))}
     )

@@ -15,15 +15,13 @@ import typer
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import commands, console, options
 from perfctl.orchestrator.cli.cluster import studies
-from perfctl.orchestrator.cli.commands import CommandList
-from perfctl.orchestrator.cli.measure.profilers import (
+from perfctl.orchestrator.cli.commands import (
     AFTER,
     CONTEXT,
     PASS_ON_CONTEXT,
-    SWEEPS,
-    SweepCommand,
-    sweep_options,
+    CommandList,
 )
+from perfctl.orchestrator.commands.profile import SWEEPS
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster.plan import Site, with_defaults
 from perfctl.orchestrator.launch.sweep.options import PLACEMENT, SweepOptions
@@ -159,7 +157,7 @@ def _render(
         )
     site = site_of(given)
     rendering = Rendering(**commands.values_of(_RENDERING, given))
-    asked = sweep_options(_SWEPT, given)
+    asked = SweepOptions(**commands.values_of(_SWEPT, given), command_line=console.command_line())
     asked = replace(asked, device="cuda" if asked.device == "auto" else asked.device)
     for_checks = _with_own_python(after) if site.image else after
     requests = {name: _request(name, given, asked, rest, for_checks) for name in _names(profilers)}
@@ -202,7 +200,7 @@ def _names(profilers: str) -> list[str]:
 def _with_own_python(after: tuple[str, ...] | None) -> tuple[str, ...] | None:
     """A program for an image, to be checked here: the image's interpreter need not be on
     this machine."""
-    from perfctl.orchestrator.actions.sweep.request import program_words
+    from perfctl.orchestrator.launch.sweep.plan import program_words
 
     python, words = program_words(after or ())
     return (sys.executable, *words) if python else after
@@ -216,17 +214,17 @@ def _request(
     after: tuple[str, ...] | None,
 ) -> SweepRequest:
     """Checked as on one machine; what is on the nodes, only they can check."""
-    from perfctl.orchestrator.actions.sweep.request import sweep_request
     from perfctl.orchestrator.launch.profilers.replay import Replay
+    from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 
     values = commands.values_of(PROFILERS[name], given)
     if name in SWEEPS:
-        return sweep_request(SWEEPS[name](**values), asked, rest, after)
+        return plan_sweep(SWEEPS[name](**values), asked, rest, after)
     if values["folder"] is None:
         raise UsageError("replay needs the folder of a recorded sweep", "Name it with --recording")
     recorded = Replay(**values)
     asked = replace(asked, workload=recorded.workload(), device=recorded.device())
-    return sweep_request(recorded, asked, (), None, origin="recorded")
+    return plan_sweep(recorded, asked, origin="recorded")
 
 
 def _words(
@@ -277,10 +275,10 @@ slurm = typer.Typer(
 slurm.command(
     "render",
     short_help="Write the job scripts of a sweep.",
-    cls=SweepCommand,
+    cls=commands.Command,
     context_settings=PASS_ON_CONTEXT,
 )(render_command())
-slurm.command(RENDER_STUDY, cls=SweepCommand, context_settings=PASS_ON_CONTEXT, hidden=True)(
+slurm.command(RENDER_STUDY, cls=commands.Command, context_settings=PASS_ON_CONTEXT, hidden=True)(
     studies.command(_print_written)
 )
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.cli import commands, console, flags
-from perfctl.orchestrator.cli.measure.profilers import AFTER, CONTEXT
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.cli import commands, console
+from perfctl.orchestrator.cli.commands import AFTER, CONTEXT
+from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Site, with_defaults
 from perfctl.orchestrator.options import Option
 
@@ -91,12 +91,15 @@ def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> Stud
     option, device = DEVICES.get(name, ("--device", "cuda"))
     given = any(word == option or word.startswith(f"{option}=") for word in words)
     words = [name, "--dry-run", *(() if given else (option, device)), *words[1:]]
-    with taking_parts() as taken, flags.about(study, [name]):
-        study(
-            [*words, *(("--", *program) if program else ())],
-            standalone_mode=False,
-            prog_name="perfctl study",
-        )
+    typed = [*words, *(("--", *program) if program else ())]
+    with taking_parts() as taken:
+        try:
+            study(typed, standalone_mode=False, prog_name="perfctl study")
+        except PerfctlError as error:
+            command = commands.called(study, [name])
+            error.message = commands.with_flags(error.message, command)
+            error.remedy = error.remedy and commands.with_flags(error.remedy, command)
+            raise
     (found,) = taken
     return found
 

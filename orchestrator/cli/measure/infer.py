@@ -9,22 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.cli import commands, console
-from perfctl.orchestrator.cli.measure.profilers import (
-    CONTEXT,
-    SweepOutput,
-    listening,
-    print_commands,
-    print_summary,
-    sweep_options,
-)
+from perfctl.orchestrator.cli.commands import CONTEXT
+from perfctl.orchestrator.commands import profile
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.options import Option, words
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.sweep.sweep import Swept
+    from perfctl.orchestrator.ingest.sweep import Swept
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 BATCHES = (1, 5, 10, 15, 20)
@@ -59,6 +52,14 @@ class InferOptions:
     ] = "none"
 
 
+@dataclass(frozen=True, slots=True)
+class SweepOutput:
+    """What a sweep prints."""
+
+    dry_run: profile.DryRun = False
+    as_json: Annotated[bool, Option("Print JSON.", "Output", names=("--json",))] = False
+
+
 _OWN = commands.declared_by(InferOptions)
 _SWEPT = commands.declared_by(SweepOptions, but=_SET_HERE)
 _SWEPT["batches"] = replace(_SWEPT["batches"], default=BATCHES)
@@ -66,28 +67,33 @@ _SHOWN = commands.declared_by(SweepOutput)
 
 
 def _infer(context: typer.Context, **given: Any) -> None:
-    from perfctl.orchestrator.actions.sweep.sweep import ModelSwept, infer_requests
+    from perfctl.orchestrator.ingest.sweep import ModelSwept, run_sweep
+    from perfctl.orchestrator.launch.sweep.plan import plan_inference
 
     own = InferOptions(**commands.values_of(_OWN, given))
-    asked = sweep_options(_SWEPT, given)
-    output = SweepOutput(**commands.values_of(_SHOWN, given))
-    requests = infer_requests(
+    asked = SweepOptions(**commands.values_of(_SWEPT, given), command_line=console.command_line())
+    requests = plan_inference(
         own.models,
         own.profiler,
         asked,
         arguments=tuple(context.args),
-        only_planned=output.dry_run,
-        messages=console,
+        only_planned=given["dry_run"],
     )
-    if output.dry_run:
-        _print_commands(requests, asked.store, output)
+    if given["dry_run"]:
+        _print_commands(requests, as_json=given["as_json"])
         return
-    store = asked.store or asked.out.parent / DEFAULT
-    done = _run(requests, store, output)
-    if output.as_json:
+    done: dict[str, Swept] = {}
+    for model, request in requests.items():
+        with commands.show_events(context.command) as events:
+            if len(requests) > 1 and not given["as_json"]:
+                events.note(f"{model}:")
+            done[model] = run_sweep(request, events)
+        if not given["as_json"]:
+            console.view(profile.view(done[model]), None)
+    if given["as_json"]:
         console.as_json([ModelSwept(model, swept) for model, swept in done.items()], "infer")
     else:
-        _print_all(done, store)
+        _print_all(done, asked.store_path)
     _check(done)
 
 
@@ -98,51 +104,27 @@ infer = commands.with_parameters(
 )
 
 
-def _run(requests: dict[str, SweepRequest], store: Path, output: SweepOutput) -> dict[str, Swept]:
-    from perfctl.orchestrator.actions.sweep.sweep import infer as run
-
-    if output.as_json:
-        return run(requests, store, listening=listening)
-
-    def began(model: str) -> None:
-        if len(requests) > 1:
-            console.note(f"{model}:")
-
-    return run(
-        requests,
-        store,
-        listening=listening,
-        began=began,
-        ended=lambda model, done: print_summary(done, store),
-    )
-
-
-def _print_commands(
-    requests: dict[str, SweepRequest], store: Path | None, output: SweepOutput
-) -> None:
+def _print_commands(requests: dict[str, SweepRequest], *, as_json: bool) -> None:
     """A line for each command; as JSON one list with an object a command."""
-    from perfctl.orchestrator.actions.sweep.sweep import ModelCommand, planned
+    from perfctl.orchestrator.ingest.sweep import ModelCommand, planned_commands
 
-    if not output.as_json:
-        for request in requests.values():
-            print_commands(request, store, as_json=False)
+    commands = {model: planned_commands(request) for model, request in requests.items()}
+    if as_json:
+        each = [ModelCommand(model, one) for model, some in commands.items() for one in some]
+        console.as_json(each, "infer-commands")
         return
-    console.as_json(
-        [
-            ModelCommand(model, command)
-            for model, request in requests.items()
-            for command in planned(request, store)
-        ],
-        "infer-commands",
-    )
+    for some in commands.values():
+        console.view(profile.view(some), None)
 
 
 def _print_all(done: dict[str, Swept], store: Path) -> None:
     """One table over models and batch sizes, from the store."""
-    from perfctl.orchestrator.actions.sweep.sweep import stored_runs
+    from perfctl.orchestrator.actions.stored_runs import runs_of_sweeps
     from perfctl.orchestrator.report import terminal
 
-    for part in terminal.inference_summary(stored_runs(store, [one.name for one in done.values()])):
+    for part in terminal.inference_summary(
+        runs_of_sweeps(store, [one.name for one in done.values()])
+    ):
         console.show(part)
 
 

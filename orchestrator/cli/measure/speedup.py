@@ -12,7 +12,7 @@ import typer
 
 from perfctl.orchestrator.actions import speedup as actions
 from perfctl.orchestrator.cli import commands, console, options
-from perfctl.orchestrator.cli.measure.profilers import CONTEXT, listening, sweep_options
+from perfctl.orchestrator.cli.commands import CONTEXT
 from perfctl.orchestrator.commands.declare import words
 from perfctl.orchestrator.launch.sweep.options import PLACEMENT, SweepOptions
 
@@ -95,7 +95,9 @@ def _command() -> Callable[..., None]:
         --hidden, --length (lstm), --seed, --data. Runs of other machines are added with --runs, or
         ingested and named there.
         """
-        asked = sweep_options(_SWEPT, given)
+        asked = SweepOptions(
+            **commands.values_of(_SWEPT, given), command_line=console.command_line()
+        )
         if runs is not None:
             if page is None and not as_json:
                 console.note("no page is written without --page FILE")
@@ -108,16 +110,16 @@ def _command() -> Callable[..., None]:
             )
         else:
             page = page or asked.out.parent / f"{asked.workload}_speedup.html"
-            result = actions.speedup(
-                devices,
-                asked,
-                arguments=context.args,
-                epochs=epochs,
-                allow=words(allow or ""),
-                peaks=peaks,
-                listening=listening,
-                messages=console,
-            )
+            with commands.show_events(context.command) as events:
+                result = actions.speedup(
+                    devices,
+                    asked,
+                    arguments=context.args,
+                    epochs=epochs,
+                    allow=words(allow or ""),
+                    peaks=peaks,
+                    events=events,
+                )
         _show(result, page, charts, as_json=as_json)
         result.check()
 

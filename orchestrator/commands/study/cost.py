@@ -273,7 +273,6 @@ class _EveryTwentieth:
     """Tells of every twentieth model that is worked out."""
 
     messages: Messages
-    command_line: str = ""
 
     def note(self, text: str) -> None:
         self.messages.note(text)

@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.actions import speedup as ways
-from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.sides import side
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions, resolve_device
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.actions.speedup import Study, Way
-    from perfctl.orchestrator.actions.sweep.sweep import Listening
     from perfctl.orchestrator.compare.speedup import Speedup
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
     from perfctl.records.run import Run
@@ -85,9 +84,7 @@ class SpeedupStudy:
             raise PartlyDone(problem, "The rest is in the study; the same command tries again")
 
 
-def study_speedup(
-    request: SpeedupRequest, listening: Listening | None = None, messages: Messages = SILENT
-) -> SpeedupStudy:
+def study_speedup(request: SpeedupRequest, events: Events = SILENT) -> SpeedupStudy:
     """Train, or read what is recorded, compare, and write results.json and the notebook.
 
     Everything is checked before anything runs. Raises UsageError for what makes no sense and for a
@@ -98,16 +95,16 @@ def study_speedup(
     missing: list[tuple[str, str]] = []
     failed: list[str] = []
     if request.source is not None:
-        studies = recorded(request.source, messages, missing)
+        studies = recorded(request.source, events, missing)
         claim(request.folder, "speedup", {"from": str(request.source.resolve())})
     else:
-        studies = _trained(request, listening, messages, missing)
+        studies = _trained(request, events, missing)
     store = request.source or request.folder.store
     found: list[Speedup] = []
     for network, study in studies.items():
         try:
             found += ways.compare_arms(
-                study, store, allowed=allowed, peaks=request.peaks, messages=messages
+                study, store, allowed=allowed, peaks=request.peaks, messages=events
             ).studies
         except PerfctlError as error:
             why = _reason(study) or str(error)
@@ -158,14 +155,14 @@ def parts(request: SpeedupRequest) -> StudyParts:
     return StudyParts("speedup", out, tuple(found), finish, device)
 
 
-def _ways(request: SpeedupRequest, messages: Messages) -> tuple[Way, ...]:
+def _ways(request: SpeedupRequest, events: Events) -> tuple[Way, ...]:
     if request.devices != "auto":
         return ways.ways_of(request.devices)
     # a compiler takes longer than the rest of it
     if request.quick and resolve_device("auto") != "cuda":
-        messages.note("no GPU here: comparing cpu with cpu:bf16")
+        events.note("no GPU here: comparing cpu with cpu:bf16")
         return (ways.Way("cpu"), ways.Way("cpu", "bf16"))
-    return ways.default_ways(messages)
+    return ways.default_ways(events)
 
 
 def _options(request: SpeedupRequest) -> SweepOptions:
@@ -188,16 +185,15 @@ def _words(request: SpeedupRequest, network: str) -> tuple[str, ...]:
 
 def _trained(
     request: SpeedupRequest,
-    listening: Listening | None,
-    messages: Messages,
+    events: Events,
     missing: list[tuple[str, str]],
 ) -> dict[str, Study]:
-    asked = _ways(request, messages)
+    asked = _ways(request, events)
     chosen = [way for way in asked if way.device != "cuda" or resolve_device("auto") == "cuda"]
     if len(chosen) < len(asked):
         lost = ", ".join(way.label for way in asked if way not in chosen)
-        messages.warning(f"{lost}: {NO_GPU}")
-        chosen = list(ways.default_ways(messages)) if len(chosen) < 2 else chosen
+        events.warning(f"{lost}: {NO_GPU}")
+        chosen = list(ways.default_ways(events)) if len(chosen) < 2 else chosen
     if not any(way.device == "cuda" for way in chosen):
         missing.append(("a GPU", NO_GPU))
     options = _options(request)
@@ -213,8 +209,8 @@ def _trained(
     claim(request.folder, "speedup", _asked(request, chosen))
     for network, requests in made.items():
         for way, one in requests:
-            messages.note(f"{network} on {way.label}:")
-            ways.run_way(one, request.folder.store, listening)
+            events.note(f"{network} on {way.label}:")
+            ways.run_way(one, events)
     return {
         network: ways.arms_of(requests, request.folder.store) for network, requests in made.items()
     }
@@ -232,7 +228,7 @@ def _asked(request: SpeedupRequest, chosen: Sequence[Way]) -> dict[str, Any]:
     }
 
 
-def recorded(source: Path, messages: Messages, missing: list[tuple[str, str]]) -> dict[str, Study]:
+def recorded(source: Path, events: Events, missing: list[tuple[str, str]]) -> dict[str, Study]:
     """Workload -> batch size -> arms, of runs that train under one profiler; those of torch
     before others.
 
@@ -245,7 +241,7 @@ def recorded(source: Path, messages: Messages, missing: list[tuple[str, str]]) -
             f"`source`: {source} does not exist", "Name a store, a folder of runs, or a report"
         )
     store = StudyFolder(source).store
-    runs = side(store if store.is_file() else source, store, messages).runs
+    runs = side(store if store.is_file() else source, store, events).runs
     found: dict[str, Study] = {}
     for network in dict.fromkeys(
         run.workload for run in runs if run.workload and run.mode == "train"
