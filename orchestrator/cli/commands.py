@@ -88,13 +88,13 @@ class Command(TyperCommand):
         """Arguments as the documentation writes them: MODEL, [PATHS]..., whatever the release of
         typer does."""
         pieces = super().collect_usage_pieces(ctx)
-        program = ["[-- COMMAND]"] if ctx.ignore_unknown_options else []
+        program = ["[-- COMMAND]"] if _takes_program(ctx) else []
         return [re.sub(r"^\{(.*)\}", r"\1", piece).upper() for piece in pieces] + program
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what was typed; the words after ``--`` go into ``ctx.meta[AFTER]`` if the command
         passes words on."""
-        if ctx.ignore_unknown_options and "--" in args:
+        if _takes_program(ctx) and "--" in args:
             cut = args.index("--")
             args, ctx.meta[AFTER] = args[:cut], tuple(args[cut + 1 :])
         for param in self.get_params(ctx):
@@ -116,6 +116,11 @@ class Command(TyperCommand):
         for heading in sorted(groups, key=order.index):
             with formatter.section(heading):
                 formatter.write_dl(groups[heading])
+
+
+def _takes_program(ctx: Any) -> bool:
+    """Whether a program of the user's may follow ``--``."""
+    return ctx.ignore_unknown_options and (ctx.obj is None or "program" in ctx.obj)
 
 
 def _read_directly(param: Any) -> None:
@@ -272,8 +277,8 @@ def add_declared(
         app.add_typer(group_of(name, declared), short_help=line)
         return
     options_class: Any = declared.options
-    passes_on = any(one.option.filled_from == "rest" for one in options_of(options_class))
-    settings = PASS_ON_CONTEXT if passes_on else None
+    filled = {one.option.filled_from for one in options_of(options_class)}
+    settings = PASS_ON_CONTEXT | {"obj": filled} if "rest" in filled else None
     app.command(name, short_help=line, cls=Command, context_settings=settings)(
         function_of(declared)
     )

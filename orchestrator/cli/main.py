@@ -144,7 +144,7 @@ GROUPS = {
             "Sweep under the PyTorch profiler: operators and layers.",
         ),
         "dlprof": ("profile.DLPROF", "Sweep under DLProf (last released in 2021)."),
-        "infer": ("measure.infer:infer", "Measure inference over models and batch sizes."),
+        "infer": ("infer", "Measure inference over models and batch sizes."),
         "speedup": ("measure.speedup:speedup", "Train on each device and precision, and compare."),
         "study": ("study.group:study", "Do a whole study: page, summary, tables, charts."),
         "replay": ("replay", "Replay a recorded sweep, without a GPU or the tool."),
