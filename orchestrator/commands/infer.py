@@ -59,9 +59,9 @@ class InferOptions(SweepOptions):
             is_common=True,
         ),
     ] = "none"
-    arguments: Annotated[Sequence[str], Option("Options for the workload.", filled_from="rest")] = (
-        ()
-    )
+    arguments: Annotated[
+        Sequence[str], Option("Options for the workload.", filled_from="rest")
+    ] = ()
     dry_run: profile.DryRun = False
     # not options here: the workload is inference alone, of whole data, in one sweep a model
     workload: str | None = None

@@ -10,14 +10,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
-from perfctl.orchestrator.actions.speedup import (
-    ASKED,
-    EVERY_WAY,
-    Study,
-    allowed_facts,
-    named_arms,
-    roofs_of,
-)
 from perfctl.orchestrator.actions.stored_runs import analysed
 from perfctl.orchestrator.actions.tables import newest_runs
 from perfctl.orchestrator.commands.declare import (
@@ -31,8 +23,11 @@ from perfctl.orchestrator.commands.declare import (
     api,
     words,
 )
+from perfctl.orchestrator.commands.speedup import named_arms, roofs_of
+from perfctl.orchestrator.compare.speedup import ASKED, ArmsByBatch, allowed_facts
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.files import check_free, replacing
+from perfctl.orchestrator.launch.sweep.ways import EVERY_WAY
 from perfctl.orchestrator.report.tables import Column, table
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
@@ -312,7 +307,11 @@ def _studies(store: Path) -> dict[str, dict[str, str]]:
 
 
 def _drawn(
-    before: str, study: Study, source: PlotOptions, allowed: frozenset[str], messages: Messages
+    before: str,
+    study: ArmsByBatch,
+    source: PlotOptions,
+    allowed: frozenset[str],
+    messages: Messages,
 ) -> dict[str, Drawn]:
     from perfctl.orchestrator.compare import speedup as analysis
 

@@ -12,12 +12,13 @@ import pytest
 import perfctl
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.speedup import speedup_of
-from perfctl.orchestrator.commands import scrub
+from perfctl.orchestrator.commands import scrub, speedup
 from perfctl.orchestrator.commands.export import export
 from perfctl.orchestrator.commands.plot import plot
+from perfctl.orchestrator.commands.speedup import SpeedupOptions
 from perfctl.orchestrator.commands.trace import trace
 from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.ingest.gather import gather
 from perfctl.orchestrator.ingest.sweep import Swept
 from perfctl.orchestrator.launch.cluster import status
@@ -155,9 +156,14 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
             lambda store: plot("sample", store=store, pie=True),
             "`pie`: 'sample' shows no parts",
         ),
-        (lambda store: speedup_of(["one"], store=store), "`runs` needs two or more"),
         (
-            lambda store: speedup_of(["1", "2"], store=store, allow=["all"]),
+            lambda store: speedup.run(SpeedupOptions(runs=("one",), store=store), SILENT),
+            "`runs` needs two or more",
+        ),
+        (
+            lambda store: speedup.run(
+                SpeedupOptions(runs=("1", "2"), store=store, allow=("all",)), SILENT
+            ),
             "`allow`: 'all' is not known",
         ),
         (

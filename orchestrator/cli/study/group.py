@@ -22,11 +22,27 @@ from perfctl.orchestrator.cli.commands import (
     show_events,
 )
 from perfctl.orchestrator.cli.measure.bench import listening
-from perfctl.orchestrator.cli.measure.speedup import Allow, Ways
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, write_study
+from perfctl.orchestrator.compare.speedup import ALLOWED
 from perfctl.orchestrator.options import read_batches
 from perfctl.orchestrator.report.studies.records import StudyPage
 
+Ways = Annotated[
+    str,
+    typer.Option(
+        "--devices",
+        metavar="LIST",
+        help=(
+            "What to compare, the others with the first: cpu, cuda, each with :tf32 (cuda), :bf16, "
+            ":fp16 (cuda) or :compile. auto: cpu and cuda; without a GPU cpu, cpu:bf16 and "
+            "cpu:compile."
+        ),
+    ),
+]
+Allow = Annotated[
+    str | None,
+    typer.Option("--allow", metavar="LIST", help=f"Facts that may differ: {', '.join(ALLOWED)}."),
+]
 Out = Annotated[
     Path,
     typer.Option(

@@ -10,17 +10,18 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions import speedup as ways
 from perfctl.orchestrator.actions.sides import side
+from perfctl.orchestrator.commands import speedup
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim
+from perfctl.orchestrator.compare.speedup import ASKED, allowed_facts
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.launch.sweep import ways
 from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions, resolve_device
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.speedup import Study, Way
-    from perfctl.orchestrator.compare.speedup import Speedup
+    from perfctl.orchestrator.compare.speedup import ArmsByBatch, Speedup
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
     from perfctl.records.run import Run
 
@@ -91,7 +92,7 @@ def study_speedup(request: SpeedupRequest, events: Events = SILENT) -> SpeedupSt
     folder of another study, ToolMissing, Interrupted, and PerfctlError when no network has two
     devices to compare.
     """
-    allowed = ways.allowed_facts(request.allow) | ways.ASKED
+    allowed = allowed_facts(request.allow) | ASKED
     missing: list[tuple[str, str]] = []
     failed: list[str] = []
     if request.source is not None:
@@ -103,8 +104,8 @@ def study_speedup(request: SpeedupRequest, events: Events = SILENT) -> SpeedupSt
     found: list[Speedup] = []
     for network, study in studies.items():
         try:
-            found += ways.compare_arms(
-                study, store, allowed=allowed, peaks=request.peaks, messages=events
+            found += speedup.compare_arms(
+                study, store, allowed=allowed, peaks=request.peaks, events=events
             ).studies
         except PerfctlError as error:
             why = _reason(study) or str(error)
@@ -155,9 +156,9 @@ def parts(request: SpeedupRequest) -> StudyParts:
     return StudyParts("speedup", out, tuple(found), finish, device)
 
 
-def _ways(request: SpeedupRequest, events: Events) -> tuple[Way, ...]:
+def _ways(request: SpeedupRequest, events: Events) -> tuple[ways.Way, ...]:
     if request.devices != "auto":
-        return ways.ways_of(request.devices)
+        return ways.read_ways(request.devices)
     # a compiler takes longer than the rest of it
     if request.quick and resolve_device("auto") != "cuda":
         events.note("no GPU here: comparing cpu with cpu:bf16")
@@ -187,7 +188,7 @@ def _trained(
     request: SpeedupRequest,
     events: Events,
     missing: list[tuple[str, str]],
-) -> dict[str, Study]:
+) -> dict[str, ArmsByBatch]:
     asked = _ways(request, events)
     chosen = [way for way in asked if way.device != "cuda" or resolve_device("auto") == "cuda"]
     if len(chosen) < len(asked):
@@ -197,26 +198,24 @@ def _trained(
     if not any(way.device == "cuda" for way in chosen):
         missing.append(("a GPU", NO_GPU))
     options = _options(request)
-    made: dict[str, list[tuple[Way, SweepRequest]]] = {}
+    made: dict[str, list[tuple[ways.Way, SweepRequest]]] = {}
     for network in NETWORKS:
         own = replace(options, workload=network)
         made[network] = [
-            (way, ways.request_of(way, _epochs(request), own, _words(request, network)))
+            (way, ways.plan_way(way, _epochs(request), own, _words(request, network)))
             for way in chosen
         ]
     for pair in (pair for requests in made.values() for pair in requests):
-        ways.check(*pair)
+        ways.check_way(*pair)
     claim(request.folder, "speedup", _asked(request, chosen))
     for network, requests in made.items():
         for way, one in requests:
             events.note(f"{network} on {way.label}:")
-            ways.run_way(one, events)
-    return {
-        network: ways.arms_of(requests, request.folder.store) for network, requests in made.items()
-    }
+            speedup.run_way(one, events)
+    return {network: speedup.arms_of(requests) for network, requests in made.items()}
 
 
-def _asked(request: SpeedupRequest, chosen: Sequence[Way]) -> dict[str, Any]:
+def _asked(request: SpeedupRequest, chosen: Sequence[ways.Way]) -> dict[str, Any]:
     """What decides which numbers come out."""
     return {
         "devices": [way.label for way in chosen],
@@ -228,7 +227,9 @@ def _asked(request: SpeedupRequest, chosen: Sequence[Way]) -> dict[str, Any]:
     }
 
 
-def recorded(source: Path, events: Events, missing: list[tuple[str, str]]) -> dict[str, Study]:
+def recorded(
+    source: Path, events: Events, missing: list[tuple[str, str]]
+) -> dict[str, ArmsByBatch]:
     """Workload -> batch size -> arms, of runs that train under one profiler; those of torch
     before others.
 
@@ -242,7 +243,7 @@ def recorded(source: Path, events: Events, missing: list[tuple[str, str]]) -> di
         )
     store = StudyFolder(source).store
     runs = side(store if store.is_file() else source, store, events).runs
-    found: dict[str, Study] = {}
+    found: dict[str, ArmsByBatch] = {}
     for network in dict.fromkeys(
         run.workload for run in runs if run.workload and run.mode == "train"
     ):
@@ -259,7 +260,7 @@ def recorded(source: Path, events: Events, missing: list[tuple[str, str]]) -> di
     return found
 
 
-def _arms(network: str, runs: Sequence[Run], missing: list[tuple[str, str]]) -> Study:
+def _arms(network: str, runs: Sequence[Run], missing: list[tuple[str, str]]) -> ArmsByBatch:
     """Batch size -> arms, of the profiler and the network's form that the newest runs have; empty
     with one device alone."""
     from perfctl.orchestrator.compare.speedup import Arm, uncompiled
@@ -331,14 +332,14 @@ def _place(label: str) -> tuple[int, str]:
     return (ways.EVERY_WAY.index(plain) if plain in ways.EVERY_WAY else len(ways.EVERY_WAY), label)
 
 
-def _reason(study: Study) -> str | None:
+def _reason(study: ArmsByBatch) -> str | None:
     return next(
         (run.reason for arms in study.values() for arm in arms for run in arm.runs if run.reason),
         None,
     )
 
 
-def _newest(studies: Mapping[str, Study]) -> Iterator[tuple[str, str, Run]]:
+def _newest(studies: Mapping[str, ArmsByBatch]) -> Iterator[tuple[str, str, Run]]:
     for network, study in studies.items():
         for arms in study.values():
             for arm in arms:
