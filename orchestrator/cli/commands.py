@@ -259,11 +259,11 @@ class Shown:
 
 
 @contextmanager
-def show_events(command: Any = None, *, is_shown: bool = True) -> Iterator[Shown]:
-    """Show on stderr what goes on in the block; ``is_shown``: with how far it is."""
+def show_events(command: Any = None) -> Iterator[Shown]:
+    """Show on stderr what goes on in the block, and how far it is."""
     from perfctl.orchestrator.cli import progress
 
-    with progress.working(is_shown=is_shown) as steps:
+    with progress.working() as steps:
         yield Shown(command, steps)
 
 
@@ -312,7 +312,7 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
         as_json = typed.pop("as_json")
         form = console.form_of(typed.pop("form", None), as_json)
         asked = command.options(**values_of(declared, typed), **words_typed(declared, context))
-        with show_events(context.command, is_shown=not command.has_own_progress) as events:
+        with show_events(context.command) as events:
             result = command.run(asked, events)
         if as_json:
             record = command.record(result)

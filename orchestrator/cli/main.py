@@ -185,7 +185,7 @@ GROUPS = {
         "predict": ("predict", "Predict time, memory and cost of a training."),
         "calculator": ("calculator", "Write an offline page that predicts a training."),
         "bench": (
-            "measure.bench:bench",
+            "bench.GROUP",
             "Measure families of networks, which predictions learn from.",
         ),
     },

@@ -8,8 +8,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import chain
@@ -29,16 +28,19 @@ from perfctl.orchestrator.actions.stored_runs import loaded
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
+    CommandLine,
     Events,
     Force,
+    Group,
     Option,
 )
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.ingest.context import Failed, Settings, Task
 from perfctl.orchestrator.ingest.find import Source
 from perfctl.orchestrator.ingest.ingest import take_runs
-from perfctl.orchestrator.ingest.sweep import storing, take_folder
+from perfctl.orchestrator.ingest.sweep import describe_outcome, storing, take_folder
 from perfctl.orchestrator.launch.catalog import check_ready
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
@@ -63,6 +65,8 @@ from perfctl.parsers.own.bench import as_json, read_points
 from perfctl.records.bench import BenchPoint
 from perfctl.workloads.models.families import NAME as WORKLOAD
 
+_REASONS = 5
+"""Reasons of skipped networks that are said; --dry-run says all."""
 _ROWS = 12
 """Rows of a table on the terminal; --json has all."""
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
@@ -70,8 +74,9 @@ _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Measure what a file describes, each point in a process of its own. The same command goes on
-    where it stopped.
+    """Measure what a file describes, each point in a process of its own.
+
+    The same command goes on where it stopped.
 
     Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop,
     StoreError.
@@ -123,8 +128,7 @@ class BenchOptions:
     dry_run: Annotated[
         bool, Option("Print what would be measured, and start nothing.", "Output")
     ] = False
-    command_line: str = ""
-    """What was typed, ready to paste; it is stored with the runs."""
+    command_line: CommandLine = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +230,6 @@ class BenchResult:
             raise PartlyDone(problem, "The same command goes on from here")
 
 
-Listening = Callable[[BenchRequest], AbstractContextManager[Listener]]
-"""Gives what is told how each point went while a bench runs."""
-
-
 def bench_request(bench: Bench, asked: BenchOptions) -> BenchRequest:
     """Return the design of ``bench``, or this machine's part of it. Nothing is started.
 
@@ -246,9 +246,7 @@ def bench_request(bench: Bench, asked: BenchOptions) -> BenchRequest:
     return BenchRequest(bench, whole, points, part, asked)
 
 
-def bench(
-    request: BenchRequest, listening: Listening = lambda request: nullcontext(Listener())
-) -> BenchResult:
+def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
     """Measure each point in a process of its own, while the budget lasts. The same call goes on
     where it stopped.
 
@@ -265,28 +263,49 @@ def bench(
             "Leave `steady` or `shard` out",
         )
     check_ready(sweep_of(request, request.points[0]))
+    reasons = reasons_of(request)
+    for reason in reasons[:_REASONS]:
+        events.note(f"skipped: {reason}")
+    if len(reasons) > _REASONS:
+        events.note(f"skipped: for {len(reasons) - _REASONS} more reasons (--dry-run names them)")
     measure_points = partial(run, request.points, partial(sweep_of, request), Budget(asked.budget))
-    with listening(request) as listener:
-        if request.part is not None:
-            asked.out.mkdir(parents=True, exist_ok=True)
-            return BenchResult(request, measure_points(listener))
-        limit = memory.bytes_of(None)
+    listener, limit = tell_points(request, events), memory.bytes_of(None)
+    if request.part is not None:
+        asked.out.mkdir(parents=True, exist_ok=True)
+        return BenchResult(request, measure_points(listener))
 
-        def finished(result: RunResult) -> None:
-            folder = result.folder
-            facts = SweepFacts(folder.parent.name, "sweep", asked.command_line, platform.node())
-            take_folder(folder, facts, limit, store=store, again=False, features=features_of)
-            listener.finished(result)
+    def store_run(result: RunResult) -> None:
+        folder = result.folder
+        facts = SweepFacts(folder.parent.name, "sweep", asked.command_line, platform.node())
+        take_folder(folder, facts, limit, store=store, again=False, features=features_of)
+        listener.finished(result)
 
-        with storing(store, "points"):
-            unsteady = frozenset(
-                (point.model, point.batch)
-                for point in (stored_points(store) if asked.steady is not None else ())
-                if asked.steady is not None and point.spread * 100 > asked.steady
-            )
-            return BenchResult(
-                request, measure_points(replace(listener, finished=finished), unsteady)
-            )
+    with storing(store, "points"):
+        unsteady = frozenset(
+            (point.model, point.batch)
+            for point in (stored_points(store) if asked.steady is not None else ())
+            if asked.steady is not None and point.spread * 100 > asked.steady
+        )
+        return BenchResult(request, measure_points(replace(listener, finished=store_run), unsteady))
+
+
+def tell_points(request: BenchRequest, events: Events) -> Listener:
+    """Return what tells ``events`` how each point went; of complete ones only a part of a bench
+    does, whose lines are the log of a job."""
+    finished: list[RunResult] = []
+
+    def start(batch: int, stage: str) -> None:
+        events.progress(f"batch {batch}", len(finished), len(request.points))
+
+    def finish(result: RunResult) -> None:
+        finished.append(result)
+        name = f"{result.folder.parent.name}/{result.folder.name}"
+        if not result.skipped:
+            events.note(f"{name}: {describe_outcome(result)}")
+        elif request.part is not None:
+            events.note(f"{name}: whole already, skipped")
+
+    return Listener(started=start, finished=finish, stopped=finish)
 
 
 def seconds(text: str) -> float:
@@ -410,10 +429,10 @@ def bench_charts(store: Path) -> dict[str, Drawn]:
     return relations.bench_charts(points) | relations.all_relation_charts(observations(points))
 
 
-def measure(asked: BenchOptions, listening: Listening) -> BenchResult | BenchRequest:
+def measure(asked: BenchOptions, events: Events) -> BenchResult | BenchRequest:
     """Measure the points of a file, or return what would be measured."""
     request = bench_request(read_bench(asked.file), asked)
-    return request if asked.dry_run else bench(request, listening)
+    return request if asked.dry_run else bench(request, events)
 
 
 def bench_view(result: BenchResult | BenchRequest) -> View:
@@ -460,14 +479,12 @@ def _check(result: BenchResult | BenchRequest, events: Events) -> None:
         result.check()
 
 
-def _measure_silently(asked: BenchOptions, events: Events) -> BenchResult | BenchRequest:
-    return measure(asked, lambda request: nullcontext(Listener()))
-
-
 @dataclass(frozen=True, slots=True)
 class BenchShowOptions:
-    """Show what was measured and, by family, which estimated figures the time of a step goes
-    with."""
+    """Show what was measured, and what times go with.
+
+    By family, the estimated figures that the time of a step goes with.
+    """
 
     file: Annotated[
         Path | None,
@@ -521,7 +538,9 @@ def points_output(measured: MeasuredPoints) -> BenchShown:
 
 @dataclass(frozen=True, slots=True)
 class BenchExportOptions:
-    """Write all points of the store into one JSON file: steps, phases, layers, figures, device.
+    """Write all points of the store into one JSON file.
+
+    It has steps, phases, layers, figures and the device of each.
 
     Raises UsageError if the file exists and ``force`` is false, PerfctlError without a point.
     """
@@ -555,6 +574,19 @@ def exported_view(exported: ExportedPoints) -> View:
     return View(f"Wrote {exported.path}: {exported.points} points of {exported.networks} networks")
 
 
-RUN = Command(BenchOptions, _measure_silently, bench_view, check=_check, has_own_progress=True)
-SHOW = Command(BenchShowOptions, show_points, points_view, points_output)
-EXPORT = Command(BenchExportOptions, export_points, exported_view, has_document=False)
+def _name_command(words: list[str]) -> list[str]:
+    """Return the words with "run" before a file: ``perfctl bench grid.toml`` measures it."""
+    is_file = words and words[0] not in (*GROUP.commands, "--help")
+    return ["run", *words] if is_file else words
+
+
+GROUP = Group(
+    "Measure families of networks, and show what their time depends on. "
+    "perfctl bench FILE is short for bench run FILE.",
+    {
+        "run": Command(BenchOptions, measure, bench_view, check=_check),
+        "show": Command(BenchShowOptions, show_points, points_view, points_output),
+        "export": Command(BenchExportOptions, export_points, exported_view, has_document=False),
+    },
+    _name_command,
+)

@@ -74,8 +74,6 @@ class Command(Generic[Options, Result]):
     """Called when the result is printed: raises the error that gives another exit code than 0."""
     examples: tuple[str, ...] = ()
     """Lines to type, below its description in ``--help``."""
-    has_own_progress: bool = False
-    """Whether what runs it shows how far it is, so that the command line shows nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,8 +203,13 @@ def describe_result(result: RunResult, repeats: int) -> str:
     )
     if result.skipped:
         return f"{batch}: whole already, skipped (--again repeats it)"
+    return f"{batch}: {describe_outcome(result)}"
+
+
+def describe_outcome(result: RunResult) -> str:
+    """Return "ok in 3.2 s"."""
     seconds = f" in {result.duration_ns / 1e9:.1f} s" if result.duration_ns is not None else ""
-    return f"{batch}: {result.status}{seconds}" + (f": {result.reason}" if result.reason else "")
+    return f"{result.status}{seconds}" + (f": {result.reason}" if result.reason else "")
 
 
 def take_folder(

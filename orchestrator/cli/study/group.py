@@ -21,7 +21,6 @@ from perfctl.orchestrator.cli.commands import (
     CommandList,
     show_events,
 )
-from perfctl.orchestrator.cli.measure.bench import listening
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, write_study
 from perfctl.orchestrator.compare.speedup import ALLOWED
 from perfctl.orchestrator.options import read_batches
@@ -470,7 +469,8 @@ def cost(
     if dry_run:
         show_parts(actions.parts(request))
         return
-    done = actions.study_cost(request, listening, console)
+    with show_events() as events:
+        done = actions.study_cost(request, events)
     write_and_show(
         lambda: page.study_page(
             done.points,

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.bench_file import Bench, read_bench
-from perfctl.orchestrator.actions.messages import SILENT, Messages
+from perfctl.orchestrator.actions.messages import Messages
 from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.commands import bench as benches
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.predict.bench import Observation, observations
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.commands.bench import BenchRequest, BenchResult, Listening
+    from perfctl.orchestrator.commands.bench import BenchRequest, BenchResult
     from perfctl.orchestrator.predict.fit import LeftOut, StepFitted
     from perfctl.orchestrator.predict.operations import Measured
     from perfctl.orchestrator.predict.prices import Price, PriceTable
@@ -76,9 +77,7 @@ class CostStudy:
             )
 
 
-def study_cost(
-    request: CostRequest, listening: Listening | None = None, messages: Messages = SILENT
-) -> CostStudy:
+def study_cost(request: CostRequest, events: Events = SILENT) -> CostStudy:
     """Measure the design or read what is recorded; relate, fit, leave each network out, write
     the calculator.
 
@@ -93,7 +92,7 @@ def study_cost(
     if request.source is None:
         asked = bench_of(request)
         claim(request.folder, "cost", _asked(asked, request))
-        result = benches.bench(asked, *([listening] if listening else []))
+        result = benches.bench(asked, events)
         points, store = benches.bench_points(request.folder.store), request.folder.store
     else:
         if not request.source.exists():
@@ -119,8 +118,8 @@ def study_cost(
     fits: tuple[LeftOut, ...] = ()
     page = None
     try:
-        fits = leave_out(store, missing, messages)
-        page = _calculator(request, store, messages)
+        fits = leave_out(store, missing, events)
+        page = _calculator(request, store, events)
     except PerfctlError as error:
         missing.append(("the calculator's page", str(error)))
         failed.append(str(error))
