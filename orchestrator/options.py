@@ -7,7 +7,7 @@ field means. Commands, and the records of a sweep and of its profilers, declare 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -35,6 +35,8 @@ class Option:
     """Reader of what was typed; None: the type hint says how to read it."""
     typed_default: str | None = None
     """The default as one types it, for ``parse``; None: its text."""
+    write: Callable[[Any], str] | None = None
+    """Writer of what ``parse`` reads; None: its words with commas between."""
     is_common: bool = False
     """Whether ``--help`` lists it before the options that few need."""
     filled_from: str = ""
@@ -73,6 +75,28 @@ def options_of(declared: Hashable) -> tuple[Field, ...]:
             default = inspect.Parameter.empty if field.default is MISSING else field.default
             found.append(Field(field.name, plain, default, option))
     return tuple(found)
+
+
+def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
+    """Return options as one would type them; nothing for one that has its default, and for what
+    other parts of the line fill."""
+    words: list[str] = []
+    for field in declared:
+        option, value = field.option, getattr(options, field.name)
+        if value == field.default or value is None or option.filled_from:
+            continue
+        names = [name for name in option.names if name.startswith("--")]
+        name, _, negative = (names or [f"--{field.name.replace('_', '-')}"])[0].partition("/")
+        if option.write is not None:
+            words.append(f"{name}={option.write(value)}")
+        elif isinstance(value, bool):
+            words.append(name if value else negative or f"--no-{name.removeprefix('--')}")
+        elif isinstance(value, tuple) and option.parse is not None:
+            words.append(f"{name}={','.join(map(str, value))}")
+        else:
+            values = value if isinstance(value, tuple) else (value,)
+            words += [f"{name}={one}" for one in values]
+    return words
 
 
 def part_of(options: Any, kind: type[Part]) -> Part:

@@ -389,26 +389,6 @@ def values_of(declared: Mapping[str, Field], typed: Mapping[str, Any]) -> dict[s
     }
 
 
-def words_of(declared: Mapping[str, Field], typed: Mapping[str, Any]) -> list[str]:
-    """Return options as one would type them; nothing for one that has its default."""
-    words: list[str] = []
-    for name, one in declared.items():
-        if one.option.filled_from:
-            continue
-        value = typed[name]
-        option = next((word for word in one.option.names if word.startswith("--")), None)
-        option = option or f"--{one.name.replace('_', '-')}"
-        if value is None or value == _typed(one):
-            continue
-        if isinstance(value, bool):
-            words += [option] if value else []
-        else:
-            words += [
-                f"{option}={text}" for text in (value if isinstance(value, list) else [value])
-            ]
-    return words
-
-
 def outputs_of_command(command: Declared[Any, Any]) -> Sequence[str]:
     """Return the names of what ``--json`` prints."""
     from perfctl.orchestrator.outputs import outputs_of

@@ -47,6 +47,7 @@ ToolArgs = Annotated[
         names=("--tool-args",),
         metavar="TEXT",
         parse=split_tool_args,
+        write=shlex.join,
     ),
 ]
 

@@ -351,6 +351,7 @@ class Ncu:
             names=("--ranks",),
             metavar="0|all",
             parse=all_ranks,
+            write=lambda is_all: "all" if is_all else "0",
         ),
     ] = False
     extra: base.ToolArgs = ()
