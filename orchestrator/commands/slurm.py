@@ -44,6 +44,8 @@ from perfctl.orchestrator.report.view import Lines, View
 PROFILERS = (*SWEEPS, "replay")
 OF_ARRAY = ("batches", "store", "device", "workload")
 """Options of sweeps that the words of a task have once for all, or not at all."""
+FIRST_WORDS = ("mode", "steps", "warmup", "precision", "out", "timeout")
+"""Options that stand first in the words of a task, as in the scripts of earlier releases."""
 Folder = Annotated[
     Path,
     Option(
@@ -179,6 +181,7 @@ def _task_words(name: str, asked: RenderOptions, request: SweepRequest) -> rende
     """Return the command line of a task, made from what was asked."""
     sweep_name = f"--sweep-name={request.name}"
     swept = [field for field in options_of(SweepOptions) if field.name not in OF_ARRAY]
+    swept.sort(key=lambda field: (*FIRST_WORDS, field.name).index(field.name))
     if name == "replay":
         shared = [field for field in swept if field.name in ("out", "timeout")]
         words = ("replay", str(asked.recording), *words_of(asked, shared), sweep_name)
