@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from perfctl.orchestrator.commands import report
 from perfctl.orchestrator.commands.declare import (
@@ -371,31 +371,20 @@ class SubmitOptions:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class SubmittedArray:
-    """An array in the queue."""
-
-    JSON_INLINED = ("jobs",)
-
-    folder: Path
-    jobs: status.Submitted
-
-
-def submit(asked: SubmitOptions, events: Events) -> SubmittedArray:
+def submit(asked: SubmitOptions, events: Events) -> status.Submitted:
     """Submit an array."""
-    return SubmittedArray(asked.folder, status.submit(read_plan(asked.folder), asked.tasks))
+    return status.submit(read_plan(asked.folder), asked.tasks)
 
 
-def show_submitted(submitted: SubmittedArray) -> View:
+def show_submitted(jobs: status.Submitted) -> View:
     """Return the numbers of the jobs, and what to type next."""
-    jobs, folder = submitted.jobs, shlex.quote(str(submitted.folder))
-    tasks = _count(jobs.tasks, "task")
+    tasks, folder = _count(jobs.tasks, "task"), shlex.quote(str(jobs.folder))
     done = f"Submitted {tasks} as job {jobs.array}, and job {jobs.gather} to gather them"
     return View("", lines=(done, f"Next: perfctl slurm status {folder}"))
 
 
 @dataclass(frozen=True, slots=True)
-class FolderOptions:
+class StatusOptions:
     """Show how far each task is, and why one failed.
 
     It also says how to repeat what is incomplete. Asks squeue, never sacct.
@@ -404,59 +393,9 @@ class FolderOptions:
     folder: Folder
 
 
-class TaskStatus(NamedTuple):
-    """One task of an array. profiler, batch and sweep are null for one that is not a run of
-    a sweep."""
-
-    task: int
-    """Its number in the array."""
-    label: str
-    profiler: str | None
-    batch: int | None
-    sweep: str | None
-    state: Annotated[
-        str, ("whole", "partial", "running", "waiting", "failed", "missing", "unknown")
-    ]
-    said: str | None
-    """Stage and time of a running task, reason of a waiting or failed one; null: nothing."""
-    log: tuple[str, ...]
-    """Last lines of the log of a failed task."""
-
-
-class SlurmStatus(NamedTuple):
-    """How far an array is."""
-
-    asked_squeue: bool
-    """false: there is no Slurm here, and only files were read."""
-    tasks: list[TaskStatus]
-    summary: str
-    repeat: list[int]
-    """Tasks that --tasks can repeat."""
-
-
-def read_status(asked: FolderOptions, events: Events) -> status.ArrayStatus:
+def read_status(asked: StatusOptions, events: Events) -> status.ArrayStatus:
     """Return how far each task is."""
     return status.read_status(read_plan(asked.folder), events.note)
-
-
-def status_output(found: status.ArrayStatus) -> SlurmStatus:
-    """Return what ``--json`` prints."""
-    tasks = []
-    for state in found.tasks:
-        task, runs = state.task, state.task.runs
-        tasks.append(
-            TaskStatus(
-                task=task.number,
-                label=task.label,
-                profiler=runs.profiler if runs else None,
-                batch=runs.batch_size if runs else None,
-                sweep=runs.sweep if runs else None,
-                state=state.state,
-                said=state.said,
-                log=state.log,
-            )
-        )
-    return SlurmStatus(found.asked_squeue, tasks, status.summary(found.tasks), found.repeat)
 
 
 def show_status(found: status.ArrayStatus) -> View:
@@ -482,7 +421,7 @@ def show_status(found: status.ArrayStatus) -> View:
         again = f"perfctl slurm submit {folder} --tasks {numbers}"
         lines.append(f"To repeat only what is not whole: {again}")
     table = dense_table("", heads, rows)
-    return View(status.summary(found.tasks), tables=(table,), lines=tuple(lines))
+    return View(found.summary, tables=(table,), lines=tuple(lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -554,24 +493,14 @@ class CancelOptions:
     folder: Folder
 
 
-@dataclass(frozen=True, slots=True)
-class CancelledArray:
-    """What became of an array."""
-
-    JSON_INLINED = ("jobs",)
-
-    folder: Path
-    jobs: status.Cancelled
-
-
-def cancel(asked: CancelOptions, events: Events) -> CancelledArray:
+def cancel(asked: CancelOptions, events: Events) -> status.Cancelled:
     """Cancel an array."""
-    return CancelledArray(asked.folder, status.cancel(read_plan(asked.folder)))
+    return status.cancel(read_plan(asked.folder))
 
 
-def show_cancelled(cancelled: CancelledArray) -> View:
+def show_cancelled(jobs: status.Cancelled) -> View:
     """Return what was told to stop, what was cancelled, and what to type next."""
-    jobs, lines = cancelled.jobs, []
+    lines = []
     if jobs.told:
         tasks = _count(jobs.told, "task")
         lines.append(
@@ -580,7 +509,7 @@ def show_cancelled(cancelled: CancelledArray) -> View:
     if jobs.tasks or jobs.gathers:
         gathers = _count(jobs.gathers, "gather job")
         lines.append(f"Cancelled {_count(jobs.tasks, 'task')} and {gathers}")
-    folder = shlex.quote(str(cancelled.folder))
+    folder = shlex.quote(str(jobs.folder))
     kept = f"What was whole is kept. Next: perfctl slurm gather {folder}"
     return View("", lines=(*lines, kept) if lines else ("Nothing of it is queued",))
 
@@ -601,7 +530,7 @@ GROUP = Group(
         ),
         "ingest": Command(IngestArrayOptions, render_ingest, show_ingest, has_document=False),
         "submit": Command(SubmitOptions, submit, show_submitted, has_document=False),
-        "status": Command(FolderOptions, read_status, show_status, status_output),
+        "status": Command(StatusOptions, read_status, show_status),
         "gather": Command(
             GatherOptions,
             gather,

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, Task
@@ -72,6 +73,7 @@ def queued(plan: Plan) -> list[Queued]:
 class Submitted:
     """What is in the queue now."""
 
+    folder: Path
     tasks: int
     array: str
     gather: str
@@ -106,7 +108,7 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> Submitted:
         raise PerfctlError(
             f"submitted the array as job {array}, but not its gather job: {error}", remedy
         ) from error
-    return Submitted(len(numbers), array, gather)
+    return Submitted(plan.folder, len(numbers), array, gather)
 
 
 def check_is_array(plan: Plan, *, has_tasks: bool) -> None:
@@ -154,6 +156,7 @@ def check_image(plan: Plan) -> None:
 class Cancelled:
     """What a cancellation did."""
 
+    folder: Path
     tasks: int
     """Tasks that are gone: they waited, had not begun to profile, or had been told to
     stop before."""
@@ -179,7 +182,7 @@ def cancel(plan: Plan) -> Cancelled:
     if told:
         _ask("scancel", "--batch", "--signal=USR1", *(job.name for job in told))
     gathers = sum(job.task is None for job in rest)
-    return Cancelled(len(rest) - gathers, len(told), gathers)
+    return Cancelled(plan.folder, len(rest) - gathers, len(told), gathers)
 
 
 def _profiles(plan: Plan, task: Task) -> bool:
@@ -240,15 +243,41 @@ _LAST_LINES = 5
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """One task."""
+    """One task of an array. profiler, batch and sweep are null for one that is not a run of
+    a sweep."""
+
+    JSON_KEYS = ("number", "label", "profiler", "batch", "sweep", "state", "said", "log")
+    JSON_NAMES: ClassVar = {"number": "task"}
 
     task: Task
-    state: str
-    """whole, partial, failed, waiting, running, missing or unknown."""
+    state: Annotated[
+        str, ("whole", "partial", "running", "waiting", "failed", "missing", "unknown")
+    ]
     said: str | None
-    """Stage and time of a running task, reason of a waiting or failed one; None for nothing."""
+    """Stage and time of a running task, reason of a waiting or failed one; null: nothing."""
     log: tuple[str, ...] = ()
     """Last lines of the log of a failed task."""
+
+    @property
+    def number(self) -> int:
+        """Its number in the array."""
+        return self.task.number
+
+    @property
+    def label(self) -> str:
+        return self.task.label
+
+    @property
+    def profiler(self) -> str | None:
+        return self.task.runs.profiler if self.task.runs else None
+
+    @property
+    def batch(self) -> int | None:
+        return self.task.runs.batch_size if self.task.runs else None
+
+    @property
+    def sweep(self) -> str | None:
+        return self.task.runs.sweep if self.task.runs else None
 
 
 ORDER = (WHOLE, PARTIAL, RUNNING, WAITING, FAILED, MISSING, UNKNOWN)
@@ -258,16 +287,25 @@ ORDER = (WHOLE, PARTIAL, RUNNING, WAITING, FAILED, MISSING, UNKNOWN)
 class ArrayStatus:
     """How far an array is."""
 
+    JSON_KEYS = ("asked_squeue", "tasks", "summary", "repeat")
+
     plan: Plan
     tasks: tuple[TaskState, ...]
     gather: Queued | None
     """The gather job, if it is in the queue."""
     asked_squeue: bool
-    """Whether the queue could be asked; else this is what the folders alone say."""
+    """false: there is no Slurm here, and only files were read."""
+
+    @property
+    def summary(self) -> str:
+        """How many tasks there are, and in which state: "6 tasks: 4 whole, 2 failed"."""
+        counts = Counter(state.state for state in self.tasks)
+        parts = ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
+        return f"{len(self.tasks)} {'task' if len(self.tasks) == 1 else 'tasks'}: {parts}"
 
     @property
     def repeat(self) -> list[int]:
-        """Numbers of the tasks that a repetition can make whole."""
+        """Tasks that --tasks can repeat."""
         return [state.task.number for state in self.tasks if state.state in REPEAT]
 
 
@@ -282,14 +320,6 @@ def read_status(plan: Plan, note: Callable[[str], None] = lambda text: None) -> 
     gather = next((job for job in jobs or () if job.task is None), None)
     states = tuple(_state(plan, task, jobs) for task in plan.tasks)
     return ArrayStatus(plan, states, gather, jobs is not None)
-
-
-def summary(found: Sequence[TaskState]) -> str:
-    """One line: how many tasks there are, and in which state, as in "6 tasks: 4 whole, 1 running,
-    1 failed"."""
-    counts = Counter(one.state for one in found)
-    parts = ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
-    return f"{len(found)} {'task' if len(found) == 1 else 'tasks'}: {parts}"
 
 
 def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
