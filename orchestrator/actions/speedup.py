@@ -418,7 +418,7 @@ def _with_memory(facts: ArmFacts, run: Run) -> ArmFacts:
 
 
 def _impossible(run: Run) -> str | None:
-    from perfctl.workloads import WORKLOADS
+    from perfctl.workloads.models import WORKLOADS
 
     if run.workload not in WORKLOADS or not run.batch_size:
         return "known for built-in workloads only; perfctl estimate works out others"
@@ -435,7 +435,7 @@ def own_options(run: Run) -> tuple[str, ...]:
     """The workload's own options as the run recorded them, as words of a command line."""
     import argparse
 
-    from perfctl.workloads import WORKLOADS
+    from perfctl.workloads.models import WORKLOADS
 
     parser = argparse.ArgumentParser(add_help=False)
     WORKLOADS[run.workload or ""].add_options(parser)

@@ -231,7 +231,7 @@ def flags_of(command: Any) -> dict[str, str]:
 
 def _flags_of_workloads() -> dict[str, str]:
     """Return the options of the built-in workloads, which sweeps pass on."""
-    from perfctl.workloads import WORKLOADS
+    from perfctl.workloads.models import WORKLOADS
     from perfctl.workloads.run.options import describe
 
     texts = map(describe, WORKLOADS)
