@@ -72,25 +72,26 @@ def _infer(context: typer.Context, **given: Any) -> None:
 
     own = InferOptions(**commands.values_of(_OWN, given))
     asked = SweepOptions(**commands.values_of(_SWEPT, given), command_line=console.command_line())
+    output = SweepOutput(**commands.values_of(_SHOWN, given))
     requests = plan_inference(
         own.models,
         own.profiler,
         asked,
         arguments=tuple(context.args),
-        only_planned=given["dry_run"],
+        only_planned=output.dry_run,
     )
-    if given["dry_run"]:
-        _print_commands(requests, as_json=given["as_json"])
+    if output.dry_run:
+        _print_commands(requests, as_json=output.as_json)
         return
     done: dict[str, Swept] = {}
     for model, request in requests.items():
         with commands.show_events(context.command) as events:
-            if len(requests) > 1 and not given["as_json"]:
+            if len(requests) > 1 and not output.as_json:
                 events.note(f"{model}:")
             done[model] = run_sweep(request, events)
-        if not given["as_json"]:
+        if not output.as_json:
             console.view(profile.view(done[model]), None)
-    if given["as_json"]:
+    if output.as_json:
         console.as_json([ModelSwept(model, swept) for model, swept in done.items()], "infer")
     else:
         _print_all(done, asked.store_path)
