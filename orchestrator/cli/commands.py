@@ -1,5 +1,5 @@
 """What typer makes of declared commands; lists of commands in ``--help``, in groups and with whole
-lines; the options that errors name; and a quick way to read values.
+lines; and the options that errors name.
 
 Errors raised outside ``cli`` name a field in backquotes: "`gpus` must be at least 1, got 0". A
 Python user reads that as it is; the command line prints "--gpus must be at least 1, got 0".
@@ -8,7 +8,6 @@ Python user reads that as it is; the command line prints "--gpus must be at leas
 from __future__ import annotations
 
 import inspect
-import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.options import Field, options_of
 
 if TYPE_CHECKING:
@@ -61,9 +61,8 @@ class CommandList(TyperGroup):
     """Heading -> names of its commands, in this order; without any, one list."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What was typed."""
-        for param in self.get_params(ctx):
-            _read_directly(param)
+        """Read what was typed."""
+        leave_as_typed(self.get_params(ctx))
         return list(super().parse_args(ctx, args))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -97,8 +96,8 @@ class Command(TyperCommand):
         if _takes_program(ctx) and "--" in args:
             cut = args.index("--")
             args, ctx.meta[AFTER] = args[:cut], tuple(args[cut + 1 :])
-        for param in self.get_params(ctx):
-            _read_directly(param)
+        if getattr(self.callback, "is_declared", False):
+            leave_as_typed(self.get_params(ctx))
         return list(super().parse_args(ctx, args))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -123,71 +122,20 @@ def _takes_program(ctx: Any) -> bool:
     return ctx.ignore_unknown_options and (ctx.obj is None or "program" in ctx.obj)
 
 
-def _read_directly(param: Any) -> None:
-    """Values that need no work are taken as they are: without this, typer imports pydantic (a
-    quarter of what ``show`` took).
+class _AsTyped:
+    """Leaves what was typed as it is."""
 
-    That is a default, a word where one is asked for, digits where a whole number is. The rest is
-    typer's, its errors too. Releases of typer that do not read values in this way are left alone.
-    """
-    read: Any = getattr(param, "get_runtime_param", None)
-    kind = getattr(param, "type_descriptor", None)
-    if read is None or kind is None or getattr(param, "_runtime_param", None) is not None:
-        return
-    annotation, limits = kind.annotation, kind.parameter_info
-
-    class Direct:
-        def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-            if param.nargs == -1 and isinstance(value, list | tuple):
-                (item,) = get_args(annotation) or (annotation,)
-                items = [_read_word(one, item, limits) for one in value]
-                known: Any = None if None in items else items
-            elif param.multiple or param.nargs != 1:
-                is_empty = value is None and (param.multiple or param.nargs == -1)
-                known = () if is_empty else None
-            elif value is None or (type(value) is annotation and value == param.default):
-                return value
-            else:
-                known = _read_word(value, annotation, limits)
-            return read().coerce(value, param=param, ctx=ctx) if known is None else known
-
-    direct = Direct()
-    param.get_runtime_param = lambda: direct
-
-
-def _read_word(value: Any, annotation: Any, limits: Any) -> str | int | Path | None:
-    """Return the value of a word that needs no work; None if typer has to read it."""
-    if limits.parser is not None or not isinstance(value, str | Path):
-        return None
-    if annotation is Path:
-        return Path(value) if _is_free(limits) and _may_be_read(value) else None
-    if type(value) is not str:
-        return None
-    if annotation is str:
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return it."""
         return value
-    is_free = limits.min is None and limits.max is None and not limits.clamp
-    is_number = value.isascii() and value.isdecimal() and len(value) < 16
-    return int(value) if annotation is int and is_free and is_number else None
 
 
-def _is_free(limits: Any) -> bool:
-    """Whether a path need not exist, be of one kind or be written to."""
-    asked = (
-        limits.exists,
-        limits.writable,
-        limits.resolve_path,
-        limits.allow_dash,
-        limits.path_type,
-    )
-    return limits.file_okay and limits.dir_okay and not any(asked)
-
-
-def _may_be_read(path: str | Path) -> bool:
-    """Whether there is nothing of that name, or something that may be read."""
-    try:
-        return not os.path.lexists(path) or os.access(path, os.R_OK)
-    except ValueError:
-        return False
+def leave_as_typed(params: Sequence[Any]) -> None:
+    """Keep typer from reading values, which :func:`_read_value` does: it imports pydantic for it, a
+    quarter of what ``show`` takes. Releases of typer that read without it are left alone."""
+    for param in params:
+        if hasattr(param, "get_runtime_param"):
+            param.get_runtime_param = _AsTyped
 
 
 def called(application: Any, arguments: Sequence[str]) -> Any:
@@ -235,7 +183,7 @@ def flags_of(command: Any) -> dict[str, str]:
 
 def _flags_of_workloads() -> dict[str, str]:
     """Return the options of the built-in workloads, which sweeps pass on."""
-    from perfctl.workloads import WORKLOADS
+    from perfctl.workloads.models import WORKLOADS
     from perfctl.workloads.run.options import describe
 
     texts = map(describe, WORKLOADS)
@@ -334,6 +282,7 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     text = (inspect.getdoc(command.options) or "").partition("\n\nRaises ")[0]
     if command.examples:
         text += "\n\n\b\nExamples:\n" + "\n".join(f"  {line}" for line in command.examples)
+    call.is_declared = True  # type: ignore[attr-defined]
     return with_parameters(call, parameters, text)
 
 
@@ -425,45 +374,65 @@ def _typed(field: Field) -> Any:
     return None if default is False and field.option.parse is not None else default
 
 
-def _hint(field: Field) -> Any:
-    """The type that typer reads: words for an option that reads them in a way of its own, a list
-    for several values."""
-    if field.option.parse is not None:
-        return str | None
+def _kind_of(field: Field) -> tuple[Any, bool]:
+    """Return what each value of an option is, a key of METAVARS, and whether there are several."""
     kinds = (field.hint, *get_args(field.hint))
     several = next((kind for kind in kinds if get_origin(kind) in (Sequence, tuple)), None)
-    if several is None:
+    if several is not None:
+        item = get_args(several)[0]
+        kinds = (item, *get_args(item))  # a Python user may also give the text of a path
+    return next((kind for kind in METAVARS if kind in kinds), str), several is not None
+
+
+def _hint(field: Field) -> Any:
+    """Return the type that typer is told: words for an option that reads them in a way of its own,
+    a list for several values."""
+    if field.option.parse is not None:
+        return str | None
+    if not _kind_of(field)[1]:
         return field.hint
-    item = get_args(several)[0]
-    # a Python user may also give the text of a path
-    kind: Any = next((kind for kind in METAVARS if kind in get_args(item)), item)
+    kind: Any = _kind_of(field)[0]
     return list[kind] | None
 
 
 def _parameter(field: Field, rest: str) -> Any:
     option = field.option
-    kinds = (field.hint, *get_args(field.hint))
-    plain = next((kind for kind in METAVARS if kind in kinds), str)
-    metavar = option.metavar or ("TEXT" if option.parse is not None else METAVARS[plain])
     if option.is_argument:
         return typer.Argument(help=option.help, metavar=option.metavar)
+    kind, _ = _kind_of(field)
     word = field.name.replace("_", "-")
-    is_switch = plain is bool and type(None) in kinds
-    names = option.names or (f"--{word}/--no-{word}" if is_switch else f"--{word}",)
+    is_switch = kind is bool and type(None) in get_args(field.hint)
     return typer.Option(
-        *names,
+        *(option.names or (f"--{word}/--no-{word}" if is_switch else f"--{word}",)),
         help=option.help,
-        metavar=metavar,
-        min=option.least,
-        max=option.most,
+        metavar=option.metavar or ("TEXT" if option.parse is not None else METAVARS[kind]),
         rich_help_panel=option.group + rest,
     )
 
 
 def _value(field: Field, typed: Any) -> Any:
-    """What was typed as a value of the field."""
-    if field.option.parse is not None and isinstance(typed, str):
-        return field.option.parse(typed)
-    if typed is None:
+    """Return what was typed as a value of the field."""
+    if typed is None or typed == ():
         return field.default
-    return tuple(typed) if isinstance(typed, list) else typed
+    if isinstance(typed, list | tuple):
+        return tuple(_read_value(field, word) for word in typed)
+    return _read_value(field, typed)
+
+
+def _read_value(field: Field, word: Any) -> Any:
+    """Return a word as a value of the field; a default is one already. Raises UsageError."""
+    option, (kind, _) = field.option, _kind_of(field)
+    if not isinstance(word, str):
+        return word
+    if option.parse is not None:
+        return option.parse(word)
+    try:
+        value = kind(word)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise UsageError(f"`{field.name}`: '{word}' is not {what}") from None
+    if option.least is not None and value < option.least:
+        raise UsageError(f"`{field.name}` must be at least {option.least:g}, got {word}")
+    if option.most is not None and value > option.most:
+        raise UsageError(f"`{field.name}` must be at most {option.most:g}, got {word}")
+    return value

@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.report.tables import TURNING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -28,24 +27,35 @@ PLAIN_WIDTH = 80
 
 _C1 = range(0x7F, 0xA0)
 """Delete, and the control characters that terminals obey although no key has them."""
-_CONTROL = {
-    code: f"\\x{code:02x}" for code in (*(code for code in range(32) if code not in (9, 10)), *_C1)
-}
-_CONTROL |= {code: f"\\u{code:04x}" for code in TURNING}
-_JSON_CONTROL = {code: f"\\u{code:04x}" for code in (*_C1, *TURNING)}
-"""JSON itself only escapes what is below 32; these stand in its texts alone, so the value stays
-the same."""
-
 SPOOLED = 4 << 20
 """Bytes of each list that are held."""
 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a file of that name.")]
 
 
+@cache
+def control_characters() -> tuple[dict[int, str], dict[int, str]]:
+    """Return characters that a terminal would obey -> what is printed instead, and the same for
+    JSON: it escapes what is below 32 itself, and the others stand in its texts alone, so the value
+    stays the same."""
+    from perfctl.orchestrator.report.tables import TURNING
+
+    low = (code for code in range(32) if code not in (9, 10))
+    turning = {code: f"\\u{code:04x}" for code in TURNING}
+    return (
+        {code: f"\\x{code:02x}" for code in (*low, *_C1)} | turning,
+        {code: f"\\u{code:04x}" for code in _C1} | turning,
+    )
+
+
 def safe(text: str) -> str:
     """Text from reports without the characters that a terminal would obey, and without what it
     cannot be sent."""
-    return text if text.isascii() and text.isprintable() else _sent(text.translate(_CONTROL))
+    return (
+        text
+        if text.isascii() and text.isprintable()
+        else _sent(text.translate(control_characters()[0]))
+    )
 
 
 def _sent(text: str) -> str:
@@ -121,7 +131,7 @@ def json_text(value: Any) -> str:
     from perfctl.orchestrator.outputs import to_json
 
     text = json.dumps(to_json(value), indent=1, ensure_ascii=False, default=str)
-    return _sent(text.translate(_JSON_CONTROL))
+    return _sent(text.translate(control_characters()[1]))
 
 
 def _print_lists(lists: JsonLists[Any], schema: str) -> None:

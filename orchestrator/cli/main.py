@@ -18,7 +18,6 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TextIO
 
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
 ASKED = "_PERFCTL_COMPLETE"
 """Set by the shell that asks what may follow."""
+SHELLS = ("bash", "zsh", "fish")
 COMPDEF = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }"
 # Newer releases of typer carry a click of their own, so its base error is found through a class
 # that typer hands on.
@@ -52,14 +52,6 @@ _BAD_CALL: Any = next(
 _REMEDIES = dict.fromkeys(
     (errno.ENOSPC, errno.EDQUOT), "Make room on the disk, then give the same command again"
 )
-
-
-class Shell(StrEnum):
-    """The shells whose scripts are tried by the tests."""
-
-    bash = "bash"
-    zsh = "zsh"
-    fish = "fish"
 
 
 def typed_words() -> list[str] | None:
@@ -78,30 +70,38 @@ def prepare() -> None:
     completion_init()
 
 
-def _show(shell: Shell | None) -> None:
+def _show(shell: str | None) -> None:
     if shell is None:
         return
     from typer._completion_shared import get_completion_script
 
-    script = get_completion_script(prog_name="perfctl", complete_var=ASKED, shell=shell.value)  # nosec B604
-    if shell is Shell.zsh:  # a ~/.zshrc need not have called what defines compdef
+    _check_shell(shell)
+    script = get_completion_script(prog_name="perfctl", complete_var=ASKED, shell=shell)  # nosec B604
+    if shell == "zsh":  # a ~/.zshrc need not have called what defines compdef
         script = script.replace("\ncompdef ", f"\n{COMPDEF}\ncompdef ")
     console.raw(script + "\n")
     raise typer.Exit
 
 
-def _install(shell: Shell | None) -> None:
+def _install(shell: str | None) -> None:
     if shell is None:
         return
     from typer._completion_shared import install
 
-    _, path = install(shell=shell.value, prog_name="perfctl", complete_var=ASKED)  # nosec B604
-    console.result(f"Wrote {path}. Completion works in the next {shell.value} that is started")
+    _check_shell(shell)
+    _, path = install(shell=shell, prog_name="perfctl", complete_var=ASKED)  # nosec B604
+    console.result(f"Wrote {path}. Completion works in the next {shell} that is started")
     raise typer.Exit
 
 
+def _check_shell(shell: str) -> None:
+    """Raises UsageError for a shell whose scripts no test tries."""
+    if shell not in SHELLS:
+        raise UsageError(f"'{shell}' is not known", f"Say {', '.join(SHELLS)}")
+
+
 Show = Annotated[
-    Shell | None,
+    str | None,
     typer.Option(
         "--show-completion",
         callback=_show,
@@ -112,7 +112,7 @@ Show = Annotated[
     ),
 ]
 Install = Annotated[
-    Shell | None,
+    str | None,
     typer.Option(
         "--install-completion",
         callback=_install,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar, get_args
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.events import SILENT
@@ -22,7 +22,9 @@ from perfctl.orchestrator.options import Field as Field
 from perfctl.orchestrator.options import Option as Option
 from perfctl.orchestrator.options import options_of as options_of
 from perfctl.orchestrator.options import words as words
-from perfctl.orchestrator.report.view import Layout, Lines, View
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.report.view import Layout, Lines, View
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -99,8 +101,12 @@ def api(
     texts = [f"{one.name}: {one.option.help}" for one in options_of(declared)]
     lines = [line for text in texts for line in wrap(text, 100, subsequent_indent="    ")]
     call.__doc__ = "\n\n".join([inspect.getdoc(declared) or "", "\n".join(lines)])
-    names = {one.name for one in options_of(declared)}
-    keywords = [one for one in inspect.signature(declared).parameters.values() if one.name in names]
+    hints = {one.name: one.hint for one in options_of(declared)}
+    keywords = [
+        one.replace(annotation=hints[one.name])
+        for one in inspect.signature(declared).parameters.values()
+        if one.name in hints
+    ]
     call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     return call
 

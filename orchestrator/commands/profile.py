@@ -32,13 +32,12 @@ from perfctl.orchestrator.launch.sweep.options import (
     reject_placement,
 )
 from perfctl.orchestrator.options import part_of
-from perfctl.orchestrator.report.view import Layout, Lines, View
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.ingest.sweep import NcuCost, PlannedCommand, Swept
     from perfctl.orchestrator.launch.profilers.base import Profiler
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
-    from perfctl.orchestrator.report.view import Block
+    from perfctl.orchestrator.report.view import Block, Layout, Lines, View
 
 Stored = TypeVar("Stored", bound=StoredSweep)
 Asked = TypeVar("Asked", bound="ProfileOptions")
@@ -205,6 +204,7 @@ def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Layout | Line
     from perfctl.orchestrator.counts.kernels.replays import cost_lines
     from perfctl.orchestrator.ingest.sweep import NcuCost
     from perfctl.orchestrator.launch.catalog import printable
+    from perfctl.orchestrator.report.view import Layout, Lines, View
 
     if isinstance(result, list):
         commands = (f"{printable(one.command)}\n" for one in result)

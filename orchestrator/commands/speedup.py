@@ -39,7 +39,7 @@ from perfctl.orchestrator.ledger.arm_figures import facts_of
 from perfctl.orchestrator.options import part_of, read_batches
 from perfctl.orchestrator.report.speedup import speedup_view
 from perfctl.orchestrator.report.view import View
-from perfctl.workloads import WORKLOADS
+from perfctl.workloads.models import WORKLOADS
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.launch.sweep.request import SweepRequest

@@ -30,7 +30,7 @@ from perfctl.orchestrator.launch.sweep.options import StoredSweep, SweepOptions,
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.sweep import check_batches
 from perfctl.orchestrator.options import options_of, part_of
-from perfctl.workloads import WORKLOADS
+from perfctl.workloads.models import WORKLOADS
 from perfctl.workloads.run.options import describe, parse_arguments
 from perfctl.workloads.spec import SpecError, UnknownWords, WorkloadError, is_python, utf8
 
