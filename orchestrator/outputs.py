@@ -74,7 +74,7 @@ OUTPUTS = {
     "bench": "orchestrator.commands.bench:BenchResult",
     "bench-design": "orchestrator.commands.bench:BenchRequest",
     "bench-export": "orchestrator.commands.bench:ExportedPoints",
-    "bench-show": "orchestrator.report.page.bench:BenchShown",
+    "bench-show": "orchestrator.commands.bench:MeasuredPoints",
     "prepare": "orchestrator.commands.prepare:Prepared",
     "slurm-render": "orchestrator.commands.slurm:Scripts",
     "slurm-ingest": "orchestrator.commands.slurm:IngestScripts",

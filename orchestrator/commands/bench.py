@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.actions.bench_file import (
@@ -51,12 +51,12 @@ from perfctl.orchestrator.predict.bench import (
     Correlation,
     correlations,
     fastest,
+    figures,
     observations,
     points_of,
 )
 from perfctl.orchestrator.predict.step_parts import features_of
 from perfctl.orchestrator.report.charts.files import Drawn
-from perfctl.orchestrator.report.page.bench import BenchShown
 from perfctl.orchestrator.report.tables import Column, amount, dense_table
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
@@ -496,13 +496,32 @@ class BenchShowOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One point that was measured."""
+
+    JSON_INLINED = ("point",)
+
+    point: BenchPoint
+    features: Mapping[str, float]
+    """Estimated figure -> its value for one step."""
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredPoints:
-    """The points of a store or file, and what their times go with."""
+    """Every point and every coefficient."""
+
+    JSON_KEYS = ("rows", "correlations")
+    JSON_NAMES: ClassVar = {"rows": "points"}
 
     points: list[BenchPoint]
     correlations: list[Correlation]
     is_stored: bool
     """Whether they are those of a store, of which charts can be drawn."""
+
+    @property
+    def rows(self) -> list[BenchRow]:
+        """The points."""
+        return [BenchRow(point, figures(point)) for point in self.points]
 
 
 def show_points(asked: BenchShowOptions, events: Events) -> MeasuredPoints:
@@ -527,13 +546,6 @@ def points_view(measured: MeasuredPoints) -> View:
         notes=(chart,) if measured.is_stored else (),
         rows_on_terminal=_ROWS,
     )
-
-
-def points_output(measured: MeasuredPoints) -> BenchShown:
-    """Return what ``--json`` prints."""
-    from perfctl.orchestrator.report.page.bench import bench_shown
-
-    return bench_shown(measured.points, measured.correlations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -585,7 +597,7 @@ GROUP = Group(
     "perfctl bench FILE is short for bench run FILE.",
     {
         "run": Command(BenchOptions, measure, bench_view, check=_check),
-        "show": Command(BenchShowOptions, show_points, points_view, points_output),
+        "show": Command(BenchShowOptions, show_points, points_view),
         "export": Command(BenchExportOptions, export_points, exported_view, has_document=False),
     },
     _name_command,

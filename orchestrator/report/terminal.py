@@ -185,17 +185,6 @@ def _title(found: Analysis) -> Text:
     )
 
 
-def shown(views: Iterable[View], rows: int, elsewhere: str) -> list[RenderableType]:
-    """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` names the place of
-    the others."""
-    return [draw_table(view, rows, elsewhere) for view in views]
-
-
-def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
-    """Latency and accuracy of several models and batch sizes; empty where no run has them."""
-    return [draw_table(view, rows=len(view.rows)) for view in inference_tables(runs)]
-
-
 def _batch(run: Run) -> str | int | None:
     sequences = same_sequences(run) if run.batch_size is None else None
     return run.batch_size if sequences is None else f"{sequences} (sequences in each step)"
