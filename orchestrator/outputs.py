@@ -80,7 +80,7 @@ OUTPUTS = {
     "slurm-ingest": "orchestrator.commands.slurm:IngestScripts",
     "slurm-submit": "orchestrator.launch.cluster.status:Submitted",
     "slurm-status": "orchestrator.launch.cluster.status:ArrayStatus",
-    "slurm-gather": "orchestrator.commands.slurm:GatheredArrays",
+    "slurm-gather": "orchestrator.ingest.gather:Gathered",
     "slurm-cancel": "orchestrator.launch.cluster.status:Cancelled",
     "image": "orchestrator.commands.image:ImageDefinition",
     "ingest": "orchestrator.cli.read.ingest:IngestOutput",

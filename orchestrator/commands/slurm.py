@@ -8,9 +8,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from perfctl.orchestrator.commands import report
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -24,9 +23,6 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.commands.profile import SWEEPS
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.ingest import array
-from perfctl.orchestrator.ingest import gather as gathering
-from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.launch.cluster import render, status
 from perfctl.orchestrator.launch.cluster.plan import CLUSTER, Plan, Site, read_plan, with_defaults
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
@@ -40,6 +36,9 @@ from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.options import part_of, words_of
 from perfctl.orchestrator.report.tables import Column, dense_table
 from perfctl.orchestrator.report.view import Lines, View
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.ingest.gather import Gathered
 
 PROFILERS = (*SWEEPS, "replay")
 OF_ARRAY = ("batches", "store", "device", "workload")
@@ -320,6 +319,9 @@ class IngestScripts:
 
 def render_ingest(asked: IngestArrayOptions, events: Events) -> IngestScripts:
     """Write the job scripts of an array of ingests, and submit them if asked."""
+    from perfctl.orchestrator.ingest import array
+    from perfctl.orchestrator.ingest.context import UserHints
+
     rendered = array.render(
         asked.paths,
         asked.store,
@@ -445,41 +447,31 @@ class GatherOptions:
     memory_limit: MemoryLimit = None
 
 
-@dataclass(frozen=True, slots=True)
-class GatheredArrays:
-    """What was gathered, and the page of the store."""
-
-    JSON_INLINED = ("gathered",)
-
-    store: Path
-    gathered: gathering.Gathered
-    page: report.Page | None
-    """null: nothing was gathered into the store."""
-
-
-def gather(asked: GatherOptions, events: Events) -> GatheredArrays:
+def gather(asked: GatherOptions, events: Events) -> Gathered:
     """Gather arrays, and write the page of the store."""
-    store, page = asked.store, None
-    done = gathering.gather(asked.folders, store, events.note, memory_limit=asked.memory_limit)
+    from perfctl.orchestrator.commands import report
+    from perfctl.orchestrator.ingest import gather as arrays
+
+    store = asked.store
+    done = arrays.gather(asked.folders, store, events.note, memory_limit=asked.memory_limit)
     for line in (*done.parts, *done.wrong, *done.lacking):
         events.note(line)
     if done.in_store:
-        out = asked.page or store.with_name("perfctl-report.html")
-        page = report.run(report.ReportOptions(store, out), events)
+        done.page = asked.page or store.with_name("perfctl-report.html")
+        report.run(report.ReportOptions(store, done.page), events)
     if done.under_way:
         events.note(
             f"{done.under_way} tasks are still queued or running: gather again when they have ended"
         )
-    return GatheredArrays(store, done, page)
+    return done
 
 
-def show_gathered(result: GatheredArrays) -> View:
+def show_gathered(done: Gathered) -> View:
     """Return what is new, and what was written."""
-    done, lines = result.gathered, []
-    if result.page is not None:
-        lines.append(f"{done.new} runs are new in {result.store}, {done.known} were there already")
-        lines.append(report.view(result.page).title)
-    lines += [f"The page of all parts: perfctl {shlex.join(words)}" for words in done.finish]
+    lines = [f"The page of all parts: perfctl {shlex.join(words)}" for words in done.finish]
+    if done.in_store:
+        new = f"{done.new} runs are new in {done.store}, {done.known} were there already"
+        lines[:0] = [new, f"Wrote {done.page}"]
     return View("", lines=tuple(lines))
 
 
@@ -535,8 +527,9 @@ GROUP = Group(
             GatherOptions,
             gather,
             show_gathered,
+            outputs=("slurm-gather",),
             has_document=False,
-            check=lambda result, events: result.gathered.check(),
+            check=lambda done, events: done.check(),
         ),
         "cancel": Command(CancelOptions, cancel, show_cancelled, has_document=False),
     },

@@ -43,6 +43,9 @@ _BETTER = f"{_SAME} (status <> 'failed' OR reason IS :reason)"
 class Gathered:
     """What has been done so far."""
 
+    store: Path
+    page: Path | None = None
+    """The page of the store; null: nothing was gathered into it."""
     new: int = 0
     """Runs that the store did not have."""
     known: int = 0
@@ -100,7 +103,7 @@ def gather(
     folders, limit = list(folders), memory.bytes_of(memory_limit)
     arrays = [folder for folder in folders if array.is_array(folder)]
     plans, sweeps = _find_sweeps(folder for folder in folders if folder not in arrays)
-    done = Gathered(in_store=bool(arrays or sweeps or any(plan.sweeps() for plan in plans)))
+    done = Gathered(store, in_store=bool(arrays or sweeps or any(plan.sweeps() for plan in plans)))
     done.finish = [plan.finish for plan in plans if plan.finish]
     done.repeat_in = plans[0].folder if plans else None
     states = [(plan, status.read_status(plan, note).tasks) for plan in plans]
