@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -259,71 +258,3 @@ def bar() -> Iterator[Any]:
     columns = (BarColumn(BAR), TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=_console(error=True), transient=True) as shown:
         yield shown
-
-
-class Progress:
-    """A bar on a terminal, plain lines elsewhere: which batch size, which stage, how long still."""
-
-    def __init__(self, total: int, bar: Any | None) -> None:
-        self._total = total
-        self._bar = bar
-        self._task = bar.add_task("", total=total) if bar else None
-        self._label = ""
-        self._began = time.monotonic()
-        self._seconds: list[float] = []
-
-    def stage(self, label: str) -> None:
-        """``label``: what is running now, as in "batch 64: profile"."""
-        self._label = label = safe(label)
-        if self._bar is None:
-            note(label)
-        else:
-            self._bar.update(self._task, description=label)
-
-    def tick(self, seconds: float) -> None:
-        """``seconds``: how long the current process has run."""
-        if self._bar is not None:
-            self._bar.update(
-                self._task, description=f"{self._label} ({seconds:.0f} s{self._left(seconds)})"
-            )
-
-    def _left(self, seconds: float) -> str:
-        """What is left if each part takes as long as the ones before did on average; nothing before
-        the first is done."""
-        if not self._seconds:
-            return ""
-        mean = sum(self._seconds) / len(self._seconds)
-        share = min(
-            (len(self._seconds) + min(seconds / mean, 1.0) if mean else 0.0) / self._total, 1.0
-        )
-        left = max(mean * (self._total - len(self._seconds)) - seconds, 1)
-        return f", {share * 100:.0f} %, about {left:.0f} s left"
-
-    def done(self, line: str, *, ran: bool = True) -> None:
-        """One part is finished; ``line`` says how. ``ran``: it took its time, and was
-        not skipped."""
-        now = time.monotonic()
-        if ran:
-            self._seconds.append(now - self._began)
-        else:
-            self._total -= 1
-        self._began = now
-        if self._bar is None:
-            note(line)
-        else:
-            self._bar.console.print(safe(line))
-            self._bar.advance(self._task)
-
-
-@contextmanager
-def progress(total: int) -> Iterator[Progress]:
-    """Progress over ``total`` parts, on stderr."""
-    if not sys.stderr.isatty():
-        yield Progress(total, None)
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(BAR), MofNCompleteColumn())
-    with Bar(*columns, console=_console(error=True), transient=True) as bar:
-        yield Progress(total, bar)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perfctl.orchestrator.cli import console
-from perfctl.orchestrator.cli.commands import Command, CommandList, function_of
+from perfctl.orchestrator.cli.commands import Command, CommandList, function_of, show_events
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.bench import BenchRequest
@@ -42,8 +41,7 @@ bench = typer.Typer(
 
 @contextmanager
 def listening(request: BenchRequest) -> Iterator[Listener]:
-    """Say what is skipped, then how each point went: a bar over the points, plain lines for a part
-    of a bench."""
+    """Say what is skipped, then how each point went."""
     from perfctl.orchestrator.commands.bench import reasons_of
     from perfctl.orchestrator.launch.sweep.request import Listener
 
@@ -52,23 +50,19 @@ def listening(request: BenchRequest) -> Iterator[Listener]:
         console.note(f"skipped: {reason}")
     if len(reasons) > _SKIPPED:
         console.note(f"skipped: for {len(reasons) - _SKIPPED} more reasons (--dry-run names them)")
-    if request.part:
-        tell = lambda result: console.note(_line(result))  # noqa: E731
-        yield Listener(finished=tell, stopped=tell)
-        return
-    on_terminal = sys.stderr.isatty()
-    with console.progress(len(request.points)) as bar:
+    finished: list[RunResult] = []
+    total = len(request.points)
 
-        def finished(result: RunResult) -> None:
-            if not result.skipped:
-                bar.done(_line(result))
-            elif on_terminal:
-                bar.done("", ran=False)
+    def finish(result: RunResult) -> None:
+        finished.append(result)
+        if not result.skipped or request.part:
+            console.note(_line(result))
 
+    with show_events() as events:
         yield Listener(
-            started=lambda batch, stage: bar.stage(f"batch {batch}") if on_terminal else None,
-            tick=bar.tick,
-            finished=finished,
+            started=lambda batch, stage: events.progress(f"batch {batch}", len(finished), total),
+            finished=finish,
+            stopped=finish if request.part else lambda result: None,
         )
 
 
