@@ -19,10 +19,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.options import Field, options_of
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Command as Declared
+    from perfctl.orchestrator.options import Field
 
 
 HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Prices", "Cluster")
@@ -58,8 +58,8 @@ class CommandList(TyperGroup):
     """A group of commands. Each has one whole line in the list: a line that is too long is wrapped,
     and not cut."""
 
-    sections: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Heading -> names of its commands, in this order; without any, one list."""
+    sections: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """Heading -> its commands, in this order, with their lines; without any, one list of all."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what was typed."""
@@ -68,11 +68,12 @@ class CommandList(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the lists."""
-        shown = {name: command for name, command in self.commands.items() if not command.hidden}
-        wide = max(map(len, shown), default=0)
-        for heading, names in (self.sections or {"Commands": tuple(shown)}).items():
+        own = {name: line_of(one) for name, one in self.commands.items() if not one.hidden}
+        sections = self.sections or {"Commands": own}
+        wide = max((len(name) for lines in sections.values() for name in lines), default=0)
+        for heading, lines in sections.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(wide), line_of(shown[name])) for name in names])
+                formatter.write_dl([(name.ljust(wide), line) for name, line in lines.items()])
 
 
 def line_of(command: Any) -> str:
@@ -216,6 +217,8 @@ def show_events(command: Any = None, *, is_shown: bool = True) -> Iterator[Shown
 
 def add_declared(app: typer.Typer, name: str, line: str, command: Declared[Any, Any]) -> None:
     """Add a declared command; ``line``: what it does, in the list of commands."""
+    from perfctl.orchestrator.options import options_of
+
     options_class: Any = command.options
     passes_on = any(field.option.filled_from == "rest" for field in options_of(options_class))
     settings = PASS_ON_CONTEXT if passes_on else None
@@ -226,6 +229,7 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     """Return the function that typer calls for a declared command: its parameters are the options,
     then --format (if its view is a document too) and --json."""
     from perfctl.orchestrator.cli import options
+    from perfctl.orchestrator.options import options_of
 
     options_class: Any = command.options
     declared = {field.name: field for field in options_of(options_class)}
@@ -282,6 +286,8 @@ def with_parameters(
 
 def declared_by(*records: type[Any], but: Collection[str] = ()) -> dict[str, Field]:
     """Return the options of records by their names on the command line, except ``but``."""
+    from perfctl.orchestrator.options import options_of
+
     kinds: Sequence[Any] = records
     options = (field for kind in kinds for field in options_of(kind))
     return {field.parameter: field for field in options if field.parameter not in but}
