@@ -64,17 +64,17 @@ class Field:
 
 @cache
 def options_of(declared: Hashable) -> tuple[Field, ...]:
-    """The options of a command, in the order of their declaration."""
+    """Return the options of a command, in the order of their declaration."""
     kind: Any = declared
     hints = get_type_hints(kind, include_extras=True)
-    found = []
+    options = []
     for field in fields(kind):
         hint = hints[field.name]
         if get_origin(hint) is Annotated:
             plain, option = get_args(hint)[:2]
             default = inspect.Parameter.empty if field.default is MISSING else field.default
-            found.append(Field(field.name, plain, default, option))
-    return tuple(found)
+            options.append(Field(field.name, plain, default, option))
+    return tuple(options)
 
 
 def words_of(options: Any, declared: Iterable[Field]) -> list[str]:

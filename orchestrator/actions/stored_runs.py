@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
 from perfctl.orchestrator.faults import alone, lost, whole
-from perfctl.orchestrator.ledger.prepared import Study, studies
 from perfctl.orchestrator.store import database, read
 from perfctl.parsers import no_collection
 from perfctl.records.run import Run
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.ledger.prepared import Study
 
 R = TypeVar("R")
 
@@ -103,6 +105,8 @@ def each_study(
     processes share the studies of many runs. Raises what :func:`loaded`
     and :func:`analysed_each` raise.
     """
+    from perfctl.orchestrator.ledger.prepared import studies
+
     found = analysed(known, lambda some: list(studies(some))) if known else []
     groups = [
         sorted(ids) if len(group) > 1 else ids

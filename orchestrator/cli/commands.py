@@ -19,11 +19,11 @@ from typer.core import TyperCommand, TyperGroup
 
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.options import Field, options_of
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Command as Declared
     from perfctl.orchestrator.commands.declare import Group
+    from perfctl.orchestrator.options import Field
 
 
 HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Prices", "Cluster")
@@ -57,8 +57,8 @@ class CommandList(TyperGroup):
     """A group of commands. Each has one whole line in the list: a line that is too long is wrapped,
     and not cut."""
 
-    sections: ClassVar[Mapping[str, Sequence[str]]] = {}
-    """Heading -> names of its commands, in this order; without any, one list."""
+    sections: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """Heading -> its commands, in this order, with their lines; without any, one list of all."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what was typed."""
@@ -67,17 +67,18 @@ class CommandList(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the lists."""
-        shown = {name: command for name, command in self.commands.items() if not command.hidden}
-        wide = max(map(len, shown), default=0)
-        for heading, names in (self.sections or {"Commands": tuple(shown)}).items():
+        own = {name: line_of(one) for name, one in self.commands.items() if not one.hidden}
+        sections = self.sections or {"Commands": own}
+        wide = max((len(name) for lines in sections.values() for name in lines), default=0)
+        for heading, lines in sections.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(wide), line_of(shown[name])) for name in names])
+                formatter.write_dl([(name.ljust(wide), line) for name, line in lines.items()])
 
 
 def line_of(command: Any) -> str:
-    """What a command does: its line in the list, else the first sentence of its help."""
-    said = command.short_help or " ".join((command.help or "").partition("\n\n")[0].split())
-    return str(said.partition(". ")[0].rstrip(".") + ".")
+    """Return what a command does: its line in the list, else the first sentence of its help."""
+    text = command.short_help or " ".join((command.help or "").partition("\n\n")[0].split())
+    return str(text.partition(". ")[0].rstrip(".") + ".")
 
 
 class Command(TyperCommand):
@@ -104,13 +105,16 @@ class Command(TyperCommand):
         """Write the options below the headings of their groups."""
         groups: dict[str, list[tuple[str, str]]] = {}
         params = self.get_params(ctx)
-        is_grouped = any(getattr(param, "rich_help_panel", None) for param in params)
-        unnamed = "Output" if is_grouped else "Options"
-        for param in params:
-            if (record := param.get_help_record(ctx)) is not None:
-                is_argument = param.param_type_name == "argument"
-                group = getattr(param, "rich_help_panel", None) or unnamed
-                groups.setdefault("Arguments" if is_argument else group, []).append(record)
+        panels = [getattr(param, "rich_help_panel", None) for param in params]
+        without_panel = "Output" if any(panels) else "Options"
+        for param, panel in zip(params, panels, strict=True):
+            record = param.get_help_record(ctx)
+            if record is None:
+                continue
+            name, text = record
+            if param.param_type_name == "argument":  # typer adds a Python type
+                name, panel = name.partition(" <")[0].upper(), "Arguments"
+            groups.setdefault(panel or without_panel, []).append((name, text))
         order = ("Arguments", *HEADINGS, "Options", *(heading + REST for heading in HEADINGS))
         for heading in sorted(groups, key=order.index):
             with formatter.section(heading):
@@ -173,11 +177,11 @@ def flags_of(command: Any) -> dict[str, str]:
     flags: dict[str, str] = {}
     for inside in getattr(command, "commands", {}).values():
         flags |= flags_of(inside)
-    for one in command.params:
-        option = next((word for word in one.opts if word.startswith("--")), str(one.opts[0]))
-        if one.param_type_name == "argument":
-            option = str(one.metavar or one.name.upper())
-        flags |= {option.removeprefix("--").replace("-", "_"): option, one.name: option}
+    for param in command.params:
+        option = next((word for word in param.opts if word.startswith("--")), str(param.opts[0]))
+        if param.param_type_name == "argument":
+            option = str(param.metavar or param.name.upper())
+        flags |= {option.removeprefix("--").replace("-", "_"): option, param.name: option}
     return flags
 
 
@@ -220,6 +224,7 @@ def add_declared(
 ) -> None:
     """Add a declared command or group; ``line``: what it does, in the list of commands."""
     from perfctl.orchestrator.commands.declare import Group
+    from perfctl.orchestrator.options import options_of
 
     if isinstance(declared, Group):
         app.add_typer(group_of(name, declared), short_help=line)
@@ -252,9 +257,10 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     """Return the function that typer calls for a declared command: its parameters are the options,
     then --format (if its view is a document too) and --json."""
     from perfctl.orchestrator.cli import options
+    from perfctl.orchestrator.options import options_of
 
     options_class: Any = command.options
-    declared = {one.name: one for one in options_of(options_class)}
+    declared = {field.name: field for field in options_of(options_class)}
 
     def call(context: typer.Context, **typed: Any) -> None:
         as_json = typed.pop("as_json")
@@ -291,8 +297,8 @@ def words_typed(declared: Mapping[str, Field], context: typer.Context) -> dict[s
     parts = {"rest": tuple(context.args), "program": context.meta.get(AFTER)}
     return {
         name: console.command_line() if source == "line" else parts[source]
-        for name, one in declared.items()
-        if (source := one.option.filled_from)
+        for name, field in declared.items()
+        if (source := field.option.filled_from)
     }
 
 
@@ -301,40 +307,44 @@ def with_parameters(
 ) -> Callable[..., None]:
     """Return the function with the parameters and the help that typer reads."""
     function.__doc__ = text
-    function.__annotations__ = {one.name: one.annotation for one in parameters}
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return function
 
 
 def declared_by(*records: type[Any], but: Collection[str] = ()) -> dict[str, Field]:
     """Return the options of records by their names on the command line, except ``but``."""
+    from perfctl.orchestrator.options import options_of
+
     kinds: Sequence[Any] = records
-    options = (one for kind in kinds for one in options_of(kind))
-    return {one.parameter: one for one in options if one.parameter not in but}
+    options = (field for kind in kinds for field in options_of(kind))
+    return {field.parameter: field for field in options if field.parameter not in but}
 
 
 def parameters_of(declared: Mapping[str, Field]) -> list[inspect.Parameter]:
-    """Return the parameters that typer reads, by name; if some are common, the others come below
-    them in the help."""
-    rest = REST if any(one.option.is_common for one in declared.values()) else ""
-    return [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            annotation=Annotated[_hint(one), _parameter(one, "" if one.option.is_common else rest)],
-            default=_typed(one),
+    """Return the parameters that typer reads, by name; if some are common, those that are not come
+    below them in the help."""
+    has_common = any(field.option.is_common for field in declared.values())
+    parameters = []
+    for name, field in declared.items():
+        if field.option.filled_from:
+            continue
+        is_required = field.default is inspect.Parameter.empty
+        is_first = field.option.is_common or is_required or not has_common
+        annotation: Any = Annotated[_hint(field), _parameter(field, "" if is_first else REST)]
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(
+            inspect.Parameter(name, kind, annotation=annotation, default=_typed(field))
         )
-        for name, one in declared.items()
-        if not one.option.filled_from
-    ]
+    return parameters
 
 
 def values_of(declared: Mapping[str, Field], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of fields from what was typed for their parameters."""
     return {
-        one.name: _value(one, typed[name])
-        for name, one in declared.items()
-        if not one.option.filled_from
+        field.name: _value(field, typed[name])
+        for name, field in declared.items()
+        if not field.option.filled_from
     }
 
 

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import UsageError
 
@@ -29,8 +27,6 @@ _C1 = range(0x7F, 0xA0)
 """Delete, and the control characters that terminals obey although no key has them."""
 SPOOLED = 4 << 20
 """Bytes of each list that are held."""
-
-Force = Annotated[bool, typer.Option("--force", help="Overwrite a file of that name.")]
 
 
 @cache
@@ -169,19 +165,13 @@ def raw(text: str) -> None:
     sys.stdout.write(safe(text) if sys.stdout.isatty() else text)
 
 
-def document(form: str, parts: Iterable[Any]) -> None:
-    """Parts of a result as Markdown or LaTeX; ``form``: what :func:`form_of` let through."""
-    from perfctl.orchestrator.report.files.documents import FORMS
-
-    raw(FORMS[form](parts))
-
-
 def view(
     answer: View | Layout | Lines, form: str | None, name_options: Callable[[str], str] = str
 ) -> None:
     """An answer as text for the terminal, or as the document that ``form`` names.
     ``name_options``: puts options in the place of fields."""
-    from perfctl.orchestrator.report.view import Layout, Lines, Paper, as_parts, on_terminal
+    from perfctl.orchestrator.report.files.documents import FORMS
+    from perfctl.orchestrator.report.view import Lines, Paper, View, as_parts, on_terminal
 
     if isinstance(answer, Lines):
         if form is not None:
@@ -189,28 +179,28 @@ def view(
         for line in answer.lines:
             raw(safe(line) if answer.has_names else line)
         return
-    if isinstance(answer, Layout):
-        if form is not None:
-            document(form, answer.parts())
-            return
-        for block in answer.draw(Paper(width(), printer())):
-            if isinstance(block, str):
-                sys.stdout.write(block)
-            else:
-                show(block)
-        return
-    answer = replace(
-        answer,
-        findings=tuple(map(name_options, answer.findings)),
-        notes=tuple(map(name_options, answer.notes)),
-    )
+    if isinstance(answer, View):
+        answer = replace(
+            answer,
+            findings=tuple(map(name_options, answer.findings)),
+            notes=tuple(map(name_options, answer.notes)),
+        )
     if form is not None:
-        document(form, as_parts(answer))
+        raw(FORMS[form](as_parts(answer) if isinstance(answer, View) else answer.parts()))
         return
-    for part in on_terminal(answer, width()):
-        show(part)
-    for line in answer.lines:
-        result(line)
+    blocks = (
+        on_terminal(answer, width())
+        if isinstance(answer, View)
+        else answer.draw(Paper(width(), printer()))
+    )
+    for block in blocks:
+        if isinstance(block, str):
+            sys.stdout.write(block)
+        else:
+            show(block)
+    if isinstance(answer, View):
+        for line in answer.lines:
+            result(line)
 
 
 def form_of(form: str | None, as_json: bool) -> str | None:

@@ -203,12 +203,15 @@ PASS_ON = ("infer", "speedup")
 
 
 class _Commands(commands.CommandList):
-    sections: ClassVar = {group: tuple(inside) for group, inside in GROUPS.items()}
+    sections: ClassVar = {
+        group: {name: line for name, (_, line) in inside.items()}
+        for group, inside in GROUPS.items()
+    }
 
 
 def application(only: str | None = None) -> typer.Typer:
-    """The command line. With ``only``, the modules of other commands are not loaded: those have a
-    name and a line alone."""
+    """Return the command line. With ``only``, the first word that was typed, the modules of other
+    commands are not loaded: those have a name alone, and not even that for options of perfctl."""
     app = typer.Typer(
         name="perfctl",
         cls=_Commands,
@@ -227,6 +230,8 @@ def application(only: str | None = None) -> typer.Typer:
     )
     app.callback()(_root)
     for name, (place, line) in COMMANDS.items():
+        if only in ("--help", "--version"):
+            break
         if only not in (None, name):
             app.command(name, help=line)(_not_loaded)
             continue

@@ -52,7 +52,7 @@ def test_brackets_in_a_name_are_no_markup_in_the_progress(monkeypatch: pytest.Mo
     monkeypatch.setattr(progress, "AFTER_S", 0.0)
     monkeypatch.setattr(progress, "BAR_S", 0.01)
     with progress.working() as steps:
-        steps("batch [/16]: \x1b]0;title\x07 run", 0, 1)
-        time.sleep(0.3)
+        steps("batch [/16]: \x1b]0;title\x07 run", 0, 2)
+        time.sleep(0.5)
     assert "[/16]" in stream.getvalue()
     assert "\x1b]0;" not in stream.getvalue()
