@@ -19,9 +19,9 @@ read it too::
     raise UsageError("`gpus` must be at least 1, got 0", "Leave `gpus` out for one")
 
 The command line prints "--gpus must be at least 1, got 0. Leave --gpus out for one"
-(``cli.flags``): a field that the running command takes becomes its option, one with another name
-there as ``flags.OTHER_NAMES`` says. Whole commands (perfctl ncu --repeat 5) may stand in advice as
-they are.
+(``cli.commands.with_flags``): a field that the called command takes becomes its option, one with
+another name there as ``OTHER_NAMES`` says. Whole commands (perfctl ncu --repeat 5) may stand in
+advice as they are.
 """
 
 from __future__ import annotations

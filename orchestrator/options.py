@@ -7,12 +7,14 @@ field means. Commands, and the records of a sweep and of its profilers, declare 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from perfctl.orchestrator.errors import UsageError
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,13 @@ class Option:
     """Reader of what was typed; None: the type hint says how to read it."""
     typed_default: str | None = None
     """The default as one types it, for ``parse``; None: its text."""
+    write: Callable[[Any], str] | None = None
+    """Writer of what ``parse`` reads; None: its words with commas between."""
+    is_common: bool = False
+    """Whether ``--help`` lists it before the options that few need."""
+    filled_from: str = ""
+    """Which part of the typed line it is, if it is not an option there: "rest" (words that are not
+    options of the command), "program" (the words after --) or "line" (all of it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +64,45 @@ class Field:
 
 @cache
 def options_of(declared: Hashable) -> tuple[Field, ...]:
-    """The options of a command, in the order of their declaration."""
+    """Return the options of a command, in the order of their declaration."""
     kind: Any = declared
     hints = get_type_hints(kind, include_extras=True)
-    found = []
+    options = []
     for field in fields(kind):
         hint = hints[field.name]
         if get_origin(hint) is Annotated:
             plain, option = get_args(hint)[:2]
             default = inspect.Parameter.empty if field.default is MISSING else field.default
-            found.append(Field(field.name, plain, default, option))
-    return tuple(found)
+            options.append(Field(field.name, plain, default, option))
+    return tuple(options)
+
+
+def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
+    """Return options as one would type them; nothing for one that has its default, and for what
+    other parts of the line fill."""
+    words: list[str] = []
+    for field in declared:
+        option, value = field.option, getattr(options, field.name)
+        if value == field.default or value is None or option.filled_from:
+            continue
+        names = [name for name in option.names if name.startswith("--")]
+        name, _, negative = (names or [f"--{field.name.replace('_', '-')}"])[0].partition("/")
+        if option.write is not None:
+            words.append(f"{name}={option.write(value)}")
+        elif isinstance(value, bool):
+            words.append(name if value else negative or f"--no-{name.removeprefix('--')}")
+        elif isinstance(value, tuple) and option.parse is not None:
+            words.append(f"{name}={','.join(map(str, value))}")
+        else:
+            values = value if isinstance(value, tuple) else (value,)
+            words += [f"{name}={one}" for one in values]
+    return words
+
+
+def part_of(options: Any, kind: type[Part]) -> Part:
+    """Return the fields of ``options`` that ``kind``, a class that it inherits from, has."""
+    declared: Any = kind
+    return kind(**{field.name: getattr(options, field.name) for field in fields(declared)})
 
 
 def words(text: str) -> tuple[str, ...]:

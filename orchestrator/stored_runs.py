@@ -6,8 +6,9 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
@@ -16,6 +17,9 @@ from perfctl.orchestrator.ledger.prepared import Study, studies
 from perfctl.orchestrator.store import DEFAULT_STORE, database, read
 from perfctl.parsers import no_collection
 from perfctl.records.run import Run
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.ledger.prepared import Study
 
 R = TypeVar("R")
 
@@ -72,6 +76,22 @@ def _each(
     return runs
 
 
+def runs_of_sweeps(store: Path, names: Sequence[str], *, latest_of_each: bool = True) -> list[Run]:
+    """Return the newest run of each kind, or every run, of these sweeps, whole, oldest sweep first.
+
+    A sweep has no runs of its own if all its reports are in the store already, as runs of another
+    sweep.
+    """
+    with database.reading(store) as connection:
+        numbers = {row["name"]: row["id"] for row in reversed(read.sweeps(connection))}
+        chosen = sorted(numbers[name] for name in names if name in numbers)
+        ids = (
+            read.run_ids(connection, sweep=number, latest_of_each=latest_of_each)
+            for number in chosen
+        )
+        return loaded(connection, chain.from_iterable(ids))
+
+
 @contextmanager
 def _reading(name: str, failed: Callable[[str], None]) -> Iterator[None]:
     """What cannot be read or analysed of a stored run costs the block only: ``failed`` is told in
@@ -105,6 +125,7 @@ def each_study(
     processes share the studies of many runs. Raises what :func:`loaded`
     and :func:`analysed_each` raise.
     """
+
     found = analysed(known, lambda some: list(studies(some))) if known else []
     groups = [
         sorted(ids) if len(group) > 1 else ids

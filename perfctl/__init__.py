@@ -14,8 +14,9 @@ they changed; ``estimate(model, inputs)`` works out the FLOPs of a model from it
 ``predict_generation(model, prompt=..., generate=...,
 device=...)`` how long a language model takes to write; ``mfu(model, tokens_per_second=...,
 device=...)`` is the MFU of a training run by every published formula; ``ingest(paths,
-store)`` takes reports into a store; ``sweep(profiler, SweepOptions(...))`` runs a workload or
-program under a profiler, once per batch size, and stores what it measured; ``replay(folder)`` does
+store)`` takes reports into a store; ``nsys``, ``ncu``, ``torch`` and ``dlprof`` run a workload or
+program under that profiler, once per batch size, and store what they measured, and
+``sweep(profiler, SweepOptions(...))`` does so with a profiler of your own; ``replay(folder)`` does
 so from a recorded sweep; ``calculator``, ``export``, ``trace``, ``plot`` and ``scrub`` do what the
 commands of these names do, with their options as keywords.
 """
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from perfctl.frames import counters, kernels, layer_calls, ledger
     from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.ingest import ingest
-    from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.commands.calculator import calculator
     from perfctl.orchestrator.commands.compare import compare
     from perfctl.orchestrator.commands.doctor import doctor
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.plot import charts, plot
     from perfctl.orchestrator.commands.predict import predict, predict_generation
     from perfctl.orchestrator.commands.prepare import prepare
+    from perfctl.orchestrator.commands.profile import dlprof, ncu, nsys, sweep, torch
+    from perfctl.orchestrator.commands.replay import replay
     from perfctl.orchestrator.commands.report import report
     from perfctl.orchestrator.commands.scrub import scrub
     from perfctl.orchestrator.commands.trace import trace
@@ -61,6 +63,7 @@ __all__ = [
     "charts",
     "compare",
     "counters",
+    "dlprof",
     "doctor",
     "estimate",
     "export",
@@ -71,6 +74,8 @@ __all__ = [
     "layer_calls",
     "ledger",
     "mfu",
+    "ncu",
+    "nsys",
     "parse",
     "plot",
     "predict",
@@ -82,6 +87,7 @@ __all__ = [
     "scrub",
     "sniff",
     "sweep",
+    "torch",
     "trace",
 ]
 
@@ -107,7 +113,8 @@ _HOME = {
     **dict.fromkeys(("predict", "predict_generation"), f"{_COMMANDS}.predict"),
     "prepare": f"{_COMMANDS}.prepare",
     "report": f"{_COMMANDS}.report",
-    **dict.fromkeys(("replay", "sweep"), f"{_ACTIONS}.sweep.sweep"),
+    "replay": f"{_COMMANDS}.replay",
+    **dict.fromkeys(("dlprof", "ncu", "nsys", "sweep", "torch"), f"{_COMMANDS}.profile"),
     **dict.fromkeys(("counters", "kernels", "layer_calls", "ledger"), "perfctl.frames"),
     "runs": "perfctl.orchestrator.stored_runs",
     **dict.fromkeys(("ReportError", "parse", "sniff"), "perfctl.parsers"),

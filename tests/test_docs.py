@@ -17,7 +17,7 @@ import pytest
 import typer.main
 
 import perfctl
-from perfctl.orchestrator.cli.flags import OTHER_NAMES
+from perfctl.orchestrator.cli.commands import OTHER_NAMES
 from perfctl.orchestrator.cli.main import COMMANDS, application, run
 from perfctl.orchestrator.ledger.causes.judge import ROW_RULES
 from perfctl.orchestrator.store import schema

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     A user's script ends the process as it would by itself: its exceptions pass through.
     """
     if not arguments or arguments[0] in ("-h", "--help"):
-        from perfctl.workloads import WORKLOADS
+        from perfctl.workloads.models import WORKLOADS
 
         print(USAGE)
         print(*(f"  {name}  {workload.ABOUT}" for name, workload in WORKLOADS.items()), sep="\n")

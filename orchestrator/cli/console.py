@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from perfctl.orchestrator.cli.flags import with_flags
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.report.tables import TURNING
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -30,24 +25,33 @@ PLAIN_WIDTH = 80
 
 _C1 = range(0x7F, 0xA0)
 """Delete, and the control characters that terminals obey although no key has them."""
-_CONTROL = {
-    code: f"\\x{code:02x}" for code in (*(code for code in range(32) if code not in (9, 10)), *_C1)
-}
-_CONTROL |= {code: f"\\u{code:04x}" for code in TURNING}
-_JSON_CONTROL = {code: f"\\u{code:04x}" for code in (*_C1, *TURNING)}
-"""JSON itself only escapes what is below 32; these stand in its texts alone, so the value stays
-the same."""
-
 SPOOLED = 4 << 20
 """Bytes of each list that are held."""
 
-Force = Annotated[bool, typer.Option("--force", help="Overwrite a file of that name.")]
+
+@cache
+def control_characters() -> tuple[dict[int, str], dict[int, str]]:
+    """Return characters that a terminal would obey -> what is printed instead, and the same for
+    JSON: it escapes what is below 32 itself, and the others stand in its texts alone, so the value
+    stays the same."""
+    from perfctl.orchestrator.report.tables import TURNING
+
+    low = (code for code in range(32) if code not in (9, 10))
+    turning = {code: f"\\u{code:04x}" for code in TURNING}
+    return (
+        {code: f"\\x{code:02x}" for code in (*low, *_C1)} | turning,
+        {code: f"\\u{code:04x}" for code in _C1} | turning,
+    )
 
 
 def safe(text: str) -> str:
     """Text from reports without the characters that a terminal would obey, and without what it
     cannot be sent."""
-    return text if text.isascii() and text.isprintable() else _sent(text.translate(_CONTROL))
+    return (
+        text
+        if text.isascii() and text.isprintable()
+        else _sent(text.translate(control_characters()[0]))
+    )
 
 
 def _sent(text: str) -> str:
@@ -123,7 +127,7 @@ def json_text(value: Any) -> str:
     from perfctl.orchestrator.outputs import to_json
 
     text = json.dumps(to_json(value), indent=1, ensure_ascii=False, default=str)
-    return _sent(text.translate(_JSON_CONTROL))
+    return _sent(text.translate(control_characters()[1]))
 
 
 def _print_lists(lists: JsonLists[Any], schema: str) -> None:
@@ -161,17 +165,13 @@ def raw(text: str) -> None:
     sys.stdout.write(safe(text) if sys.stdout.isatty() else text)
 
 
-def document(form: str, parts: Iterable[Any]) -> None:
-    """Parts of a result as Markdown or LaTeX; ``form``: what :func:`form_of` let through."""
+def view(
+    answer: View | Layout | Lines, form: str | None, name_options: Callable[[str], str] = str
+) -> None:
+    """An answer as text for the terminal, or as the document that ``form`` names.
+    ``name_options``: puts options in the place of fields."""
     from perfctl.orchestrator.report.files.documents import FORMS
-
-    raw(FORMS[form](parts))
-
-
-def view(answer: View | Layout | Lines, form: str | None) -> None:
-    """An answer as text for the terminal, or as the document that ``form`` names; fields in it are
-    the options of the command."""
-    from perfctl.orchestrator.report.view import Layout, Lines, Paper, as_parts, on_terminal
+    from perfctl.orchestrator.report.view import Lines, Paper, View, as_parts, on_terminal
 
     if isinstance(answer, Lines):
         if form is not None:
@@ -179,27 +179,29 @@ def view(answer: View | Layout | Lines, form: str | None) -> None:
         for line in answer.lines:
             raw(safe(line) if answer.has_names else line)
         return
-    if isinstance(answer, Layout):
-        if form is not None:
-            document(form, answer.parts())
-            return
-        for block in answer.draw(Paper(width(), printer())):
-            if isinstance(block, str):
-                sys.stdout.write(block)
-            else:
-                show(block)
-        return
-    answer = replace(
-        answer,
-        findings=tuple(map(with_flags, answer.findings)),
-        warnings=tuple(map(with_flags, answer.warnings)),
-        notes=tuple(map(with_flags, answer.notes)),
-    )
+    if isinstance(answer, View):
+        answer = replace(
+            answer,
+            findings=tuple(map(name_options, answer.findings)),
+            warnings=tuple(map(name_options, answer.warnings)),
+            notes=tuple(map(name_options, answer.notes)),
+        )
     if form is not None:
-        document(form, as_parts(answer))
+        raw(FORMS[form](as_parts(answer) if isinstance(answer, View) else answer.parts()))
         return
-    for part in on_terminal(answer, width()):
-        show(part)
+    blocks = (
+        on_terminal(answer, width())
+        if isinstance(answer, View)
+        else answer.draw(Paper(width(), printer()))
+    )
+    for block in blocks:
+        if isinstance(block, str):
+            sys.stdout.write(block)
+        else:
+            show(block)
+    if isinstance(answer, View):
+        for line in answer.lines:
+            result(line)
 
 
 def form_of(form: str | None, as_json: bool) -> str | None:
@@ -228,7 +230,7 @@ def note(text: str) -> None:
 
 
 def warning(text: str) -> None:
-    note(f"warning: {with_flags(text)}")
+    note(f"warning: {text}")
 
 
 def error(text: str) -> None:
@@ -236,7 +238,7 @@ def error(text: str) -> None:
     not printed."""
     from perfctl.redact import mask
 
-    note("perfctl: " + mask(" ".join(with_flags(text).split("\n"))))
+    note("perfctl: " + mask(" ".join(text.split("\n"))))
 
 
 @contextmanager
@@ -249,71 +251,3 @@ def bar() -> Iterator[Any]:
     columns = (BarColumn(BAR), TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=_console(error=True), transient=True) as shown:
         yield shown
-
-
-class Progress:
-    """A bar on a terminal, plain lines elsewhere: which batch size, which stage, how long still."""
-
-    def __init__(self, total: int, bar: Any | None) -> None:
-        self._total = total
-        self._bar = bar
-        self._task = bar.add_task("", total=total) if bar else None
-        self._label = ""
-        self._began = time.monotonic()
-        self._seconds: list[float] = []
-
-    def stage(self, label: str) -> None:
-        """``label``: what is running now, as in "batch 64: profile"."""
-        self._label = label = safe(label)
-        if self._bar is None:
-            note(label)
-        else:
-            self._bar.update(self._task, description=label)
-
-    def tick(self, seconds: float) -> None:
-        """``seconds``: how long the current process has run."""
-        if self._bar is not None:
-            self._bar.update(
-                self._task, description=f"{self._label} ({seconds:.0f} s{self._left(seconds)})"
-            )
-
-    def _left(self, seconds: float) -> str:
-        """What is left if each part takes as long as the ones before did on average; nothing before
-        the first is done."""
-        if not self._seconds:
-            return ""
-        mean = sum(self._seconds) / len(self._seconds)
-        share = min(
-            (len(self._seconds) + min(seconds / mean, 1.0) if mean else 0.0) / self._total, 1.0
-        )
-        left = max(mean * (self._total - len(self._seconds)) - seconds, 1)
-        return f", {share * 100:.0f} %, about {left:.0f} s left"
-
-    def done(self, line: str, *, ran: bool = True) -> None:
-        """One part is finished; ``line`` says how. ``ran``: it took its time, and was
-        not skipped."""
-        now = time.monotonic()
-        if ran:
-            self._seconds.append(now - self._began)
-        else:
-            self._total -= 1
-        self._began = now
-        if self._bar is None:
-            note(line)
-        else:
-            self._bar.console.print(safe(line))
-            self._bar.advance(self._task)
-
-
-@contextmanager
-def progress(total: int) -> Iterator[Progress]:
-    """Progress over ``total`` parts, on stderr."""
-    if not sys.stderr.isatty():
-        yield Progress(total, None)
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(BAR), MofNCompleteColumn())
-    with Bar(*columns, console=_console(error=True), transient=True) as bar:
-        yield Progress(total, bar)

@@ -1,7 +1,6 @@
 """The commands, in the order of use, and the one place where errors become exit codes.
 
-An error names a field in backquotes; ``console.error`` prints the option of the command instead
-(``flags``).
+An error names a field in backquotes; the option of the command that was called is printed instead.
 
 0 done; 1 an error, said in one line; 2 the request makes no sense; 3 a comparison found something
 worse; 4 some parts failed, or a report that was recognised gave no rows, and the rest was kept;
@@ -19,13 +18,12 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
 from importlib import import_module
-from typing import Annotated, Any, ClassVar, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TextIO
 
 import typer
 
-from perfctl.orchestrator.cli import commands, console, flags
+from perfctl.orchestrator.cli import commands, console
 from perfctl.orchestrator.errors import (
     Interrupted,
     Lost,
@@ -37,8 +35,13 @@ from perfctl.orchestrator.errors import (
 )
 from perfctl.version import __version__
 
+if TYPE_CHECKING:
+    from perfctl.orchestrator.commands.declare import Command as Declared
+    from perfctl.orchestrator.commands.declare import Group
+
 ASKED = "_PERFCTL_COMPLETE"
 """Set by the shell that asks what may follow."""
+SHELLS = ("bash", "zsh", "fish")
 COMPDEF = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }"
 # Newer releases of typer carry a click of their own, so its base error is found through a class
 # that typer hands on.
@@ -49,14 +52,6 @@ _BAD_CALL: Any = next(
 _REMEDIES = dict.fromkeys(
     (errno.ENOSPC, errno.EDQUOT), "Make room on the disk, then give the same command again"
 )
-
-
-class Shell(StrEnum):
-    """The shells whose scripts are tried by the tests."""
-
-    bash = "bash"
-    zsh = "zsh"
-    fish = "fish"
 
 
 def typed_words() -> list[str] | None:
@@ -75,30 +70,38 @@ def prepare() -> None:
     completion_init()
 
 
-def _show(shell: Shell | None) -> None:
+def _show(shell: str | None) -> None:
     if shell is None:
         return
     from typer._completion_shared import get_completion_script
 
-    script = get_completion_script(prog_name="perfctl", complete_var=ASKED, shell=shell.value)  # nosec B604
-    if shell is Shell.zsh:  # a ~/.zshrc need not have called what defines compdef
+    _check_shell(shell)
+    script = get_completion_script(prog_name="perfctl", complete_var=ASKED, shell=shell)  # nosec B604
+    if shell == "zsh":  # a ~/.zshrc need not have called what defines compdef
         script = script.replace("\ncompdef ", f"\n{COMPDEF}\ncompdef ")
     console.raw(script + "\n")
     raise typer.Exit
 
 
-def _install(shell: Shell | None) -> None:
+def _install(shell: str | None) -> None:
     if shell is None:
         return
     from typer._completion_shared import install
 
-    _, path = install(shell=shell.value, prog_name="perfctl", complete_var=ASKED)  # nosec B604
-    console.result(f"Wrote {path}. Completion works in the next {shell.value} that is started")
+    _check_shell(shell)
+    _, path = install(shell=shell, prog_name="perfctl", complete_var=ASKED)  # nosec B604
+    console.result(f"Wrote {path}. Completion works in the next {shell} that is started")
     raise typer.Exit
 
 
+def _check_shell(shell: str) -> None:
+    """Raises UsageError for a shell whose scripts no test tries."""
+    if shell not in SHELLS:
+        raise UsageError(f"'{shell}' is not known", f"Say {', '.join(SHELLS)}")
+
+
 Show = Annotated[
-    Shell | None,
+    str | None,
     typer.Option(
         "--show-completion",
         callback=_show,
@@ -109,7 +112,7 @@ Show = Annotated[
     ),
 ]
 Install = Annotated[
-    Shell | None,
+    str | None,
     typer.Option(
         "--install-completion",
         callback=_install,
@@ -132,19 +135,19 @@ GROUPS = {
             "Show what this machine has, and what profilers can do.",
         ),
         "nsys": (
-            "measure.profilers:nsys",
+            "profile.NSYS",
             "Sweep under Nsight Systems: time of ranges, kernels, copies.",
         ),
-        "ncu": ("measure.profilers:ncu", "Sweep under Nsight Compute: what every kernel executed."),
+        "ncu": ("profile.NCU", "Sweep under Nsight Compute: what every kernel executed."),
         "torch": (
-            "measure.profilers:torch",
+            "profile.TORCH",
             "Sweep under the PyTorch profiler: operators and layers.",
         ),
-        "dlprof": ("measure.profilers:dlprof", "Sweep under DLProf (last released in 2021)."),
-        "infer": ("measure.infer:infer", "Measure inference over models and batch sizes."),
-        "speedup": ("measure.speedup:speedup", "Train on each device and precision, and compare."),
+        "dlprof": ("profile.DLPROF", "Sweep under DLProf (last released in 2021)."),
+        "infer": ("infer", "Measure inference over models and batch sizes."),
+        "speedup": ("speedup", "Train on each device and precision, and compare."),
         "study": ("study.group:study", "Do a whole study: page, summary, tables, charts."),
-        "replay": ("measure.replay:replay", "Replay a recorded sweep, without a GPU or the tool."),
+        "replay": ("replay", "Replay a recorded sweep, without a GPU or the tool."),
         "prepare": ("prepare", "Sort a data set's archive into class folders."),
     },
     "Read": {
@@ -181,30 +184,33 @@ GROUPS = {
         "predict": ("predict", "Predict time, memory and cost of a training."),
         "calculator": ("calculator", "Write an offline page that predicts a training."),
         "bench": (
-            "measure.bench:bench",
+            "bench.GROUP",
             "Measure families of networks, which predictions learn from.",
         ),
     },
     "Cluster": {
         "slurm": ("cluster.slurm:slurm", "Run a sweep as an array of Slurm jobs."),
-        "image": ("cluster.image:image", "Make Apptainer (Singularity) images that hold perfctl."),
+        "image": ("image.GROUP", "Make Apptainer (Singularity) images that hold perfctl."),
     },
 }
-"""Group of the list of commands -> command or group of commands -> where it is defined, below this
-package, and its line."""
+"""Group of the list of commands -> command or group of commands -> where it is declared below
+``commands`` (in COMMAND, if nothing is named), or MODULE:FUNCTION below this package; and its
+line."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-PASS_ON = ("nsys", "ncu", "torch", "dlprof", "infer", "speedup")
-"""Commands that pass options they do not know to the workload, which checks them before
-anything runs."""
+PASS_ON = ("infer", "speedup")
+"""Commands that are not declared yet and pass options that they do not know on to the workload."""
 
 
 class _Commands(commands.CommandList):
-    sections: ClassVar = {group: tuple(inside) for group, inside in GROUPS.items()}
+    sections: ClassVar = {
+        group: {name: line for name, (_, line) in inside.items()}
+        for group, inside in GROUPS.items()
+    }
 
 
 def application(only: str | None = None) -> typer.Typer:
-    """The command line. With ``only``, the modules of other commands are not loaded: those have a
-    name and a line alone."""
+    """Return the command line. With ``only``, the first word that was typed, the modules of other
+    commands are not loaded: those have a name alone, and not even that for options of perfctl."""
     app = typer.Typer(
         name="perfctl",
         cls=_Commands,
@@ -223,28 +229,32 @@ def application(only: str | None = None) -> typer.Typer:
     )
     app.callback()(_root)
     for name, (place, line) in COMMANDS.items():
+        if only in ("--help", "--version"):
+            break
         if only not in (None, name):
             app.command(name, help=line)(_not_loaded)
             continue
-        module, _, attribute = place.partition(":")
-        if not attribute:
-            declared = import_module(f"perfctl.orchestrator.commands.{module}").COMMAND
-            made = commands.function_of(declared)
-            app.command(name, short_help=line, cls=commands.Command)(made)
+        if ":" not in place:
+            commands.add_declared(app, name, line, declaration(name))
             continue
+        module, _, attribute = place.partition(":")
         command = getattr(import_module(f"perfctl.orchestrator.cli.{module}"), attribute)
         if isinstance(command, typer.Typer):
             app.add_typer(command, short_help=line)
-        elif name in PASS_ON:
-            from perfctl.orchestrator.cli.measure import profilers
-
-            context = profilers.PASS_ON_CONTEXT
-            app.command(
-                name, short_help=line, cls=profilers.SweepCommand, context_settings=context
-            )(command)
         else:
-            app.command(name, short_help=line, cls=commands.Command)(command)
+            settings = commands.PASS_ON_CONTEXT if name in PASS_ON else None
+            app.command(name, short_help=line, cls=commands.Command, context_settings=settings)(
+                command
+            )
     return app
+
+
+def declaration(name: str) -> Declared[Any, Any] | Group:
+    """Return a declared command, or group of them, by its name."""
+    module, _, attribute = COMMANDS[name][0].partition(".")
+    found = import_module(f"perfctl.orchestrator.commands.{module}")
+    declared: Declared[Any, Any] | Group = getattr(found, attribute or "COMMAND")
+    return declared
 
 
 def _not_loaded() -> None:
@@ -310,12 +320,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    app: Any = None
     try:
         typed = typed_words()
         if typed is not None:
             prepare()
         app = application(next(iter(arguments if typed is None else typed), ""))
-        flags.remember(app, arguments)
         outcome = app(list(arguments), standalone_mode=False, prog_name="perfctl")
         return outcome if isinstance(outcome, int) else 0
     except _BAD_CALL as error:
@@ -323,9 +333,6 @@ def _run(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         console.error("stopped")
         return 130
-    except Interrupted as stop:
-        console.error(str(stop))
-        return 128 + stop.signal_number
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -334,7 +341,8 @@ def _run(arguments: Sequence[str]) -> int:
         console.error(f"{said}. {remedy}" if (remedy := _REMEDIES.get(error.errno or 0)) else said)
         return 1
     except _expected_errors() as error:
-        console.error(str(error))
+        command = None if app is None else commands.called(app, arguments)
+        console.error(commands.with_flags(str(error), command))
         return _exit_code(error)
     except Exception as error:
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt):
@@ -372,6 +380,8 @@ def _expected_errors() -> tuple[type[Exception], ...]:
 
 
 def _exit_code(error: Exception) -> int:
+    if isinstance(error, Interrupted):
+        return 128 + error.signal_number
     if isinstance(error, UsageError):
         return 2
     if isinstance(error, Regressed):

@@ -148,12 +148,9 @@ def reading(total: int = 0) -> Iterator[ReadProgress]:
 
 
 @contextmanager
-def working(*, is_shown: bool = True) -> Iterator[Steps]:
-    """The same of a calculation that tells its parts; nothing if something else shows them."""
+def working() -> Iterator[Steps]:
+    """The same of a calculation that tells its parts."""
     now = Steps()
-    if not is_shown:
-        yield now
-        return
     with _showing(now):
         yield now
 

@@ -7,29 +7,32 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from perfctl.orchestrator import memory
-from perfctl.orchestrator.actions.sweep.request import check_ready
-from perfctl.orchestrator.actions.sweep.sweep import storing, take_folder
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
+    CommandLine,
     Events,
     Force,
+    Group,
     Option,
 )
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.ingest.context import Failed, Settings, Task
 from perfctl.orchestrator.ingest.find import Source
 from perfctl.orchestrator.ingest.ingest import take_runs
+from perfctl.orchestrator.ingest.sweep import describe_outcome, storing, take_folder
+from perfctl.orchestrator.launch.catalog import check_ready
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.sweep.bench_file import (
@@ -44,18 +47,15 @@ from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.predict.bench import (
-    FLOPS,
-    MEMORY,
-    TIME,
     Correlation,
-    Observation,
     correlations,
     fastest,
+    figures,
+    observations,
     points_of,
 )
 from perfctl.orchestrator.predict.step_parts import features_of
 from perfctl.orchestrator.report.charts.files import Drawn
-from perfctl.orchestrator.report.page.bench import BenchShown
 from perfctl.orchestrator.report.tables import Column, amount, dense_table
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
@@ -64,380 +64,19 @@ from perfctl.orchestrator.stored_runs import loaded
 from perfctl.parsers.own.bench import as_json, read_points
 from perfctl.records.bench import BenchPoint
 from perfctl.workloads.models.families import NAME as WORKLOAD
-from perfctl.workloads.models.plan import plan
-from perfctl.workloads.spec import SpecError
 
+_REASONS = 5
+"""Reasons of skipped networks that are said; --dry-run says all."""
 _ROWS = 12
 """Rows of a table on the terminal; --json has all."""
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 @dataclass(frozen=True, slots=True)
-class BenchRequest:
-    """One call of :func:`bench`; made by :func:`bench_request`."""
-
-    JSON_KEYS = ("points", "skipped")
-
-    bench: Bench
-    design: Design
-    points: tuple[Point, ...]
-    """The design's, or this machine's part of them."""
-    part: tuple[int, int] | None
-    """(number from 1, of how many) when several machines share the work: only run folders are
-    written, and no store."""
-    budget: float | None
-    """Seconds; None for no limit."""
-    steady: float | None
-    """Percent: points whose steps varied more are measured again. None: none are."""
-    timeout: float | None
-    """Seconds after which a point is ended; None for no limit."""
-    out: Path
-    store: Path
-    command_line: str
-    """What the user typed, ready to paste; it is stored with the runs."""
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Networks, or batch sizes of one, that are not measured."""
-        return self.design.skipped
-
-
-@dataclass(frozen=True, slots=True)
-class BenchRun:
-    """The run of one point."""
-
-    JSON_INLINED = ("point",)
-
-    point: Point
-    status: Annotated[str, ("ok", "partial", "failed")]
-    reason: str | None
-    """null: it is ok."""
-    skipped: bool
-    """Whether the point was complete already, and nothing ran."""
-    folder: Path
-
-
-@dataclass(frozen=True, slots=True)
-class BenchResult:
-    """What became of the points of one call of ``bench run``."""
-
-    JSON_KEYS = ("runs", "left", "skipped")
-
-    request: BenchRequest
-    done: Done
-
-    @property
-    def runs(self) -> list[BenchRun]:
-        """One object a point."""
-        return [
-            BenchRun(point, run.status, run.reason, run.skipped, run.folder)
-            for point, run in self.done.results
-        ]
-
-    @property
-    def left(self) -> tuple[Point, ...]:
-        """Points that the time given was too short for."""
-        return self.done.left
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Networks, or batch sizes of one, that are not measured."""
-        return self.request.skipped
-
-    @property
-    def whole(self) -> int:
-        """Points that have a whole run, measured now or before."""
-        # some are measured again
-        return len({point for point, result in self.done.results if result.status == "ok"})
-
-    @property
-    def new(self) -> int:
-        """Runs that were measured now."""
-        return sum(
-            1 for _, result in self.done.results if result.status == "ok" and not result.skipped
-        )
-
-    def check(self) -> None:
-        """Raises PartlyDone when a point failed, or points are left because the budget was
-        used up."""
-        failed = [(point, result) for point, result in self.done.results if result.status != "ok"]
-        left = self.done.left
-        if failed:
-            point, result = failed[0]
-            untried = f", and {len(left)} are left" if left else ""
-            problem = (
-                f"{len(failed)} points failed{untried}: {point.model}, batch {point.batch}: "
-                f"{result.reason}"
-            )
-            raise PartlyDone(problem, f"Logs are in {result.folder}")
-        if left:
-            first = f"{left[0].model}, batch {left[0].batch}"
-            problem = f"{len(left)} points are left, from {first} on: the budget is used up"
-            raise PartlyDone(problem, "The same command goes on from here")
-
-
-Listening = Callable[[BenchRequest], AbstractContextManager[Listener]]
-"""Gives what is told how each point went while a bench runs."""
-
-
-def bench_request(
-    bench: Bench,
-    *,
-    device: str | None = None,
-    threads: int | None = None,
-    part: tuple[int, int] | None = None,
-    budget: float | None = None,
-    steady: float | None = None,
-    timeout: float | None = None,
-    out: Path = Path("perfctl-runs"),
-    store: Path | None = None,
-    command_line: str = "",
-) -> BenchRequest:
-    """What to measure: the design of ``bench``, or this machine's part of it. Nothing is started.
-
-    device, threads: instead of what the file says. store: None for perfctl.db beside ``out``. The
-    other parameters are the fields of :class:`BenchRequest`. Raises UsageError when nothing can be
-    measured, or the design is too large.
-    """
-    asked = replace(
-        bench, device=resolve_device(device or bench.device), threads=threads or bench.threads
-    )
-    made = design(asked)
-    points = share(made.points, *part) if part else made.points
-    store = store or out.parent / DEFAULT_STORE
-    return BenchRequest(
-        asked, made, points, part, budget, steady, timeout, out, store, command_line
-    )
-
-
-def bench(
-    request: BenchRequest, listening: Listening = lambda request: nullcontext(Listener())
-) -> BenchResult:
-    """Measure each point in a process of its own, while the budget lasts. The same call goes on
-    where it stopped.
-
-    A point that fails does not stop the others; :meth:`BenchResult.check` raises for it. Each run
-    goes into the store as soon as it is finished; a part of a shared bench only leaves run folders.
-
-    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to
-    stop, StoreError.
-    """
-    if request.part and request.steady is not None:
-        raise UsageError(
-            "`steady` reads the store, which parts of a bench do not use",
-            "Leave `steady` or `shard` out",
-        )
-    check_ready(sweep_of(request, request.points[0]))
-    with listening(request) as listener:
-        if request.part is None:
-            return BenchResult(request, _into_store(request, listener))
-        request.out.mkdir(parents=True, exist_ok=True)
-        return BenchResult(
-            request,
-            run(request.points, partial(sweep_of, request), Budget(request.budget), listener),
-        )
-
-
-def seconds(text: str) -> float:
-    """ "30m", "2h", "90s" in seconds. Raises UsageError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if found is None or found[2] not in _UNITS:
-        raise UsageError(
-            f"`budget`: '{text}' is not a time",
-            "Use for instance 30m, 2h or 90s; 0 measures nothing new",
-        )
-    return float(found[1]) * _UNITS[found[2]]
-
-
-def part_of(
-    text: str | None, environment: Mapping[str, str] = os.environ
-) -> tuple[int, int] | None:
-    """ "2/8", or this task's part of a Slurm array; None when nobody shares the work.
-    Raises UsageError."""
-    if text is not None:
-        found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
-        if found is None or not 1 <= int(found[1]) <= int(found[2]):
-            raise UsageError(
-                f"`shard`: expected I/N, got '{text}'",
-                "Use for instance 2/8, the second of eight parts",
-            )
-        return int(found[1]), int(found[2])
-    task, tasks = environment.get("SLURM_ARRAY_TASK_ID"), environment.get("SLURM_ARRAY_TASK_COUNT")
-    first = environment.get("SLURM_ARRAY_TASK_MIN", "0")
-    if task is None or tasks is None or not (task + tasks + first).isdecimal():
-        return None
-    step = environment.get("SLURM_ARRAY_TASK_STEP", "1")
-    number = (int(task) - int(first)) // max(int(step) if step.isdecimal() else 1, 1) + 1
-    if number > int(tasks):
-        problem = f"Slurm's array has gaps: task {task} of {tasks} from {first}"
-        raise UsageError(problem, "Give the part with `shard` I/N")
-    return number, int(tasks)
-
-
-def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
-    """The sweep of one point: one per network, named after everything that is asked of it, with one
-    batch size."""
-    bench = request.bench
-    names = ("device", "mode", "precision", "steps", "warmup", "threads", "within")
-    said = {name: getattr(bench, name) for name in names} | {
-        "layer-steps": bench.layer_steps or None
-    }
-    options = [(f"--{name}", str(value)) for name, value in said.items() if value is not None]
-    arguments = (*chain.from_iterable(options), "--model", point.model)
-    digest = hashlib.sha256("\0".join(arguments).encode()).hexdigest()[:8]
-    return SweepRequest(
-        profiler=NoProfiler(),
-        workload=WORKLOAD,
-        workload_arguments=arguments,
-        device=bench.device,
-        host=platform.node(),
-        options=SweepOptions(
-            batches=(point.batch,),
-            out=request.out,
-            command_line=request.command_line,
-            timeout=request.timeout,
-            no_store=request.part is not None,
-            sweep_name=f"bench-{file_name(point.model.replace('=', ''))}-{digest}",
-            sample="off",
-        ),
-    )
-
-
-def unsteady(request: BenchRequest) -> frozenset[tuple[str, int]]:
-    """(model, batch) of points in the store whose fastest run varied more than
-    ``steady`` percent."""
-    if request.steady is None:
-        return frozenset()
-    points = stored_points(request.store)
-    return frozenset((one.model, one.batch) for one in points if one.spread * 100 > request.steady)
-
-
-def _into_store(request: BenchRequest, listener: Listener) -> Done:
-    limit = memory.bytes_of(None)
-    with storing(request.store, "points"):
-
-        def finished(result: RunResult) -> None:
-            facts = SweepFacts(
-                result.folder.parent.name, "sweep", request.command_line, platform.node()
-            )
-            take_folder(
-                result.folder, facts, limit, store=request.store, again=False, features=features_of
-            )
-            listener.finished(result)
-
-        heard = replace(listener, finished=finished)
-        return run(
-            request.points,
-            partial(sweep_of, request),
-            Budget(request.budget),
-            heard,
-            unsteady(request),
-        )
-
-
-def gather(
-    runs: Path, store: Path, command_line: str = "", *, memory_limit: str | int | None = None
-) -> tuple[str, ...]:
-    """Take the run folders that a bench left, its parts too, into a store; runs nothing. Why
-    folders could not be read.
-
-    ``memory_limit``: as in ``ingest``.
-    """
-
-    tasks = []
-    for folder in (place.parent for place in sorted(runs.rglob("run.json"))):
-        facts = SweepFacts(folder.parent.name, "sweep", command_line, platform.node())
-        tasks.append(Task(Source(folder, folder), facts, features=features_of))
-    with storing(store, "points"):
-        settings = Settings(store, limit=memory.bytes_of(memory_limit))
-        outcomes = [outcome for _, outcome in take_runs(tasks, settings)]
-    return tuple(outcome.text for outcome in outcomes if isinstance(outcome, Failed))
-
-
-def stored_points(store: Path = DEFAULT_STORE) -> list[BenchPoint]:
-    """The fastest run of each point in a store, in the order they were first measured."""
-    with database.reading(store) as connection:
-        return fastest(points_of(loaded(connection, read.bench_run_ids(connection))))
-
-
-def bench_points(
-    store: Path = DEFAULT_STORE, *, file: Path | None = None, family: str | None = None
-) -> list[BenchPoint]:
-    """The points of a store, or of a file that :func:`export_bench` wrote; ``family``: only those
-    of this family.
-
-    Raises PerfctlError when there is no point, UsageError when there is none of the family,
-    ReportError for a file of another kind.
-    """
-    points = list(read_points(file)) if file else stored_points(store)
-    if not points:
-        raise PerfctlError(
-            f"{file or store}: it holds no point of a bench", "Run 'perfctl bench FILE'"
-        )
-    chosen = [point for point in points if family in (None, point.family)]
-    if not chosen:
-        there = dict.fromkeys(point.family for point in points)
-        raise UsageError(
-            f"`family`: there is no point of '{family}'", f"There are {', '.join(there)}"
-        )
-    return chosen
-
-
-def observations(points: Iterable[BenchPoint]) -> list[Observation]:
-    """Sizes and quantities of each point; a network that this version cannot plan has those of its
-    features alone.
-
-    Memory is the peak of what torch allocated on a GPU; on a CPU it is what the process grew by in
-    the steps, because its whole also holds Python and torch. FLOPs are those on paper of forward
-    and backward.
-    """
-    return [_observation(point) for point in points]
-
-
-def _observation(point: BenchPoint) -> Observation:
-    settings: Mapping[str, int | str] = {}
-    with suppress(SpecError):
-        settings = plan(point.model).settings
-    said = {
-        "depth": settings.get("depth", settings.get("blocks")),
-        "width": settings.get("width"),
-        "kernel": settings.get("kernel"),
-        "input": settings.get("image"),
-        "parameters": point.features.get("parameters"),
-        "batch": point.batch,
-    }
-    memory = point.memory_bytes.get("peak")
-    if point.machine.kind == "cpu" and memory is not None:
-        memory = memory - point.memory_bytes["before"] if "before" in point.memory_bytes else None
-    flops = [
-        point.features[name]
-        for name in ("flops:forward", "flops:backward")
-        if name in point.features
-    ]
-    values = {TIME: point.step_ns[0] / 1e9, MEMORY: memory, FLOPS: sum(flops) if flops else None}
-    return Observation(
-        point.family,
-        point.model,
-        point.batch,
-        {name: float(value) for name, value in said.items() if value is not None},
-        {name: float(value) for name, value in values.items() if value is not None and value > 0},
-    )
-
-
-def bench_charts(store: Path) -> dict[str, Drawn]:
-    """Name -> chart: time against each figure, and time, memory and FLOPs against each size; empty
-    without a bench."""
-    from perfctl.orchestrator.report.charts import relations
-    from perfctl.orchestrator.report.charts import relations as charts
-
-    points = stored_points(store)
-    return charts.bench_charts(points) | relations.all_relation_charts(observations(points))
-
-
-@dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Measure what a file describes, each point in a process of its own. The same command goes on
-    where it stopped.
+    """Measure what a file describes, each point in a process of its own.
+
+    The same command goes on where it stopped.
 
     Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop,
     StoreError.
@@ -489,41 +128,324 @@ class BenchOptions:
     dry_run: Annotated[
         bool, Option("Print what would be measured, and start nothing.", "Output")
     ] = False
+    command_line: CommandLine = ""
 
 
-def measure(
-    asked: BenchOptions, listening: Listening, command_line: str = ""
-) -> BenchResult | BenchRequest:
-    """Measure the points of a file, or return what would be measured."""
-    request = bench_request(
-        read_bench(asked.file),
-        device=asked.device,
-        threads=asked.threads,
-        part=part_of(asked.shard),
-        budget=asked.budget,
-        steady=asked.steady,
-        timeout=asked.timeout,
-        out=asked.out,
-        store=asked.store,
-        command_line=command_line,
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """What is to be measured; made by :func:`bench_request`."""
+
+    JSON_KEYS = ("points", "skipped")
+
+    bench: Bench
+    design: Design
+    points: tuple[Point, ...]
+    """The design's, or this machine's part of them."""
+    part: tuple[int, int] | None
+    """(number from 1, of how many) when several machines share the work: only run folders are
+    written, and no store."""
+    asked: BenchOptions
+
+    @property
+    def store(self) -> Path:
+        """The store that was named, else perfctl.db beside the run folders."""
+        return self.asked.store or self.asked.out.parent / DEFAULT_STORE
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Networks, or batch sizes of one, that are not measured."""
+        return self.design.skipped
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRun:
+    """The run of one point."""
+
+    JSON_INLINED = ("point",)
+
+    point: Point
+    status: Annotated[str, ("ok", "partial", "failed")]
+    reason: str | None
+    """null: it is ok."""
+    skipped: bool
+    """Whether the point was complete already, and nothing ran."""
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """What became of the points of one call of ``bench run``."""
+
+    JSON_KEYS = ("runs", "left", "skipped")
+
+    request: BenchRequest
+    done: Done
+
+    @property
+    def runs(self) -> list[BenchRun]:
+        """One object a point."""
+        return [
+            BenchRun(point, run.status, run.reason, run.skipped, run.folder)
+            for point, run in self.done.results
+        ]
+
+    @property
+    def left(self) -> tuple[Point, ...]:
+        """Points that the time given was too short for."""
+        return self.done.left
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Networks, or batch sizes of one, that are not measured."""
+        return self.request.skipped
+
+    @property
+    def whole(self) -> int:
+        """Points that have a whole run, measured now or before; some are measured again."""
+        return len({point for point, result in self.done.results if result.status == "ok"})
+
+    @property
+    def new(self) -> int:
+        """Runs that were measured now."""
+        return sum(
+            1 for _, result in self.done.results if result.status == "ok" and not result.skipped
+        )
+
+    def check(self) -> None:
+        """Raises PartlyDone when a point failed, or points are left because the budget was
+        used up."""
+        failed = [(point, result) for point, result in self.done.results if result.status != "ok"]
+        left = self.done.left
+        if failed:
+            point, result = failed[0]
+            untried = f", and {len(left)} are left" if left else ""
+            problem = (
+                f"{len(failed)} points failed{untried}: {point.model}, batch {point.batch}: "
+                f"{result.reason}"
+            )
+            raise PartlyDone(problem, f"Logs are in {result.folder}")
+        if left:
+            first = f"{left[0].model}, batch {left[0].batch}"
+            problem = f"{len(left)} points are left, from {first} on: the budget is used up"
+            raise PartlyDone(problem, "The same command goes on from here")
+
+
+def bench_request(bench: Bench, asked: BenchOptions) -> BenchRequest:
+    """Return the design of ``bench``, or this machine's part of it. Nothing is started.
+
+    Device and threads that were asked for replace those of ``bench``. Raises UsageError when
+    nothing can be measured, or the design is too large.
+    """
+    bench = replace(
+        bench,
+        device=resolve_device(asked.device or bench.device),
+        threads=asked.threads or bench.threads,
     )
-    return request if asked.dry_run else bench(request, listening)
+    whole, part = design(bench), part_of(asked.shard)
+    points = share(whole.points, *part) if part else whole.points
+    return BenchRequest(bench, whole, points, part, asked)
+
+
+def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
+    """Measure each point in a process of its own, while the budget lasts. The same call goes on
+    where it stopped.
+
+    A point that fails does not stop the others; :meth:`BenchResult.check` raises for it. Each run
+    goes into the store as soon as it is finished; a part of a shared bench only leaves run folders.
+
+    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to
+    stop, StoreError.
+    """
+    asked, store = request.asked, request.store
+    if request.part and asked.steady is not None:
+        raise UsageError(
+            "`steady` reads the store, which parts of a bench do not use",
+            "Leave `steady` or `shard` out",
+        )
+    check_ready(sweep_of(request, request.points[0]))
+    reasons = reasons_of(request)
+    for reason in reasons[:_REASONS]:
+        events.note(f"skipped: {reason}")
+    if len(reasons) > _REASONS:
+        events.note(f"skipped: for {len(reasons) - _REASONS} more reasons (--dry-run names them)")
+    measure_points = partial(run, request.points, partial(sweep_of, request), Budget(asked.budget))
+    listener, limit = tell_points(request, events), memory.bytes_of(None)
+    if request.part is not None:
+        asked.out.mkdir(parents=True, exist_ok=True)
+        return BenchResult(request, measure_points(listener))
+
+    def store_run(result: RunResult) -> None:
+        folder = result.folder
+        facts = SweepFacts(folder.parent.name, "sweep", asked.command_line, platform.node())
+        take_folder(folder, facts, limit, store=store, again=False, features=features_of)
+        listener.finished(result)
+
+    with storing(store, "points"):
+        unsteady = frozenset(
+            (point.model, point.batch)
+            for point in (stored_points(store) if asked.steady is not None else ())
+            if asked.steady is not None and point.spread * 100 > asked.steady
+        )
+        return BenchResult(request, measure_points(replace(listener, finished=store_run), unsteady))
+
+
+def tell_points(request: BenchRequest, events: Events) -> Listener:
+    """Return what tells ``events`` how each point went; of complete ones only a part of a bench
+    does, whose lines are the log of a job."""
+    finished: list[RunResult] = []
+
+    def start(batch: int, stage: str) -> None:
+        events.progress(f"batch {batch}", len(finished), len(request.points))
+
+    def finish(result: RunResult) -> None:
+        finished.append(result)
+        name = f"{result.folder.parent.name}/{result.folder.name}"
+        if not result.skipped:
+            events.note(f"{name}: {describe_outcome(result)}")
+        elif request.part is not None:
+            events.note(f"{name}: whole already, skipped")
+
+    return Listener(started=start, finished=finish, stopped=finish)
+
+
+def seconds(text: str) -> float:
+    """ "30m", "2h", "90s" in seconds. Raises UsageError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        raise UsageError(
+            f"`budget`: '{text}' is not a time",
+            "Use for instance 30m, 2h or 90s; 0 measures nothing new",
+        )
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def part_of(
+    text: str | None, environment: Mapping[str, str] = os.environ
+) -> tuple[int, int] | None:
+    """ "2/8", or this task's part of a Slurm array; None when nobody shares the work.
+    Raises UsageError."""
+    if text is not None:
+        found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise UsageError(
+                f"`shard`: expected I/N, got '{text}'",
+                "Use for instance 2/8, the second of eight parts",
+            )
+        return int(found[1]), int(found[2])
+    task, tasks = environment.get("SLURM_ARRAY_TASK_ID"), environment.get("SLURM_ARRAY_TASK_COUNT")
+    first = environment.get("SLURM_ARRAY_TASK_MIN", "0")
+    if task is None or tasks is None or not (task + tasks + first).isdecimal():
+        return None
+    step = environment.get("SLURM_ARRAY_TASK_STEP", "1")
+    number = (int(task) - int(first)) // max(int(step) if step.isdecimal() else 1, 1) + 1
+    if number > int(tasks):
+        problem = f"Slurm's array has gaps: task {task} of {tasks} from {first}"
+        raise UsageError(problem, "Give the part with `shard` I/N")
+    return number, int(tasks)
+
+
+def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
+    """Return the sweep of one point: one per network, named after everything that is asked of it,
+    with one batch size."""
+    bench = request.bench
+    names = ("device", "mode", "precision", "steps", "warmup", "threads", "within")
+    options = {name: getattr(bench, name) for name in names}
+    options["layer-steps"] = bench.layer_steps or None
+    given = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
+    arguments = (*chain.from_iterable(given), "--model", point.model)
+    digest = hashlib.sha256("\0".join(arguments).encode()).hexdigest()[:8]
+    return SweepRequest(
+        profiler=NoProfiler(),
+        workload=WORKLOAD,
+        workload_arguments=arguments,
+        device=bench.device,
+        host=platform.node(),
+        options=SweepOptions(
+            batches=(point.batch,),
+            out=request.asked.out,
+            command_line=request.asked.command_line,
+            timeout=request.asked.timeout,
+            no_store=request.part is not None,
+            sweep_name=f"bench-{file_name(point.model.replace('=', ''))}-{digest}",
+            sample="off",
+        ),
+    )
+
+
+def gather(
+    runs: Path, store: Path, command_line: str = "", *, memory_limit: str | int | None = None
+) -> tuple[str, ...]:
+    """Take the run folders that a bench left, its parts too, into a store; runs nothing. Why
+    folders could not be read.
+
+    ``memory_limit``: as in ``ingest``.
+    """
+
+    tasks = []
+    for folder in (place.parent for place in sorted(runs.rglob("run.json"))):
+        facts = SweepFacts(folder.parent.name, "sweep", command_line, platform.node())
+        tasks.append(Task(Source(folder, folder), facts, features=features_of))
+    with storing(store, "points"):
+        settings = Settings(store, limit=memory.bytes_of(memory_limit))
+        outcomes = [outcome for _, outcome in take_runs(tasks, settings)]
+    return tuple(outcome.text for outcome in outcomes if isinstance(outcome, Failed))
+
+
+def stored_points(store: Path = DEFAULT_STORE) -> list[BenchPoint]:
+    """The fastest run of each point in a store, in the order they were first measured."""
+    with database.reading(store) as connection:
+        return fastest(points_of(loaded(connection, read.bench_run_ids(connection))))
+
+
+def bench_points(
+    store: Path = DEFAULT_STORE, *, file: Path | None = None, family: str | None = None
+) -> list[BenchPoint]:
+    """The points of a store, or of a file that :func:`export_bench` wrote; ``family``: only those
+    of this family.
+
+    Raises PerfctlError when there is no point, UsageError when there is none of the family,
+    ReportError for a file of another kind.
+    """
+    points = list(read_points(file)) if file else stored_points(store)
+    if not points:
+        raise PerfctlError(
+            f"{file or store}: it holds no point of a bench", "Run 'perfctl bench FILE'"
+        )
+    chosen = [point for point in points if family in (None, point.family)]
+    if not chosen:
+        there = dict.fromkeys(point.family for point in points)
+        raise UsageError(
+            f"`family`: there is no point of '{family}'", f"There are {', '.join(there)}"
+        )
+    return chosen
+
+
+def bench_charts(store: Path) -> dict[str, Drawn]:
+    """Name -> chart: time against each figure, and time, memory and FLOPs against each size; empty
+    without a bench."""
+    from perfctl.orchestrator.report.charts import relations
+
+    points = stored_points(store)
+    return relations.bench_charts(points) | relations.all_relation_charts(observations(points))
+
+
+def measure(asked: BenchOptions, events: Events) -> BenchResult | BenchRequest:
+    """Measure the points of a file, or return what would be measured."""
+    request = bench_request(read_bench(asked.file), asked)
+    return request if asked.dry_run else bench(request, events)
 
 
 def bench_view(result: BenchResult | BenchRequest) -> View:
     """Return every point and every network that is skipped, or what was measured."""
     if isinstance(result, BenchRequest):
         return _design_view(result)
-    request = result.request
+    request, points = result.request, len(result.request.points)
+    wrote = f"Wrote {request.store}. Next: perfctl bench show"
     if request.part:
-        wrote = (
-            f"Wrote {request.out}. When all parts are done: the same command without --shard, "
-            "--budget 0"
-        )
-    else:
-        wrote = f"Wrote {request.store}. Next: perfctl bench show"
-    points = len(request.points)
-    return View(f"{result.whole} of {points} points measured, {result.new} of them now", (wrote,))
+        done = "When all parts are done: the same command without --shard, --budget 0"
+        wrote = f"Wrote {request.asked.out}. {done}"
+    title = f"{result.whole} of {points} points measured, {result.new} of them now"
+    return View(title, lines=(wrote,))
 
 
 def _design_view(request: BenchRequest) -> View:
@@ -546,9 +468,7 @@ def _design_view(request: BenchRequest) -> View:
 def reasons_of(request: BenchRequest) -> list[str]:
     """Return why networks are skipped, each reason once, with the number of networks if there are
     several."""
-    counts: dict[str, int] = {}
-    for skipped in request.skipped:
-        counts[skipped.reason] = counts.get(skipped.reason, 0) + 1
+    counts = Counter(skipped.reason for skipped in request.skipped)
     return [
         f"{reason} ({count} networks)" if count > 1 else reason for reason, count in counts.items()
     ]
@@ -559,14 +479,12 @@ def _check(result: BenchResult | BenchRequest, events: Events) -> None:
         result.check()
 
 
-def _measure_silently(asked: BenchOptions, events: Events) -> BenchResult | BenchRequest:
-    return measure(asked, lambda request: nullcontext(Listener()))
-
-
 @dataclass(frozen=True, slots=True)
 class BenchShowOptions:
-    """Show what was measured and, by family, which estimated figures the time of a step goes
-    with."""
+    """Show what was measured, and what times go with.
+
+    By family, the estimated figures that the time of a step goes with.
+    """
 
     file: Annotated[
         Path | None,
@@ -578,13 +496,32 @@ class BenchShowOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One point that was measured."""
+
+    JSON_INLINED = ("point",)
+
+    point: BenchPoint
+    features: Mapping[str, float]
+    """Estimated figure -> its value for one step."""
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredPoints:
-    """The points of a store or file, and what their times go with."""
+    """Every point and every coefficient."""
+
+    JSON_KEYS = ("rows", "correlations")
+    JSON_NAMES: ClassVar = {"rows": "points"}
 
     points: list[BenchPoint]
     correlations: list[Correlation]
     is_stored: bool
     """Whether they are those of a store, of which charts can be drawn."""
+
+    @property
+    def rows(self) -> list[BenchRow]:
+        """The points."""
+        return [BenchRow(point, figures(point)) for point in self.points]
 
 
 def show_points(asked: BenchShowOptions, events: Events) -> MeasuredPoints:
@@ -611,16 +548,11 @@ def points_view(measured: MeasuredPoints) -> View:
     )
 
 
-def points_output(measured: MeasuredPoints) -> BenchShown:
-    """Return what ``--json`` prints."""
-    from perfctl.orchestrator.report.page.bench import bench_shown
-
-    return bench_shown(measured.points, measured.correlations)
-
-
 @dataclass(frozen=True, slots=True)
 class BenchExportOptions:
-    """Write all points of the store into one JSON file: steps, phases, layers, figures, device.
+    """Write all points of the store into one JSON file.
+
+    It has steps, phases, layers, figures and the device of each.
 
     Raises UsageError if the file exists and ``force`` is false, PerfctlError without a point.
     """
@@ -654,6 +586,19 @@ def exported_view(exported: ExportedPoints) -> View:
     return View(f"Wrote {exported.path}: {exported.points} points of {exported.networks} networks")
 
 
-RUN = Command(BenchOptions, _measure_silently, bench_view, check=_check, has_own_progress=True)
-SHOW = Command(BenchShowOptions, show_points, points_view, points_output)
-EXPORT = Command(BenchExportOptions, export_points, exported_view, has_document=False)
+def _name_command(words: list[str]) -> list[str]:
+    """Return the words with "run" before a file: ``perfctl bench grid.toml`` measures it."""
+    is_file = words and words[0] not in (*GROUP.commands, "--help")
+    return ["run", *words] if is_file else words
+
+
+GROUP = Group(
+    "Measure families of networks, and show what their time depends on. "
+    "perfctl bench FILE is short for bench run FILE.",
+    {
+        "run": Command(BenchOptions, measure, bench_view, check=_check),
+        "show": Command(BenchShowOptions, show_points, points_view),
+        "export": Command(BenchExportOptions, export_points, exported_view, has_document=False),
+    },
+    _name_command,
+)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar, get_args
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.events import SILENT
@@ -22,8 +22,10 @@ from perfctl.orchestrator.options import Field as Field
 from perfctl.orchestrator.options import Option as Option
 from perfctl.orchestrator.options import options_of as options_of
 from perfctl.orchestrator.options import words as words
-from perfctl.orchestrator.report.view import Layout, Lines, View
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT_STORE
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.report.view import Layout, Lines, View
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -41,6 +43,7 @@ MemoryLimit = Annotated[
         parse=str,
     ),
 ]
+CommandLine = Annotated[str, Option("What was typed, ready to paste.", filled_from="line")]
 Sweep = Annotated[int | None, Option("Only this sweep.")]
 Runs = Annotated[
     Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")
@@ -64,14 +67,28 @@ class Command(Generic[Options, Result]):
     view: Callable[[Result], View | Layout | Lines]
     record: Callable[[Result], Any] = lambda result: result
     """The result -> what ``--json`` prints; None: nothing."""
+    outputs: tuple[str, ...] = ()
+    """The names of those in ``outputs.OUTPUTS``; empty: as the annotations of ``record`` or ``run``
+    say."""
     has_document: bool = True
     """Its view is also printed as Markdown and LaTeX."""
     has_json: bool = True
     """Its result is also printed as JSON."""
     check: Callable[[Result, Events], None] = lambda result, events: None
     """Called when the result is printed: raises the error that gives another exit code than 0."""
-    has_own_progress: bool = False
-    """Whether what runs it shows how far it is, so that the command line shows nothing."""
+    examples: tuple[str, ...] = ()
+    """Lines to type, below its description in ``--help``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Commands below one word, as in ``perfctl image render``."""
+
+    help: str
+    commands: Mapping[str, Command[Any, Any]]
+    """Word -> command; the first sentence of its options' docstring is its line in the list."""
+    read: Callable[[list[str]], list[str]] = lambda words: words
+    """What was typed -> the words of a command, which begin with its own."""
 
 
 def api(
@@ -86,7 +103,13 @@ def api(
     texts = [f"{one.name}: {one.option.help}" for one in options_of(declared)]
     lines = [line for text in texts for line in wrap(text, 100, subsequent_indent="    ")]
     call.__doc__ = "\n\n".join([inspect.getdoc(declared) or "", "\n".join(lines)])
-    call.__signature__ = inspect.signature(declared)  # type: ignore[attr-defined]
+    hints = {one.name: one.hint for one in options_of(declared)}
+    keywords = [
+        one.replace(annotation=hints[one.name])
+        for one in inspect.signature(declared).parameters.values()
+        if one.name in hints
+    ]
+    call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     return call
 
 

@@ -319,5 +319,5 @@ def make_visible(text: str) -> str:
 
 
 COMMAND = Command(
-    McpOptions, run, lambda _: View(""), has_document=False, has_json=False, has_own_progress=True
+    McpOptions, run, lambda _: View(""), has_document=False, has_json=False
 )

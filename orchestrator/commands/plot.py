@@ -9,14 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from perfctl.orchestrator.actions.predict import peaks as measured_peaks
-from perfctl.orchestrator.actions.speedup import (
-    ASKED,
-    EVERY_WAY,
-    Study,
-    allowed_facts,
-    named_arms,
-    roofs_of,
-)
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -28,9 +20,12 @@ from perfctl.orchestrator.commands.declare import (
     api,
     words,
 )
+from perfctl.orchestrator.commands.speedup import named_arms, roofs_of
+from perfctl.orchestrator.compare.speedup import ASKED, ArmsByBatch, allowed_facts
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.files import check_free, replacing
+from perfctl.orchestrator.launch.sweep.ways import EVERY_WAY
 from perfctl.orchestrator.report.tables import Column, table
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
@@ -313,7 +308,11 @@ def _studies(store: Path) -> dict[str, dict[str, str]]:
 
 
 def _drawn(
-    before: str, study: Study, source: PlotOptions, allowed: frozenset[str], messages: Messages
+    before: str,
+    study: ArmsByBatch,
+    source: PlotOptions,
+    allowed: frozenset[str],
+    messages: Messages,
 ) -> dict[str, Drawn]:
     from perfctl.orchestrator.compare import speedup as analysis
 

@@ -134,5 +134,5 @@ def _moment(when: float) -> str:
 
 
 COMMAND = Command(
-    ServeOptions, run, lambda _: View(""), has_document=False, has_json=False, has_own_progress=True
+    ServeOptions, run, lambda _: View(""), has_document=False, has_json=False
 )

@@ -20,6 +20,7 @@ from perfctl.orchestrator.compare.compared import FASTER, NOT_SHOWN, SLOWER, Com
 from perfctl.orchestrator.compare.quantities import PHASES, STEP_TIME, UNATTRIBUTED, observe_times
 from perfctl.orchestrator.compare.sides import NOT_RECORDED, Difference, compare_facts
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
+from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, epochs, facts_of
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.timing import GRADIENTS
@@ -35,6 +36,13 @@ from perfctl.records.run import Run
 MUST_AGREE = ("workload", "variant", "mode", "precision", "batch", "data", "seed", "world_size")
 """Facts of ``compare.sides`` that must be the same; the device may differ."""
 COMPILED = "compile"
+ALLOWED = (
+    *("precision", "seed", "data", "batch", "mode", "variant", "workload"),
+    *(COMPILED, "samples", "length"),
+)
+"""Facts that may be allowed to differ."""
+ASKED = frozenset({"precision", COMPILED})
+"""What differs because the list of devices asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,10 @@ class Arm:
     label: str
     """"cpu", "cuda:bf16", or how the user named it."""
     runs: tuple[Run, ...]
+
+
+ArmsByBatch = Mapping[int | None, Sequence[Arm]]
+"""Batch size -> arms; the others are compared with the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +161,14 @@ _GOALS: tuple[tuple[str, int, Callable[[Epoch], float | None]], ...] = (
 """(what an epoch reaches, 1 where less is better and -1 where more is, its value)."""
 APART = 1.1
 """Speed-ups of steps and of epochs that differ by less than this factor count as equal."""
+
+
+def allowed_facts(names: Iterable[str]) -> frozenset[str]:
+    """Return the facts that may differ. Raises UsageError for one that is not known."""
+    allowed = frozenset(names)
+    for name in sorted(allowed - set(ALLOWED)):
+        raise UsageError(f"`allow`: '{name}' is not known", f"Use {', '.join(ALLOWED)}")
+    return allowed
 
 
 def speedup(

@@ -1,17 +1,18 @@
-"""All profilers by name, what they need of this machine, and their command lines as text."""
+"""What profilers need of this machine, and their command lines as text."""
 
 from __future__ import annotations
 
 import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
 
+from perfctl.orchestrator.launch import annotator, interpreter
 from perfctl.orchestrator.launch.images import check as images_check
 from perfctl.orchestrator.launch.images import run
 from perfctl.orchestrator.launch.profilers.base import Command, Profiler
-from perfctl.orchestrator.launch.profilers.replay import Replay
-from perfctl.orchestrator.launch.profilers.table import RECORDERS, Recorder
-
-PROFILERS: dict[str, type[Recorder | Replay]] = {**RECORDERS, "replay": Replay}
-"""Name of each profiler -> its class, whose fields are its options."""
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.version import __version__
 
 
 def check_tools(profiler: Profiler, device: str = "cpu", *, but: tuple[str, ...] = ()) -> None:
@@ -24,6 +25,28 @@ def check_tools(profiler: Profiler, device: str = "cpu", *, but: tuple[str, ...]
     missing = images_check.lacking(profiler, device) if runs_in else profiler.missing()
     lacks = tuple(tool for tool in missing if tool.name not in but)
     images_check.refuse(lacks, f"here, inside {runs_in}" if runs_in else "here")
+
+
+def check_ready(request: SweepRequest) -> SweepRequest:
+    """Return the request, ready to run; writes the file that an interpreter without perfctl needs.
+
+    Raises ToolMissing if what the profiler or the program's own interpreter needs is neither on
+    this machine nor in the image.
+    """
+    image, program = request.image, request.program
+    if image is not None:
+        profiler = images_check.check(image, request.profiler, request.device, __version__)
+        if program is not None:
+            interpreter.check(program, __version__, image.prefix(request.other_folders, Path.cwd()))
+        return replace(request, profiler=profiler).with_options(sweep_name=request.name)
+    elsewhere = program is not None and program.python != sys.executable
+    check_tools(request.profiler, request.device, but=("torch",) if elsewhere else ())
+    if program is not None:
+        interpreter.check(program, __version__)
+    if request.annotator is not None:
+        request.folder.mkdir(parents=True, exist_ok=True)
+        annotator.write(request.annotator, __version__)
+    return request
 
 
 def printable(command: Command) -> str:

@@ -9,6 +9,7 @@ import statistics
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from perfctl.records.bench import WORKLOAD, BenchMachine, BenchPoint
 from perfctl.records.paper import Plan
 from perfctl.records.report import LayerTime
 from perfctl.records.run import Run
+from perfctl.workloads.models.plan import plan
+from perfctl.workloads.spec import SpecError
 
 TIME, MEMORY, FLOPS = "time", "memory", "FLOPs"
 QUANTITIES = (TIME, MEMORY, FLOPS)
@@ -78,6 +81,49 @@ class Relation:
     @property
     def few(self) -> bool:
         return self.points < FEW
+
+
+def flops_of(point: BenchPoint) -> float | None:
+    """Return the FLOPs of one step, forward and backward; None if the point has no estimate."""
+    names = ("flops:forward", "flops:backward")
+    parts = [point.features[name] for name in names if name in point.features]
+    return sum(parts) if parts else None
+
+
+def observations(points: Iterable[BenchPoint]) -> list[Observation]:
+    """Return sizes and quantities of each point; a network that this version cannot plan has those
+    of its features alone.
+
+    Memory is the peak of what torch allocated on a GPU; on a CPU it is what the process grew by in
+    the steps, because its whole also holds Python and torch.
+    """
+    return list(map(_observation, points))
+
+
+def _observation(point: BenchPoint) -> Observation:
+    settings: Mapping[str, int | str] = {}
+    with suppress(SpecError):
+        settings = plan(point.model).settings
+    sizes = {
+        "depth": settings.get("depth", settings.get("blocks")),
+        "width": settings.get("width"),
+        "kernel": settings.get("kernel"),
+        "input": settings.get("image"),
+        "parameters": point.features.get("parameters"),
+        "batch": point.batch,
+    }
+    memory = point.memory_bytes.get("peak")
+    if point.machine.kind == "cpu" and memory is not None:
+        before = point.memory_bytes.get("before")
+        memory = None if before is None else memory - before
+    values = {TIME: point.step_ns[0] / 1e9, MEMORY: memory, FLOPS: flops_of(point)}
+    return Observation(
+        point.family,
+        point.model,
+        point.batch,
+        {name: float(size) for name, size in sizes.items() if size is not None},
+        {name: float(value) for name, value in values.items() if value is not None and value > 0},
+    )
 
 
 def relations(found: Sequence[Observation]) -> list[Relation]:

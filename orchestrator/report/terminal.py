@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -193,17 +193,6 @@ def _title(found: Analysis) -> Text:
         f"{about.tools(found.study.runs)}",
         "bold",
     )
-
-
-def shown(views: Iterable[View], rows: int, elsewhere: str) -> list[RenderableType]:
-    """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` names the place of
-    the others."""
-    return [draw_table(view, rows, elsewhere) for view in views]
-
-
-def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
-    """Latency and accuracy of several models and batch sizes; empty where no run has them."""
-    return [draw_table(view, rows=len(view.rows)) for view in inference_tables(runs)]
 
 
 def _batch(run: Run) -> str | int | None:

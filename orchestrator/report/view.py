@@ -32,6 +32,8 @@ class View:
     """Below the findings, marked with an exclamation mark."""
     notes: tuple[str, ...] = ()
     """Below everything else."""
+    lines: tuple[str, ...] = ()
+    """Paths and commands to paste, below the notes; never wrapped."""
     rows_on_terminal: int | None = None
     """Rows of each table on a terminal; None: all of them."""
 
@@ -106,6 +108,6 @@ def as_parts(view: View) -> list[Part]:
     """The view as sections of a document, for Markdown and LaTeX."""
     sentences = (*view.facts, *view.findings, *view.warnings)
     parts = [Part(view.title, sentences), *map(of_view, view.tables)]
-    if view.notes:
-        parts.append(Part(None, (), notes=view.notes))
+    if view.notes or view.lines:
+        parts.append(Part(None, (), notes=(*view.notes, *view.lines)))
     return parts

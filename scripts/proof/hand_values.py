@@ -197,8 +197,7 @@ def draw_value(layer: Layer, count: int, random: random.Random) -> tuple[int, li
             if (
                 min(made.output_size()) < 1
                 or made.macs() == before
-                or layer.is_linear
-                and "x" in kind
+                or (layer.is_linear and "x" in kind)
             ):
                 return None
         elif kind in ARITHMETIC:
@@ -228,7 +227,7 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--show", type=int, default=0, help="Misses to print.")
     asked = arguments.parse_args()
-    source = random.Random(asked.seed)
+    source = random.Random(asked.seed)  # noqa: S311
     layers = [draw_layer(source) for _ in range(LAYERS)]
     sheets = [sheet_of(layer) for layer in layers]
     for layer, sheet in zip(layers, sheets, strict=True):

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep import sweep as actions
-from perfctl.orchestrator.actions.sweep.sweep import sweep
 from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.commands.profile import sweep
 from perfctl.orchestrator.counts.kernels.replays import first_pass
+from perfctl.orchestrator.ingest import sweep as sweeps
 from perfctl.orchestrator.launch.machine import devices, tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
@@ -104,8 +104,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(tools, "has_package", lambda name: True)
     monkeypatch.setattr(devices, "SHARED", tmp_path / "locks")
     monkeypatch.chdir(tmp_path)
-    plain = actions.PlainStep(tuple(STEP), first_pass(STEP, OPS, RANGES))
-    monkeypatch.setattr(actions, "plain_step", lambda *anything: plain)
+    plain = sweeps.PlainStep(tuple(STEP), first_pass(STEP, OPS, RANGES))
+    monkeypatch.setattr(sweeps, "plain_step", lambda *anything: plain)
     return tmp_path
 
 

@@ -12,16 +12,20 @@ import pytest
 import perfctl
 from perfctl.orchestrator.actions.estimate import estimate_model
 from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.speedup import speedup_of
-from perfctl.orchestrator.actions.sweep import slurm, sweep
-from perfctl.orchestrator.commands import scrub
+from perfctl.orchestrator.commands import scrub, speedup
 from perfctl.orchestrator.commands.export import export
 from perfctl.orchestrator.commands.plot import plot
+from perfctl.orchestrator.commands.speedup import SpeedupOptions
 from perfctl.orchestrator.commands.trace import trace
 from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.events import SILENT
+from perfctl.orchestrator.ingest.gather import gather
+from perfctl.orchestrator.ingest.sweep import Swept
+from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, SweepRuns, sweep_task
 from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.launch.images.definition import Definition
+from perfctl.orchestrator.launch.sweep.plan import plan_inference
 
 NET = "mlp:depth=3,width=16"
 
@@ -134,10 +138,10 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
             ),
             "`mode` is for built-in workloads",
         ),
-        (lambda store: sweep.infer_requests((), "none", asked()), "`models` names no model"),
-        (lambda store: sweep.infer_requests(("resnet18",) * 2, "none", asked()), "stands twice"),
+        (lambda store: plan_inference((), "none", asked()), "`models` names no model"),
+        (lambda store: plan_inference(("resnet18",) * 2, "none", asked()), "stands twice"),
         (
-            lambda store: sweep.infer_requests(("resnet18",), "ncu", asked()),
+            lambda store: plan_inference(("resnet18",), "ncu", asked()),
             "`profiler`: 'ncu' is not known",
         ),
         (lambda store: export(("nothing",), store=store), "`tables`: there is no table 'nothing'"),
@@ -152,9 +156,14 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
             lambda store: plot("sample", store=store, pie=True),
             "`pie`: 'sample' shows no parts",
         ),
-        (lambda store: speedup_of(["one"], store=store), "`runs` needs two or more"),
         (
-            lambda store: speedup_of(["1", "2"], store=store, allow=["all"]),
+            lambda store: speedup.run(SpeedupOptions(runs=("one",), store=store), SILENT),
+            "`runs` needs two or more",
+        ),
+        (
+            lambda store: speedup.run(
+                SpeedupOptions(runs=("1", "2"), store=store, allow=("all",)), SILENT
+            ),
             "`allow`: 'all' is not known",
         ),
         (
@@ -199,8 +208,8 @@ def test_without_slurm_the_folders_alone_say_how_far_an_array_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    folder = plan(tmp_path).folder
-    found = slurm.status(folder)
+    made = plan(tmp_path)
+    found = status.read_status(made)
     assert (found.asked_squeue, found.gather, [state.state for state in found.tasks]) == (
         False,
         None,
@@ -210,7 +219,7 @@ def test_without_slurm_the_folders_alone_say_how_far_an_array_is(
     with pytest.raises(
         UsageError, match=r"`tasks`: there is no task '2'\. They are numbered 0 to 1"
     ):
-        slurm.submit(folder, [0, 2])
+        status.submit(made, [0, 2])
 
 
 def test_gathering_names_what_is_missing_and_counts_what_is_there(
@@ -218,12 +227,16 @@ def test_gathering_names_what_is_missing_and_counts_what_is_there(
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     made = plan(tmp_path)
-    options = perfctl.SweepOptions(
-        batches=(16,), out=tmp_path, sweep_name="torch-mnist_cnn-1", store=tmp_path / "a.db"
+    swept = perfctl.replay(
+        recorded,
+        batches=(16,),
+        out=tmp_path,
+        sweep_name="torch-mnist_cnn-1",
+        store=tmp_path / "a.db",
     )
-    swept = perfctl.replay(recorded, options, all_batches=False)
+    assert isinstance(swept, Swept)
     assert json.loads((swept.folder / "sweep.json").read_text())["name"] == "torch-mnist_cnn-1"
-    done = slurm.gather([made.folder], tmp_path / "b.db")
+    done = gather([made.folder], tmp_path / "b.db")
     assert (done.new, done.known, len(done.wrong)) == (2, 0, 1), (
         "one whole run, and one that says what is missing"
     )
@@ -233,7 +246,7 @@ def test_gathering_names_what_is_missing_and_counts_what_is_there(
     ]
     with pytest.raises(PartlyDone, match="1 run is missing or incomplete"):
         done.check()
-    again = slurm.gather([made.folder], tmp_path / "b.db")
+    again = gather([made.folder], tmp_path / "b.db")
     assert (again.new, again.known) == (0, 1)
     with pytest.raises(UsageError, match="nothing of a sweep is there"):
-        slurm.gather([tmp_path / "no"], tmp_path / "b.db")
+        gather([tmp_path / "no"], tmp_path / "b.db")

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import io
 import json
+import time
 
 import pytest
 
-from perfctl.orchestrator.cli import console
+from perfctl.orchestrator.cli import console, progress
 
 PRINTS_ITS_OWN = True
 
@@ -48,9 +49,10 @@ def test_brackets_in_a_name_are_no_markup_in_the_progress(monkeypatch: pytest.Mo
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr("sys.stderr", stream)
-    with console.progress(1) as shown:
-        shown.stage("batch [/16]: \x1b]0;title\x07 run")
-        shown.tick(1.0)
-        shown.done("done [/b]")
+    monkeypatch.setattr(progress, "AFTER_S", 0.0)
+    monkeypatch.setattr(progress, "BAR_S", 0.01)
+    with progress.working() as steps:
+        steps("batch [/16]: \x1b]0;title\x07 run", 0, 2)
+        time.sleep(0.5)
     assert "[/16]" in stream.getvalue()
     assert "\x1b]0;" not in stream.getvalue()

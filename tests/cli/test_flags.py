@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from perfctl.orchestrator.cli import console, flags
+from perfctl.orchestrator.cli import commands as declared
 from perfctl.orchestrator.cli.main import application
 from perfctl.orchestrator.errors import UsageError
 
@@ -29,21 +29,18 @@ def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[
 EVERY = [(words, command) for words, command in commands(typer.main.get_command(application()))]
 
 
-@pytest.fixture
-def running() -> Iterator[Callable[..., None]]:
-    """``running("slurm", "render")``: that command runs."""
-    yield lambda *words: flags.remember(application(words[0]), words)
-    flags._command = None
+def with_flags(text: str, *words: str) -> str:
+    """The text as it is printed while the command that ``words`` call runs."""
+    return declared.with_flags(text, declared.called(application(words[0]), words))
 
 
 @pytest.mark.parametrize("words", [words for words, _ in EVERY], ids=" ".join)
 def test_every_parameter_of_every_command_becomes_what_a_user_types(
-    words: tuple[str, ...], running: Callable[..., None]
+    words: tuple[str, ...],
 ) -> None:
-    running(*words)
     (command,) = (command for typed, command in EVERY if typed == words)
     for one in command.params:
-        said = flags.with_flags(f"`{one.name}` makes no sense, see `{one.name}`")
+        said = with_flags(f"`{one.name}` makes no sense, see `{one.name}`", *words)
         first, _, last = said.partition(" makes no sense, see ")
         assert first == last
         if one.param_type_name == "argument":
@@ -78,28 +75,24 @@ def test_every_parameter_of_every_command_becomes_what_a_user_types(
     ],
 )
 def test_only_fields_that_the_command_takes_are_rewritten(
-    words: tuple[str, ...], text: str, said: str, running: Callable[..., None]
+    words: tuple[str, ...], text: str, said: str
 ) -> None:
-    running(*words)
-    assert flags.with_flags(text) == said
+    assert with_flags(text, *words) == said
 
 
 def test_a_field_with_another_name_means_a_parameter_that_some_command_has() -> None:
     names = {one.name for _, command in EVERY for one in command.params}
     wanted = {
-        field: name for field, name in flags.OTHER_NAMES.items() if name.split()[0] not in names
+        field: name for field, name in declared.OTHER_NAMES.items() if name.split()[0] not in names
     }
     assert wanted == {}
-    assert not set(flags.OTHER_NAMES) & set(flags.OTHER_NAMES.values())
+    assert not set(declared.OTHER_NAMES) & set(declared.OTHER_NAMES.values())
 
 
-def test_errors_and_warnings_are_printed_with_options(
-    running: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    running("scrub")
-    console.error("`out`: there is no folder x")
-    console.warning("use `force`")
-    assert capsys.readouterr().err == "perfctl: --out: there is no folder x\nwarning: use --force\n"
+def test_warnings_are_printed_with_options(capsys: pytest.CaptureFixture[str]) -> None:
+    command = declared.called(application("scrub"), ["scrub"])
+    declared.Shown(command, lambda *step: None).warning("use `force`")
+    assert capsys.readouterr().err == "warning: use --force\n"
 
 
 def test_a_refusal_of_an_action_reaches_the_user_with_its_option(

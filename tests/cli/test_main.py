@@ -47,7 +47,11 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
         ),
         ("report --ot x", "no such option: --ot (Possible options: --"),
         ("show", "missing argument 'run'. 'perfctl show --help' lists what there is"),
-        ("show one", "invalid value for 'run': "),
+        ("show one", "RUN: 'one' is not a whole number"),
+        ("export --run x", "--run: 'x' is not a whole number"),
+        ("torch --repeat 0", "--repeat must be at least 1, got 0"),
+        ("torch --repeat 1001", "--repeat must be at most 1000, got 1001"),
+        ("torch --timeout soon", "--timeout: 'soon' is not a number"),
         ("doctor now", "got unexpected extra argument(s) (now). 'perfctl doctor --help' lists"),
         (
             "torch --bacthes 2",

@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.actions.sweep.request import sweep_request
 from perfctl.orchestrator.ingest.run_folders import add_surroundings
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
+from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Report
 
 
 def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep() -> None:
     on, off = (
-        sweep_request(NoProfiler(), replace(SweepOptions(device="cpu"), sample=text), (), None)
+        plan_sweep(NoProfiler(), replace(SweepOptions(device="cpu"), sample=text))
         for text in ("50ms", "off")
     )
     assert (on.sample_s, off.sample_s) == (0.05, None)

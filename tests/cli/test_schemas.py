@@ -81,7 +81,12 @@ OUTPUTS = {
     "bench show": {"bench-show"},
     "bench export": {"bench-export"},
     "prepare": {"prepare"},
-    "slurm status": {"slurm-status"},
+    **{
+        f"slurm {word}": {f"slurm-{word}"}
+        for word in ("render", "ingest", "submit", "status", "gather", "cancel")
+    },
+    "slurm render-study": {"slurm-render"},
+    "image render": {"image"},
 }
 """Command with --json -> names of what it prints."""
 PLAIN = {"doctor", "prices", *ON_PAPER}

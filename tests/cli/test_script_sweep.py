@@ -10,18 +10,20 @@ import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep.sweep import CostEstimate
 from perfctl.orchestrator.counts.kernels.replays import cost_lines
 from perfctl.orchestrator.errors import RunFailed
+from perfctl.orchestrator.ingest.sweep import NcuCost, estimate_ncu_cost
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
+from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 
 pytestmark = pytest.mark.xdist_group("nsys")
 
@@ -336,20 +338,23 @@ def test_the_cost_of_ncu_is_told_from_one_plain_step(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tools, "has_gpu_driver", lambda: True)
     asked = SweepOptions(batches=(16, 32), device="cuda", steps=5)
-    whole = CostEstimate(Ncu(metrics="fadd"), recorded_step(tmp_path)).run(asked)
+    step = plan_sweep(recorded_step(tmp_path), replace(asked, steps=1))
+
+    def estimate(**options: Any) -> NcuCost:
+        return estimate_ncu_cost(plan_sweep(Ncu(**options), asked), step)
+
+    whole = estimate(metrics="fadd")
     assert (whole.batch_size, whole.layers, whole.cost.launches, whole.cost.replays) == (
         16,
         (),
         4,
         4 * 5,
     )
-    part = CostEstimate(Ncu(metrics="fadd", layers=("conv1",)), Replay(tmp_path / "recorded")).run(
-        asked
-    )
+    part = estimate(metrics="fadd", layers=("conv1",))
     said = cost_lines(part.cost, part.batch_size, part.layers)[0]
     assert " launches a step in conv1 (of 4) x 5 steps" in said
     with pytest.raises(RunFailed, match="`layer`: no launch of the step is in nope"):
-        CostEstimate(Ncu(layers=("nope",)), Replay(tmp_path / "recorded")).run(asked)
+        estimate(layers=("nope",))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recorded"], (
         "nothing is left behind"
     )

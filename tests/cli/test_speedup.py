@@ -11,16 +11,10 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.speedup import (
-    Way,
-    distinct_labels,
-    own_options,
-    request_of,
-    store_of,
-    ways_of,
-)
+from perfctl.orchestrator.commands.speedup import distinct_labels, own_options
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
+from perfctl.orchestrator.launch.sweep.ways import Way, plan_way, read_ways
 
 Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""
@@ -169,17 +163,17 @@ def test_devices_that_make_no_sense_are_refused(perfctl: Perfctl, devices: str, 
 
 def test_the_store_is_beside_the_runs_unless_it_is_named(tmp_path: Path) -> None:
     asked = SweepOptions(out=tmp_path / "runs")
-    assert store_of(asked) == tmp_path / "perfctl.db", "as of every sweep"
-    assert store_of(SweepOptions(out=asked.out, store=Path("mine.db"))) == Path("mine.db")
+    assert asked.store_path == tmp_path / "perfctl.db", "as of every sweep"
+    assert SweepOptions(out=asked.out, store=Path("mine.db")).store_path == Path("mine.db")
 
 
 def test_a_list_of_devices_is_read() -> None:
-    assert ways_of("cpu, cuda:tf32,cuda:compile") == (
+    assert read_ways("cpu, cuda:tf32,cuda:compile") == (
         Way("cpu"),
         Way("cuda", "tf32"),
         Way("cuda", "compile"),
     )
-    assert [way.precision for way in ways_of("cuda,cuda:bf16,cpu:compile")] == [
+    assert [way.precision for way in read_ways("cuda,cuda:bf16,cpu:compile")] == [
         "fp32",
         "bf16",
         "fp32",
@@ -200,9 +194,9 @@ def test_every_arm_is_the_same_command_but_for_its_device_and_precision(
     devices: str, device: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "perfctl.orchestrator.actions.sweep.request.resolve_device", lambda asked: asked
+        "perfctl.orchestrator.launch.sweep.plan.resolve_device", lambda asked: asked
     )
-    base, other = (_argv(way) for way in ways_of(devices))
+    base, other = (_argv(way) for way in read_ways(devices))
     for name, value in (("--device", device), ("--precision", precision)):
         assert other[other.index(name) + 1] == value
     assert ("--compile" in other) == devices.endswith("compile")
@@ -224,7 +218,7 @@ def _argv(way: Way) -> list[str]:
     from perfctl.orchestrator.launch.sweep import sweep
 
     asked = SweepOptions(workload="lstm", batches=(8,))
-    ((_, command),) = sweep.commands(request_of(way, 2, asked, ("--hidden", "4", "--seed", "3")))
+    ((_, command),) = sweep.commands(plan_way(way, 2, asked, ("--hidden", "4", "--seed", "3")))
     return [str(word) for word in command.argv]
 
 
@@ -264,7 +258,7 @@ def test_compiling_without_a_compiler_is_refused_before_anything_runs(
 
 
 def test_a_gpu_that_is_not_here_is_said(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = "perfctl.orchestrator.actions.speedup.resolve_device"
+    here = "perfctl.orchestrator.launch.sweep.ways.resolve_device"
     monkeypatch.setattr(here, lambda asked: "cpu" if asked == "auto" else asked)
     said = perfctl("speedup", "--devices", "cpu,cuda:bf16")
     assert said.code == 2
@@ -278,7 +272,7 @@ def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
     assert said.code == 2
     assert "is not a multiple of 16" in said.err
     with pytest.raises(UsageError):
-        ways_of("")
+        read_ways("")
 
 
 def test_equally_named_sides_aredistinct_labels() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,24 @@ from jsonschema import Draft202012Validator
 
 import perfctl
 from perfctl.orchestrator.cli import main
-from perfctl.orchestrator.commands.declare import Command, options_of
-from perfctl.orchestrator.outputs import outputs_of, schema_of
+from perfctl.orchestrator.cli.commands import outputs_of_command
+from perfctl.orchestrator.commands.declare import Command, Group, options_of
+from perfctl.orchestrator.outputs import schema_of
 
-DECLARED = [name for name, (place, _) in main.COMMANDS.items() if ":" not in place]
+
+def declarations() -> dict[str, Command[Any, Any]]:
+    """Words of each declared command -> the command; those of groups, too."""
+    found = {}
+    for name in (name for name, (place, _) in main.COMMANDS.items() if ":" not in place):
+        declared = main.declaration(name)
+        if isinstance(declared, Group):
+            found |= {f"{name} {word}": command for word, command in declared.commands.items()}
+        else:
+            found[name] = declared
+    return found
+
+
+DECLARED = declarations()
 RETURN_RECORDS = {"ledger", "runs"}
 """Functions of the Python API that return what the store holds, whatever the command shows."""
 API = [name for name in DECLARED if name in perfctl.__all__ and name not in RETURN_RECORDS]
@@ -29,21 +42,16 @@ OF_THE_COMMAND_LINE = {
 """What is printed of a result, of which a Python user has all, and changes of the user's files."""
 
 
-def declaration(name: str) -> Command[Any, Any]:
-    found = import_module(f"perfctl.orchestrator.commands.{main.COMMANDS[name][0]}").COMMAND
-    assert isinstance(found, Command)
-    return found
-
-
 def test_some_commands_are_declared() -> None:
-    assert "mfu" in DECLARED
+    assert {"mfu", "image render"} <= set(DECLARED)
 
 
 def plain(default: Any) -> Any:
-    """A default, and None where nothing is given: the command line has no empty tuple."""
+    """A default, and None if nothing is given: the command line has no empty tuple, and no False
+    for what is typed as a word."""
     if isinstance(default, list):
         return tuple(default)
-    return None if default in ((), inspect.Parameter.empty) else default
+    return None if default is False or default in ((), inspect.Parameter.empty) else default
 
 
 @pytest.mark.parametrize("name", API)
@@ -51,37 +59,44 @@ def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
     group: Any = typer.main.get_command(main.application(name))
     readers = {
         one.name: one.option.parse
-        for one in options_of(declaration(name).options)
-        if one.option.typed_default is not None
+        for one in options_of(DECLARED[name].options)
+        if one.option.parse is not None
     }
     options = {
-        one.name: readers.get(one.name, plain)(one.default) for one in group.commands[name].params
+        one.name: readers[one.name](one.default)
+        if one.name in readers and isinstance(one.default, str)
+        else plain(one.default)
+        for one in group.commands[name].params
     }
     keywords = {
         key: plain(value.default)
         for key, value in inspect.signature(getattr(perfctl, name)).parameters.items()
     }
+    parts_of_the_line = {
+        one.name: plain(one.default)
+        for one in options_of(DECLARED[name].options)
+        if one.option.filled_from
+    }
     assert {
         key: value for key, value in options.items() if key not in OF_THE_COMMAND_LINE
-    } == keywords
+    } | parts_of_the_line == keywords
 
 
 @pytest.mark.parametrize("name", API)
 def test_the_api_documents_every_keyword(name: str) -> None:
     said = inspect.getdoc(getattr(perfctl, name)) or ""
-    names = {one.name for one in options_of(declaration(name).options)} - OF_THE_COMMAND_LINE
+    names = {one.name for one in options_of(DECLARED[name].options)} - OF_THE_COMMAND_LINE
     assert all(f"{option}: " in said for option in names)
 
 
-@pytest.mark.parametrize("name", [name for name in DECLARED if declaration(name).has_json])
+@pytest.mark.parametrize("name", [name for name in DECLARED if DECLARED[name].has_json])
 def test_json_schema_is_that_of_what_json_prints(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run([name, "--json-schema"]) == 0
+    assert main.run([*name.split(), "--json-schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
-    declared = declaration(name)
-    outputs = outputs_of(declared.record) or outputs_of(declared.run)
+    outputs = outputs_of_command(DECLARED[name])
     assert schema == (
         schema_of(*outputs) if len(outputs) == 1 else {"anyOf": list(map(schema_of, outputs))}
     )

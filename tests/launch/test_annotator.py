@@ -97,6 +97,7 @@ def test_the_file_holds_every_module_of_perfctl_that_it_imports() -> None:
     lazily = {
         "perfctl.workloads.run.loop",
         "perfctl.workloads.data.images",
+        "perfctl.workloads.models",
         "perfctl.workloads.script.options",
     }
     lazily |= {

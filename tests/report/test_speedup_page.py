@@ -14,9 +14,9 @@ from perfctl.orchestrator.compare.speedup import (
     Speedup,
 )
 from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, Rate
-from perfctl.orchestrator.report import speedup
 from perfctl.orchestrator.report.page.page import render_speedup
-from perfctl.orchestrator.report.speedup import tables
+from perfctl.orchestrator.report.speedup import speedup_view, tables
+from perfctl.orchestrator.report.view import on_terminal
 from tests.report.outline import printed
 
 HOSTILE = "<script>alert(1)</script>"
@@ -102,8 +102,9 @@ def test_names_are_escaped_and_the_same_study_gives_the_same_bytes() -> None:
 def test_unsteady_steps_are_said_steady_ones_are_not_and_no_heading_is_broken_within_a_word() -> (
     None
 ):
-    said = " ".join(part for part in speedup.terminal(study(LINES)) if isinstance(part, str))
+    view = speedup_view([study(LINES)])
+    said = " ".join(view.notes)
     assert "The steps of gpu took between 2.00 ns and 11.0 ns" in said
     assert f"The steps of {HOSTILE}" not in said
-    text = printed(speedup.terminal(study(LINES)))
-    assert all(column.label in text for column in tables(study(LINES))[0].columns)
+    text = printed(list(on_terminal(view, 80)))
+    assert all(row[0].text in text for row in tables(study(LINES))[0].rows)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.commands.bench import bench_points, observations
+from perfctl.orchestrator.commands.bench import bench_points
 from perfctl.orchestrator.commands.study.cost import CostRequest, bench_of, parts
 from perfctl.orchestrator.commands.study.folder import StudyFolder
 from perfctl.orchestrator.launch.sweep.bench_file import read_bench
@@ -21,6 +21,7 @@ from perfctl.orchestrator.predict.bench import (
     MEMORY,
     TIME,
     Observation,
+    observations,
     relation,
     relations,
 )

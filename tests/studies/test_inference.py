@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep import sweep as sweeps
 from perfctl.orchestrator.cli.main import run as run_command
 from perfctl.orchestrator.commands.study import inference as actions
 from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.ingest import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.request import RunResult
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.studies.inference import InferenceRequest, inference_page
@@ -261,16 +261,16 @@ def test_a_part_that_fails_leaves_the_rest_and_ends_with_partly_done(
     pytest.importorskip("torchvision")
     ran = []
 
-    def run_request(request: Any, store: Any, listening: Any) -> Any:
+    def run_sweep(request: Any, events: Any) -> Any:
         ran.append((request.profiler.name, request.options.batches))
         bad = (
             RunResult(batch_size=1, folder=request.folder, status="failed", reason="no memory")
             if len(ran) == 1
             else None
         )
-        return sweeps.Swept(request, store, (bad,) if bad else ())
+        return sweeps.Swept(request, request.options.store_path, (bad,) if bad else ())
 
-    monkeypatch.setattr(sweeps, "run_request", run_request)
+    monkeypatch.setattr(sweeps, "run_sweep", run_sweep)
     asked = actions.quick(actions.InferenceStudy(models=("resnet18",), device="cpu"))
     done = actions.inference_study(asked, tmp_path / "study")
     assert ran == [("none", (1, 5, 20)), ("torch", (1, 20))]

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator import pool
-from perfctl.orchestrator.actions.sweep.sweep import CostEstimate
 from perfctl.orchestrator.errors import PerfctlError, RunFailed
+from perfctl.orchestrator.ingest.sweep import estimate_ncu_cost
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
+from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 
 LIMIT = 64 << 20
 
@@ -70,6 +71,6 @@ def test_a_plain_step_whose_report_is_damaged_is_named(
         '"status": "ok", "artifact": "report.pt.trace.json"}'
     )
     with pytest.raises(RunFailed, match=r"plain step.*report\.pt\.trace\.json"):
-        CostEstimate(Ncu(), Replay(tmp_path / "recorded")).run(
-            SweepOptions(batches=(16,), device="cuda")
-        )
+        asked = SweepOptions(batches=(16,), device="cuda")
+        plain = plan_sweep(Replay(tmp_path / "recorded"), asked)
+        estimate_ncu_cost(plan_sweep(Ncu(), asked), plain)

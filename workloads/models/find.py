@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from perfctl.workloads import WORKLOADS
+from perfctl.workloads.models import WORKLOADS
 from perfctl.workloads.models.inputs import of_first_layer
 from perfctl.workloads.models.libraries import LIBRARIES, find_config, find_in
 from perfctl.workloads.models.plan import family_of, plan

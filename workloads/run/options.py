@@ -131,7 +131,7 @@ def as_flags(text: str) -> str:
 
 def find(name: str) -> Workload:
     """The workload of that name. Raises SpecError with the known names."""
-    from perfctl.workloads import WORKLOADS
+    from perfctl.workloads.models import WORKLOADS
 
     if name not in WORKLOADS:
         raise SpecError(f"unknown workload {name!r}; known: {', '.join(WORKLOADS)}")

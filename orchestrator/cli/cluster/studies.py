@@ -3,19 +3,19 @@ gather job."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from perfctl.orchestrator.cli import commands, console, flags
-from perfctl.orchestrator.cli.measure.profilers import AFTER, CONTEXT
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.cli import commands
+from perfctl.orchestrator.commands import slurm
+from perfctl.orchestrator.commands.declare import Command, CommandLine, Events
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.launch.cluster import render
 from perfctl.orchestrator.launch.cluster.plan import Site, with_defaults
-from perfctl.orchestrator.options import Option
+from perfctl.orchestrator.launch.sweep.options import OUTPUT
+from perfctl.orchestrator.options import Option, part_of
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.study.folder import StudyParts
@@ -25,56 +25,51 @@ DEVICES = {"speedup": ("--devices", "cpu,cuda")}
 """What the nodes have, where the study is not told: this machine need not have a GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rendering:
-    """What is done with the scripts."""
+@dataclass(frozen=True, kw_only=True)
+class StudyScriptOptions(Site):
+    """Write the job scripts of a study: each part a task, and a gather job that makes the page.
 
-    force: Annotated[bool, Option("Replace scripts that were edited.", "Output")] = False
-    dry_run: Annotated[bool, Option("Print the scripts, and write nothing.", "Output")] = False
+    The first word is the study (flops, inference, speedup, cost); its options are those of
+    perfctl study NAME. Needs no Slurm.
+    """
+
+    force: Annotated[bool, Option("Replace scripts that were edited.", OUTPUT, is_common=True)] = (
+        False
+    )
+    dry_run: slurm.DryRun = False
+    arguments: Annotated[
+        Sequence[str], Option("The study and its options.", filled_from="rest")
+    ] = ()
+    program: Annotated[
+        Sequence[str] | None, Option("A program of your own.", filled_from="program")
+    ] = None
+    command_line: CommandLine = ""
 
 
-_SITE, _RENDERING = commands.declared_by(Site), commands.declared_by(Rendering)
-
-
-def command(shown: Callable[..., None]) -> Callable[..., None]:
-    """The typer command; ``shown`` prints what was written and what to type next."""
-
-    def render_study(context: typer.Context, **given: Any) -> None:
-        """Write the job scripts of a study: each part a task, and a gather job that makes the page.
-
-        The first word is the study (flops, inference, speedup, cost); its options are those of
-        perfctl study NAME. Needs no Slurm.
-        """
-        from perfctl.orchestrator.actions.sweep import slurm as actions
-
-        rendering = Rendering(**commands.values_of(_RENDERING, given))
-        typed = Site(**commands.values_of(_SITE, given))
-        site = with_defaults(typed, (Path.cwd(), Path.home()))
-        study = parts_of(context.args, context.meta.get(AFTER))
-        name = f"study-{study.kind}"
-        line = console.command_line()
-        asked = actions.PartsRequest(
-            name,
+def render_study(asked: StudyScriptOptions, events: Events) -> slurm.Scripts:
+    """Write the job scripts of a study, or only make them."""
+    site = with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
+    study = parts_of(asked.arguments, asked.program)
+    rendered = render.render_parts(
+        render.PartsRequest(
+            f"study-{study.kind}",
             study.parts,
             study.finish,
             study.folder.path,
             site,
             study.device,
-            line,
-            _folders(context.args),
+            asked.command_line,
+            _folders(asked.arguments),
         )
-        rendered = actions.render_parts(asked)
-        if rendering.dry_run:
-            for text in rendered.texts.values():
-                console.result(text)
-            return
+    )
+    if not asked.dry_run:
         study.folder.path.mkdir(parents=True, exist_ok=True)
         study.write_files()
-        actions.write(rendered, force=rendering.force)
-        shown(rendered.plan, site)
+    is_written = not asked.dry_run
+    return slurm.finish_scripts(rendered, site, events, force=asked.force, is_written=is_written)
 
-    parameters = [CONTEXT, *commands.parameters_of(_SITE | _RENDERING)]
-    return commands.with_parameters(render_study, parameters, inspect.getdoc(render_study) or "")
+
+COMMAND = Command(StudyScriptOptions, render_study, slurm.show_scripts, has_document=False)
 
 
 def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> StudyParts:
@@ -91,12 +86,15 @@ def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> Stud
     option, device = DEVICES.get(name, ("--device", "cuda"))
     given = any(word == option or word.startswith(f"{option}=") for word in words)
     words = [name, "--dry-run", *(() if given else (option, device)), *words[1:]]
-    with taking_parts() as taken, flags.about(study, [name]):
-        study(
-            [*words, *(("--", *program) if program else ())],
-            standalone_mode=False,
-            prog_name="perfctl study",
-        )
+    typed = [*words, *(("--", *program) if program else ())]
+    with taking_parts() as taken:
+        try:
+            study(typed, standalone_mode=False, prog_name="perfctl study")
+        except PerfctlError as error:
+            command = commands.called(study, [name])
+            error.message = commands.with_flags(error.message, command)
+            error.remedy = error.remedy and commands.with_flags(error.remedy, command)
+            raise
     (found,) = taken
     return found
 

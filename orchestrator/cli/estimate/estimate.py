@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console, flags, options
+from perfctl.orchestrator.cli import console, options
 from perfctl.orchestrator.cli.progress import working
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.options import read_batches
@@ -201,7 +201,7 @@ def estimate(
                 estimate_view.EstimateOutput(model, mode, shown, found.fit, found.notes), "estimate"
             )
         else:
-            text = estimate_view.as_text(shown, all_rows, tuple(map(flags.with_flags, found.notes)))
+            text = estimate_view.as_text(shown, all_rows, with_options(found.notes))
             fit = found.fit
             console.result(
                 text
@@ -209,6 +209,11 @@ def estimate(
             )
     if found.problems:
         raise PartlyDone(f"{found.problems[0]}. What is shown is what came before", None)
+
+
+def with_options(notes: Sequence[str]) -> tuple[str, ...]:
+    """Return notes with the option that they name as one types it."""
+    return tuple(note.replace("`optimizer`", "--optimizer") for note in notes)
 
 
 def _generation(
@@ -240,7 +245,7 @@ def _generation(
     elif sheet and whole:
         console.result(view.FORMS[form](request.model, whole).rstrip("\n"))
     elif whole:
-        notes = tuple(map(flags.with_flags, next(iter(whole.values())).notes))
+        notes = with_options(next(iter(whole.values())).notes)
         console.result(view.as_text(whole, all_rows or layer is not None, notes))
     if problem := next((one.problem for one in found.values() if one.problem is not None), None):
         raise PartlyDone(f"{problem}. Nothing is shown for what was not traced whole", None)

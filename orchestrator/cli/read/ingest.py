@@ -252,7 +252,7 @@ def listening_to_reports() -> Iterator[Hear]:
                 case Warned(text):
                     console.warning(text)
                 case Failed(text):
-                    console.error(text)
+                    console.error(text.replace("`jobs`", "--jobs"))
 
         yield show
 

@@ -14,15 +14,34 @@ from typing import Annotated
 import typer
 
 from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.commands import CommandList
-from perfctl.orchestrator.cli.measure.bench import listening
-from perfctl.orchestrator.cli.measure.profilers import AFTER, PASS_ON_CONTEXT, SweepCommand
-from perfctl.orchestrator.cli.measure.profilers import listening as listening_to_sweeps
-from perfctl.orchestrator.cli.measure.speedup import Allow, Ways
+from perfctl.orchestrator.cli.commands import (
+    AFTER,
+    PASS_ON_CONTEXT,
+    Command,
+    CommandList,
+    show_events,
+)
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, write_study
+from perfctl.orchestrator.compare.speedup import ALLOWED
 from perfctl.orchestrator.options import read_batches
 from perfctl.orchestrator.report.studies.records import StudyPage
 
+Ways = Annotated[
+    str,
+    typer.Option(
+        "--devices",
+        metavar="LIST",
+        help=(
+            "What to compare, the others with the first: cpu, cuda, each with :tf32 (cuda), :bf16, "
+            ":fp16 (cuda) or :compile. auto: cpu and cuda; without a GPU cpu, cpu:bf16 and "
+            "cpu:compile."
+        ),
+    ),
+]
+Allow = Annotated[
+    str | None,
+    typer.Option("--allow", metavar="LIST", help=f"Facts that may differ: {', '.join(ALLOWED)}."),
+]
 Out = Annotated[
     Path,
     typer.Option(
@@ -265,7 +284,8 @@ def speedup(
     if dry_run:
         show_parts(actions.parts(request))
         return
-    done = actions.study_speedup(request, listening_to_sweeps, console)
+    with show_events() as events:
+        done = actions.study_speedup(request, events)
     origin = f"recorded in {source}" if source else None
     write_and_show(
         lambda: page.study_page(
@@ -332,13 +352,10 @@ def inference(
     if dry_run:
         show_parts(actions.parts(asked, out))
         return
-    done = actions.inference_study(
-        asked,
-        out,
-        listening=listening_to_sweeps,
-        messages=console,
-        command_line=console.command_line(),
-    )
+    with show_events() as events:
+        done = actions.inference_study(
+            asked, out, events=events, command_line=console.command_line()
+        )
     write_and_show(done.page, done.folder)
     done.check()
 
@@ -406,11 +423,11 @@ def flops(
         show_parts(parts(asked))
         return
     if part is not None:
-        run_part(asked, part, listening=listening_to_sweeps, messages=console)
+        with show_events() as events:
+            run_part(asked, part, events=events)
         return
-    result = study_flops(
-        asked, listening=listening_to_sweeps, reading=listening_to_reports, messages=console
-    )
+    with show_events() as events:
+        result = study_flops(asked, reading=listening_to_reports, events=events)
     write_and_show(lambda: page(result.study), asked.folder)
     result.check()
 
@@ -452,7 +469,8 @@ def cost(
     if dry_run:
         show_parts(actions.parts(request))
         return
-    done = actions.study_cost(request, listening, console)
+    with show_events() as events:
+        done = actions.study_cost(request, events)
     write_and_show(
         lambda: page.study_page(
             done.points,
@@ -473,7 +491,7 @@ def cost(
 study.command(
     "flops",
     short_help="FLOPs of a network against pen and paper.",
-    cls=SweepCommand,
+    cls=Command,
     context_settings=PASS_ON_CONTEXT,
 )(flops)
 study.command("inference", short_help="Inference at low batch: models x batch sizes.")(inference)

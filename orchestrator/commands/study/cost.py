@@ -14,12 +14,12 @@ from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.commands import bench as benches
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT, Events, Messages
 from perfctl.orchestrator.launch.sweep.bench_file import Bench, read_bench
-from perfctl.orchestrator.predict.bench import Observation
+from perfctl.orchestrator.predict.bench import Observation, observations
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.commands.bench import BenchRequest, BenchResult, Listening
+    from perfctl.orchestrator.commands.bench import BenchRequest, BenchResult
     from perfctl.orchestrator.predict.fit import LeftOut, StepFitted
     from perfctl.orchestrator.predict.operations import Measured
     from perfctl.orchestrator.predict.prices import Price, PriceTable
@@ -76,9 +76,7 @@ class CostStudy:
             )
 
 
-def study_cost(
-    request: CostRequest, listening: Listening | None = None, messages: Messages = SILENT
-) -> CostStudy:
+def study_cost(request: CostRequest, events: Events = SILENT) -> CostStudy:
     """Measure the design or read what is recorded; relate, fit, leave each network out, write
     the calculator.
 
@@ -93,7 +91,7 @@ def study_cost(
     if request.source is None:
         asked = bench_of(request)
         claim(request.folder, "cost", _asked(asked, request))
-        result = benches.bench(asked, *([listening] if listening else []))
+        result = benches.bench(asked, events)
         points, store = benches.bench_points(request.folder.store), request.folder.store
     else:
         if not request.source.exists():
@@ -113,20 +111,20 @@ def study_cost(
             )
             missing += [("the fit and the calculator", why)]
             return CostStudy(
-                tuple(points), tuple(benches.observations(points)), (), None, tuple(missing), None
+                tuple(points), tuple(observations(points)), (), None, tuple(missing), None
             )
         store = found
     fits: tuple[LeftOut, ...] = ()
     page = None
     try:
-        fits = leave_out(store, missing, messages)
-        page = _calculator(request, store, messages)
+        fits = leave_out(store, missing, events)
+        page = _calculator(request, store, events)
     except PerfctlError as error:
         missing.append(("the calculator's page", str(error)))
         failed.append(str(error))
     return CostStudy(
         tuple(points),
-        tuple(benches.observations(points)),
+        tuple(observations(points)),
         fits,
         page,
         tuple(missing),
@@ -137,8 +135,8 @@ def study_cost(
 
 def bench_of(request: CostRequest) -> BenchRequest:
     """The bench of the study, whose runs and store are in its folder. Raises UsageError."""
-    return benches.bench_request(
-        design_of(request),
+    asked = benches.BenchOptions(
+        request.design or Path(),
         device=request.device,
         threads=request.threads,
         budget=request.budget,
@@ -146,6 +144,7 @@ def bench_of(request: CostRequest) -> BenchRequest:
         store=request.folder.store,
         command_line=request.command_line,
     )
+    return benches.bench_request(design_of(request), asked)
 
 
 def design_of(request: CostRequest) -> Bench:

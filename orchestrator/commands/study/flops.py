@@ -9,13 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.sweep.request import DEFAULT_WORKLOAD, sweep_request
-from perfctl.orchestrator.actions.sweep.sweep import Listening, profiler_named, run_request, unheard
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.launch.catalog import check_tools
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
+from perfctl.orchestrator.launch.sweep.plan import DEFAULT_WORKLOAD, plan_sweep, profiler_named
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 from perfctl.orchestrator.stored_runs import newest_runs
@@ -108,10 +107,10 @@ class Part:
     options: SweepOptions
     arguments: tuple[str, ...]
 
-    def request(self, asked: FlopsRequest, messages: Messages = SILENT) -> SweepRequest:
+    def request(self, asked: FlopsRequest, events: Events = SILENT) -> SweepRequest:
         """Checked; raises UsageError."""
         made = profiler_named(self.profiler)
-        return sweep_request(made, self.options, self.arguments, asked.program, messages=messages)
+        return plan_sweep(made, self.options, self.arguments, asked.program, events=events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +251,8 @@ def hand_values(texts: Sequence[str]) -> list[tuple[str, int]]:
 def study_flops(
     asked: FlopsRequest,
     *,
-    listening: Listening = unheard,
     reading: Reading = nullcontext,
-    messages: Messages = SILENT,
+    events: Events = SILENT,
 ) -> FlopsResult:
     """Run the parts that are not there yet, or read what is recorded; what comes out is drawn by
     ``flops.page``.
@@ -271,15 +269,13 @@ def study_flops(
     failed = []
     for part in sweeps_of(asked):
         if (absent := cannot_count(part, asked)) is not None:
-            messages.note(f"{part.label}: {absent}")
-        elif (problem := _run(part, asked, listening, messages)) is not None:
+            events.note(f"{part.label}: {absent}")
+        elif (problem := _run(part, asked, events)) is not None:
             failed.append((_said(part), problem))
     return FlopsResult(_study(asked, asked.folder.store, tuple(failed)))
 
 
-def run_part(
-    asked: FlopsRequest, label: str, *, listening: Listening = unheard, messages: Messages = SILENT
-) -> None:
+def run_part(asked: FlopsRequest, label: str, *, events: Events = SILENT) -> None:
     """Run one part beside others, into its run folders only. Raises UsageError for a label that is
     not known."""
     check(asked)
@@ -288,7 +284,7 @@ def run_part(
         raise UsageError(f"`part`: '{label}' is not known", f"Use {', '.join(known)}")
     asked.out.mkdir(parents=True, exist_ok=True)
     part = replace(known[label], options=replace(known[label].options, no_store=True))
-    if (problem := _run(part, asked, listening, messages)) is not None:
+    if (problem := _run(part, asked, events)) is not None:
         raise PartlyDone(f"{label}: {problem}", None)
 
 
@@ -312,13 +308,15 @@ def cannot_count(part: Part, asked: FlopsRequest) -> str | None:
     return None
 
 
-def _run(part: Part, asked: FlopsRequest, listening: Listening, messages: Messages) -> str | None:
+def _run(part: Part, asked: FlopsRequest, events: Events) -> str | None:
     """Why the part gave nothing or not all; None when it is whole. Raises ToolMissing when nothing
     at all can run."""
-    request = part.request(asked, messages)
-    messages.note(f"{part.label}:")
+    from perfctl.orchestrator.ingest.sweep import run_sweep
+
+    request = part.request(asked, events)
+    events.note(f"{part.label}:")
     try:
-        done = run_request(request, part.options.store, listening)
+        done = run_sweep(request, events)
         done.check()
     except ToolMissing as missing:
         if part.profiler == "none":

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.ingest.context import Event, Failed, Found, Note, Warned
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.sweep.sweep import Listening
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
     from perfctl.orchestrator.report.studies.records import StudyPage
     from perfctl.records.run import Run
@@ -99,8 +98,7 @@ def inference_study(
     asked: InferenceStudy,
     out: Path,
     *,
-    listening: Listening | None = None,
-    messages: Messages = SILENT,
+    events: Events = SILENT,
     command_line: str = "perfctl study inference",
 ) -> InferenceResult:
     """Run what is asked, or read what is recorded, into ``out``. The same call goes on where
@@ -112,10 +110,10 @@ def inference_study(
     """
     folder = StudyFolder(out)
     if asked.recorded is not None:
-        return _recorded(asked, folder, messages, command_line)
+        return _recorded(asked, folder, events, command_line)
     sweeps = _sweeps(asked, folder, command_line)
     claim(folder, "inference", asdict(asked))
-    return _run(sweeps, folder, listening, messages, command_line)
+    return _run(sweeps, folder, events, command_line)
 
 
 def parts(asked: InferenceStudy, out: Path) -> StudyParts:
@@ -206,14 +204,14 @@ def _sweeps(
     asked: InferenceStudy, folder: StudyFolder, command_line: str
 ) -> list[tuple[str, SweepRequest]]:
     """(label, request), everything checked. Raises UsageError, ToolMissing."""
-    from perfctl.orchestrator.actions.sweep.sweep import infer_requests
     from perfctl.orchestrator.launch.catalog import check_tools
+    from perfctl.orchestrator.launch.sweep.plan import plan_inference
 
     _check(asked)
     found = []
     for label, arguments, options, profiler in _asked(asked, folder, command_line):
         model = label.partition(" ")[0]
-        request = infer_requests([model], profiler, options, arguments=arguments)[model]
+        request = plan_inference([model], profiler, options, arguments=arguments)[model]
         check_tools(request.profiler, request.device)
         found.append((label, request))
     return found
@@ -237,22 +235,22 @@ def _check(asked: InferenceStudy) -> None:
 def _run(
     sweeps: Sequence[tuple[str, SweepRequest]],
     folder: StudyFolder,
-    listening: Listening | None,
-    messages: Messages,
+    events: Events,
     command_line: str,
 ) -> InferenceResult:
-    from perfctl.orchestrator.actions.sweep.sweep import run_request, stored_runs, unheard
+    from perfctl.orchestrator.ingest.sweep import run_sweep
+    from perfctl.orchestrator.stored_runs import runs_of_sweeps
 
     problems = []
     for label, request in sweeps:
-        messages.note(f"{label}:")
-        done = run_request(request, folder.store, listening or unheard)
+        events.note(f"{label}:")
+        done = run_sweep(request, events)
         problems += [
             f"{label}, batch {one.batch_size}: {one.status}, {one.reason}" for one in done.not_whole
         ]
 
     def made() -> StudyPage:
-        runs = stored_runs(folder.store, [one.name for _, one in sweeps])
+        runs = runs_of_sweeps(folder.store, [one.name for _, one in sweeps])
         return _page(runs, folder.store, command_line)
 
     return InferenceResult(
@@ -283,7 +281,7 @@ def _line_of_summary(run: Run, store: Path) -> str | None:
 
 
 def _recorded(
-    asked: InferenceStudy, folder: StudyFolder, messages: Messages, command_line: str
+    asked: InferenceStudy, folder: StudyFolder, events: Events, command_line: str
 ) -> InferenceResult:
     """The page of a store, or of the reports and run folders at a path, which go into the
     study's store."""
@@ -304,7 +302,7 @@ def _recorded(
         claim(folder, "inference", {"recorded": place.resolve()})
         store = folder.store
         with none_if_empty(folder):
-            done = ingest(place, store, listener=partial(_say, messages), command_line=command_line)
+            done = ingest(place, store, listener=partial(_say, events), command_line=command_line)
             if done.failed and not done.taken:
                 done.check()
         failed = done.failed
@@ -336,12 +334,12 @@ def _is_store(path: Path) -> bool:
         return application_id(file.read(HEADER_BYTES)) == APPLICATION_ID
 
 
-def _say(messages: Messages, event: Event) -> None:
+def _say(events: Events, event: Event) -> None:
     """Say what an ingest says; its progress is not shown."""
     match event:
         case Found(total):
-            messages.note(f"reading {total} reports")
+            events.note(f"reading {total} reports")
         case Note(text):
-            messages.note(text)
+            events.note(text)
         case Warned(text) | Failed(text):
-            messages.warning(text)
+            events.warning(text)

@@ -10,18 +10,18 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions import speedup as ways
+from perfctl.orchestrator.commands import speedup
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim
+from perfctl.orchestrator.compare.speedup import ASKED, allowed_facts
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.launch.sweep import ways
 from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions, resolve_device
 from perfctl.orchestrator.sides import side
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.speedup import Study, Way
-    from perfctl.orchestrator.actions.sweep.sweep import Listening
-    from perfctl.orchestrator.compare.speedup import Speedup
+    from perfctl.orchestrator.compare.speedup import ArmsByBatch, Speedup
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
     from perfctl.records.run import Run
 
@@ -85,29 +85,27 @@ class SpeedupStudy:
             raise PartlyDone(problem, "The rest is in the study; the same command tries again")
 
 
-def study_speedup(
-    request: SpeedupRequest, listening: Listening | None = None, messages: Messages = SILENT
-) -> SpeedupStudy:
+def study_speedup(request: SpeedupRequest, events: Events = SILENT) -> SpeedupStudy:
     """Train, or read what is recorded, compare, and write results.json and the notebook.
 
     Everything is checked before anything runs. Raises UsageError for what makes no sense and for a
     folder of another study, ToolMissing, Interrupted, and PerfctlError when no network has two
     devices to compare.
     """
-    allowed = ways.allowed_facts(request.allow) | ways.ASKED
+    allowed = allowed_facts(request.allow) | ASKED
     missing: list[tuple[str, str]] = []
     failed: list[str] = []
     if request.source is not None:
-        studies = recorded(request.source, messages, missing)
+        studies = recorded(request.source, events, missing)
         claim(request.folder, "speedup", {"from": str(request.source.resolve())})
     else:
-        studies = _trained(request, listening, messages, missing)
+        studies = _trained(request, events, missing)
     store = request.source or request.folder.store
     found: list[Speedup] = []
     for network, study in studies.items():
         try:
-            found += ways.compare_arms(
-                study, store, allowed=allowed, peaks=request.peaks, messages=messages
+            found += speedup.compare_arms(
+                study, store, allowed=allowed, peaks=request.peaks, events=events
             ).studies
         except PerfctlError as error:
             why = _reason(study) or str(error)
@@ -158,14 +156,14 @@ def parts(request: SpeedupRequest) -> StudyParts:
     return StudyParts("speedup", out, tuple(found), finish, device)
 
 
-def _ways(request: SpeedupRequest, messages: Messages) -> tuple[Way, ...]:
+def _ways(request: SpeedupRequest, events: Events) -> tuple[ways.Way, ...]:
     if request.devices != "auto":
-        return ways.ways_of(request.devices)
+        return ways.read_ways(request.devices)
     # a compiler takes longer than the rest of it
     if request.quick and resolve_device("auto") != "cuda":
-        messages.note("no GPU here: comparing cpu with cpu:bf16")
+        events.note("no GPU here: comparing cpu with cpu:bf16")
         return (ways.Way("cpu"), ways.Way("cpu", "bf16"))
-    return ways.default_ways(messages)
+    return ways.default_ways(events)
 
 
 def _options(request: SpeedupRequest) -> SweepOptions:
@@ -188,39 +186,36 @@ def _words(request: SpeedupRequest, network: str) -> tuple[str, ...]:
 
 def _trained(
     request: SpeedupRequest,
-    listening: Listening | None,
-    messages: Messages,
+    events: Events,
     missing: list[tuple[str, str]],
-) -> dict[str, Study]:
-    asked = _ways(request, messages)
+) -> dict[str, ArmsByBatch]:
+    asked = _ways(request, events)
     chosen = [way for way in asked if way.device != "cuda" or resolve_device("auto") == "cuda"]
     if len(chosen) < len(asked):
         lost = ", ".join(way.label for way in asked if way not in chosen)
-        messages.warning(f"{lost}: {NO_GPU}")
-        chosen = list(ways.default_ways(messages)) if len(chosen) < 2 else chosen
+        events.warning(f"{lost}: {NO_GPU}")
+        chosen = list(ways.default_ways(events)) if len(chosen) < 2 else chosen
     if not any(way.device == "cuda" for way in chosen):
         missing.append(("a GPU", NO_GPU))
     options = _options(request)
-    made: dict[str, list[tuple[Way, SweepRequest]]] = {}
+    made: dict[str, list[tuple[ways.Way, SweepRequest]]] = {}
     for network in NETWORKS:
         own = replace(options, workload=network)
         made[network] = [
-            (way, ways.request_of(way, _epochs(request), own, _words(request, network)))
+            (way, ways.plan_way(way, _epochs(request), own, _words(request, network)))
             for way in chosen
         ]
     for pair in (pair for requests in made.values() for pair in requests):
-        ways.check(*pair)
+        ways.check_way(*pair)
     claim(request.folder, "speedup", _asked(request, chosen))
     for network, requests in made.items():
         for way, one in requests:
-            messages.note(f"{network} on {way.label}:")
-            ways.run_way(one, request.folder.store, listening)
-    return {
-        network: ways.arms_of(requests, request.folder.store) for network, requests in made.items()
-    }
+            events.note(f"{network} on {way.label}:")
+            speedup.run_way(one, events)
+    return {network: speedup.arms_of(requests) for network, requests in made.items()}
 
 
-def _asked(request: SpeedupRequest, chosen: Sequence[Way]) -> dict[str, Any]:
+def _asked(request: SpeedupRequest, chosen: Sequence[ways.Way]) -> dict[str, Any]:
     """What decides which numbers come out."""
     return {
         "devices": [way.label for way in chosen],
@@ -232,7 +227,9 @@ def _asked(request: SpeedupRequest, chosen: Sequence[Way]) -> dict[str, Any]:
     }
 
 
-def recorded(source: Path, messages: Messages, missing: list[tuple[str, str]]) -> dict[str, Study]:
+def recorded(
+    source: Path, events: Events, missing: list[tuple[str, str]]
+) -> dict[str, ArmsByBatch]:
     """Workload -> batch size -> arms, of runs that train under one profiler; those of torch
     before others.
 
@@ -245,8 +242,8 @@ def recorded(source: Path, messages: Messages, missing: list[tuple[str, str]]) -
             f"`source`: {source} does not exist", "Name a store, a folder of runs, or a report"
         )
     store = StudyFolder(source).store
-    runs = side(store if store.is_file() else source, store, messages).runs
-    found: dict[str, Study] = {}
+    runs = side(store if store.is_file() else source, store, events).runs
+    found: dict[str, ArmsByBatch] = {}
     for network in dict.fromkeys(
         run.workload for run in runs if run.workload and run.mode == "train"
     ):
@@ -263,7 +260,7 @@ def recorded(source: Path, messages: Messages, missing: list[tuple[str, str]]) -
     return found
 
 
-def _arms(network: str, runs: Sequence[Run], missing: list[tuple[str, str]]) -> Study:
+def _arms(network: str, runs: Sequence[Run], missing: list[tuple[str, str]]) -> ArmsByBatch:
     """Batch size -> arms, of the profiler and the network's form that the newest runs have; empty
     with one device alone."""
     from perfctl.orchestrator.compare.speedup import Arm, uncompiled
@@ -335,14 +332,14 @@ def _place(label: str) -> tuple[int, str]:
     return (ways.EVERY_WAY.index(plain) if plain in ways.EVERY_WAY else len(ways.EVERY_WAY), label)
 
 
-def _reason(study: Study) -> str | None:
+def _reason(study: ArmsByBatch) -> str | None:
     return next(
         (run.reason for arms in study.values() for arm in arms for run in arm.runs if run.reason),
         None,
     )
 
 
-def _newest(studies: Mapping[str, Study]) -> Iterator[tuple[str, str, Run]]:
+def _newest(studies: Mapping[str, ArmsByBatch]) -> Iterator[tuple[str, str, Run]]:
     for network, study in studies.items():
         for arms in study.values():
             for arm in arms:

@@ -164,22 +164,40 @@ def read_plan(folder: Path) -> Plan:
         ) from error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Site:
     """Settings of the job scripts; None for unset."""
 
-    partition: Annotated[Text, Option("Partition of the tasks.", CLUSTER)] = None
-    account: Annotated[Text, Option("Account to charge.", CLUSTER)] = None
-    qos: Annotated[Text, Option("Quality of service.", CLUSTER)] = None
-    constraint: Annotated[Text, Option("Features a node must have.", CLUSTER)] = None
+    partition: Annotated[
+        Text, Option("Partition of the tasks.", CLUSTER, metavar="NAME", is_common=True)
+    ] = None
+    account: Annotated[
+        Text, Option("Account to charge.", CLUSTER, metavar="NAME", is_common=True)
+    ] = None
+    qos: Annotated[Text, Option("Quality of service.", CLUSTER, metavar="NAME")] = None
+    constraint: Annotated[
+        Text, Option("Features a node must have.", CLUSTER, metavar="FEATURES")
+    ] = None
     gres: Annotated[
         Text,
-        Option("Generic resources of a task. Default: gpu:1; with --device cpu none.", CLUSTER),
+        Option(
+            "Generic resources of a task. Default: gpu:1; with --device cpu none.",
+            CLUSTER,
+            metavar="GRES",
+        ),
     ] = None
     time: Annotated[
-        Text, Option("Time limit of a task, as Slurm writes it: 00:30:00.", CLUSTER, metavar="TIME")
+        Text,
+        Option(
+            "Time limit of a task, as Slurm writes it: 00:30:00.",
+            CLUSTER,
+            metavar="TIME",
+            is_common=True,
+        ),
     ] = None
-    mem: Annotated[Text, Option("Memory of a task: 16G.", CLUSTER, metavar="SIZE")] = None
+    mem: Annotated[
+        Text, Option("Memory of a task: 16G.", CLUSTER, metavar="SIZE", is_common=True)
+    ] = None
     cpus: Annotated[Number, Option("Cores of a task.", CLUSTER, least=1)] = None
     exclusive: Annotated[Switch, Option("Do not share nodes.", CLUSTER)] = None
     array_limit: Annotated[
@@ -196,24 +214,40 @@ class Site:
             least=1,
         ),
     ] = None
-    module: Annotated[Texts, Option("Module to load (repeatable).", CLUSTER)] = None
+    module: Annotated[
+        Texts, Option("Module to load (repeatable).", CLUSTER, metavar="NAME", is_common=True)
+    ] = None
     module_purge: Annotated[
         Switch,
         Option("module purge before the first module. Default: on, if one is loaded.", CLUSTER),
     ] = None
     """False: load modules on top of what the submitting shell had loaded."""
-    before: Annotated[Texts, Option("Shell line before the profiler (repeatable).", CLUSTER)] = None
-    after: Annotated[
-        Texts, Option("Shell line after the profiler, also when it fails (repeatable).", CLUSTER)
+    before: Annotated[
+        Texts, Option("Shell line before the profiler (repeatable).", CLUSTER, metavar="LINE")
     ] = None
-    sbatch: Annotated[Texts, Option("Further #SBATCH line, unchanged (repeatable).", CLUSTER)] = (
-        None
-    )
+    after: Annotated[
+        Texts,
+        Option(
+            "Shell line after the profiler, also when it fails (repeatable).",
+            CLUSTER,
+            metavar="LINE",
+        ),
+    ] = None
+    sbatch: Annotated[
+        Texts, Option("Further #SBATCH line, unchanged (repeatable).", CLUSTER, metavar="LINE")
+    ] = None
     image: Annotated[
         Text,
-        Option("Apptainer image that holds perfctl and the profiler.", CLUSTER, metavar="IMAGE"),
+        Option(
+            "Apptainer image that holds perfctl and the profiler.",
+            CLUSTER,
+            metavar="IMAGE",
+            is_common=True,
+        ),
     ] = None
-    bind: Annotated[Texts, Option("Folder to bind into the image (repeatable).", CLUSTER)] = None
+    bind: Annotated[
+        Texts, Option("Folder to bind into the image (repeatable).", CLUSTER, metavar="A[:B[:ro]]")
+    ] = None
     srun: Annotated[Switch, Option("Start each task by srun.", CLUSTER)] = None
     disable_dcgm: Annotated[
         Switch, Option("Add #SBATCH --disable-dcgm, which some sites offer.", CLUSTER)
@@ -225,12 +259,14 @@ class Site:
     perfctl: Annotated[
         Text,
         Option(
-            "How nodes call perfctl. Default: this one; in an image, python3 -m perfctl.", CLUSTER
+            "How nodes call perfctl. Default: this one; in an image, python3 -m perfctl.",
+            CLUSTER,
+            metavar="WORDS",
         ),
     ] = None
     """Shell words."""
     gather_partition: Annotated[
-        Text, Option("Partition of the gather job. Default: --partition.", CLUSTER)
+        Text, Option("Partition of the gather job. Default: --partition.", CLUSTER, metavar="NAME")
     ] = None
     gather_time: Annotated[
         Text, Option("Time limit of the gather job. Default: --time.", CLUSTER, metavar="TIME")
@@ -247,6 +283,7 @@ class Site:
         Option(
             "Module of the gather job (repeatable). Default: those of --module, without CUDA's.",
             CLUSTER,
+            metavar="NAME",
         ),
     ] = None
     template: Annotated[

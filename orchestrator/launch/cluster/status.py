@@ -7,9 +7,10 @@ import re
 import shlex
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, Task
@@ -68,11 +69,37 @@ def queued(plan: Plan) -> list[Queued]:
     return found
 
 
-def submit(plan: Plan, tasks: Sequence[int] | None = None) -> tuple[str, str]:
-    """Submit the array (or only some of its ``tasks``) and the gather job that follows it; returns
-    both job numbers. Raises PerfctlError when sbatch fails; the message says whether the array
-    was submitted."""
-    some = () if tasks is None else (f"--array={','.join(map(str, tasks))}{_limit(plan)}",)
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What is in the queue now."""
+
+    folder: Path
+    tasks: int
+    array: str
+    gather: str
+    """Number of the job that gathers after any outcome of the array."""
+
+
+def submit(plan: Plan, tasks: Sequence[int] | None = None) -> Submitted:
+    """Submit the array, or only some ``tasks`` of it, and the gather job after it.
+
+    Raises UsageError for a task that does not exist or is in the queue already, or for an image
+    that does not exist; ToolMissing without Slurm; PerfctlError if sbatch refuses: its message says
+    whether the array was submitted.
+    """
+    count = len(plan.tasks)
+    for number in tasks or ():
+        if not 0 <= number < count:
+            raise UsageError(
+                f"`tasks`: there is no task '{number}'", f"They are numbered 0 to {count - 1}"
+            )
+    check_is_array(plan, has_tasks=tasks is not None)
+    check_image(plan)
+    numbers = list(range(count)) if tasks is None else sorted(set(tasks))
+    if waiting := sorted({job.task for job in queued(plan) if job.task in numbers}):
+        remedy = f"perfctl slurm cancel {shlex.quote(str(plan.folder))} takes it out"
+        raise UsageError(f"in the queue already: task {', '.join(map(str, waiting))}", remedy)
+    some = () if tasks is None else (f"--array={','.join(map(str, numbers))}{_limit(plan)}",)
     array = _sbatch(*some, str(plan.array.absolute()))
     try:
         gather = _sbatch(f"--dependency=afterany:{array}", str(plan.gather.absolute()))
@@ -81,7 +108,7 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> tuple[str, str]:
         raise PerfctlError(
             f"submitted the array as job {array}, but not its gather job: {error}", remedy
         ) from error
-    return array, gather
+    return Submitted(plan.folder, len(numbers), array, gather)
 
 
 def check_is_array(plan: Plan, *, has_tasks: bool) -> None:
@@ -129,6 +156,7 @@ def check_image(plan: Plan) -> None:
 class Cancelled:
     """What a cancellation did."""
 
+    folder: Path
     tasks: int
     """Tasks that are gone: they waited, had not begun to profile, or had been told to
     stop before."""
@@ -137,10 +165,11 @@ class Cancelled:
     gathers: int
 
 
-def cancel(plan: Plan, jobs: Sequence[Queued]) -> Cancelled:
+def cancel(plan: Plan) -> Cancelled:
     """Take the plan's jobs out of the queue. A running profiler is told to stop by a signal to the
-    job script alone: a plain scancel signals every process of the job, and the report is lost.
-    Raises PerfctlError when scancel fails."""
+    job script alone: a plain scancel signals every process of the job, and the report is lost. One
+    that was told before is ended at once. Raises PerfctlError when scancel fails."""
+    jobs = queued(plan)
     by_number = {task.number: task for task in plan.tasks}
     told = [
         job
@@ -153,7 +182,7 @@ def cancel(plan: Plan, jobs: Sequence[Queued]) -> Cancelled:
     if told:
         _ask("scancel", "--batch", "--signal=USR1", *(job.name for job in told))
     gathers = sum(job.task is None for job in rest)
-    return Cancelled(len(rest) - gathers, len(told), gathers)
+    return Cancelled(plan.folder, len(rest) - gathers, len(told), gathers)
 
 
 def _profiles(plan: Plan, task: Task) -> bool:
@@ -214,31 +243,83 @@ _LAST_LINES = 5
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """One task."""
+    """One task of an array. profiler, batch and sweep are null for one that is not a run of
+    a sweep."""
+
+    JSON_KEYS = ("number", "label", "profiler", "batch", "sweep", "state", "said", "log")
+    JSON_NAMES: ClassVar = {"number": "task"}
 
     task: Task
-    state: str
-    """whole, partial, failed, waiting, running, missing or unknown."""
+    state: Annotated[
+        str, ("whole", "partial", "running", "waiting", "failed", "missing", "unknown")
+    ]
     said: str | None
-    """Stage and time of a running task, reason of a waiting or failed one; None for nothing."""
+    """Stage and time of a running task, reason of a waiting or failed one; null: nothing."""
     log: tuple[str, ...] = ()
     """Last lines of the log of a failed task."""
+
+    @property
+    def number(self) -> int:
+        """Its number in the array."""
+        return self.task.number
+
+    @property
+    def label(self) -> str:
+        return self.task.label
+
+    @property
+    def profiler(self) -> str | None:
+        return self.task.runs.profiler if self.task.runs else None
+
+    @property
+    def batch(self) -> int | None:
+        return self.task.runs.batch_size if self.task.runs else None
+
+    @property
+    def sweep(self) -> str | None:
+        return self.task.runs.sweep if self.task.runs else None
 
 
 ORDER = (WHOLE, PARTIAL, RUNNING, WAITING, FAILED, MISSING, UNKNOWN)
 
 
-def summary(found: Sequence[TaskState]) -> str:
-    """One line: how many tasks there are, and in which state, as in "6 tasks: 4 whole, 1 running,
-    1 failed"."""
-    counts = Counter(one.state for one in found)
-    parts = ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
-    return f"{len(found)} {'task' if len(found) == 1 else 'tasks'}: {parts}"
+@dataclass(frozen=True, slots=True)
+class ArrayStatus:
+    """How far an array is."""
+
+    JSON_KEYS = ("asked_squeue", "tasks", "summary", "repeat")
+
+    plan: Plan
+    tasks: tuple[TaskState, ...]
+    gather: Queued | None
+    """The gather job, if it is in the queue."""
+    asked_squeue: bool
+    """false: there is no Slurm here, and only files were read."""
+
+    @property
+    def summary(self) -> str:
+        """How many tasks there are, and in which state: "6 tasks: 4 whole, 2 failed"."""
+        counts = Counter(state.state for state in self.tasks)
+        parts = ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
+        return f"{len(self.tasks)} {'task' if len(self.tasks) == 1 else 'tasks'}: {parts}"
+
+    @property
+    def repeat(self) -> list[int]:
+        """Tasks that --tasks can repeat."""
+        return [state.task.number for state in self.tasks if state.state in REPEAT]
 
 
-def states(plan: Plan, jobs: Sequence[Queued] | None) -> list[TaskState]:
-    """The states of all tasks. ``jobs``: the queue; None when it cannot be queried."""
-    return [_state(plan, task, jobs) for task in plan.tasks]
+def read_status(plan: Plan, note: Callable[[str], None] = lambda text: None) -> ArrayStatus:
+    """Return how far each task is, and why one failed. Asks squeue, never sacct; ``note`` hears if
+    it cannot be asked."""
+    jobs: list[Queued] | None = None
+    try:
+        jobs = queued(plan)
+    except PerfctlError as error:
+        note(f"{error.message}: this is what the folders alone tell")
+    gather = next((job for job in jobs or () if job.task is None), None)
+    states = tuple(_state(plan, task, jobs) for task in plan.tasks)
+    return ArrayStatus(plan, states, gather, jobs is not None)
 
 
 def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:

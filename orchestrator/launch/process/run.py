@@ -73,7 +73,6 @@ def run(
     stderr: Path,
     scratch: Path,
     timeout_s: float | None = None,
-    on_tick: Callable[[float], None] | None = None,
     grace_s: float | None = None,
     temporary: Path | None = None,
     sampling: Sampling | None = None,
@@ -82,11 +81,10 @@ def run(
     """Start ``command``, wait for it, and leave none of its processes running.
 
     Output is appended to the files ``stdout`` and ``stderr``; standard input is empty. TMPDIR is
-    ``scratch``, which the caller removes, or a new folder below ``temporary``. ``on_tick`` gets the
-    elapsed seconds about once a second; ``sampling``: what to sample meanwhile; ``stall``: when it
-    counts as stuck and is stopped. ``grace_s``: seconds between SIGTERM and SIGKILL; None for as
-    many as the tool needs. Raises ToolMissing or RunFailed when it cannot start, Stopped after
-    SIGINT, SIGTERM or SIGHUP.
+    ``scratch``, which the caller removes, or a new folder below ``temporary``. ``sampling``: what
+    to sample meanwhile; ``stall``: when it counts as stuck and is stopped. ``grace_s``: seconds
+    between SIGTERM and SIGKILL; None for as many as the tool needs. Raises ToolMissing or RunFailed
+    when it cannot start, Stopped after SIGINT, SIGTERM or SIGHUP.
     """
     mark = uuid.uuid4().hex
     members = watchdog.Members(mark, partial(watchdog_client.orphans, mark))
@@ -104,7 +102,7 @@ def run(
             tell_watchdog(child.pid)
             stuck = _stuck(stall, Movement(places, samples), (stdout, stderr))
             with sampler.beside(sampling, mark, child.pid):
-                end = _wait(child, signals, timeout_s, on_tick, tell_watchdog, stuck)
+                end = _wait(child, signals, timeout_s, tell_watchdog, stuck)
             ended = child.returncode
             duration_ns = time.monotonic_ns() - started
             reports = Movement(places, (stdout, stderr, *samples), by_date=False)
@@ -221,7 +219,6 @@ def _wait(
     child: subprocess.Popen[bytes],
     signals: list[int],
     timeout_s: float | None,
-    on_tick: Callable[[float], None] | None,
     tell_watchdog: Callable[[], None],
     stuck: Callable[[], bool],
 ) -> str | None:
@@ -241,8 +238,6 @@ def _wait(
             return _TIME_IS_UP
         if now >= next_tick:
             next_tick = now + _TICK_S
-            if on_tick is not None:
-                on_tick(now - started)
             if stuck():
                 return _STUCK
 

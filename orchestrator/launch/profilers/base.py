@@ -47,6 +47,7 @@ ToolArgs = Annotated[
         names=("--tool-args",),
         metavar="TEXT",
         parse=split_tool_args,
+        write=shlex.join,
     ),
 ]
 
@@ -101,7 +102,7 @@ class RunRequest:
     """One run: one batch size of a sweep."""
 
     workload: str
-    """Name in ``perfctl.workloads.WORKLOADS``, or that of the user's program."""
+    """Name in ``WORKLOADS``, or that of the user's program."""
     workload_arguments: tuple[str, ...]
     """Options of the workload for its command line, without --batch and --record."""
     batch_size: int

@@ -51,22 +51,16 @@ _NEEDED = {
 """Option of dlprof -> why ``extra`` cannot have it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DLProf:
-    """Sweep under DLProf (last released in 2021): utilization, tensor core use, time by operation.
-
-    It records the complete program, on one GPU. A program of your own follows --, with {batch}
-    where the batch size goes; without one, options that are not listed here go to the built-in
-    workload.
-    """
+    """DLProf: utilization, tensor core use, time by operation."""
 
     name: ClassVar[str] = "dlprof"
-    mode: Annotated[
+    dlprof_mode: Annotated[
         str,
         Option(
             "simple (kernels), or pytorch (the program must enable DLProf's NVTX plugin).",
             "Profiler",
-            names=("--dlprof-mode",),
             metavar="MODE",
         ),
     ] = "simple"
@@ -80,8 +74,8 @@ class DLProf:
     extra: base.ToolArgs = ()
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise UsageError(f"`dlprof_mode` must be {' or '.join(MODES)}, got {self.mode}")
+        if self.dlprof_mode not in MODES:
+            raise UsageError(f"`dlprof_mode` must be {' or '.join(MODES)}, got {self.dlprof_mode}")
         if unknown := [report for report in self.reports or () if report not in REPORTS]:
             raise UsageError(
                 f"`reports`: DLProf has no report {', '.join(unknown)}",
@@ -100,8 +94,8 @@ class DLProf:
             )
         argv = (
             "dlprof",
-            f"--mode={self.mode}",
-            f"--reports={','.join(self.reports or DEFAULT_REPORTS[self.mode])}",
+            f"--mode={self.dlprof_mode}",
+            f"--reports={','.join(self.reports or DEFAULT_REPORTS[self.dlprof_mode])}",
             "--formats=csv",
             *(() if self.iter_start is None else (f"--iter_start={self.iter_start}",)),
             *(() if self.iter_stop is None else (f"--iter_stop={self.iter_stop}",)),

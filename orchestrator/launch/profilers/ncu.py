@@ -91,6 +91,8 @@ _CAUSES = {
 }
 """Pattern in ncu's output -> cause and remedy."""
 
+STEPS = 1
+"""Measured steps by default: counts repeat, and every launch is replayed for each."""
 FIRST_PASS = "first-pass"  # noqa: S105  # nosec B105
 """Folder in a sweep's folder with what the plain step of each batch size launched."""
 
@@ -246,25 +248,18 @@ def all_ranks(text: str) -> bool:
     return text == "all"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ncu:
-    """Sweep under Nsight Compute: what every kernel executed, by hardware counters. One step is
-    measured by default.
-
-    FLOPs count 1 multiply-add as 2. Kernels that wait for other GPUs (NCCL) are left out, because a
-    replay of one never ends. A program of your own follows --, with {batch} where the batch size
-    goes; without one, options that are not listed here go to the built-in workload.
-    """
+    """Nsight Compute: what every kernel executed, by hardware counters."""
 
     name: ClassVar[str] = "ncu"
-    steps: ClassVar[int] = 1
-    """Measured steps by default: counts repeat, and every launch is replayed for each."""
     metrics: Annotated[
         str,
         Option(
             "flops (all that FLOPs need), fadd (one counter, the study's), or NAME,NAME,...",
             "What to measure",
             metavar="NAMES",
+            is_common=True,
         ),
     ] = "flops"
     clock_control: Annotated[
@@ -297,6 +292,7 @@ class Ncu:
             "What to measure",
             names=("--layer",),
             metavar="NAME",
+            is_common=True,
         ),
     ] = ()
     replay_mode: Annotated[
@@ -342,6 +338,7 @@ class Ncu:
             "mark the others' counts as taken from it; a plain step before finds them.",
             "What to measure",
             metavar="all|distinct",
+            is_common=True,
         ),
     ] = "all"
     first_pass: Path | None = None
@@ -354,6 +351,7 @@ class Ncu:
             names=("--ranks",),
             metavar="0|all",
             parse=all_ranks,
+            write=lambda is_all: "all" if is_all else "0",
         ),
     ] = False
     extra: base.ToolArgs = ()

@@ -176,14 +176,9 @@ def _is_nsys(process: Path) -> bool:
     return name.startswith("nsys") and stat.rpartition(")")[2].split()[0] != "Z" and not reads
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Nsys:
-    """Sweep under Nsight Systems: time of every range, kernel and copy.
-
-    A program of your own follows --, with {batch} where the batch size goes: -- python train.py
-    --batch-size {batch}. Without one, options that are not listed here go to the built-in workload
-    (python -m perfctl.workloads WORKLOAD --help lists them).
-    """
+    """Nsight Systems: time of every range, kernel and copy."""
 
     name: ClassVar[str] = "nsys"
     trace: Annotated[

@@ -12,14 +12,9 @@ from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequ
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TorchProfiler:
-    """Sweep under the PyTorch profiler: operators and layers on the CPU, kernels if there is a GPU.
-
-    A program of your own follows --, with {batch} where the batch size goes: -- python train.py
-    --batch-size {batch}. Without one, options that are not listed here go to the built-in workload
-    (python -m perfctl.workloads WORKLOAD --help lists them).
-    """
+    """The PyTorch profiler: operators and layers on the CPU, kernels if there is a GPU."""
 
     name: ClassVar[str] = "torch"
 

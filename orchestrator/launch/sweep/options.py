@@ -15,87 +15,32 @@ PLACEMENT = ("devices", "image", "bind", "container_runtime")
 """Options of the GPUs or cores of this machine, and of the image: job scripts have their own."""
 
 
-@dataclass(frozen=True, slots=True)
-class SweepOptions:
-    """What every sweep can be asked, whatever profiler it runs under. None: the default of the
-    workload or program."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSweep:
+    """What every sweep can be asked, also one that was recorded."""
 
-    batches: Annotated[
-        tuple[int, ...],
-        Option(
-            "Batch sizes, one process each: 16,32,64.",
-            names=("--batches", "-b"),
-            metavar="LIST",
-            parse=read_batches,
-        ),
-    ] = (16, 32, 64, 128, 256)
-    workload: Annotated[
-        str | None,
-        Option(
-            "Built-in workload, if no program follows --. Default: mnist_cnn.",
-            names=("--workload", "-w"),
-            metavar="NAME",
-        ),
-    ] = None
-    mode: Annotated[
-        str | None, Option("train or infer; built-in workloads only.", MEASURE, metavar="MODE")
-    ] = None
-    steps: Annotated[
-        int | None,
-        Option("Measured steps. Default: 10; under ncu 1, because counts repeat.", MEASURE),
-    ] = None
-    warmup: Annotated[
-        int | None, Option("Steps before the measured ones. Default: 3.", MEASURE)
-    ] = None
-    precision: Annotated[
-        str | None,
-        Option(
-            "fp32 (TF32 off), tf32, bf16 or fp16; built-in workloads only.",
-            MEASURE,
-            metavar="TYPE",
-        ),
-    ] = None
-    device: Annotated[str, Option("cpu, cuda, or auto: cuda if there is a GPU.", MEASURE)] = "auto"
     out: Annotated[
         Path,
-        Option("Folder that holds all sweeps.", OUTPUT, names=("--out", "-o"), metavar="FOLDER"),
+        Option(
+            "Folder that holds all sweeps.",
+            OUTPUT,
+            names=("--out", "-o"),
+            metavar="FOLDER",
+            is_common=True,
+        ),
     ] = Path("perfctl-runs")
     store: Annotated[
-        Path | None, Option("The store. Default: perfctl.db next to --out.", OUTPUT)
+        Path | None, Option("The store. Default: perfctl.db next to --out.", OUTPUT, is_common=True)
     ] = None
     timeout: Annotated[
         float | None,
         Option("Stop a batch size after this many seconds.", MEASURE, metavar="SECONDS", least=1),
-    ] = None
-    batch_env: Annotated[
-        str | None,
-        Option(
-            "Environment variable that tells the program after -- its batch size.", metavar="NAME"
-        ),
-    ] = None
-    step_marker: Annotated[
-        str | None,
-        Option(
-            "What ends a step of the program after --: optimizer, forward, backward, "
-            "optimizer:CLASS, forward:MODULECLASS. Default: detected.",
-            metavar="WHAT",
-        ),
     ] = None
     grace: Annotated[
         float | None,
         Option(
             "Seconds that a profiler gets to write its report when it is stopped. Default: 3; nsys "
             "and ncu 15 and more, by how much they have recorded, and as long as they write.",
-            PROFILER,
-            metavar="SECONDS",
-            least=0,
-        ),
-    ] = None
-    stall: Annotated[
-        float | None,
-        Option(
-            "Stop a run whose output and files have not changed for this many seconds; 0: never. "
-            "Default: 600 under ncu, from its first launch on; otherwise never.",
             PROFILER,
             metavar="SECONDS",
             least=0,
@@ -123,6 +68,94 @@ class SweepOptions:
             metavar="FOLDER",
         ),
     ] = None
+    again: Annotated[bool, Option("Run batch sizes again that are complete already.", MEASURE)] = (
+        False
+    )
+    command_line: Annotated[
+        str, Option("What was typed, ready to paste; it is stored.", filled_from="line")
+    ] = ""
+
+    @property
+    def store_path(self) -> Path:
+        """The store that was named, else perfctl.db beside ``out``."""
+        return self.store or self.out.parent / "perfctl.db"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions(StoredSweep):
+    """What every sweep can be asked, whatever profiler it runs under. None: the default of the
+    workload or program."""
+
+    batches: Annotated[
+        tuple[int, ...],
+        Option(
+            "Batch sizes, one process each: 16,32,64.",
+            names=("--batches", "-b"),
+            metavar="LIST",
+            parse=read_batches,
+            is_common=True,
+        ),
+    ] = (16, 32, 64, 128, 256)
+    workload: Annotated[
+        str | None,
+        Option(
+            "Built-in workload, if no program follows --. Default: mnist_cnn.",
+            names=("--workload", "-w"),
+            metavar="NAME",
+            is_common=True,
+        ),
+    ] = None
+    mode: Annotated[
+        str | None, Option("train or infer; built-in workloads only.", MEASURE, metavar="MODE")
+    ] = None
+    steps: Annotated[
+        int | None,
+        Option(
+            "Measured steps. Default: 10; under ncu 1, because counts repeat.",
+            MEASURE,
+            is_common=True,
+        ),
+    ] = None
+    warmup: Annotated[
+        int | None, Option("Steps before the measured ones. Default: 3.", MEASURE, is_common=True)
+    ] = None
+    precision: Annotated[
+        str | None,
+        Option(
+            "fp32 (TF32 off), tf32, bf16 or fp16; built-in workloads only.",
+            MEASURE,
+            metavar="TYPE",
+            is_common=True,
+        ),
+    ] = None
+    device: Annotated[
+        str,
+        Option("auto is cuda if there is a GPU.", MEASURE, metavar="cpu|cuda|auto", is_common=True),
+    ] = "auto"
+    batch_env: Annotated[
+        str | None,
+        Option(
+            "Environment variable that tells the program after -- its batch size.", metavar="NAME"
+        ),
+    ] = None
+    step_marker: Annotated[
+        str | None,
+        Option(
+            "What ends a step of the program after --: optimizer, forward, backward, "
+            "optimizer:CLASS, forward:MODULECLASS. Default: detected.",
+            metavar="WHAT",
+        ),
+    ] = None
+    stall: Annotated[
+        float | None,
+        Option(
+            "Stop a run whose output and files have not changed for this many seconds; 0: never. "
+            "Default: 600 under ncu, from its first launch on; otherwise never.",
+            PROFILER,
+            metavar="SECONDS",
+            least=0,
+        ),
+    ] = None
     sample: Annotated[
         str,
         Option(
@@ -131,9 +164,6 @@ class SweepOptions:
             metavar="TIME|off",
         ),
     ] = "50ms"
-    again: Annotated[bool, Option("Run batch sizes again that are complete already.", MEASURE)] = (
-        False
-    )
     repeat: Annotated[
         int,
         Option(
@@ -164,8 +194,6 @@ class SweepOptions:
         str | None,
         Option("apptainer or singularity. Default: either.", CLUSTER, metavar="PROGRAM"),
     ] = None
-    command_line: str = ""
-    """What the user typed, ready to paste; it is stored with the sweep."""
 
 
 DEFAULTS = SweepOptions()

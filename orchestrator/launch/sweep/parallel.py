@@ -39,11 +39,10 @@ def run(
     items: tuple[Item, ...],
     places: tuple[Place, ...],
     work: Callable[[Item, Place, Post], Result],
-    tick: Callable[[float], None],
 ) -> list[Result]:
-    """Results of ``work`` on every item, in the items' order. ``tick`` gets the elapsed seconds.
-    The first error stops everything and is raised when all threads have ended; a signal does the
-    same, as Interrupted."""
+    """Return the results of ``work`` on every item, in the items' order. The first error stops
+    everything and is raised when all threads have ended; a signal does the same, as
+    Interrupted."""
     waiting = deque(enumerate(items))
     results: dict[int, Result] = {}
     errors: list[BaseException] = []
@@ -71,7 +70,7 @@ def run(
         for thread in threads:
             thread.start()
         try:
-            _listen(threads, calls, tick)
+            _listen(threads, calls)
         except BaseException:
             signals.append(signal.SIGTERM)
             raise
@@ -85,13 +84,8 @@ def run(
     return [results[number] for number in range(len(items))]
 
 
-def _listen(
-    threads: list[threading.Thread],
-    calls: queue.SimpleQueue[Callable[[], None]],
-    tick: Callable[[float], None],
-) -> None:
+def _listen(threads: list[threading.Thread], calls: queue.SimpleQueue[Callable[[], None]]) -> None:
     """Make the calls that the threads post, until all threads have ended and no call is left."""
-    started = last_tick = time.monotonic()
     while True:
         ended = not any(thread.is_alive() for thread in threads)
         try:
@@ -99,10 +93,6 @@ def _listen(
         except queue.Empty:
             if ended:
                 return
-        now = time.monotonic()
-        if now - last_tick >= 1:
-            last_tick = now
-            tick(now - started)
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,8 +241,6 @@ class Listener:
 
     started: Callable[[int, str], None] = lambda batch, stage: None
     """(batch size, stage) before each process."""
-    tick: Callable[[float], None] = lambda seconds: None
-    """Seconds since the process started, about once a second."""
     noted: Callable[[str], None] = lambda text: None
     """What the user should know of a run that starts now."""
     finished: Callable[[RunResult], None] = lambda result: None

@@ -127,7 +127,7 @@ def _run_side_by_side(
         )
         return _run_batch(replace(request, places=(place,)), batch, repeat, posting)
 
-    return parallel.run(batches, request.places, work, listener.tick)
+    return parallel.run(batches, request.places, work)
 
 
 def join(request: SweepRequest) -> None:
@@ -240,7 +240,6 @@ def _start(
         scratch=paths.scratch,
         temporary=request.options.scratch,
         grace_s=request.options.grace,
-        on_tick=listener.tick,
         sampling=None if number else request.sampling(asked, command),
         stall=request.stall(command),
     )

@@ -225,7 +225,7 @@ def across(found: Sequence[Speedup]) -> Iterator[Chart]:
 
 def _course_charts(one: Speedup, key: str) -> Iterator[Chart]:
     for what, field, show, note in _METRICS:
-        for along, by, across in (("epoch", "epoch", epoch), ("time", "training time", _clock)):
+        for along, by, across in (("epoch", "epoch", epoch), ("time", "training time", show_time)):
             if lines := _courses(one, field, along):
                 name, title = (
                     f"{key}-{what.replace(' ', '-').lower()}-by-{along}",
@@ -235,7 +235,7 @@ def _course_charts(one: Speedup, key: str) -> Iterator[Chart]:
                 yield Chart(title, plotted(name, lines, (across, show), titles), note)
     if lines := _courses(one, "ns", "epoch"):
         title = "Training time of each epoch"
-        drawing = plotted(f"{key}-epoch-time", lines, (epoch, _clock), (title, "epoch", "time"))
+        drawing = plotted(f"{key}-epoch-time", lines, (epoch, show_time), (title, "epoch", "time"))
         yield Chart(title, drawing, "Without the test pass.")
 
 
@@ -297,11 +297,12 @@ def _operations(arm: ArmFacts, name: str, place: int, pie: bool) -> Chart:
         return Chart(title, pies(name, title, [(arm.label, parts)], colours))
     rows = [Bar(item.name, item.self_ns, None, None, place) for item in arm.top]
     what = "Time of kernels" if arm.top[0].total_ns is None else "Self time of operations"
-    drawing = bars(name, title, rows, _clock, "time in the trace")
+    drawing = bars(name, title, rows, show_time, "time in the trace")
     return Chart(title, drawing, f"{what}, all steps in the trace together.")
 
 
-def _clock(value: float) -> str:
+def show_time(value: float) -> str:
+    """Return nanoseconds as an axis has them."""
     return short(time(value))
 
 

@@ -7,8 +7,8 @@ command away.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from perfctl.orchestrator.ledger.prepared import MODES, Study
 from perfctl.orchestrator.predict import bench as measured
@@ -16,7 +16,6 @@ from perfctl.orchestrator.predict.bench import (
     Correlation,
     correlations,
     fastest,
-    figures,
     point_of,
 )
 from perfctl.orchestrator.report.charts.charts import Chart
@@ -65,7 +64,7 @@ def points_table(
             *([text_cell(runs[place])] if runs else []),
             text_cell(point.model),
             point.batch,
-            amount(flops(point), ""),
+            amount(measured.flops_of(point), ""),
             time_cell(point.step_ns[0]),
             share_cell(point.spread),
         ]
@@ -101,41 +100,6 @@ def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None
     return replace(
         made, notes=(*made.notes, f"Fewer than {ENOUGH} points: these correlations may be chance.")
     )
-
-
-def flops(point: BenchPoint) -> float | None:
-    """Of one step, forward and backward; None where the point has no estimate."""
-    parts = [
-        point.features[name]
-        for name in ("flops:forward", "flops:backward")
-        if name in point.features
-    ]
-    return sum(parts) if parts else None
-
-
-@dataclass(frozen=True, slots=True)
-class BenchRow:
-    """One point that was measured."""
-
-    JSON_INLINED = ("point",)
-
-    point: BenchPoint
-    features: Mapping[str, float]
-    """Estimated figure -> its value for one step."""
-
-
-@dataclass(frozen=True, slots=True)
-class BenchShown:
-    """Every point and every coefficient."""
-
-    points: list[BenchRow]
-    correlations: Sequence[Correlation]
-
-
-def bench_shown(points: Sequence[BenchPoint], found: Sequence[Correlation]) -> BenchShown:
-    """Return what ``bench show --json`` prints."""
-    rows = [BenchRow(point, figures(point)) for point in points]
-    return BenchShown(rows, found)
 
 
 def bench_views(networks: Sequence[Study], first: int) -> Iterator[StudyView]:

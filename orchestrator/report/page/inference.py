@@ -33,7 +33,8 @@ def answered(study: Study) -> bool:
 
 
 def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
-    """Latency, then parts of a step and accuracy; empty where no run is inference over images."""
+    """Return latency, then parts of a step and accuracy; empty if no run is inference over
+    images."""
     found = latencies(runs)
     model, tool = (
         len({getattr(item, name) for item in found}) > 1 for name in ("model", "profiler")
@@ -87,13 +88,10 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
                 decimal_cell(*figures["loss"]),
             ]
         )
-    made_tables = (
-        table(
-            "Latency of a batch: copies and computation, images ready", columns, times, tools=False
-        ),
-        table("Parts of the time of a step, and accuracy", parts, shares, tools=False),
-    )
-    return tuple(one for one in made_tables if one is not None)
+    title = "Latency of a batch: copies and computation, images ready"
+    latency_table = table(title, columns, times, tools=False)
+    part_table = table("Parts of the time of a step, and accuracy", parts, shares, tools=False)
+    return tuple(filter(None, (latency_table, part_table)))
 
 
 def inference_findings(runs: Sequence[Run]) -> list[Finding]:

@@ -178,7 +178,7 @@ def _answer(found: Sequence[Speedup]) -> Chapter:
 
 def _network(one: Speedup, title: str, key: str) -> Chapter:
     first, *others = parts.tables(one)
-    shown: list[Table] = [parts.upright(first, explained=True)]
+    shown: list[Table] = [first]
     folded: list[Table] = []
     for each in others:
         if "layer" in each.caption and each.total > FIRST:

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep import slurm as actions
-from perfctl.orchestrator.actions.sweep.slurm import PartsRequest, gather
 from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.ingest.gather import gather
+from perfctl.orchestrator.launch.cluster import render, status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, read_plan
+from perfctl.orchestrator.launch.cluster.render import PartsRequest
 
 HOSTILE = ("torch", "--out", "a b", "it's", "$(touch pwned)", "`touch pwned`", "$HOME", "*", "")
 PARTS = (
@@ -56,8 +57,8 @@ def rendered(**site: Any) -> Plan:
         "cpu",
         "perfctl slurm render study",
     )
-    made = actions.render_parts(asked)
-    actions.write(made)
+    made = render.render_parts(asked)
+    render.write(made)
     return read_plan(made.plan.folder)
 
 
@@ -74,7 +75,7 @@ def run(plan: Plan, file: Path, *words: str, code: int = 0, **environment: str) 
 
 
 def states(plan: Plan) -> list[str]:
-    return [state.state for state in actions.status(plan.folder).tasks]
+    return [state.state for state in status.read_status(plan).tasks]
 
 
 def test_each_index_runs_the_words_of_its_part_as_they_are() -> None:
@@ -104,7 +105,7 @@ def test_a_part_is_whole_when_it_ended_with_0_and_its_exit_code_says_how_it_fail
     run(plan, plan.array, "1", code=4, CODE_OF_torch="4")
     run(plan, plan.array, "2", code=1, CODE_OF_infer="1")
     assert states(plan) == ["whole", "partial", "failed", "missing"]
-    assert actions.status(plan.folder).repeat == [1, 2, 3]
+    assert status.read_status(plan).repeat == [1, 2, 3]
     run(plan, plan.array, "2")
     assert states(plan) == ["whole", "partial", "whole", "missing"]
 
@@ -145,11 +146,11 @@ def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report() -> None:
     asked = PartsRequest(
         "x", [("n", ("nsys",)), ("t", ("torch",))], (), Path("o"), Site(), "cuda", "c"
     )
-    assert "--signal=B:USR1@300 " in "".join(actions.render_parts(asked).texts.values())
+    assert "--signal=B:USR1@300 " in "".join(render.render_parts(asked).texts.values())
 
 
 @pytest.mark.parametrize("parts", [[], [("nothing", ())]])
 def test_a_study_without_commands_is_refused(parts: list[tuple[str, tuple[str, ...]]]) -> None:
     asked = PartsRequest("x", parts, FINISH, Path("study"), Site(), "cpu", "c")
     with pytest.raises(UsageError, match="lack a command"):
-        actions.render_parts(asked)
+        render.render_parts(asked)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.sweep.slurm import Words
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, read_plan, sweep_task
+from perfctl.orchestrator.launch.cluster.render import Words
 from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
 from tests.launch.cluster.test_slurm_script import FACTS, HOME, directives, plan, script
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep import slurm as actions
+from perfctl.orchestrator.launch.cluster import render as actions
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site
 from tests.launch.programs import wait_until
@@ -36,11 +36,11 @@ def batch_of(state: status.TaskState) -> int:
 
 def states(plan: Plan) -> dict[int, str]:
     """Batch size -> state (of plans with one profiler)."""
-    return {batch_of(one): one.state for one in status.states(plan, status.queued(plan))}
+    return {batch_of(one): one.state for one in status.read_status(plan).tasks}
 
 
 def said(plan: Plan, batch: int) -> str:
-    found = status.states(plan, status.queued(plan))
+    found = status.read_status(plan).tasks
     return next(one.said or "" for one in found if batch_of(one) == batch)
 
 
@@ -243,7 +243,7 @@ def repeat_what_nsys_could_not_start(cluster: Cluster, plan: Plan) -> None:
     here all nodes are."""
     for _ in range(3):
         wait_until(lambda: ended(plan), "the tasks and their gather job")
-        failed = [one for one in status.states(plan, status.queued(plan)) if one.state == "failed"]
+        failed = [one for one in status.read_status(plan).tasks if one.state == "failed"]
         if not failed:
             return
         assert all(re.search(NSYS_BUSY, str(one.said)) for one in failed), failed
@@ -346,7 +346,7 @@ def test_the_parts_of_a_study_run_as_an_array_and_one_command_ends_them(
     actions.write(made)
     cluster.perfctl(tmp_path, "slurm", "submit", made.plan.folder)
     wait_until(lambda: ended(made.plan), "two parts and the gather job")
-    assert [one.state for one in status.states(made.plan, [])] == ["whole", "partial"]
+    assert [one.state for one in status.read_status(made.plan).tasks] == ["whole", "partial"]
     assert rows(tmp_path / "study" / "all.db") == [("torch", 16, "ok"), ("torch", 64, "failed")]
     assert "1 part is missing or incomplete" in (made.plan.folder / "gather.log").read_text()
     shown = cluster.perfctl(tmp_path, "slurm", "status", made.plan.folder)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep.slurm import Words
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster.plan import (
     Plan,
@@ -23,6 +22,7 @@ from perfctl.orchestrator.launch.cluster.plan import (
     sweep_task,
     with_defaults,
 )
+from perfctl.orchestrator.launch.cluster.render import Words
 from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
 
 HOME = Path("/home/ada/study")

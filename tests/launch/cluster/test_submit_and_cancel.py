@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep import slurm as actions
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
@@ -58,7 +57,7 @@ def test_an_array_whose_script_is_gone_is_one_clear_line(
     made = rendered(tmp_path)
     made.array.unlink()
     with pytest.raises(UsageError, match=r"array\.sbatch cannot be read: No such file") as caught:
-        actions.submit(made.folder)
+        status.submit(made)
     assert "perfctl slurm render" in (caught.value.remedy or "")
     assert slurm() == []
 
@@ -70,8 +69,8 @@ def test_a_script_whose_array_line_was_edited_away_is_submitted_only_task_by_tas
     kept = [line for line in made.array.read_text().splitlines() if "--array" not in line]
     made.array.write_text("\n".join(kept))
     with pytest.raises(UsageError, match="one job, not an array"):
-        actions.submit(made.folder)
-    assert actions.submit(made.folder, [2, 0]).tasks == 2
+        status.submit(made)
+    assert status.submit(made, [2, 0]).tasks == 2
     assert slurm() == [
         f"sbatch --parsable --array=0,2 {made.array}",
         f"sbatch --parsable --dependency=afterany:7 {made.gather}",
@@ -94,22 +93,23 @@ def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told
     for number, begun in ((0, "batch 16: profile\n"), (1, "")):
         made.state(made.tasks[number]).write_text(started)
         made.log(made.tasks[number]).write_text(started + begun)
-    assert actions.cancel(made.folder) == status.Cancelled(tasks=2, told=1, gathers=1)
+    assert status.cancel(made) == status.Cancelled(made.folder, tasks=2, told=1, gathers=1)
     assert slurm() == ["scancel 7_1 7_2 10", "scancel --batch --signal=USR1 7_0"]
     with made.state(made.tasks[0]).open("a") as events:
         events.write("2026-01-01T00:01:00Z told to stop\n")
     slurm(f"7|0|8|RUNNING|None|1:00|n1|{made.array}")
-    assert actions.cancel(made.folder) == status.Cancelled(tasks=1, told=0, gathers=0)
+    assert status.cancel(made) == status.Cancelled(made.folder, tasks=1, told=0, gathers=0)
     assert slurm()[2:] == ["scancel 7_0"]
 
 
-def test_the_summary_of_a_status_counts_every_task_once() -> None:
-    found = [
+def test_the_summary_of_a_status_counts_every_task_once(tmp_path: Path) -> None:
+    tasks = tuple(
         TaskState(Task(number, "nsys, batch 16", ()), state, None)
         for number, state in enumerate(status.ORDER)
-    ]
-    assert status.summary([*found, found[0]]) == (
+    )
+    made = plan(tmp_path)
+    assert status.ArrayStatus(made, (*tasks, tasks[0]), None, True).summary == (
         f"{len(status.ORDER) + 1} tasks: 2 whole, 1 partial, 1 running, 1 waiting, 1 failed, 1 "
         "missing, 1 unknown"
     )
-    assert status.summary(found[:1]) == "1 task: 1 whole"
+    assert status.ArrayStatus(made, tasks[:1], None, True).summary == "1 task: 1 whole"

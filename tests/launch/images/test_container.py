@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfctl.orchestrator.actions.sweep.request import program_words
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch.catalog import check_tools
@@ -25,6 +24,7 @@ from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions, reject_placement
+from perfctl.orchestrator.launch.sweep.plan import program_words
 from tests.launch.small_profiler import asked
 
 SIF = Image("/images/x.sif", "apptainer", ("/data:/mnt:ro",), gpu=True)

@@ -227,5 +227,5 @@ def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path: Path) -
         return item
 
     with pytest.raises(ValueError, match="the store is full"):
-        parallel.run((1, 2, 3), (Place("a"), Place("b")), work, lambda seconds: None)
+        parallel.run((1, 2, 3), (Place("a"), Place("b")), work)
     assert run._asked == []

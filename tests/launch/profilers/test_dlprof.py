@@ -44,7 +44,7 @@ def test_simple_mode(make_request):
 
 def test_pytorch_mode_over_some_iterations(make_request):
     asked = DLProf(
-        mode="pytorch",
+        dlprof_mode="pytorch",
         reports=("summary", "detail"),
         iter_start=5,
         iter_stop=14,
@@ -67,7 +67,7 @@ def test_pytorch_mode_over_some_iterations(make_request):
 
 
 @pytest.mark.parametrize(
-    "options", [{"mode": "tensorflow1"}, {"reports": ("summary", "everything")}]
+    "options", [{"dlprof_mode": "tensorflow1"}, {"reports": ("summary", "everything")}]
 )
 def test_what_dlprof_does_not_know_and_a_cpu_are_refused(make_request, options):
     with pytest.raises(UsageError, match=r"`(dlprof_mode|reports)`"):

@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.errors import ToolMissing
-from perfctl.orchestrator.launch.catalog import PROFILERS, check_tools, printable
+from perfctl.orchestrator.launch.catalog import check_tools, printable
 from perfctl.orchestrator.launch.machine import doctor, tools
 from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.profilers.table import RECORDERS
 
 
 def test_each_profiler_is_listed_under_its_own_name():
-    names = [cls().name for name, cls in PROFILERS.items() if name != "replay"]
-    assert names == list(PROFILERS)[:-1] == ["nsys", "ncu", "dlprof", "torch", "none"]
+    names = [profiler().name for profiler in RECORDERS.values()]
+    assert names == list(RECORDERS) == ["nsys", "ncu", "dlprof", "torch", "none"]
 
 
 def test_a_missing_tool_says_what_why_how_and_what_else(monkeypatch):

@@ -112,9 +112,9 @@ def test_the_help_names_every_option() -> None:
 def test_arguments_are_checked_without_torch() -> None:
     program = (
         "import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None\n"
-        "import perfctl.workloads\n"
+        "from perfctl.workloads.models import WORKLOADS\n"
         "from perfctl.workloads.run.options import describe, parse_arguments\n"
-        "print(sorted(perfctl.workloads.WORKLOADS), parse_arguments('mnist_cnn', ['--batch', "
+        "print(sorted(WORKLOADS), parse_arguments('mnist_cnn', ['--batch', "
         "'4'])[0].batch_size)\n"
         "print(len(describe('mnist_cnn')) > 100)\n"
     )

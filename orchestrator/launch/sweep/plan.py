@@ -9,32 +9,34 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 from difflib import get_close_matches
 from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.events import SILENT, Messages
-from perfctl.orchestrator.launch import annotator, interpreter
-from perfctl.orchestrator.launch.catalog import check_tools
-from perfctl.orchestrator.launch.images import check as images_check
+from perfctl.orchestrator.events import SILENT, Events
+from perfctl.orchestrator.launch import interpreter
 from perfctl.orchestrator.launch.images.run import PYTHON, image
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import places
 from perfctl.orchestrator.launch.profilers.base import Profiler
-from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.ncu import STEPS, Ncu
+from perfctl.orchestrator.launch.profilers.replay import Replay
+from perfctl.orchestrator.launch.profilers.table import RECORDERS, Recorder
 from perfctl.orchestrator.launch.program import Program, read_program
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import file_name
-from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
+from perfctl.orchestrator.launch.sweep.options import StoredSweep, SweepOptions, resolve_device
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.sweep import check_batches
-from perfctl.version import __version__
-from perfctl.workloads import WORKLOADS
+from perfctl.orchestrator.options import options_of, part_of
+from perfctl.workloads.models import WORKLOADS
 from perfctl.workloads.run.options import describe, parse_arguments
 from perfctl.workloads.spec import SpecError, UnknownWords, WorkloadError, is_python, utf8
 
 DEFAULT_WORKLOAD = "mnist_cnn"
+INFERENCE = "torchvision_infer"
+"""Workload of the sweeps that ``perfctl infer`` runs."""
 OWN = ("--batch", "--device", "--record", "--annotate", "--window", "--trace")
 """Options of the workload that perfctl sets for each run."""
 
@@ -45,30 +47,31 @@ _MARKERS = ("auto", "optimizer", "forward", "backward")
 _MARKERS_OF_A_CLASS = ("optimizer", "forward")
 
 
-def sweep_request(
+def plan_sweep(
     profiler: Profiler,
     asked: SweepOptions,
-    rest: tuple[str, ...],
-    command: tuple[str, ...] | None,
+    rest: Sequence[str] = (),
+    command: Sequence[str] | None = None,
+    *,
     origin: str = "measured",
-    messages: Messages = SILENT,
+    events: Events = SILENT,
 ) -> SweepRequest:
-    """The request, checked. Raises UsageError for whatever makes no sense, in one line.
+    """Return the request, checked. Raises UsageError for whatever makes no sense, in one line.
 
     ``rest`` are words for the workload, ``command`` is a program of the user's (None for a built-in
     workload), ``origin`` is measured or recorded.
     """
     check_batches(asked.batches)
     if asked.steps is None and isinstance(profiler, Ncu):
-        asked = replace(asked, steps=Ncu.steps)
+        asked = replace(asked, steps=STEPS)
     _check_options(asked)
     sampler.interval(asked.sample)
-    program = None if origin == "recorded" else _program(asked, rest, command, messages)
+    program = None if origin == "recorded" else _find_program(asked, rest, command, events)
     if program is None and asked.workload is not None and command:
         rest = (*rest, *command)
-    device = _device(asked)
+    device = _find_device(asked)
     workload = program.name if program else asked.workload or DEFAULT_WORKLOAD
-    arguments = (*_arguments(asked, device, program), *rest)
+    arguments = (*_workload_arguments(asked, device, program), *rest)
     if origin == "measured" and program is None:
         _check_workload(workload, arguments, rest)
     return SweepRequest(
@@ -87,34 +90,25 @@ def sweep_request(
     )
 
 
-def check_ready(request: SweepRequest) -> SweepRequest:
-    """The request, ready to run; writes the file that an interpreter without perfctl needs.
-
-    Raises ToolMissing when the profiler, or what the program's own interpreter needs, is
-    neither on this machine nor in the image."""
-    image, program = request.image, request.program
-    if image is not None:
-        profiler = images_check.check(image, request.profiler, request.device, __version__)
-        if program is not None:
-            interpreter.check(program, __version__, image.prefix(request.other_folders, Path.cwd()))
-        return replace(request, profiler=profiler).with_options(sweep_name=request.name)
-    elsewhere = program is not None and program.python != sys.executable
-    check_tools(request.profiler, request.device, but=("torch",) if elsewhere else ())
-    if program is not None:
-        interpreter.check(program, __version__)
-    if request.annotator is not None:
-        request.folder.mkdir(parents=True, exist_ok=True)
-        annotator.write(request.annotator, __version__)
-    return request
+def plan_replay(folder: Path, asked: StoredSweep, batches: tuple[int, ...]) -> SweepRequest:
+    """Return the request that replays a recorded sweep at these batch sizes, or, without any, at
+    all that were recorded. Raises UsageError if the folder is not a recorded sweep."""
+    recorded = Replay(folder)
+    sizes = batches or recorded.batches()
+    options = SweepOptions(
+        sizes,
+        repeat=recorded.repeats(sizes),
+        workload=recorded.workload(),
+        device=recorded.device(),
+        **asdict(part_of(asked, StoredSweep)),
+    )
+    return plan_sweep(recorded, options, origin="recorded")
 
 
-def _program(
-    asked: SweepOptions,
-    rest: tuple[str, ...],
-    command: tuple[str, ...] | None,
-    messages: Messages,
+def _find_program(
+    asked: SweepOptions, rest: Sequence[str], command: Sequence[str] | None, events: Events
 ) -> Program | None:
-    """The user's program; None where a built-in workload is meant."""
+    """Return the user's program; None if a built-in workload is meant."""
     if command is None or (
         asked.workload is not None and command[:1] and command[0].startswith("--")
     ):
@@ -141,7 +135,7 @@ def _program(
         remedy = f"Use {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
         raise UsageError(f"`step_marker`: '{asked.step_marker}' is not known", remedy)
     if asked.image is not None:
-        python, words = program_words(command)
+        python, words = program_words(tuple(command))
         inside = read_program(
             (sys.executable, *words) if python else command, asked.batch_env, asked.batches
         )
@@ -149,7 +143,7 @@ def _program(
     typed = read_program(command, asked.batch_env, asked.batches)
     program = interpreter.choose_interpreter(typed, command[0])
     if program.python != typed.python:
-        messages.note(
+        events.note(
             f"{typed.python} has no torch: {program.name} runs under perfctl's own, "
             f"{program.python}"
         )
@@ -161,7 +155,9 @@ def _word(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
 
-def _arguments(asked: SweepOptions, device: str, program: Program | None) -> tuple[str, ...]:
+def _workload_arguments(
+    asked: SweepOptions, device: str, program: Program | None
+) -> tuple[str, ...]:
     words = ["--device", device]
     for name in (*_ALWAYS, *(_PROGRAM if program else _BUILT_IN)):
         value = getattr(asked, name)
@@ -172,7 +168,7 @@ def _arguments(asked: SweepOptions, device: str, program: Program | None) -> tup
     return tuple(words)
 
 
-def _check_workload(name: str, arguments: tuple[str, ...], rest: tuple[str, ...]) -> None:
+def _check_workload(name: str, arguments: Sequence[str], rest: Sequence[str]) -> None:
     """Ask the workload whether it knows these options; those that perfctl sets for each run cannot
     be among ``rest``."""
     for word in (word.partition("=")[0] for word in rest):
@@ -208,7 +204,7 @@ def _unknown(workload: str, words: Sequence[str]) -> UsageError:
             said, "A program of your own goes after --: -- python train.py --batch-size {batch}"
         )
     own = re.findall(r"--[a-z][a-z-]*", describe(workload))
-    known = {_word(one.name): f"`{one.name}`" for one in fields(SweepOptions)}
+    known = {_word(one.name): f"`{one.name}`" for one in options_of(SweepOptions)}
     known |= {word: word for word in own}
     near = [
         known[name] for name in get_close_matches(words[0].partition("=")[0], known, 1, cutoff=0.75)
@@ -221,7 +217,7 @@ def _unknown(workload: str, words: Sequence[str]) -> UsageError:
     return UsageError(said, meant + lists)
 
 
-def _device(asked: SweepOptions) -> str:
+def _find_device(asked: SweepOptions) -> str:
     if asked.devices is None:
         return resolve_device(asked.device)
     kind = devices.kind_of(asked.devices)
@@ -251,11 +247,68 @@ def _check_options(asked: SweepOptions) -> None:
 
 
 def program_words(command: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
-    """(interpreter inside the image, the rest) where a command begins with one; (None, the
-    command) otherwise.
+    """Return (interpreter inside the image, the rest) if a command begins with one; else (None,
+    the command).
 
     ``python`` means the image's python3; a path, or a name with a version, is used as it is.
     """
     if not command or not is_python(command[0]):
         return None, command
     return PYTHON if command[0] == "python" else command[0], command[1:]
+
+
+def plan_inference(
+    models: Sequence[str],
+    profiler: str,
+    options: SweepOptions,
+    *,
+    arguments: Sequence[str] = (),
+    only_planned: bool = False,
+    events: Events = SILENT,
+) -> dict[str, SweepRequest]:
+    """Return model of torchvision -> its sweep, everything checked before anything runs.
+
+    ``arguments`` are words for the workload torchvision_infer. ``only_planned``: do not ask
+    torchvision for the models. Raises UsageError.
+    """
+    if not models:
+        raise UsageError("`models` names no model", "Say for instance resnet18,densenet201")
+    if len(set(models)) < len(models):
+        raise UsageError(f"a model stands twice in {','.join(models)}", "Name each once")
+    recorder = profiler_named(profiler, ("none", "nsys", "torch", "dlprof"))
+    asked = replace(options, workload=INFERENCE)
+    requests = {
+        model: plan_sweep(recorder, asked, ("--model", model, *arguments), events=events)
+        for model in models
+    }
+    with workload_errors(INFERENCE):
+        for batch in asked.batches:
+            words = ["--batch", str(batch), "--model", models[0], *arguments]
+            of_every, own = parse_arguments(INFERENCE, words)
+            if asked.image is None:  # inside an image only the workload itself can look
+                _check_files(own.weights, of_every.data_dir)
+        if asked.image is None and not only_planned:
+            from perfctl.workloads.models.torchvision import family_of
+
+            for model in models:
+                family_of(model)
+    return requests
+
+
+def _check_files(weights: str, data_dir: Path | None) -> None:
+    """Raises UsageError if a file of weights or a folder of data is named and not there."""
+    if weights not in ("default", "none") and not Path(weights).is_file():
+        raise UsageError(
+            f"`weights` {weights}: there is no such file; use default, none, or a checkpoint"
+        )
+    if data_dir is not None and not data_dir.is_dir():
+        raise UsageError(f"`data_dir` {data_dir}: there is no such folder")
+
+
+def profiler_named(
+    name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")
+) -> Recorder:
+    """Return a profiler by its name, which is one of ``known``. Raises UsageError for another."""
+    if name not in known:
+        raise UsageError(f"`profiler`: '{name}' is not known", f"Say {', '.join(known)}")
+    return RECORDERS[name]()

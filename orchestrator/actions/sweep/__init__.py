@@ -1,1 +1,0 @@
-"""Run one process per batch size, here or on a cluster."""

@@ -1,0 +1,52 @@
+"""Make Apptainer images that hold perfctl: write the definition, and say how it is built."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from perfctl.orchestrator.commands.declare import Command, CommandLine, Events, Force, Group, Option
+from perfctl.orchestrator.launch.images import definition
+from perfctl.orchestrator.report.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions(definition.Definition):
+    """Write an Apptainer definition with perfctl in it.
+
+    The workloads are in it, too; what is printed says how to build it. Needs no Apptainer.
+    """
+
+    out: Annotated[Path, Option("The definition to write.", "Output", names=("--out", "-o"))] = (
+        Path("perfctl.def")
+    )
+    force: Force = False
+    command_line: CommandLine = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDefinition:
+    """The definition that was written."""
+
+    path: Path
+    build: tuple[str, ...]
+    """Words of the command that builds the image."""
+
+
+def write_definition(asked: ImageOptions, events: Events) -> ImageDefinition:
+    """Write the definition of an image."""
+    build = definition.write(asked, asked.out, force=asked.force, command_line=asked.command_line)
+    return ImageDefinition(asked.out, build)
+
+
+def show_definition(written: ImageDefinition) -> View:
+    """Return what was written and what to type next."""
+    return View("", lines=(f"Wrote {written.path}", f"Next: {shlex.join(written.build)}"))
+
+
+GROUP = Group(
+    "Make Apptainer (Singularity) images that hold perfctl.",
+    {"render": Command(ImageOptions, write_definition, show_definition, has_document=False)},
+)

@@ -1,0 +1,145 @@
+"""Measure inference over models of torchvision: each model and batch size in a process of its
+own."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from perfctl.orchestrator.commands import profile
+from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, words
+from perfctl.orchestrator.errors import PartlyDone
+from perfctl.orchestrator.ingest.sweep import ModelCommand, ModelSwept, Swept
+from perfctl.orchestrator.launch.catalog import printable
+from perfctl.orchestrator.launch.sweep.options import PROFILER, SweepOptions
+from perfctl.orchestrator.launch.sweep.plan import plan_inference
+from perfctl.orchestrator.options import part_of, read_batches
+from perfctl.orchestrator.report.view import Lines, View
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferOptions(SweepOptions):
+    """Measure inference over models and batch sizes: latency, images/s, top-1 and top-5, one
+    process a run.
+
+    Options that are not listed here go to the workload: --images N (3000), --weights
+    default|none|FILE, --weights-dir DIR, --data imagenet --data-dir DIR, --dataloader-workers
+    N. The same command goes on where it was stopped.
+    """
+
+    models: Annotated[
+        tuple[str, ...],
+        Option(
+            "Models of torchvision: resnet152,densenet201.",
+            names=("--models", "-m"),
+            metavar="NAMES",
+            parse=words,
+            is_common=True,
+        ),
+    ]
+    batches: Annotated[
+        tuple[int, ...],
+        Option(
+            "Batch sizes, one process each: 1,5,10.",
+            names=("--batches", "-b"),
+            metavar="LIST",
+            parse=read_batches,
+            is_common=True,
+        ),
+    ] = (1, 5, 10, 15, 20)
+    profiler: Annotated[
+        str,
+        Option(
+            "none, nsys, torch or dlprof.",
+            PROFILER,
+            names=("--profiler", "-p"),
+            metavar="NAME",
+            is_common=True,
+        ),
+    ] = "none"
+    arguments: Annotated[
+        Sequence[str], Option("Options for the workload.", filled_from="rest")
+    ] = ()
+    dry_run: profile.DryRun = False
+    # not options here: the workload is inference alone, of whole data, in one sweep a model
+    workload: str | None = None
+    mode: str | None = None
+    steps: int | None = None
+    batch_env: str | None = None
+    step_marker: str | None = None
+    sweep_name: str | None = None
+    no_store: bool = False
+
+
+def run(asked: InferOptions, events: Events) -> list[ModelSwept] | list[ModelCommand]:
+    """Measure each model; for a dry run, return what would be started."""
+    requests = plan_inference(
+        asked.models,
+        asked.profiler,
+        part_of(asked, SweepOptions),
+        arguments=asked.arguments,
+        only_planned=asked.dry_run,
+    )
+    swept, planned = [], []
+    for model, request in requests.items():
+        if len(requests) > 1 and not asked.dry_run:
+            events.note(f"{model}:")
+        result = profile.run_or_plan(request, events, dry_run=asked.dry_run)
+        if isinstance(result, Swept):
+            swept.append(ModelSwept(model, result))
+        else:
+            planned += [ModelCommand(model, command) for command in result]
+    return planned if asked.dry_run else swept
+
+
+def view(result: list[ModelSwept] | list[ModelCommand]) -> View | Lines:
+    """Return findings and one table over models and batch sizes, or the commands."""
+    from perfctl.orchestrator.report.page.inference import inference_findings, inference_tables
+    from perfctl.orchestrator.stored_runs import runs_of_sweeps
+
+    commands = [one.planned for one in result if isinstance(one, ModelCommand)]
+    if commands:
+        return Lines((f"{printable(one.command)}\n" for one in commands), "--dry-run", True)
+    sweeps = [one.swept for one in result if isinstance(one, ModelSwept)]
+    store = sweeps[0].request.options.store_path
+    runs = runs_of_sweeps(store, [sweep.name for sweep in sweeps])
+    option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
+    return View(
+        f"Inference of {', '.join(one.model for one in result)}",
+        tuple(finding.text for finding in inference_findings(runs)),
+        inference_tables(runs),
+        lines=(
+            *(f"Wrote {sweep.folder}" for sweep in sweeps),
+            f"Wrote {store}",
+            f"Next: perfctl report{option}",
+        ),
+    )
+
+
+def check(result: list[ModelSwept] | list[ModelCommand], events: Events) -> None:
+    """Raises PartlyDone if a model failed or is partial."""
+    failed = []
+    for one in result:
+        if isinstance(one, ModelSwept):
+            try:
+                one.swept.check()
+            except PartlyDone as error:
+                failed.append(f"{one.model}: {error}")
+    if failed:
+        count = f"{len(failed)} of {len(result)} models"
+        raise PartlyDone(f"{count} failed or are partial: {failed[0]}")
+
+
+COMMAND = Command(
+    InferOptions,
+    run,
+    view,
+    check=check,
+    examples=(
+        "perfctl infer --models resnet152,densenet201",
+        "perfctl infer --models resnet50 --batches 1,8,32 --profiler nsys",
+        "perfctl infer --models resnet18 --data imagenet --data-dir imagenet/val",
+    ),
+)

@@ -1,0 +1,299 @@
+"""Measure a program under a profiler, one process a batch size: perfctl nsys, ncu, torch, dlprof.
+
+What follows ``--`` is a program of the user's, and no option in it is perfctl's.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Option,
+    api,
+    options_of,
+)
+from perfctl.orchestrator.launch.profilers.dlprof import DLProf
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.profilers.table import Recorder
+from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
+from perfctl.orchestrator.launch.sweep.options import (
+    MEASURE,
+    OUTPUT,
+    StoredSweep,
+    SweepOptions,
+    reject_placement,
+)
+from perfctl.orchestrator.options import part_of
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.ingest.sweep import NcuCost, PlannedCommand, Swept
+    from perfctl.orchestrator.launch.profilers.base import Profiler
+    from perfctl.orchestrator.launch.sweep.request import SweepRequest
+    from perfctl.orchestrator.report.view import Block, Layout, Lines, View
+
+Stored = TypeVar("Stored", bound=StoredSweep)
+Asked = TypeVar("Asked", bound="ProfileOptions")
+
+SWEEPS: dict[str, type[Recorder]] = {
+    "nsys": Nsys,
+    "ncu": Ncu,
+    "torch": TorchProfiler,
+    "dlprof": DLProf,
+}
+"""Name of each command -> the profiler, whose fields are its options."""
+OUTPUTS = ("sweep", "sweep-commands")
+DryRun = Annotated[
+    bool,
+    Option("Print the commands, ready to paste, and start nothing.", OUTPUT, is_common=True),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions(SweepOptions):
+    """What each of the commands is asked beside the options of its profiler."""
+
+    arguments: Annotated[
+        Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
+    ] = ()
+    program: Annotated[
+        Sequence[str] | None,
+        Option(
+            "Command of a program of your own, with {batch} where the batch size goes.",
+            filled_from="program",
+        ),
+    ] = None
+    dry_run: DryRun = False
+
+
+@dataclass(frozen=True)
+class NsysOptions(ProfileOptions, Nsys):
+    """Measure with Nsight Systems: time of every range, kernel and copy.
+
+    A program of your own follows --, with {batch} where the batch size goes. Without one, options
+    that are not listed here go to the built-in workload (python -m perfctl.workloads WORKLOAD
+    --help lists them).
+
+    Raises UsageError and ToolMissing before anything runs, StoreError.
+    """
+
+
+@dataclass(frozen=True)
+class NcuOptions(ProfileOptions, Ncu):
+    """Measure executed FLOPs with Nsight Compute: hardware counters of every kernel, in one step by
+    default.
+
+    FLOPs count 1 multiply-add as 2. Kernels that wait for other GPUs (NCCL) are left out, because a
+    replay of one never ends. A program of your own follows --, with {batch} where the batch size
+    goes; without one, options that are not listed here go to the built-in workload.
+
+    Raises UsageError and ToolMissing before anything runs, StoreError, RunFailed.
+    """
+
+    estimate_cost: Annotated[
+        bool, Option("Run one plain step and print what ncu would replay; count nothing.", MEASURE)
+    ] = False
+
+
+@dataclass(frozen=True)
+class TorchOptions(ProfileOptions, TorchProfiler):
+    """Measure with the PyTorch profiler: operators and layers on the CPU, kernels if there is a
+    GPU.
+
+    A program of your own follows --, with {batch} where the batch size goes. Without one, options
+    that are not listed here go to the built-in workload (python -m perfctl.workloads WORKLOAD
+    --help lists them).
+
+    Raises UsageError and ToolMissing before anything runs, StoreError.
+    """
+
+
+@dataclass(frozen=True)
+class DLProfOptions(ProfileOptions, DLProf):
+    """Measure with DLProf (last released in 2021): utilization, tensor core use, time by operation.
+
+    It records the complete program, on one GPU. A program of your own follows --, with {batch}
+    where the batch size goes; without one, options that are not listed here go to the built-in
+    workload.
+
+    Raises UsageError and ToolMissing before anything runs, StoreError.
+    """
+
+
+def sweep(
+    profiler: Profiler | str,
+    options: SweepOptions,
+    *,
+    arguments: Sequence[str] = (),
+    program: Sequence[str] | None = None,
+) -> Swept:
+    """Run each batch size in a process of its own under ``profiler``, and store what it left.
+
+    ``profiler``: nsys, ncu, torch, dlprof or none, or one with options of its own. ``arguments``
+    are words for the built-in workload; ``program`` is the command of a program of the user's, with
+    {batch} where the batch size goes. A batch size that fails does not stop the others: see
+    ``Swept.not_whole``. The same call goes on where it stopped.
+
+    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop,
+    StoreError.
+    """
+    from perfctl.orchestrator.ingest.sweep import run_sweep
+    from perfctl.orchestrator.launch.sweep.plan import plan_sweep, profiler_named
+
+    recorder = profiler_named(profiler) if isinstance(profiler, str) else profiler
+    options = with_python_call(options, f"perfctl.sweep({recorder.name!r}, SweepOptions(", "))")
+    return run_sweep(plan_sweep(recorder, options, arguments, program))
+
+
+def with_python_call(options: Stored, call: str, end: str = ")") -> Stored:
+    """Return the options with the Python call as what was typed, for the store, if nothing was;
+    it has the options that are not at their default."""
+    if options.command_line:
+        return options
+    kind: Any = type(options)
+    values = {one: getattr(options, one.name) for one in options_of(kind)}
+    words = (
+        f"{one.name}={str(value) if isinstance(value, Path) else value!r}"
+        for one, value in values.items()
+        if value != one.default
+    )
+    return replace(options, command_line=f"{call}{', '.join(words)}{end}")
+
+
+def run(asked: ProfileOptions, events: Events) -> Swept | list[PlannedCommand] | NcuCost:
+    """Measure, say what would be started, or estimate how long ncu would take."""
+    from perfctl.orchestrator.ingest.sweep import estimate_ncu_cost
+    from perfctl.orchestrator.launch.sweep.plan import plan_sweep
+
+    (profiler,) = (part_of(asked, kind) for kind in SWEEPS.values() if isinstance(asked, kind))
+    asked = with_python_call(asked, f"perfctl.{profiler.name}(")
+    options, words = part_of(asked, SweepOptions), (asked.arguments, asked.program)
+    if isinstance(asked, NcuOptions) and asked.estimate_cost:
+        reject_placement(options, "an estimate of ncu's cost")
+        request = plan_sweep(profiler, options, *words, events=events)
+        step = replace(options, batches=options.batches[:1], steps=1)
+        return estimate_ncu_cost(request, plan_sweep(TorchProfiler(), step, *words), events)
+    return run_or_plan(
+        plan_sweep(profiler, options, *words, events=events), events, dry_run=asked.dry_run
+    )
+
+
+def run_or_plan(
+    request: SweepRequest, events: Events, *, dry_run: bool
+) -> Swept | list[PlannedCommand]:
+    """Run a request; for a dry run, return what it would start."""
+    from perfctl.orchestrator.ingest.sweep import planned_commands, run_sweep
+
+    if not dry_run:
+        return run_sweep(request, events)
+    commands = planned_commands(request)
+    for note in dict.fromkeys(one.command.note for one in commands if one.command.note):
+        events.note(note)
+    return commands
+
+
+def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Layout | Lines:
+    """Return the summary of a sweep and what to type next, commands, or ncu's cost."""
+    from perfctl.orchestrator.counts.kernels.replays import cost_lines
+    from perfctl.orchestrator.ingest.sweep import NcuCost
+    from perfctl.orchestrator.launch.catalog import printable
+    from perfctl.orchestrator.report.view import Layout, Lines, View
+
+    if isinstance(result, list):
+        commands = (f"{printable(one.command)}\n" for one in result)
+        return Lines(commands, "--dry-run", has_names=True)
+    if isinstance(result, NcuCost):
+        lines = cost_lines(result.cost, result.batch_size, result.layers)
+        advice = (
+            "Nothing was counted yet: run it without `estimate_cost`; `layers` and `steps` reduce "
+            "the cost"
+        )
+        return View("", findings=(*lines, advice))
+    if result.store is None:
+        folder = shlex.quote(str(result.folder))
+        line = f"Wrote {result.folder}. Next: perfctl slurm gather {folder}\n"
+        return Lines((line,), "--no-store", has_names=True)
+    return Layout(lambda paper: draw_summary(result))
+
+
+def draw_summary(done: Swept) -> Iterator[Block]:
+    """Yield the findings and the table of a sweep, where everything is, and what to type next."""
+    from perfctl.orchestrator.report import terminal
+    from perfctl.orchestrator.report.text_tables import text
+    from perfctl.orchestrator.stored_runs import runs_of_sweeps
+
+    store, batches = done.request.options.store_path, done.request.options.batches
+    runs = [run for run in runs_of_sweeps(store, [done.name]) if run.batch_size in batches]
+    first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
+    yield from terminal.sweep_summary(first)
+    if ranks := len(runs) - len(first):
+        yield text(f"Runs of other ranks in the store, each by itself: {ranks} (perfctl runs)")
+    yield text(f"Wrote {done.folder} and {store}")
+    option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
+    yield text(f"Next: perfctl report{option}")
+
+
+def check(result: Swept | list[PlannedCommand] | NcuCost, events: Events) -> None:
+    """Raises PartlyDone if a batch size failed or is partial."""
+    from perfctl.orchestrator.ingest.sweep import Swept
+
+    if isinstance(result, Swept):
+        if result.request.profiler.name == "nsys" and result.store is not None:
+            events.note(
+                "nsys reports hold the environment of the profiled process: perfctl scrub before "
+                "you share them"
+            )
+        result.check()
+
+
+def declare(
+    options: type[Asked], examples: tuple[str, ...]
+) -> Command[Asked, Swept | list[PlannedCommand] | NcuCost]:
+    """Return the command of a profiler."""
+    outputs = OUTPUTS if options is not NcuOptions else (*OUTPUTS, "ncu-cost")
+    return Command(
+        options, run, view, outputs=outputs, has_document=False, check=check, examples=examples
+    )
+
+
+NSYS = declare(
+    NsysOptions,
+    (
+        "perfctl nsys --batches 16,32,64",
+        "perfctl nsys --batches 16,32 -- python train.py --batch-size {batch}",
+        "perfctl nsys --workload torchvision_infer --batches 1,8 --model resnet50",
+    ),
+)
+NCU = declare(
+    NcuOptions,
+    (
+        "perfctl ncu --batches 16,32,64",
+        "perfctl ncu --batches 16,32 -- python train.py --batch-size {batch}",
+        "perfctl ncu --estimate-cost --batches 64",
+    ),
+)
+TORCH = declare(
+    TorchOptions,
+    (
+        "perfctl torch --batches 16,32,64",
+        "perfctl torch --batches 16,32 -- python train.py --batch-size {batch}",
+        "perfctl torch --workload lstm --batches 8 --repeat 5",
+    ),
+)
+DLPROF = declare(
+    DLProfOptions,
+    (
+        "perfctl dlprof --batches 16,32,64",
+        "perfctl dlprof --batches 16,32 -- python train.py --batch-size {batch}",
+        "perfctl dlprof --batches 64 --dlprof-mode pytorch -- python train.py",
+    ),
+)
+nsys, ncu = api(NsysOptions, run), api(NcuOptions, run)
+torch, dlprof = api(TorchOptions, run), api(DLProfOptions, run)

@@ -1,0 +1,537 @@
+"""Run a sweep as an array of Slurm jobs: write the scripts, submit them, say how far they are, and
+bring what they left into one store and page."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    CommandLine,
+    Events,
+    Group,
+    MemoryLimit,
+    Option,
+    Store,
+    options_of,
+)
+from perfctl.orchestrator.commands.profile import SWEEPS
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster import render, status
+from perfctl.orchestrator.launch.cluster.plan import CLUSTER, Plan, Site, read_plan, with_defaults
+from perfctl.orchestrator.launch.profilers.dlprof import DLProf
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.profilers.replay import Replay
+from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
+from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
+from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.orchestrator.options import part_of, words_of
+from perfctl.orchestrator.report.tables import Column, dense_table
+from perfctl.orchestrator.report.view import Lines, View
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.ingest.gather import Gathered
+
+PROFILERS = (*SWEEPS, "replay")
+OF_ARRAY = ("batches", "store", "device", "workload")
+"""Options of sweeps that the words of a task have once for all, or not at all."""
+FIRST_WORDS = ("mode", "steps", "warmup", "precision", "out", "timeout")
+"""Options that stand first in the words of a task, as in the scripts of earlier releases."""
+Folder = Annotated[
+    Path,
+    Option(
+        "The folder that perfctl slurm render wrote: perfctl-runs/slurm-...",
+        metavar="FOLDER",
+        is_argument=True,
+    ),
+]
+PageOf = Annotated[Path | None, Option("The page to write. Default: beside the store.", OUTPUT)]
+DryRun = Annotated[bool, Option("Print the scripts, and write nothing.", OUTPUT, is_common=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderOptions(Site, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
+    """Write the job scripts of a sweep.
+
+    One batch size (and profiler) is a task. Needs no Slurm. The options of a sweep are those of
+    perfctl PROFILER; a program of your own follows --, with {batch} where the batch size goes.
+    Defaults of your site go into perfctl.toml, here or in the home folder, under [slurm].
+    """
+
+    profilers: Annotated[
+        str,
+        Option("nsys, ncu, torch, dlprof.", metavar="PROFILER[,PROFILER]", is_argument=True),
+    ]
+    device: Annotated[
+        str,
+        Option(
+            "Device of the nodes; auto is cuda.", MEASURE, metavar="cpu|cuda|auto", is_common=True
+        ),
+    ] = "auto"
+    recording: Annotated[
+        Path | None, Option("With replay: the recorded sweep to stand in.", metavar="FOLDER")
+    ] = None
+    page: PageOf = None
+    force: Annotated[bool, Option("Replace scripts that were edited.", OUTPUT, is_common=True)] = (
+        False
+    )
+    dry_run: DryRun = False
+    arguments: Annotated[
+        Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
+    ] = ()
+    program: Annotated[
+        Sequence[str] | None, Option("The program of your own.", filled_from="program")
+    ] = None
+    # not options here: the scripts set them for each task, or they make no sense in an array
+    again: bool = False
+    grace: float | None = None
+    no_store: bool = False
+    sweep_name: str | None = None
+    scratch: Path | None = None
+    devices: str | None = None
+    container_runtime: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """Job scripts of an array."""
+
+    JSON_KEYS = ("folder", "array", "gather", "tasks")
+
+    rendered: render.Rendered
+    is_written: bool
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the scripts, which the other commands take."""
+        return self.rendered.plan.folder
+
+    @property
+    def array(self) -> Path:
+        """The script of the array's job."""
+        return self.rendered.plan.array
+
+    @property
+    def gather(self) -> Path:
+        """The script of the job that runs after it."""
+        return self.rendered.plan.gather
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of the array."""
+        return len(self.rendered.plan.tasks)
+
+
+def render_scripts(asked: RenderOptions, events: Events) -> Scripts:
+    """Write the job scripts of a sweep, or only make them. Raises UsageError."""
+    names = [name.strip() for name in asked.profilers.split(",")]
+    for name in names:
+        if name not in PROFILERS:
+            raise UsageError(
+                f"'{name}' is not a profiler", f"Say one or more of {','.join(PROFILERS)}"
+            )
+    if len(set(names)) < len(names):
+        raise UsageError(f"a profiler stands twice in {asked.profilers}", "Name each once")
+    if asked.extra and len(names) > 1:
+        raise UsageError(
+            f"`tool_args` are of one profiler, and {asked.profilers} are several",
+            "Render each by itself",
+        )
+    site = with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
+    device = "cuda" if asked.device == "auto" else asked.device
+    options = replace(part_of(asked, SweepOptions), device=device, image=None, bind=())
+    sweeps = {name: _plan_task_sweep(name, asked, options, site) for name in names}
+    words = {name: _task_words(name, asked, request) for name, request in sweeps.items()}
+    store = asked.store_path
+    page = asked.page or store.with_name("perfctl-report.html")
+    rendered = render.render_sweeps(render.ArrayRequest(sweeps, words, site, device, store, page))
+    return finish_scripts(rendered, site, events, force=asked.force, is_written=not asked.dry_run)
+
+
+def _plan_task_sweep(
+    name: str, asked: RenderOptions, options: SweepOptions, site: Site
+) -> SweepRequest:
+    """Return the sweep of a profiler, checked as on one machine; what is on the nodes, only they
+    can check."""
+    if name == "replay":
+        if asked.recording is None:
+            raise UsageError(
+                "replay needs the folder of a recorded sweep", "Name it with `recording`"
+            )
+        recorded = Replay(asked.recording)
+        options = replace(options, workload=recorded.workload(), device=recorded.device())
+        return plan_sweep(recorded, options, origin="recorded")
+    program = asked.program
+    if site.image:  # its interpreter need not be on this machine
+        python, rest = program_words(tuple(program or ()))
+        program = (sys.executable, *rest) if python else program
+    return plan_sweep(part_of(asked, SWEEPS[name]), options, asked.arguments, program)
+
+
+def _task_words(name: str, asked: RenderOptions, request: SweepRequest) -> render.Words:
+    """Return the command line of a task, made from what was asked."""
+    sweep_name = f"--sweep-name={request.name}"
+    swept = [field for field in options_of(SweepOptions) if field.name not in OF_ARRAY]
+    swept.sort(key=lambda field: (*FIRST_WORDS, field.name).index(field.name))
+    if name == "replay":
+        shared = [field for field in swept if field.name in ("out", "timeout")]
+        words = ("replay", str(asked.recording), *words_of(asked, shared), sweep_name)
+        return render.Words(words, ())
+    of_site = {field.name for field in options_of(Site)}
+    taken = {field.name for field in options_of(RenderOptions)} - of_site
+    profiler: Any = SWEEPS[name]
+    fields = (*options_of(profiler), *(field for field in swept if field.name in taken))
+    workload = [] if asked.workload is None else [f"--workload={asked.workload}"]
+    first = (name, f"--device={request.device}", *workload)
+    words = (*first, *words_of(asked, fields), sweep_name, *asked.arguments)
+    return render.Words(words, tuple(asked.program or ()))
+
+
+def finish_scripts(
+    rendered: render.Rendered, site: Site, events: Events, *, force: bool, is_written: bool
+) -> Scripts:
+    """Write scripts if they are to be written, and say if their image does not exist yet."""
+    if is_written:
+        render.write(rendered, force=force)
+        if site.image and "://" not in site.image and not Path(site.image).exists():
+            events.note(
+                f"{site.image} does not exist here yet: perfctl slurm submit will look for it"
+            )
+    return Scripts(rendered, is_written)
+
+
+def show_scripts(scripts: Scripts) -> View | Lines:
+    """Return what was written and what to type next, or the scripts."""
+    if not scripts.is_written:
+        return Lines((f"{text}\n" for text in scripts.rendered.texts.values()), "--dry-run")
+    wrote = f"Wrote {_relative(scripts.array)} ({_count(scripts.tasks, 'task')})"
+    folder = shlex.quote(_relative(scripts.folder))
+    return View(
+        "", lines=(f"{wrote} and {scripts.gather.name}", f"Next: perfctl slurm submit {folder}")
+    )
+
+
+def _relative(path: Path) -> str:
+    """Return a path below this folder without it."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskHints:
+    """What a task tells perfctl ingest about files that do not say it themselves."""
+
+    batch_size: Annotated[
+        int | None,
+        Option("Batch size, if the file does not state it.", names=("--batch",), least=1),
+    ] = None
+    batch_pattern: Annotated[
+        str | None, Option("Regular expression for batch sizes in file names.")
+    ] = None
+    workload: Annotated[
+        str | None,
+        Option(
+            "Name of the workload, if the file does not state it.",
+            names=("--workload", "-w"),
+            metavar="NAME",
+        ),
+    ] = None
+    device_name: Annotated[
+        str | None,
+        Option("Name of the GPU or CPU, if the file does not state it.", metavar="NAME"),
+    ] = None
+    mode: Annotated[str | None, Option("train or infer.", metavar="MODE")] = None
+    precision: Annotated[
+        str | None, Option("fp32 (TF32 off), tf32, bf16 or fp16.", metavar="TYPE")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestArrayOptions(TaskHints, Site):
+    """Write the job scripts of an array that takes in reports.
+
+    Each task takes a part of them into a store of its own, and --cpus of them read its files. The
+    gather job merges the stores into --store. Needs no Slurm.
+    """
+
+    paths: Annotated[
+        tuple[Path, ...],
+        Option(
+            "Report files, and folders and archives that hold some.",
+            metavar="PATHS",
+            is_argument=True,
+        ),
+    ]
+    tasks: Annotated[
+        int | None,
+        Option("Tasks of the array. Default: one for 64 files, at most 32.", CLUSTER, least=1),
+    ] = None
+    submit: Annotated[bool, Option("Submit it, and the job that merges the stores.", CLUSTER)] = (
+        False
+    )
+    store: Annotated[Path, Option("The store.", OUTPUT)] = DEFAULT_STORE
+    command_line: CommandLine = ""
+    # not options here: they are for profilers
+    image: str | None = None
+    bind: tuple[str, ...] | None = None
+    template: str | None = None
+    gather_template: str | None = None
+    srun: bool | None = None
+    after: tuple[str, ...] | None = None
+    stop_before: int | None = None
+    disable_dcgm: bool | None = None
+    dcgm_pause: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IngestScripts:
+    """An array that ingests reports."""
+
+    JSON_KEYS = ("folder", "tasks", "files", "submitted")
+
+    plan: Plan
+    files: int
+    """Reports that its tasks take in."""
+    submitted: status.Submitted | None
+    """null: it was not asked to be submitted."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the scripts."""
+        return self.plan.folder
+
+    @property
+    def tasks(self) -> int:
+        """Tasks of the array."""
+        return len(self.plan.tasks)
+
+
+def render_ingest(asked: IngestArrayOptions, events: Events) -> IngestScripts:
+    """Write the job scripts of an array of ingests, and submit them if asked."""
+    from perfctl.orchestrator.ingest import array
+    from perfctl.orchestrator.ingest.context import UserHints
+
+    rendered = array.render(
+        asked.paths,
+        asked.store,
+        with_defaults(part_of(asked, Site), (Path.cwd(), Path.home())),
+        asked.command_line,
+        events.warning,
+        tasks=asked.tasks,
+        options=words_of(asked, options_of(TaskHints)),
+        hints=UserHints(batch_size=asked.batch_size, batch_pattern=asked.batch_pattern),
+    )
+    submitted = status.submit(rendered.plan) if asked.submit else None
+    return IngestScripts(rendered.plan, rendered.files, submitted)
+
+
+def show_ingest(scripts: IngestScripts) -> View:
+    """Return what was written, and what to type next."""
+    plan, jobs = scripts.plan, scripts.submitted
+    tasks = _count(scripts.tasks, "task")
+    wrote = f"Wrote {_relative(plan.array)} ({tasks}, {scripts.files:,} reports) and gather.sbatch"
+    if jobs:
+        done = f"Submitted it as job {jobs.array}, and job {jobs.gather} to merge the stores"
+        return View("", lines=(wrote, done))
+    first, last = (shlex.quote(_relative(path)) for path in (plan.array, plan.gather))
+    submit = f"sbatch --dependency=afterany:$(sbatch --parsable {first}) {last}"
+    return View("", lines=(wrote, f"Next: {submit}"))
+
+
+def read_tasks(text: str) -> tuple[int, ...]:
+    """Return "1,3" as numbers. Raises UsageError for a piece that is none."""
+    pieces = [piece.strip() for piece in text.split(",")]
+    for piece in pieces:
+        if not piece.isdecimal():
+            raise UsageError(f"`tasks`: there is no task '{piece}'", "Say for instance `tasks` 1,3")
+    return tuple(map(int, pieces))
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitOptions:
+    """Submit the array, and the gather job that runs after it.
+
+    That job runs whatever the outcome of the array.
+    """
+
+    folder: Folder
+    _: KW_ONLY
+    tasks: Annotated[
+        tuple[int, ...] | None,
+        Option("Only these tasks, by number: 1,3. Default: all.", metavar="LIST", parse=read_tasks),
+    ] = None
+
+
+def submit(asked: SubmitOptions, events: Events) -> status.Submitted:
+    """Submit an array."""
+    return status.submit(read_plan(asked.folder), asked.tasks)
+
+
+def show_submitted(jobs: status.Submitted) -> View:
+    """Return the numbers of the jobs, and what to type next."""
+    tasks, folder = _count(jobs.tasks, "task"), shlex.quote(str(jobs.folder))
+    done = f"Submitted {tasks} as job {jobs.array}, and job {jobs.gather} to gather them"
+    return View("", lines=(done, f"Next: perfctl slurm status {folder}"))
+
+
+@dataclass(frozen=True, slots=True)
+class StatusOptions:
+    """Show how far each task is, and why one failed.
+
+    It also says how to repeat what is incomplete. Asks squeue, never sacct.
+    """
+
+    folder: Folder
+
+
+def read_status(asked: StatusOptions, events: Events) -> status.ArrayStatus:
+    """Return how far each task is."""
+    return status.read_status(read_plan(asked.folder), events.note)
+
+
+def show_status(found: status.ArrayStatus) -> View:
+    """Return the count of states, a row for each task, logs of what failed, and how to repeat
+    it."""
+    is_swept = all(state.task.runs for state in found.tasks)
+    names = ("profiler", "batch") if is_swept else ("part",)
+    rows: list[tuple[str, ...]] = []
+    for state in found.tasks:
+        runs = state.task.runs
+        own = (runs.profiler, str(runs.batch_size)) if runs and is_swept else (state.task.label,)
+        rows.append((str(state.task.number), *own, state.state, state.said or "-"))
+    heads = [Column(name, style="text") for name in ("task", *names, "state", "")]
+    lines = []
+    for state in found.tasks:
+        if state.log and state.state in (*status.REPEAT, status.UNKNOWN):
+            lines.append(f"Last lines of {found.plan.log(state.task)}:")
+            lines += [f"    {line}" for line in state.log]
+    if job := found.gather:
+        lines.append(f"The gather job {job.job} is {job.state.lower()} ({job.reason.lower()})")
+    if found.repeat:
+        folder, numbers = shlex.quote(str(found.plan.folder)), ",".join(map(str, found.repeat))
+        again = f"perfctl slurm submit {folder} --tasks {numbers}"
+        lines.append(f"To repeat only what is not whole: {again}")
+    table = dense_table("", heads, rows)
+    return View(found.summary, tables=(table,), lines=tuple(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class GatherOptions:
+    """Take what the tasks left into the store, and write the page.
+
+    What is missing is named, and gives exit code 4.
+    """
+
+    folders: Annotated[
+        Sequence[Path],
+        Option(
+            "Folders of arrays, of sweeps, of ingests, or that hold some; copied from anywhere.",
+            metavar="FOLDERS",
+            is_argument=True,
+        ),
+    ]
+    _: KW_ONLY
+    store: Store = DEFAULT_STORE
+    page: PageOf = None
+    memory_limit: MemoryLimit = None
+
+
+def gather(asked: GatherOptions, events: Events) -> Gathered:
+    """Gather arrays, and write the page of the store."""
+    from perfctl.orchestrator.commands import report
+    from perfctl.orchestrator.ingest import gather as arrays
+
+    store = asked.store
+    done = arrays.gather(asked.folders, store, events.note, memory_limit=asked.memory_limit)
+    for line in (*done.parts, *done.wrong, *done.lacking):
+        events.note(line)
+    if done.in_store:
+        done.page = asked.page or store.with_name("perfctl-report.html")
+        report.run(report.ReportOptions(store, done.page), events)
+    if done.under_way:
+        events.note(
+            f"{done.under_way} tasks are still queued or running: gather again when they have ended"
+        )
+    return done
+
+
+def show_gathered(done: Gathered) -> View:
+    """Return what is new, and what was written."""
+    lines = [f"The page of all parts: perfctl {shlex.join(words)}" for words in done.finish]
+    if done.in_store:
+        new = f"{done.new} runs are new in {done.store}, {done.known} were there already"
+        lines[:0] = [new, f"Wrote {done.page}"]
+    return View("", lines=tuple(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class CancelOptions:
+    """Cancel the array and its gather job.
+
+    A running profiler is told to stop and write its report; a second cancel ends it at once.
+    """
+
+    folder: Folder
+
+
+def cancel(asked: CancelOptions, events: Events) -> status.Cancelled:
+    """Cancel an array."""
+    return status.cancel(read_plan(asked.folder))
+
+
+def show_cancelled(jobs: status.Cancelled) -> View:
+    """Return what was told to stop, what was cancelled, and what to type next."""
+    lines = []
+    if jobs.told:
+        tasks = _count(jobs.told, "task")
+        lines.append(
+            f"Told {tasks} to stop: each writes its report and ends. Again ends them at once"
+        )
+    if jobs.tasks or jobs.gathers:
+        gathers = _count(jobs.gathers, "gather job")
+        lines.append(f"Cancelled {_count(jobs.tasks, 'task')} and {gathers}")
+    folder = shlex.quote(str(jobs.folder))
+    kept = f"What was whole is kept. Next: perfctl slurm gather {folder}"
+    return View("", lines=(*lines, kept) if lines else ("Nothing of it is queued",))
+
+
+GROUP = Group(
+    "Run a sweep as an array of Slurm jobs, and bring what it left into one store and page.",
+    {
+        "render": Command(
+            RenderOptions,
+            render_scripts,
+            show_scripts,
+            has_document=False,
+            examples=(
+                "perfctl slurm render nsys,ncu --batches 16,32,64 --partition gpu --time 00:30:00",
+                "perfctl slurm render nsys --batches 16,32 -- python train.py {batch}",
+                "perfctl slurm render study speedup --partition gpu",
+            ),
+        ),
+        "ingest": Command(IngestArrayOptions, render_ingest, show_ingest, has_document=False),
+        "submit": Command(SubmitOptions, submit, show_submitted, has_document=False),
+        "status": Command(StatusOptions, read_status, show_status),
+        "gather": Command(
+            GatherOptions,
+            gather,
+            show_gathered,
+            outputs=("slurm-gather",),
+            has_document=False,
+            check=lambda done, events: done.check(),
+        ),
+        "cancel": Command(CancelOptions, cancel, show_cancelled, has_document=False),
+    },
+    lambda words: ["render-study", *words[2:]] if words[:2] == ["render", "study"] else words,
+)

@@ -1,0 +1,387 @@
+"""Train one workload on several devices and precisions, and say how many times faster each is than
+the first."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from perfctl.orchestrator.commands.declare import Command, Events, Option, PeaksOf, words
+from perfctl.orchestrator.compare.speedup import (
+    ALLOWED,
+    ASKED,
+    Arm,
+    ArmsByBatch,
+    Speedup,
+    allowed_facts,
+)
+from perfctl.orchestrator.compare.speedup import speedup as compare_speed
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.events import Messages
+from perfctl.orchestrator.launch.sweep.folders import write_json
+from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
+from perfctl.orchestrator.launch.sweep.ways import (
+    RECORD,
+    Way,
+    check_way,
+    default_ways,
+    identify,
+    plan_way,
+    read_ways,
+)
+from perfctl.orchestrator.ledger.arm_figures import facts_of
+from perfctl.orchestrator.options import part_of, read_batches
+from perfctl.orchestrator.report.speedup import speedup_view
+from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.sides import side
+from perfctl.orchestrator.stored_runs import runs_of_sweeps
+from perfctl.workloads.models import WORKLOADS
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.launch.sweep.request import SweepRequest
+    from perfctl.records.run import Run
+
+COLUMN_MM = 84
+"""Width of a chart for a paper: one column."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedupOptions(SweepOptions):
+    """Train on each device and precision, a process each, and show how many times faster each is,
+    and where.
+
+    Options that are not listed here go to the workload: --base-width, --image-size (unet),
+    --hidden, --length (lstm), --seed, --data. Runs of other machines are added with --runs, or
+    ingested and named there.
+    """
+
+    batches: Annotated[
+        tuple[int, ...],
+        Option(
+            "Batch sizes, each compared by itself: 16,32,64.",
+            names=("--batches", "-b"),
+            metavar="LIST",
+            parse=read_batches,
+            is_common=True,
+        ),
+    ] = (16,)
+    workload: Annotated[
+        str | None,
+        Option(
+            "Built-in workload that trains.",
+            names=("--workload", "-w"),
+            metavar="NAME",
+            is_common=True,
+        ),
+    ] = "unet"
+    devices: Annotated[
+        str,
+        Option(
+            "What to compare, the others with the first: cpu, cuda, each with :tf32 (cuda), :bf16, "
+            ":fp16 (cuda) or :compile. auto: cpu and cuda; without a GPU cpu, cpu:bf16 and "
+            "cpu:compile.",
+            metavar="LIST",
+            is_common=True,
+        ),
+    ] = "auto"
+    epochs: Annotated[
+        int, Option("Whole epochs after the measured steps.", MEASURE, least=0, is_common=True)
+    ] = 5
+    runs: Annotated[
+        tuple[str, ...] | None,
+        Option(
+            "Run nothing: compare these sweeps, runs or reports with the first.",
+            metavar="A,B,...",
+            parse=words,
+            is_common=True,
+        ),
+    ] = None
+    page: Annotated[
+        Path | None,
+        Option("The page. Default: WORKLOAD_speedup.html beside OUT.", OUTPUT, is_common=True),
+    ] = None
+    allow: Annotated[
+        tuple[str, ...],
+        Option(f"Facts that may differ: {', '.join(ALLOWED)}.", metavar="LIST", parse=words),
+    ] = ()
+    charts: Annotated[
+        Path | None,
+        Option("Write the page's charts as PDF for a paper, too.", OUTPUT, metavar="FOLDER"),
+    ] = None
+    peaks: PeaksOf = "published"
+    arguments: Annotated[
+        Sequence[str], Option("Options for the workload.", filled_from="rest")
+    ] = ()
+    # not options here: the list of devices says, or a speed-up is of training with the built-in
+    # workloads on this machine
+    mode: str | None = None
+    precision: str | None = None
+    device: str = "auto"
+    batch_env: str | None = None
+    step_marker: str | None = None
+    sweep_name: str | None = None
+    no_store: bool = False
+    image: str | None = None
+    bind: tuple[str, ...] = ()
+    container_runtime: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedupResult:
+    """What a study came to."""
+
+    studies: tuple[Speedup, ...]
+    """One for each batch size with two devices or more."""
+    written: tuple[Path, ...] = ()
+
+    def check(self) -> None:
+        """Raises PartlyDone when a device failed, PerfctlError when a comparison was refused."""
+        failed = [f"{label}: {why}" for study in self.studies for label, why in study.failed]
+        if failed:
+            raise PartlyDone(f"{len(failed)} of the devices failed: {failed[0]}")
+        for arm in (arm for study in self.studies for arm in study.against):
+            for reason in arm.refused:
+                raise PerfctlError(
+                    f"no speed-up: {arm.label}: {reason}",
+                    "`allow` NAME compares all the same, and says so",
+                )
+
+
+def run(asked: SpeedupOptions, events: Events) -> SpeedupResult:
+    """Train on each device, or take what was named, compare with the first, and write the page.
+
+    Everything is checked before anything runs; a device that fails does not stop the others, and
+    :meth:`SpeedupResult.check` raises for it. Raises UsageError, ToolMissing, Interrupted when
+    asked to stop, and PerfctlError when no batch size ran on two devices.
+    """
+    allowed, store, page = allowed_facts(asked.allow), asked.store_path, asked.page
+    if asked.runs is not None:
+        if page is None:
+            events.note("no page is written without --page FILE")
+        arms = named_arms(asked.runs, store, events)
+    else:
+        page = page or asked.out.parent / f"{asked.workload}_speedup.html"
+        ways = default_ways(events) if asked.devices == "auto" else read_ways(asked.devices)
+        options = replace(part_of(asked, SweepOptions), devices=None)
+        planned = [(way, plan_way(way, asked.epochs, options, asked.arguments)) for way in ways]
+        for way, request in planned:
+            check_way(way, request)
+        for way, request in planned:
+            events.note(f"{way.label}:")
+            run_way(request, events)
+        arms, allowed = arms_of(planned), allowed | ASKED
+    result = compare_arms(arms, store, allowed=allowed, peaks=asked.peaks, events=events)
+    return replace(result, written=tuple(write_speedup(result, page, asked.charts)))
+
+
+def compare_arms(
+    study: ArmsByBatch, store: Path, *, allowed: frozenset[str], peaks: str, events: Messages
+) -> SpeedupResult:
+    """Return the speed-ups of each batch size, with the estimated memory of each arm. Raises
+    PerfctlError when there is none."""
+    speedups = []
+    for batch, arms in study.items():
+        try:
+            found = compare_speed(arms, allowed=allowed, peaks=roofs_of(arms, store, peaks, events))
+        except ValueError as error:
+            events.warning(f"batch {batch}: nothing to compare: {error}")
+            continue
+        newest = {arm.label: run for arm in arms for run in arm.runs if run.status == "ok"}
+        memory = [estimate_memory(newest[facts.label]) for facts in found.arms]
+        facts = (
+            replace(facts, paper_memory=size, paper_memory_reason=reason)
+            for facts, (size, reason) in zip(found.arms, memory, strict=True)
+        )
+        speedups.append(replace(found, arms=tuple(facts)))
+    if not speedups:
+        raise PerfctlError(
+            "no batch size ran on two devices", "The reasons are above; logs are in the run folders"
+        )
+    return SpeedupResult(tuple(speedups))
+
+
+def roofs_of(arms: Sequence[Arm], store: Path, peaks: str, events: Messages) -> list[Any]:
+    """Return the peaks of all devices of the arms."""
+    from perfctl.orchestrator.actions.predict import peaks as measured_peaks
+
+    return [roof for arm in arms for roof in measured_peaks.roofs(peaks, store, arm.runs, events)]
+
+
+def write_speedup(
+    result: SpeedupResult, page: Path | None = None, charts: Path | None = None
+) -> list[Path]:
+    """Write the page, and the page's charts as PDF into the folder ``charts``. Return what was
+    written, charts first."""
+    from perfctl.orchestrator.files import write_text
+    from perfctl.orchestrator.report.charts import files as charts_files
+    from perfctl.orchestrator.report.page.page import render_speedup
+
+    written = []
+    with charts_files.drawn() as drawings:
+        text = render_speedup(result.studies) if page or charts else ""
+    if charts is not None:
+        charts.mkdir(parents=True, exist_ok=True)
+        for drawing in drawings:
+            charts_files.save(drawing, charts / f"{drawing.name}.pdf", "pdf", COLUMN_MM)
+        written.append(charts)
+    if page is not None:
+        write_text(page, text)
+        written.append(page)
+    return written
+
+
+def run_way(request: SweepRequest, events: Events) -> None:
+    """Run one sweep into its folder and the store, and write results.json beside the runs: each
+    run's figures, with units in their names."""
+    from perfctl.orchestrator.ingest.sweep import run_sweep
+    from perfctl.orchestrator.outputs import to_json
+
+    folder = request.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {"request": identify(request), "command": request.options.command_line}
+    write_json(folder / RECORD, record)
+    run_sweep(request, events)
+    rows = []
+    for one in runs_of(request):
+        row = {
+            "batch_size": one.batch_size,
+            "status": one.status,
+            "reason": one.reason,
+            "trace": one.artifact,
+        }
+        if one.status == "ok":
+            figures = to_json(facts_of(request.name, (one,)))
+            # the page has what is on paper
+            row |= {key: value for key, value in figures.items() if not key.startswith("paper_")}
+        rows.append(row)
+    head = {"perfctl_results": 1, "name": request.name, "workload": request.workload}
+    write_json(folder / "results.json", head | {"runs": rows})
+
+
+def runs_of(request: SweepRequest) -> list[Run]:
+    """Return the request's runs in the store, oldest first; of each batch size only the newest
+    ``repeat`` whole ones, else the newest."""
+    options = request.options
+    runs = runs_of_sweeps(options.store_path, [request.name], latest_of_each=False)
+    chosen: list[Run] = []
+    for batch in options.batches:
+        own = [one for one in runs if one.batch_size == batch]
+        chosen += [one for one in own if one.status == "ok"][-options.repeat :] or own[-1:]
+    return chosen
+
+
+def arms_of(planned: Sequence[tuple[Way, SweepRequest]]) -> ArmsByBatch:
+    """Return the arms of each batch size, in the order of the list of devices."""
+    runs = {way.label: runs_of(request) for way, request in planned}
+    return {
+        batch: [
+            Arm(label, tuple(one for one in own if one.batch_size == batch))
+            for label, own in runs.items()
+        ]
+        for batch in planned[0][1].options.batches
+    }
+
+
+def named_arms(names: Sequence[str], store: Path, events: Messages) -> ArmsByBatch:
+    """Return the arms of each batch size, of sweeps, runs and reports that exist, with the names of
+    ``perfctl compare``. Raises UsageError for fewer than two."""
+    if len(names) < 2:
+        raise UsageError("`runs` needs two or more", "Use for instance `runs` unet_cpu,unet_cuda")
+    sides = [side(name, store, events) for name in names]
+    labels = distinct_labels([one.label for one in sides], names)
+    batches = dict.fromkeys(one.batch_size for one in sides[0].runs)
+
+    def runs_at(runs: Sequence[Run], batch: int | None) -> tuple[Run, ...]:
+        """Of a side that has one other size, all of them: that it differs is reported."""
+        own = tuple(one for one in runs if one.batch_size == batch)
+        has_other = len(batches) == 1 and len({one.batch_size for one in runs}) == 1
+        return own or (tuple(runs) if has_other else ())
+
+    return {
+        batch: [
+            Arm(label, runs_at(one.runs, batch)) for label, one in zip(labels, sides, strict=True)
+        ]
+        for batch in batches
+    }
+
+
+def distinct_labels(labels: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the labels; if two are equal (b16 of two folders) the names as typed, and numbered if
+    these are equal too."""
+    distinct = [
+        name if labels.count(label) > 1 else label
+        for label, name in zip(labels, names, strict=True)
+    ]
+    return [
+        f"{label} ({distinct[: place + 1].count(label)})" if distinct.count(label) > 1 else label
+        for place, label in enumerate(distinct)
+    ]
+
+
+def estimate_memory(run: Run) -> tuple[int | None, str | None]:
+    """Return the bytes of a step on paper, or why they are not known."""
+    from perfctl.orchestrator.actions.estimate import estimate_at
+    from perfctl.orchestrator.actions.estimate_request import Request
+
+    reason = None
+    if run.workload not in WORKLOADS or not run.batch_size:
+        reason = "known for built-in workloads only; perfctl estimate works out others"
+    elif run.mode != "train":
+        reason = "known for training only"
+    elif run.precision not in ("fp32", "tf32"):
+        reason = f"{run.precision}: autocast keeps copies that an estimate does not have"
+    elif run.report.environment.get("option:compile") == "True":
+        reason = "compiled: the compiler chooses which tensors are kept"
+    elif find_spec("torch") is None:
+        reason = "needs torch, which is not installed here"
+    if reason is not None or run.workload is None or run.batch_size is None:
+        return None, reason
+    try:
+        request = Request(run.workload, memory=True, own=own_options(run))
+        estimate = estimate_at(request, run.batch_size)
+    except PerfctlError as error:
+        return None, str(error)
+    if estimate.memory is None or estimate.problem is not None:
+        return None, estimate.problem or "no memory was followed"
+    return estimate.memory.rounded_peak, None
+
+
+def own_options(run: Run) -> tuple[str, ...]:
+    """Return the workload's own options as the run recorded them, as words of a command line."""
+    parser = argparse.ArgumentParser(add_help=False)
+    WORKLOADS[run.workload or ""].add_options(parser)
+    words: list[str] = []
+    for name, default in vars(parser.parse_args([])).items():
+        value = run.report.environment.get(f"option:{name}")
+        if value is not None and default is not None:
+            words.append(f"--{name.replace('_', '-')}={value.strip('[]()').replace(' ', '')}")
+    return tuple(words)
+
+
+def view(result: SpeedupResult) -> View:
+    """Return the speed-ups, and what was written."""
+    lines = tuple(f"Wrote {path}" for path in result.written)
+    return replace(speedup_view(result.studies), lines=lines)
+
+
+def record(result: SpeedupResult) -> list[Speedup]:
+    """Return what ``--json`` prints."""
+    return list(result.studies)
+
+
+COMMAND = Command(
+    SpeedupOptions,
+    run,
+    view,
+    record,
+    check=lambda result, events: result.check(),
+    examples=(
+        "perfctl speedup --workload unet --devices cpu,cuda,cuda:bf16",
+        "perfctl speedup --workload lstm --devices cpu,cpu:bf16 --batches 8,16 --epochs 2",
+        "perfctl speedup --runs cpu-sweep,gpu-sweep --page both.html",
+    ),
+)

@@ -1,0 +1,243 @@
+"""Take what the tasks of arrays left into one store.
+
+Each run is one transaction and is recognised by its report, so a gather that was killed, or that
+runs twice, gives the same rows. A task that left no run becomes a failed run, which a later whole
+run replaces.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator import memory
+from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.ingest import array
+from perfctl.orchestrator.ingest.context import Failed, Settings
+from perfctl.orchestrator.ingest.context import Task as IngestTask
+from perfctl.orchestrator.ingest.find import Source
+from perfctl.orchestrator.ingest.ingest import take_runs
+from perfctl.orchestrator.launch.cluster import status
+from perfctl.orchestrator.launch.cluster.plan import Plan, is_plan, read_plan
+from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
+from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
+from perfctl.redact import clean_row
+
+_RUN = re.compile(r"b(\d+)(?:\.(\d+))?(\.part)?")
+_SAME = """SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id
+WHERE sweep.name = :sweep AND sweep.kind = 'sweep'
+AND profiler = :profiler AND batch_size = :batch_size AND """
+_KNOWN = f"{_SAME} started_at IS :started_at AND status = :status AND reason IS :reason"
+"""Query for a run of the sweep that is this very attempt, by its start, status and reason."""
+_BETTER = f"{_SAME} (status <> 'failed' OR reason IS :reason)"
+"""Query for a run of the sweep that is whole or partial, or that failed for the same reason."""
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What has been done so far."""
+
+    store: Path
+    page: Path | None = None
+    """The page of the store; null: nothing was gathered into it."""
+    new: int = 0
+    """Runs that the store did not have."""
+    known: int = 0
+    """Runs that it had."""
+    wrong: list[str] = field(default_factory=list)
+    """One line a run that failed, is partial, missing or cannot be read."""
+    parts: list[str] = field(default_factory=list)
+    """One line for each task of an ingest that did not take in all of its reports."""
+    lacking: list[str] = field(default_factory=list)
+    """One line for each part of a study that is missing or not complete."""
+    under_way: int = 0
+    """Tasks that are still queued or running."""
+    finish: list[tuple[str, ...]] = field(default_factory=list)
+    """Words after perfctl of what makes the page of each study."""
+    in_store: bool = True
+    """Whether anything was gathered into the store; the parts of a study have stores of
+    their own."""
+    repeat_in: Path | None = None
+    """An array whose status says how to repeat what is not whole; None if sweeps were gathered
+    without one."""
+
+    def check(self) -> None:
+        """Raises PartlyDone when something is missing or not whole."""
+        if self.parts and not self.wrong:
+            tasks = f"{len(self.parts)} {'task' if len(self.parts) == 1 else 'tasks'}"
+            raise PartlyDone(f"{tasks} did not take in all reports; the others are in the store")
+        remedy = None
+        if self.repeat_in is not None:
+            remedy = (
+                f"perfctl slurm status {shlex.quote(str(self.repeat_in))} says how to repeat it"
+            )
+        if self.wrong:
+            runs = f"{len(self.wrong)} runs are" if len(self.wrong) > 1 else "1 run is"
+            raise PartlyDone(f"{runs} missing or incomplete; the report names them", remedy)
+        if self.lacking:
+            parts = f"{len(self.lacking)} parts are" if len(self.lacking) > 1 else "1 part is"
+            raise PartlyDone(f"{parts} missing or incomplete", remedy)
+
+
+def gather(
+    folders: Iterable[Path],
+    store: Path,
+    note: Callable[[str], None] = lambda text: None,
+    *,
+    memory_limit: str | int | None = None,
+) -> Gathered:
+    """Take every run below ``folders`` into ``store``: folders of arrays, of sweeps, or that
+    hold some.
+
+    ``memory_limit``: as in ``ingest``; a run whose report takes more is a failed one.
+
+    Raises UsageError when a folder holds nothing of perfctl's; what is missing or not whole is in
+    the answer.
+    """
+    folders, limit = list(folders), memory.bytes_of(memory_limit)
+    arrays = [folder for folder in folders if array.is_array(folder)]
+    plans, sweeps = _find_sweeps(folder for folder in folders if folder not in arrays)
+    done = Gathered(store, in_store=bool(arrays or sweeps or any(plan.sweeps() for plan in plans)))
+    done.finish = [plan.finish for plan in plans if plan.finish]
+    done.repeat_in = plans[0].folder if plans else None
+    states = [(plan, status.read_status(plan, note).tasks) for plan in plans]
+    for state in (state for _, tasks in states for state in tasks):
+        done.under_way += state.state in (status.WAITING, status.RUNNING)
+        if state.task.runs is None and state.state != status.WHOLE:
+            done.lacking.append(f"{state.task}: {state.said}")
+    if not done.in_store:
+        return done
+    with database.writing(store) as connection:
+        for folder in arrays:
+            new, known, wrong = array.merge_parts(connection, folder, store)
+            done.new += new
+            done.known += known
+            done.parts += wrong
+    stand_ins = _take_runs(
+        [run for folder in sweeps for run in _runs_in(folder)], store, done, limit
+    )
+    with database.writing(store) as connection:
+        for plan, tasks in states:
+            stand_ins += _missing_runs(plan, tasks, done)
+        for facts, failed in stand_ins:  # unless the store has something better
+            if not _is_stored(connection, _BETTER, facts, asdict(failed)):
+                write_run(connection, facts, failed, None)
+                done.new += 1
+    return done
+
+
+def _find_sweeps(folders: Iterable[Path]) -> tuple[list[Plan], list[Path]]:
+    """Return the plans at ``folders``, and the folders of all sweeps, those of the plans too;
+    each once."""
+    plans: dict[Path, Plan] = {}
+    sweeps: dict[Path, Path] = {}
+    for folder in folders:
+        inside = list(_perfctl_folders(folder)) if folder.is_dir() else []
+        if not inside:
+            raise UsageError(
+                f"{folder}: nothing of a sweep is there", "Name perfctl-runs, or a folder in it"
+            )
+        for path in inside:
+            own = [path]
+            if is_plan(path):
+                plan = plans[path.resolve()] = read_plan(path)
+                own = [plan.sweep_folder(name) for name in plan.sweeps()]
+            sweeps |= {sweep.resolve(): sweep for sweep in own if sweep.is_dir()}
+    return list(plans.values()), list(sweeps.values())
+
+
+def _perfctl_folders(folder: Path) -> Iterator[Path]:
+    """Yield the folder if it is that of an array or a sweep, else those of them in it."""
+    if is_plan(folder) or _runs_in(folder):
+        yield folder
+        return
+    for path in sorted(folder.iterdir()):
+        if path.is_dir() and (is_plan(path) or _runs_in(path)):
+            yield path
+
+
+def _runs_in(sweep: Path) -> list[Path]:
+    """Return the folders of runs that have a record, by batch size, the oldest attempt first, what
+    was cut off last."""
+    runs = [
+        (int(match[1]), bool(match[3]), int(match[2] or 1), path)
+        for path in sweep.iterdir()
+        if (match := _RUN.fullmatch(path.name)) and read_run_record(path) is not None
+    ]
+    return [path for *_, path in sorted(runs)]
+
+
+def _take_runs(
+    runs: Sequence[Path], store: Path, done: Gathered, limit: int
+) -> list[tuple[SweepFacts, RunFacts]]:
+    """Take runs into the store, in workers. Return a failed run to put in the place of each that
+    cannot be read."""
+    records = {run: read_run_record(run) or {} for run in runs}
+    tasks = []
+    with database.writing(store) as connection:
+        for run, record in records.items():
+            facts = _sweep_facts(run.parent)
+            if record.get("status") == "ok" or not _is_stored(connection, _KNOWN, facts, record):
+                tasks.append(IngestTask(Source(run, run), facts))
+    outcomes = {
+        task.source.path: outcome
+        for task, outcome in take_runs(tasks, Settings(store, limit=limit))
+    }
+    stand_ins: list[tuple[SweepFacts, RunFacts]] = []
+    for run, record in records.items():
+        label = f"{record.get('profiler')} at batch {record.get('batch_size')}"
+        if record.get("status") != "ok":
+            done.wrong.append(f"{label} is {record.get('status')}: {record.get('reason')}")
+        outcome = outcomes.get(run)
+        if not isinstance(outcome, Failed):
+            is_new = outcome is not None and outcome.written.new
+            done.new += is_new
+            done.known += not is_new
+            continue
+        done.wrong.append(f"{label}: {outcome.text}")
+        failed = RunFacts(
+            profiler=str(record.get("profiler") or "unknown"),
+            status="failed",
+            origin=str(record.get("origin") or "measured"),
+            workload=record.get("workload"),
+            batch_size=record.get("batch_size"),
+            reason=outcome.text,
+        )
+        stand_ins.append((_sweep_facts(run.parent), failed))
+    return stand_ins
+
+
+def _missing_runs(
+    plan: Plan, states: Sequence[status.TaskState], done: Gathered
+) -> Iterator[tuple[SweepFacts, RunFacts]]:
+    """Yield a failed run for each task of a sweep that left none, with the reason."""
+    for task, reason in status.reasons(states).items():
+        runs = task.runs
+        if runs is None or any(read_run_record(run) is not None for run in plan.runs(task)):
+            continue
+        done.wrong.append(reason)
+        folder = plan.sweep_folder(runs.sweep)
+        profiler = str((read_json(folder / "sweep.json") or {}).get("profiler") or runs.profiler)
+        origin = "recorded" if runs.profiler == "replay" else "measured"
+        failed = RunFacts(profiler, "failed", origin, plan.workload, runs.batch_size, reason=reason)
+        yield _sweep_facts(folder), failed
+
+
+def _sweep_facts(sweep: Path) -> SweepFacts:
+    record = read_json(sweep / "sweep.json") or {}
+    name = str(record.get("name") or sweep.name)
+    return SweepFacts(name, "sweep", record.get("command"), record.get("host"))
+
+
+def _is_stored(
+    connection: sqlite3.Connection, query: str, sweep: SweepFacts, run: Mapping[str, Any]
+) -> bool:
+    keys = dict.fromkeys(("profiler", "batch_size", "started_at", "status", "reason"))
+    values = keys | clean_row(run) | {"sweep": sweep.name}
+    return connection.execute(query, values).fetchone() is not None

@@ -1,0 +1,355 @@
+"""Run a sweep under a profiler, and store each run as soon as it is finished.
+
+Before ncu, one plain step under torch.profiler says what it launches, and which layers repeat
+another.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from perfctl import parsers
+from perfctl.orchestrator import memory, pool
+from perfctl.orchestrator.counts.kernels.replays import (
+    FirstPass,
+    ReplayCost,
+    first_pass,
+    read_first_pass,
+    replay_cost,
+)
+from perfctl.orchestrator.errors import (
+    Interrupted,
+    PartlyDone,
+    PerfctlError,
+    RunFailed,
+    ToolMissing,
+)
+from perfctl.orchestrator.events import SILENT, Events
+from perfctl.orchestrator.faults import lost
+from perfctl.orchestrator.ingest.context import Failed, Features, Settings, Task
+from perfctl.orchestrator.ingest.find import Source
+from perfctl.orchestrator.ingest.ingest import take_runs
+from perfctl.orchestrator.launch.catalog import check_ready
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.profilers import counters
+from perfctl.orchestrator.launch.profilers.base import Command
+from perfctl.orchestrator.launch.profilers.ncu import FIRST_PASS, STEPS, Ncu
+from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
+from perfctl.orchestrator.launch.sweep import sweep as sweeps
+from perfctl.orchestrator.launch.sweep.folders import (
+    attempts,
+    is_whole,
+    read_run_record,
+    write_json,
+)
+from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.write import SweepFacts, Written
+from perfctl.records.report import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """One sweep that has run."""
+
+    JSON_KEYS = ("name", "folder", "store", "runs")
+    JSON_NAMES: ClassVar = {"name": "sweep"}
+
+    request: SweepRequest
+    store: Path | None
+    """None where nothing was written to one."""
+    runs: tuple[RunResult, ...]
+    """How each batch size went, in order; of several repeats each."""
+
+    @property
+    def name(self) -> str:
+        """Name of the sweep, in the store and of its folder."""
+        return self.request.name
+
+    @property
+    def folder(self) -> Path:
+        """Folder of all that was written."""
+        return self.request.folder
+
+    @property
+    def not_whole(self) -> tuple[RunResult, ...]:
+        """The runs that failed or are partial; ``reason`` says why."""
+        return tuple(run for run in self.runs if run.status != "ok")
+
+    def check(self) -> None:
+        """Raises PartlyDone where a run failed or is partial."""
+        failed = self.not_whole
+        if failed:
+            sizes = ", ".join(str(result.batch_size) for result in failed)
+            asked = len({result.batch_size for result in self.runs})
+            problem = (
+                f"{len(failed)} of {asked} batch sizes failed or are partial ({sizes}): "
+                f"{failed[0].reason}"
+            )
+            raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSwept:
+    """The sweep of one model under ``perfctl infer``."""
+
+    JSON_INLINED = ("swept",)
+
+    model: str
+    swept: Swept
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCommand:
+    """A command that a sweep would start: --dry-run."""
+
+    JSON_INLINED = ("command",)
+
+    batch_size: int
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCommand:
+    """A command that ``perfctl infer`` would start: --dry-run."""
+
+    JSON_INLINED = ("planned",)
+
+    model: str
+    planned: PlannedCommand
+
+
+@dataclass(frozen=True, slots=True)
+class NcuCost:
+    """What ncu would replay at one batch size."""
+
+    JSON_INLINED = ("cost",)
+
+    batch_size: int
+    layers: tuple[str, ...]
+    """Layers that were asked for; empty for all."""
+    cost: ReplayCost
+
+
+def planned_commands(request: SweepRequest) -> list[PlannedCommand]:
+    """Return every command that the sweep would start, in order. Raises StoreError if there is no
+    folder for its store."""
+    if not request.options.no_store:
+        database.check_folder(request.options.store_path)
+    return [PlannedCommand(*command) for command in sweeps.commands(request)]
+
+
+def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
+    """Run a request and store each of its runs.
+
+    Raises ToolMissing before anything runs, Interrupted when asked to stop.
+    """
+    request = check_ready(request)
+    if request.profiler.name == "ncu":
+        request = with_first_pass(request, events)
+    options, listener = request.options, tell_events(request, events)
+    if options.no_store:  # others may be running other batch sizes on other machines
+        return Swept(request, None, tuple(sweeps.run(request, listener)))
+    store, limit = options.store_path, memory.bytes_of(None)
+    facts = SweepFacts(request.name, "sweep", options.command_line, request.host)
+    with storing(store, "batch sizes"):
+
+        def store_run(result: RunResult) -> None:
+            again = options.again and not result.skipped
+            written = take_folder(result.folder, facts, limit, store=store, again=again)
+            if written is not None and not written.new and not result.skipped:
+                events.note(
+                    f"batch {result.batch_size}: the same report is in the store already, as run "
+                    f"{written.run_id}"
+                )
+            listener.finished(result)
+
+        results = sweeps.run(request, replace(listener, finished=store_run))
+    return Swept(request, store, tuple(results))
+
+
+def tell_events(request: SweepRequest, events: Events) -> Listener:
+    """Return what tells ``events`` how the batch sizes of a sweep go."""
+    options = request.options
+    total = len(options.batches) * options.repeat
+    finished: list[RunResult] = []
+
+    def start(batch: int, stage: str) -> None:
+        if options.no_store:  # what it prints is the log of a job
+            events.note(f"batch {batch}: {stage}")
+        events.progress(f"batch {batch}: {stage}", len(finished), total)
+
+    def finish(result: RunResult) -> None:
+        finished.append(result)
+        events.note(describe_result(result, options.repeat))
+
+    def stop(result: RunResult) -> None:
+        if options.no_store:
+            finish(result)
+
+    return Listener(started=start, noted=events.note, finished=finish, stopped=stop)
+
+
+def describe_result(result: RunResult, repeats: int) -> str:
+    """Return "batch 64: ok in 3.2 s"."""
+    batch = f"batch {result.batch_size}" + (
+        f", repeat {result.repeat} of {repeats}" if repeats > 1 else ""
+    )
+    if result.skipped:
+        return f"{batch}: whole already, skipped (--again repeats it)"
+    return f"{batch}: {describe_outcome(result)}"
+
+
+def describe_outcome(result: RunResult) -> str:
+    """Return "ok in 3.2 s"."""
+    seconds = f" in {result.duration_ns / 1e9:.1f} s" if result.duration_ns is not None else ""
+    return f"{result.status}{seconds}" + (f": {result.reason}" if result.reason else "")
+
+
+def take_folder(
+    folder: Path,
+    facts: SweepFacts,
+    limit: int,
+    *,
+    store: Path,
+    again: bool,
+    features: Features | None = None,
+) -> Written | None:
+    """Take a run that has ended into the store, in a worker with ``limit`` bytes of memory;
+    ``features`` works out what is stored about its estimate.
+
+    None if its folder cannot be read: that is said, and costs this run alone.
+    """
+    task = Task(Source(folder, folder), facts, features=features)
+    ((_, outcome),) = take_runs([task], Settings(store, again=again, limit=limit))
+    if isinstance(outcome, Failed):
+        lost(outcome.text)
+        return None
+    return outcome.written
+
+
+@contextmanager
+def storing(store: Path, what: str) -> Iterator[None]:
+    """The store can be written to, so that each run may go into it as soon as it is finished.
+    ``what`` was whole is kept when a signal stops the block."""
+    with database.writing(store):
+        pass
+    try:
+        yield
+    except Interrupted as stop:
+        said = f"stopped; the {what} that were whole are kept"
+        raise Interrupted(said, stop.signal_number, "The same command goes on from here") from stop
+
+
+@dataclass(frozen=True, slots=True)
+class PlainStep:
+    """What one plain step at one batch size launched."""
+
+    kernels: tuple[Kernel, ...]
+    first_pass: FirstPass
+
+
+def plain_step(request: SweepRequest, batch: int, events: Events) -> PlainStep:
+    """Run one step of the request's program under its profiler, which is not ncu.
+
+    What it leaves is read by a child with a limit on memory. Raises RunFailed when the step does
+    not run, or its report cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="perfctl-first-") as folder:
+        step = request.with_options(
+            batches=(batch,),
+            out=Path(folder),
+            sweep_name="first",
+            again=False,
+            repeat=1,
+            no_store=False,
+            sample="off",
+        )
+        events.progress(f"batch {batch}: one plain step", 0, 1)
+        result = sweeps.run(step, Listener(noted=events.note))[0]
+        if result.status == "failed":
+            raise RunFailed(
+                f"the plain step did not run: {result.reason}", "perfctl torch --steps 1 shows why"
+            )
+        try:
+            kernels, launches = pool.call(
+                "the plain step", partial(_read_plain_step, result.folder), memory.bytes_of(None)
+            )
+        except PerfctlError as error:
+            raise RunFailed(f"what the plain step left cannot be read: {error}") from error
+        return PlainStep(tuple(kernels), read_first_pass(launches))
+
+
+def _read_plain_step(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
+    """Return the launches of the run in this folder, and the first pass in its JSON form. Raises
+    ReportError."""
+    record = read_run_record(folder) or {}
+    report = parsers.parse(folder / str(record["artifact"]))
+    kernels = list(report.kernels)
+    own = folder / "workload.json"
+    ops = parsers.parse(own).ops if own.is_file() else ()
+    return kernels, first_pass(kernels, ops, report.ranges).as_json()
+
+
+def with_first_pass(request: SweepRequest, events: Events) -> SweepRequest:
+    """Return the request with a file for each batch size of what its plain step launched, if ncu
+    is to leave out launches that repeat another; any other request as it is. The files are in the
+    sweep's folder."""
+    ncu = request.profiler
+    if not isinstance(ncu, Ncu) or ncu.launches != "distinct" or request.origin != "measured":
+        return request
+    request = request.with_options(sweep_name=request.name)
+    folder = request.folder.absolute() / FIRST_PASS
+    for batch in request.options.batches:
+        whole = [path for path in attempts(request.folder, batch) if is_whole(path)]
+        if len(whole) >= request.options.repeat and not request.options.again:
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        plain = replace(request, profiler=TorchProfiler())
+        launches = plain_step(plain, batch, events).first_pass
+        write_json(folder / f"b{batch}.json", launches.as_json())
+        events.note(
+            f"batch {batch}: {launches.all_launches:,} launches; {launches.saved:,} repeat another "
+            "and are not replayed"
+        )
+    return replace(request, profiler=replace(ncu, first_pass=folder))
+
+
+def estimate_ncu_cost(
+    request: SweepRequest, plain: SweepRequest, events: Events = SILENT
+) -> NcuCost:
+    """Run one plain step at the first batch size, and estimate from its launches how long ncu would
+    take. Nothing is counted, and nothing goes into the store.
+
+    ``plain``: the request of the step. Raises ToolMissing without a GPU, where there are no
+    launches to count; RunFailed when the step does not run.
+    """
+    ncu, batch = request.profiler, request.options.batches[0]
+    assert isinstance(ncu, Ncu)
+    if request.device != "cuda" or not tools.has_gpu_driver():
+        raise ToolMissing(
+            "`estimate_cost` counts the launches of one step on an NVIDIA GPU, and this run has "
+            "none",
+            "Run it on the machine where ncu will count, with `device` cuda",
+        )
+    step = plain_step(check_ready(plain), batch, events)
+    layers, kernels = ncu.layers, step.kernels
+    cost = replay_cost(
+        kernels,
+        layers=layers,
+        steps=request.options.steps or STEPS,
+        counters=len(counters.choose(ncu.metrics, request.visible).names),
+        repeated=0 if layers else step.first_pass.saved,
+    )
+    if not cost.launches:
+        names = ", ".join(sorted({kernel.layer for kernel in kernels if kernel.layer})) or "none"
+        nowhere = f"`layer`: no launch of the step is in {', '.join(layers)}"
+        problem = nowhere if layers else "the step launched no kernel"
+        raise RunFailed(problem, f"Layers that launched kernels: {names}")
+    return NcuCost(batch, layers, cost)

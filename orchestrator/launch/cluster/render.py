@@ -1,0 +1,203 @@
+"""The job scripts of an array: of a sweep, a batch size (and profiler) a task, or of a study, a
+part a task. Needs no Slurm."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster import script
+from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, Task, sweep_task
+from perfctl.orchestrator.launch.profilers.replay import Replay
+from perfctl.orchestrator.launch.sweep import sweep
+from perfctl.orchestrator.launch.sweep.folders import file_name
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The command line of one profiler, without the batch size."""
+
+    options: tuple[str, ...]
+    program: tuple[str, ...]
+    """The words after --; empty for a built-in workload."""
+
+    def at(self, batch_size: int) -> tuple[str, ...]:
+        """The words after perfctl that run one batch size into its own folder, without a store."""
+        program = ("--", *self.program) if self.program else ()
+        return (*self.options, "--batches", str(batch_size), "--no-store", *program)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayRequest:
+    """What the tasks of an array run, and for whom."""
+
+    sweeps: Mapping[str, SweepRequest]
+    """Profiler -> its sweep; each batch size of it becomes a task."""
+    commands: Mapping[str, Words]
+    """Profiler -> the command line of a task, without batch size."""
+    site: Site
+    device: str
+    """cuda or cpu; the nodes have it, this machine need not."""
+    store: Path
+    page: Path
+
+
+@dataclass(frozen=True, slots=True)
+class PartsRequest:
+    """A study, or any other list of perfctl commands, as an array: each part is a task, and one
+    command ends it.
+
+    The words of a part are those after ``perfctl``, without shell syntax. What a part must keep to:
+
+    - It names its device: ``auto`` would be resolved on the node.
+    - Parts run at the same time on several nodes: each writes into a store or folder of its own
+      below ``out``. Only ``finish`` may open the store of the study.
+    - The same words again skip what is complete, for a task is requeued, and submitted again.
+    - Exit code 0 is complete, 4 is partial, all others are failures. It ends soon after SIGTERM
+      and keeps its report.
+    - A profiler stands first in its words: ``script.seconds_to_stop_before`` gives it minutes to
+      write its report.
+
+    After the array, whatever its outcome, the gather job runs ``perfctl slurm gather FOLDER`` and
+    then ``finish``, which must take what there is.
+    """
+
+    name: str
+    """Names the folder and the jobs: "study-flops"."""
+    parts: Sequence[tuple[str, Sequence[str]]]
+    """(label for people, words after ``perfctl``) of each part, in the order of the
+    array's indices."""
+    finish: Sequence[str]
+    """Words after ``perfctl`` of what makes one page of the parts: study flops --from OUT
+    --out OUT."""
+    out: Path
+    """Folder of the study; the job scripts go into OUT/slurm-NAME-..., and an image sees OUT."""
+    site: Site
+    device: str
+    """cuda or cpu; the nodes have it, this machine need not."""
+    command: str
+    """The user's command, quoted for a shell."""
+    sees: Sequence[Path] = ()
+    """Other folders that an image must see, such as that of a script."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The job scripts, not written yet."""
+
+    plan: Plan
+    texts: Mapping[Path, str]
+    folders: tuple[Path, ...]
+    """Folders that must exist before a job starts: an image can be shown only what is there."""
+    sweeps: tuple[SweepRequest, ...] = ()
+    """Sweeps that the tasks fill."""
+
+
+def render_sweeps(asked: ArrayRequest) -> Rendered:
+    """Return the job scripts of a sweep. Raises UsageError."""
+    requests = tuple(asked.sweeps.values())
+    # What an image must see of the nodes beside the working folder and the sweeps: a script's
+    # folder, a recording.
+    sees = [folder for request in requests for folder in request.other_folders]
+    sees += [
+        request.profiler.folder for request in requests if isinstance(request.profiler, Replay)
+    ]
+    options = requests[0].options
+    pairs = [
+        (name, batch, request.name)
+        for name, request in asked.sweeps.items()
+        for batch in request.options.batches
+    ]
+    tasks = tuple(
+        sweep_task(
+            number,
+            SweepRuns(*pair, repeat=options.repeat),
+            asked.commands[pair[0]].at(pair[1]),
+        )
+        for number, pair in enumerate(pairs)
+    )
+    workload, out = requests[0].workload, options.out.absolute()
+    folder = out / f"slurm-{file_name(workload)}-{_digest(out, pairs)}"
+    plan = Plan(folder, workload, tasks, options.command_line, requests[0].host)
+    paths = {"store": asked.store, "page": asked.page}
+    texts = _texts(plan, asked.site, asked.device, sees, paths)
+    return Rendered(plan, texts, (asked.store.parent, asked.page.parent), requests)
+
+
+def render_parts(asked: PartsRequest) -> Rendered:
+    """Return the job scripts of a study: each part a task, and a gather job that makes one page.
+
+    Raises UsageError when there is no part, a part has no words, or a value cannot be in a
+    job script.
+    """
+    if not asked.parts or not all(words for _, words in asked.parts):
+        raise UsageError(
+            f"`parts` of {asked.name} lack a command",
+            "Each part is a label and the words of a command",
+        )
+    tasks = tuple(
+        Task(number, label, tuple(words)) for number, (label, words) in enumerate(asked.parts)
+    )
+    out = asked.out.absolute()
+    digest = _digest(out, [task.arguments for task in tasks])
+    folder = out / f"slurm-{file_name(asked.name)}-{digest}"
+    plan = Plan(folder, asked.name, tasks, asked.command, platform.node(), tuple(asked.finish))
+    return Rendered(plan, _texts(plan, asked.site, asked.device, (out, *asked.sees), {}), (out,))
+
+
+def _digest(out: Path, tasks: object) -> str:
+    """Return what tells arrays of different tasks apart."""
+    return hashlib.sha256(f"{out}\n{tasks}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
+
+
+def _texts(
+    plan: Plan, site: Site, device: str, sees: Sequence[Path], paths: Mapping[str, Path]
+) -> dict[Path, str]:
+    # Of an image python3, as for everything else there: perfctl itself need not be on its PATH.
+    own = ["python3" if site.image is not None else sys.executable, "-m", "perfctl"]
+    facts = {
+        "version": __version__,
+        "cwd": Path.cwd(),
+        "device": device,
+        "sees": sees,
+        "perfctl": shlex.split(site.perfctl) if site.perfctl else own,
+        **paths,
+    }
+    if site.image and "://" not in site.image:  # submit looks whether it is there
+        site = replace(site, image=str(Path(site.image).absolute()))
+    return {
+        plan.array: script.array_script(plan, site, facts),
+        plan.gather: script.gather_script(plan, site, facts),
+        plan.functions: script.functions(plan, site, facts),
+    }
+
+
+def write(rendered: Rendered, *, force: bool = False) -> None:
+    """Write the scripts, the list of tasks, and the folders that the tasks write to.
+
+    Raises UsageError if a script is there, differs, and ``force`` is not given.
+    """
+    plan = rendered.plan
+    for path, text in rendered.texts.items():
+        is_free = force or not path.exists()
+        if not is_free and path.read_text(encoding="utf-8", errors="replace") != text:
+            raise UsageError(
+                f"{path} is there already, and differs", "Replace it with `force`, or move it away"
+            )
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    for path, text in rendered.texts.items():
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        path.chmod(0o644 if path == plan.functions else 0o755)
+    plan.write()
+    for folder in rendered.folders:
+        folder.mkdir(parents=True, exist_ok=True)
+    for request in rendered.sweeps:
+        sweep.join(request)

@@ -1,0 +1,114 @@
+"""The ways in which a training can be compared: devices and precisions, a sweep each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.events import SILENT, Events
+from perfctl.orchestrator.launch.catalog import check_ready
+from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
+from perfctl.orchestrator.launch.sweep.folders import read_json
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
+from perfctl.orchestrator.launch.sweep.plan import plan_sweep
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
+
+_WITH = {"cpu": ("bf16", "compile"), "cuda": ("tf32", "bf16", "fp16", "compile")}
+EVERY_WAY = tuple(
+    f"{device}{also}"
+    for device, more in _WITH.items()
+    for also in ("", *(f":{one}" for one in more))
+)
+"""Every entry that a list of devices may have."""
+RECORD = "request.json"
+"""What a sweep's folder holds the runs of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One entry of a list of devices."""
+
+    device: str
+    """cpu or cuda."""
+    also: str | None = None
+    """tf32, bf16, fp16, compile, or None for plain fp32."""
+
+    @property
+    def label(self) -> str:
+        """Return "cuda:bf16"."""
+        return f"{self.device}:{self.also}" if self.also else self.device
+
+    @property
+    def precision(self) -> str:
+        """Return fp32 for what is compiled, too."""
+        return self.also if self.also and self.also != "compile" else "fp32"
+
+
+def read_ways(text: str) -> tuple[Way, ...]:
+    """Return the ways of "cpu,cuda:bf16". Raises UsageError naming what makes no sense."""
+    ways = []
+    for piece in (piece.strip() for piece in text.split(",")):
+        device, colon, also = piece.partition(":")
+        if device not in _WITH or (colon and also not in _WITH[device]):
+            known = ", ".join(f"{one}[:{'|'.join(more)}]" for one, more in _WITH.items())
+            raise UsageError(f"`devices`: '{piece}' is not known", f"Use {known}")
+        ways.append(Way(device, also or None))
+    if len(ways) < 2:
+        problem = "`devices` needs two or more: the others are compared with the first"
+        raise UsageError(problem, "Use for instance `devices` cpu,cuda")
+    if len(set(ways)) < len(ways):
+        remedy = "Name each once; `repeat` runs each several times"
+        raise UsageError(f"`devices`: {text} names a device twice", remedy)
+    return tuple(ways)
+
+
+def default_ways(events: Events = SILENT) -> tuple[Way, ...]:
+    """Return CPU and GPU; without a GPU the CPU in several ways, with a note that says so."""
+    if resolve_device("auto") == "cuda":
+        return (Way("cpu"), Way("cuda"))
+    if _has_compiler():
+        events.note("no GPU here: comparing cpu with cpu:bf16 and cpu:compile")
+        return (Way("cpu"), Way("cpu", "bf16"), Way("cpu", "compile"))
+    events.note(
+        "no GPU and no C++ compiler (which cpu:compile needs) here: comparing cpu with cpu:bf16"
+    )
+    return (Way("cpu"), Way("cpu", "bf16"))
+
+
+def _has_compiler() -> bool:
+    """Whether torch.compile finds a C++ compiler."""
+    return bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
+
+
+def plan_way(way: Way, epochs: int, asked: SweepOptions, rest: Sequence[str]) -> SweepRequest:
+    """Return the sweep of one way, called WORKLOAD_DEVICE[_PRECISION]. Raises UsageError."""
+    name = f"{asked.workload}_{way.label.replace(':', '_')}"
+    own = replace(asked, device=way.device, precision=way.precision, mode="train", sweep_name=name)
+    words = ("--epochs", str(epochs), *(("--compile",) if way.also == "compile" else ()), *rest)
+    return plan_sweep(TorchProfiler(), own, words)
+
+
+def check_way(way: Way, request: SweepRequest) -> None:
+    """Raises UsageError for what cannot run here, and for a folder that holds runs of
+    another request."""
+    if way.device == "cuda" and resolve_device("auto") != "cuda":
+        remedy = "Leave it out, or run it on a machine that has one and name both with `runs`"
+        raise UsageError(f"{way.label}: there is no NVIDIA GPU here", remedy)
+    if way.label == "cpu:compile" and not _has_compiler():
+        problem = "cpu:compile needs a C++ compiler, and neither g++ nor clang++ is on PATH"
+        raise UsageError(problem, "Install one (Debian: apt-get install g++), or leave it out")
+    if find_spec("torch") is None:
+        check_ready(request)
+    record = read_json(request.folder / RECORD)
+    if record is not None and record.get("request") != identify(request):
+        problem = f"{request.folder} holds runs of another request ({record.get('command')})"
+        raise UsageError(problem, "Choose another `out`, or remove that folder")
+
+
+def identify(request: SweepRequest) -> str:
+    """Return what tells requests apart that have the same folder."""
+    return request.with_options(sweep_name=None).name
