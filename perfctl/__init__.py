@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 from perfctl.version import __version__
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.estimate import estimate
     from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.scrub import scrub
     from perfctl.orchestrator.commands.trace import trace
     from perfctl.orchestrator.errors import PerfctlError
+    from perfctl.orchestrator.estimate.session import estimate
     from perfctl.orchestrator.ingest.context import UserHints
     from perfctl.orchestrator.launch.sweep.options import SweepOptions
     from perfctl.parsers import ReportError, parse, sniff
@@ -94,7 +94,7 @@ _HOME = {
     "charts": f"{_COMMANDS}.plot",
     "compare": f"{_COMMANDS}.compare",
     "doctor": f"{_COMMANDS}.doctor",
-    "estimate": f"{_ACTIONS}.estimate",
+    "estimate": "perfctl.orchestrator.estimate.session",
     "plot": f"{_COMMANDS}.plot",
     "scrub": f"{_COMMANDS}.scrub",
     "trace": f"{_COMMANDS}.trace",

@@ -151,8 +151,8 @@ def check_hints(hints: UserHints) -> None:
 
 def estimate_workload(workload: str, mode: str, batch_size: int) -> Paper:
     """Return the operations and FLOPs on paper of a workload. Raises UsageError, ToolMissing."""
-    from perfctl.orchestrator.actions.estimate import estimate_at
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import estimate_at
 
     paper = estimate_at(Request(workload, mode=mode), batch_size)
     return paper.ops, paper.calls

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.predict.peaks import roofs
 from perfctl.orchestrator.actions.stored_runs import analysed, each_study, outlines
 from perfctl.orchestrator.actions.tables import newest_runs
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.evidence import roofs
 from perfctl.orchestrator.ledger.analysis import analyse_all
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.usage.served import PHASES
@@ -66,7 +66,7 @@ class Ledgers:
         waiting: list[R] = []  # until there are rows
         with database.reading(self.store) as connection:
             known = outlines(connection, read.run_ids(connection, latest_of_each=True))
-        peaks = roofs(self.peaks, self.store, known, self.messages)
+        peaks = roofs(self.peaks, self.store, known, self.messages.note)
 
         def work(runs: Sequence[Run]) -> tuple[_Seen, R]:
             analyses = list(
@@ -102,7 +102,7 @@ def _of_phase(ledgers: Ledgers, phase: str, make: Callable[[list[Analysis]], R])
         )
     with no_collection():
         runs = _with_phase(ledgers.store, newest_runs(ledgers.store), phase)
-        peaks = roofs(ledgers.peaks, ledgers.store, runs, ledgers.messages)
+        peaks = roofs(ledgers.peaks, ledgers.store, runs, ledgers.messages.note)
         yield analysed(runs, lambda some: make(list(analyse_all(studies(some), peaks))))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from perfctl.orchestrator.report.page.server import Answers, PageServer, pages
 from perfctl.redact import mask, mask_line
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
+    from perfctl.orchestrator.report.calculator import FamilyAnswers
 
 
 def server(folder: Path, host: str, port: int, store: Path) -> PageServer:
@@ -45,10 +46,11 @@ def _answers(store: Path) -> Answers:
     found: list[FamilyAnswers] = []
 
     def answer(query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
-        from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
+        from perfctl.orchestrator.evidence import store_and_devices
+        from perfctl.orchestrator.report.calculator import FamilyAnswers
 
         if not found:
-            found.append(FamilyAnswers(store))
+            found.append(FamilyAnswers(partial(store_and_devices, store)))
         return found[0].answer(query)
 
     return answer

@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator import evidence
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 from perfctl.orchestrator.actions.tables import DEFAULT
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
@@ -179,7 +179,7 @@ def compare_arms(
 
 def roofs_of(arms: Sequence[Arm], store: Path, peaks: str, messages: Messages) -> list[Any]:
     """Peaks of all devices of the arms."""
-    return [roof for arm in arms for roof in measured_peaks.roofs(peaks, store, arm.runs, messages)]
+    return [roof for arm in arms for roof in evidence.roofs(peaks, store, arm.runs, messages.note)]
 
 
 def write_speedup(
@@ -448,8 +448,8 @@ def own_options(run: Run) -> tuple[str, ...]:
 
 def _worked_out(run: Run) -> tuple[int | None, str | None]:
     """(bytes, why they are not known)"""
-    from perfctl.orchestrator.actions.estimate import estimate_at
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import estimate_at
 
     assert run.workload is not None and run.batch_size is not None
     try:

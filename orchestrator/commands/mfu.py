@@ -8,13 +8,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfctl.orchestrator.actions.estimate import (
-    as_perfctl_error,
-    need_torch,
-    open_session,
-    without_driver_warning,
-)
-from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.commands.declare import Command, Events, Option, api, word_or_number
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
@@ -29,6 +22,13 @@ from perfctl.orchestrator.estimate.mfu import (
     Peak,
     audit,
     by_hand,
+)
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import (
+    as_perfctl_error,
+    need_torch,
+    open_session,
+    without_driver_warning,
 )
 from perfctl.orchestrator.report.mfu import mfu_output, view
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.predict import prices
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, api
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.predict import prices
 from perfctl.orchestrator.predict.answer import Answer, Question, Setting
 from perfctl.orchestrator.predict.cost import Frontier
 from perfctl.orchestrator.predict.generation import TRACED_IN, GenerationAnswer, answer_generation
@@ -139,11 +139,11 @@ def answer_question(asked: Question, events: Messages = SILENT) -> Answer:
             f"`gpus` {asked.gpus}: the bandwidth between the GPUs is not known",
             "Give `interconnect` in GB/s, or `efficiency`",
         )
-    from perfctl.orchestrator.actions.predict.measurements import find_evidence
-    from perfctl.orchestrator.actions.predict.subjects import find_subject
+    from perfctl.orchestrator.evidence import find_evidence
+    from perfctl.orchestrator.predict.models.subjects import find_subject
 
-    evidence = find_evidence(asked.store or DEFAULT_STORE, [setting.device], events)
-    subject = find_subject(asked, setting.device.machine.kind == "gpu", events)
+    evidence = find_evidence(asked.store or DEFAULT_STORE, [setting.device], events.note)
+    subject = find_subject(asked, setting.device.machine.kind == "gpu", events.note)
     return answer_training(asked, setting, subject, evidence)
 
 
@@ -157,7 +157,7 @@ def predict_text(asked: Question, events: Messages = SILENT) -> GenerationAnswer
         raise UsageError(
             f"`engine` tensorrt-llm does not run on {device.machine.name}", "Use `engine` eager"
         )
-    from perfctl.orchestrator.actions.generation import estimate_generation
+    from perfctl.orchestrator.estimate.generation_steps import estimate_generation
 
     events.note(f"tracing {asked.name} without data")
     traced = estimate_generation(_request(asked), asked.batches)
@@ -197,11 +197,11 @@ def _resolve(asked: Question, events: Messages) -> Setting:
     Raises UsageError for a question that makes no sense, and if the device has no fast path for the
     precision.
     """
-    from perfctl.orchestrator.actions.predict.peaks import find_device
+    from perfctl.orchestrator.evidence import find_device
 
     asked.check()
     store = asked.store or DEFAULT_STORE
-    device = find_device(asked.device, asked.device_spec, store, asked.threads, events)
+    device = find_device(asked.device, asked.device_spec, store, asked.threads, events.note)
     if device.machine.kind == "gpu" or asked.prompt is not None:
         try:
             peak_of(device.machine, asked.number_type)

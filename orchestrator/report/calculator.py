@@ -13,15 +13,21 @@ from __future__ import annotations
 import json
 import struct
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date as Date
+from functools import cache, lru_cache
+from http import HTTPStatus
 from itertools import islice, pairwise
 from math import log
+from threading import Lock
 from typing import Any
+from urllib.parse import parse_qsl
 
-from perfctl.orchestrator.counts.hardware.machines import BOARDS, Machine, class_of
+from perfctl.orchestrator.counts.hardware.machines import BOARDS, Device, Machine, class_of
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
+from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.memory import (
     RESERVE,
     MemoryLine,
@@ -38,20 +44,27 @@ from perfctl.orchestrator.predict.grid import (
     Amounts,
     Cell,
     Grid,
-    Network,
     Split,
     costs,
     grid_of,
 )
 from perfctl.orchestrator.predict.grid import Part as SplitPart
+from perfctl.orchestrator.predict.models.calculator import SAME_BYTES, Model, planned_model
 from perfctl.orchestrator.predict.operations import OPTIMIZERS, Measured, element_bytes
-from perfctl.orchestrator.predict.predict import PRECISIONS
+from perfctl.orchestrator.predict.predict import PRECISIONS, Evidence
 from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.predict.published import Published
+from perfctl.orchestrator.predict.published import load as load_published
 from perfctl.orchestrator.predict.step_parts import LIMIT_OF, PARTS
 from perfctl.orchestrator.report.prices import days, sources
+from perfctl.workloads.models.plan import PARAMETERS, canonical, plan, read_settings
+from perfctl.workloads.spec import SpecError
 
 FORMAT = "perfctl grid 2"
+LONGEST = 300
+"""Characters of a specification that is answered."""
+KEPT = 64
+"""Networks whose answers are kept."""
 LEVELS, LEAST = 2000, 1e-7
 """Of a stored number: levels for each factor of e, and the smallest number (0 is kept as 0)."""
 _SLIDERS = {
@@ -87,25 +100,6 @@ GROUPS = ("this machine", "data centre", "AMD", "workstation", "consumer")
 MIXED = "mixed"
 """What the page calls :func:`mixed_on`."""
 LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
-
-
-Lines = Mapping[str, Mapping[str, tuple[MemoryLine, ...]]]
-"""Memory of a step over batch size, by precision and optimizer; of precisions with the same bytes,
-one: :data:`SAME_BYTES`."""
-SAME_BYTES = {"tf32": "fp32", "bf16": "fp16"}
-"""A precision that a model's lines do not have -> the one whose lines are its own. TF32 is kept
-as float32."""
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model of the page."""
-
-    network: Network
-    lines: Lines | None
-    """None: not known."""
-    amounts: Amounts
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,6 +448,80 @@ def _parameter(name: str, one: Any) -> dict[str, Any]:
         key: getattr(one, key) for key in ("default", "least", "most", "odd", "multiple", "about")
     }
     return found | {"slider": [max(low, one.least), min(high, one.most)]}
+
+
+@cache
+def families() -> dict[str, Any]:
+    """Return the parameters of each family with their ranges; a residual network's depth with those
+    that its blocks can make."""
+    ranges = family_data(PARAMETERS)
+    depth = ranges["resnet"]["depth"]
+    low, high = depth["slider"]
+    depth["stops"] = []
+    for value in range(low, high + 1):
+        with suppress(SpecError):
+            plan(f"resnet:depth={value}")
+            depth["stops"].append(value)
+    return ranges
+
+
+class FamilyAnswers:
+    """Networks of the families by their parameters, worked out when they are asked for; safe for
+    several threads."""
+
+    def __init__(self, learn: Callable[[], tuple[Evidence, Sequence[Device]]]) -> None:
+        """``learn``: gives what the store knows, and every device; called once."""
+        self._lock = Lock()
+        self._learn = cache(learn)
+        self._grid = lru_cache(KEPT)(self._compute_grid)
+
+    def answer(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
+        """Return the answer to a request: ``model=SPEC`` gives :meth:`network`, nothing
+        :func:`families`, everything else an error."""
+        if not query:
+            return HTTPStatus.OK, {"families": families()}
+        key = spec = ""
+        with suppress(ValueError):
+            ((key, spec),) = parse_qsl(
+                query,
+                keep_blank_values=True,
+                strict_parsing=True,
+                errors="strict",
+                max_num_fields=1,
+            )
+        if key != "model" or len(spec) > LONGEST or not (spec.isascii() and spec.isprintable()):
+            problem = "the request is not model=FAMILY:NAME=VALUE,..."
+            return HTTPStatus.BAD_REQUEST, {"error": problem}
+        try:
+            return HTTPStatus.OK, self.network(spec)
+        except SpecError as error:
+            return HTTPStatus.BAD_REQUEST, {"error": str(error)}
+        except PerfctlError as error:
+            return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error), "again": True}
+
+    def network(self, spec: str) -> dict[str, Any]:
+        """Return what the page shows of one network: its name, the optimizer that the specification
+        named, and its grid.
+
+        Raises SpecError for one that cannot be built, and for a text that is none; PerfctlError for
+        a store that cannot be read.
+        """
+        family, settings = read_settings(spec)
+        asked, own = settings["optimizer"], PARAMETERS[family]["optimizer"].default
+        name = canonical(family, {**settings, "optimizer": own})
+        with self._lock:  # so that none is worked out twice at a time
+            return {
+                "name": name,
+                "optimizer": asked if asked != own else None,
+                "grid": self._grid(name),
+            }
+
+    def _compute_grid(self, name: str) -> dict[str, Any]:
+        model = planned_model(name)
+        learned, devices = self._learn()
+        measured = tuple(step for step in learned.measured if step.case.training)
+        machines = [device.machine for device in devices]
+        return grid_data([model], machines, measured, learned.fits, load_published("gpu"))
 
 
 def grid_data(

@@ -107,14 +107,14 @@ def row(model: str, device: str, took: list[float]) -> str:
 def page() -> tuple[str, str]:
     """(the page, the name of the CPU that its fits are for)"""
     from perfctl import __version__
-    from perfctl.orchestrator.actions.predict.calculator import planned_model
-    from perfctl.orchestrator.actions.predict.prices import load
-    from perfctl.orchestrator.actions.predict.traced_models import names_of, trace_all
+    from perfctl.orchestrator.commands.calculator import trace_all
     from perfctl.orchestrator.counts.hardware import machines
     from perfctl.orchestrator.counts.hardware.machines import BOARDS
     from perfctl.orchestrator.predict import published
     from perfctl.orchestrator.predict.bench import measured_of
     from perfctl.orchestrator.predict.fit import fit_steps
+    from perfctl.orchestrator.predict.models.calculator import names_of, planned_model
+    from perfctl.orchestrator.predict.prices import load
     from perfctl.orchestrator.report.calculator import Known, Place, page_view
     from perfctl.orchestrator.report.page.page import render_calculator
     from perfctl.parsers.own.bench import read_points

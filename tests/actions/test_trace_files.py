@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfctl.orchestrator.actions import trace_cache
-from perfctl.orchestrator.actions.estimate import estimate_model
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.trace_cache import kept_traces
 from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.estimate import trace_cache
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import estimate_model
+from perfctl.orchestrator.estimate.trace_cache import kept_traces
 
 NET = (
     "from torch import nn\nfrom {helper} import width\ndef net():\n"

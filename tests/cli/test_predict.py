@@ -220,8 +220,8 @@ def net():
 def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_any_batch(
     perfctl: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from perfctl.orchestrator.actions.estimate import Session
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import Session
 
     (tmp_path / "net.py").write_text(MODEL)
     words = ("predict", "net.py:net", "--input", "3x8x8", "--batch", 37, "--device", "T4", "--json")
@@ -318,8 +318,8 @@ def test_what_is_null_has_its_reason(perfctl: Callable[..., Any]) -> None:
 def test_the_memory_of_a_familys_forward_pass_is_that_of_the_trace(
     perfctl: Callable[..., Any],
 ) -> None:
-    from perfctl.orchestrator.actions.estimate import Session
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import Session
 
     model = "resnet:width=16,image=32"
     found = perfctl(

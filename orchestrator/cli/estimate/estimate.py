@@ -13,7 +13,7 @@ from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.options import read_batches
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
     from perfctl.orchestrator.estimate.sheets.sheet import Sheet
     from perfctl.orchestrator.estimate.sheets.slips import Finding
 
@@ -138,8 +138,8 @@ def estimate(
 ) -> None:
     """Work out FLOPs, bytes and memory of any model from its shapes alone. 1 multiply-add is
     2 FLOPs."""
-    from perfctl.orchestrator.actions.estimate import check_value, estimate_model
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import check_value, estimate_model
     from perfctl.orchestrator.report import estimate as estimate_view
     from perfctl.orchestrator.report.estimate import FORMS
     from perfctl.orchestrator.report.network_sheet import FORMS as NETWORK_FORMS
@@ -222,7 +222,7 @@ def _generation(
     as_json: bool,
 ) -> None:
     """Prefill and decode of a language model."""
-    from perfctl.orchestrator.actions.generation import estimate_generation, part_of_model
+    from perfctl.orchestrator.estimate.generation_steps import estimate_generation, part_of_model
     from perfctl.orchestrator.report import generation as view
 
     if check is not None:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.actions.bench_file import Bench, read_bench
 from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.commands import bench as benches
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.predict.bench import Observation
+from perfctl.orchestrator.predict.prices import load
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.bench import BenchRequest, BenchResult, Listening
@@ -242,7 +242,7 @@ def leave_out(
 ) -> tuple[LeftOut, ...]:
     """Fits of the store, each with the error of networks that it did not see; what cannot be fitted
     goes to ``missing``."""
-    from perfctl.orchestrator.actions.predict.calculator import store_and_devices
+    from perfctl.orchestrator.evidence import store_and_devices
     from perfctl.orchestrator.predict.fit import left_out
 
     learned, _ = store_and_devices(store)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.commands.gate import gate, model_subject, update
 from perfctl.orchestrator.compare.gate import WORSE
+from perfctl.orchestrator.estimate.request import Request
 
 pytest.importorskip("torch")
 BATCH, WIDTH = 4, 8

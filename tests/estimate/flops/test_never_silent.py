@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import flex_attention
 
-from perfctl.orchestrator.actions.estimate import estimate
+from perfctl.orchestrator.estimate.session import estimate
 from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.orchestrator.outputs import to_json
 from perfctl.orchestrator.report import estimate as estimate_view

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from perfctl.orchestrator.actions.estimate import estimate_model
-from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet, network_sheet
 from perfctl.orchestrator.report.network_sheet import FORMS
 from perfctl.records.paper import LayerCall, ModuleSeen

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.orchestrator.estimate import session as estimation
 from perfctl.orchestrator.estimate.sheets.layers import out_size
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, sheet_for
 from perfctl.orchestrator.report.estimate import as_html, as_markdown, sheet_as_text

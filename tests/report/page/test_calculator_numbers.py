@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.predict import subjects
-from perfctl.orchestrator.actions.predict.calculator import planned_model
 from perfctl.orchestrator.commands.predict import answer_question
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, named
 from perfctl.orchestrator.errors import PerfctlError
@@ -21,17 +19,12 @@ from perfctl.orchestrator.estimate.memory import reserve_on
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.answer import Question
 from perfctl.orchestrator.predict.cost import Job, Span, room_of, training
+from perfctl.orchestrator.predict.models import subjects
+from perfctl.orchestrator.predict.models.calculator import SAME_BYTES, Model, planned_model
 from perfctl.orchestrator.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.predict.predict import predict
 from perfctl.orchestrator.predict.step_parts import roofline
-from perfctl.orchestrator.report.calculator import (
-    SAME_BYTES,
-    CalculatorView,
-    Known,
-    Model,
-    Place,
-    page_view,
-)
+from perfctl.orchestrator.report.calculator import CalculatorView, Known, Place, page_view
 from perfctl.orchestrator.report.page.page import render_calculator
 from perfctl.workloads.models.plan import canonical, read_settings
 from tests.report import calculator_points as points

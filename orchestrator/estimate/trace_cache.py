@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 import msgspec
 
 import perfctl.workloads
-from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.files import user_folder
 from perfctl.records import paper
 
@@ -324,7 +324,7 @@ def _own_code() -> str:
     found = hashlib.sha256()
     for file in sorted(Path(next(iter(perfctl.workloads.__path__))).rglob("*.py")):
         found.update(file.read_bytes())
-    for module in (paper.__file__, __file__, Path(__file__).with_name("estimate.py")):
+    for module in (paper.__file__, __file__, Path(__file__).with_name("session.py")):
         found.update(Path(module).read_bytes())
     return found.hexdigest()
 

@@ -11,9 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.estimate_request import Request, check_precision
-from perfctl.orchestrator.actions.messages import Progress, no_progress
-from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.estimate.flops.engine import estimate as work_out
 from perfctl.orchestrator.estimate.flops.engine import on_paper, types_of_products
@@ -25,8 +22,9 @@ from perfctl.orchestrator.estimate.memory import (
     largest_batch,
     memory_of,
 )
+from perfctl.orchestrator.estimate.request import DEFAULT_OPTIMIZER, Request, check_precision
 from perfctl.orchestrator.estimate.step import Estimate, part_of
-from perfctl.orchestrator.predict.answer import DEFAULT_OPTIMIZER
+from perfctl.orchestrator.estimate.trace_cache import Kept, kept_traces
 from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, MemoryTrace, OnGpu, Traced
 from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import workload_of
@@ -475,7 +473,7 @@ def estimate_model(
     *,
     limit: int | None = None,
     reserve: int = RESERVE,
-    progress: Progress = no_progress,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> ModelEstimate:
     """Estimate a model that is given by its name, at each batch size.
 

@@ -7,14 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.estimate import (
-    from_trace,
-    names_of,
-    need_torch,
-    without_driver_warning,
-)
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
 from perfctl.orchestrator.estimate.generation import (
@@ -29,7 +21,15 @@ from perfctl.orchestrator.estimate.generation import (
     layers_of,
     written_by,
 )
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import (
+    from_trace,
+    names_of,
+    need_torch,
+    without_driver_warning,
+)
 from perfctl.orchestrator.estimate.step import Estimate, experts_assumption
+from perfctl.orchestrator.estimate.trace_cache import Kept, kept_traces
 from perfctl.records.paper import StepTrace
 from perfctl.records.precision import PRECISIONS
 

@@ -8,6 +8,9 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.records.paper import ATTENTION, UPDATES
 from perfctl.records.precision import PRECISIONS
 
+DEFAULT_OPTIMIZER = "momentum"
+"""Optimizer of a training step whose memory is asked for, where none is named."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
