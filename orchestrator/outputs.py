@@ -77,7 +77,7 @@ OUTPUTS = {
     "bench-show": "orchestrator.report.page.bench:BenchShown",
     "prepare": "orchestrator.commands.prepare:Prepared",
     "slurm-status": "orchestrator.cli.cluster.slurm:SlurmStatus",
-    "ingest": "orchestrator.cli.read.ingest:IngestOutput",
+    "ingest": "orchestrator.commands.ingest:IngestOutput",
     "mfu": "orchestrator.report.mfu:MfuOutput",
     "gate": "orchestrator.report.gate:GateOutput",
     "history": "orchestrator.report.history:HistoryOutput",

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 from perfctl.version import __version__
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.actions.sweep.sweep import replay, sweep
     from perfctl.orchestrator.actions.tables import counters, kernels, layer_calls, ledger, runs
     from perfctl.orchestrator.commands.calculator import calculator
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.export import export
     from perfctl.orchestrator.commands.gate import gate
     from perfctl.orchestrator.commands.history import history
+    from perfctl.orchestrator.commands.ingest import ingest
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
     from perfctl.orchestrator.commands.predict import predict, predict_generation
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.trace import trace
     from perfctl.orchestrator.errors import PerfctlError
     from perfctl.orchestrator.estimate.session import estimate
-    from perfctl.orchestrator.ingest.context import UserHints
     from perfctl.orchestrator.launch.sweep.options import SweepOptions
     from perfctl.parsers import ReportError, parse, sniff
 
@@ -54,7 +53,6 @@ __all__ = [
     "PerfctlError",
     "ReportError",
     "SweepOptions",
-    "UserHints",
     "__version__",
     "calculator",
     "charts",
@@ -89,7 +87,6 @@ _COMMANDS = "perfctl.orchestrator.commands"
 _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
     "SweepOptions": "perfctl.orchestrator.launch.sweep.options",
-    "UserHints": "perfctl.orchestrator.ingest.context",
     "calculator": f"{_COMMANDS}.calculator",
     "charts": f"{_COMMANDS}.plot",
     "compare": f"{_COMMANDS}.compare",
@@ -101,7 +98,7 @@ _HOME = {
     "export": f"{_COMMANDS}.export",
     "gate": f"{_COMMANDS}.gate",
     "history": f"{_COMMANDS}.history",
-    "ingest": f"{_ACTIONS}.ingest",
+    "ingest": f"{_COMMANDS}.ingest",
     "mfu": f"{_COMMANDS}.mfu",
     **dict.fromkeys(("predict", "predict_generation"), f"{_COMMANDS}.predict"),
     "prepare": f"{_COMMANDS}.prepare",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
@@ -160,11 +161,22 @@ def _may_be_read(path: str | Path) -> bool:
         return False
 
 
-class _Shown:
+class Shown:
     """What goes on while a command works, on stderr."""
 
-    def __init__(self, progress: Callable[[str, int, int], None]) -> None:
-        self.note, self.warning, self.progress = console.note, console.warning, progress
+    def __init__(self, progress: Callable[[str, int, int, Path | None], None]) -> None:
+        self.note, self.warning, self.error = console.note, console.warning, console.error
+        self._progress = progress
+        self.command_line = console.command_line()
+
+    def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None:
+        self._progress(what, done, total, path)
+
+    def ask(self, question: str, default: str) -> str | None:
+        """Return what is typed; None without a terminal."""
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return None
+        return str(typer.prompt(console.safe(question), default=default, err=True))
 
 
 def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
@@ -181,7 +193,7 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
         form = console.form_of(typed.pop("form", None), as_json)
         asked = command.options(**values_of(declared, typed))
         with progress.working(is_shown=not command.has_own_progress) as steps:
-            events = _Shown(steps)
+            events = Shown(steps)
             result = command.run(asked, events)
         if as_json:
             record = command.record(result)

@@ -148,7 +148,7 @@ GROUPS = {
         "prepare": ("prepare", "Sort a data set's archive into class folders."),
     },
     "Read": {
-        "ingest": ("read.ingest:ingest", "Take in reports of any profiler, and run folders."),
+        "ingest": ("ingest", "Take in reports of any profiler, and run folders."),
         "runs": ("runs", "List the runs in the store."),
         "show": ("show", "Show one run: layers, kernels, memory, what is missing."),
         "query": ("query", "Query the store with SQL, read-only."),

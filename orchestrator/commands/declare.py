@@ -37,16 +37,31 @@ class Events(Protocol):
     def warning(self, text: str) -> None:
         """What the user should know before using the result."""
 
-    def progress(self, what: str, done: int, total: int) -> None:
-        """What is being done now, the parts done before it, and how many there are."""
+    def error(self, text: str) -> None:
+        """What went wrong with a part of the work, which goes on."""
+
+    def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None:
+        """What is being done now, the parts done before it, and how many there are (0: not known
+        yet). ``path``: the file that is being read."""
+
+    def ask(self, question: str, default: str) -> str | None:
+        """Return what the user answers; None if nobody can."""
+
+    @property
+    def command_line(self) -> str | None:
+        """What the user typed, which the store keeps; None from Python."""
 
 
 class Silent:
     """Drops everything."""
 
+    command_line = None
+
     def note(self, text: str) -> None: ...
     def warning(self, text: str) -> None: ...
-    def progress(self, what: str, done: int, total: int) -> None: ...
+    def error(self, text: str) -> None: ...
+    def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None: ...
+    def ask(self, question: str, default: str) -> None: ...
 
 
 DEFAULT_STORE = Path("perfctl.db")

@@ -86,7 +86,7 @@ def placed(said: dict[str, Any], **places: Any) -> Refused:
 
 
 def hinted(**said: Any) -> Refused:
-    return lambda store: perfctl.ingest(store, "new.db", hints=perfctl.UserHints(**said))
+    return lambda store: perfctl.ingest(store, Path("new.db"), **said)
 
 
 def predicted(**said: Any) -> Refused:
@@ -112,7 +112,7 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
         (predicted(device="T4", optimizer="lion"), "`optimizer`: 'lion' is not known"),
         (hinted(mode="bogus"), "`mode`: 'bogus' is not known"),
         (hinted(precision="int3"), "`precision`: 'int3' is not known"),
-        (hinted(batch_size=0), "`batch_size` must be at least 1, got 0"),
+        (hinted(batch=0), "`batch` must be at least 1, got 0"),
         (hinted(guess_layers=True), "`guess_layers`: of which network"),
         (placed({"device": "tpu"}), "`device`: 'tpu' is not known"),
         (placed({"sweep_name": "a/b"}), "`sweep_name`: invalid folder name 'a/b'"),

@@ -371,7 +371,7 @@ def _ingest(**given: Any) -> None:
         console.warning,
         tasks=asked.tasks,
         options=commands.words_of(_HINTS, given),
-        hints=UserHints(batch_size=hints.batch_size, batch_pattern=hints.batch_pattern),
+        hints=UserHints(batch=hints.batch_size, batch_pattern=hints.batch_pattern),
     )
     plan = made.plan
     console.result(

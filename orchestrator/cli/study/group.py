@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console, options
-from perfctl.orchestrator.cli.commands import CommandList
+from perfctl.orchestrator.cli import console, options, progress
+from perfctl.orchestrator.cli.commands import CommandList, Shown
 from perfctl.orchestrator.cli.measure.bench import listening
 from perfctl.orchestrator.cli.measure.profilers import AFTER, PASS_ON_CONTEXT, SweepCommand
 from perfctl.orchestrator.cli.measure.profilers import listening as listening_to_sweeps
@@ -22,6 +22,9 @@ from perfctl.orchestrator.cli.measure.speedup import Allow, Ways
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, write_study
 from perfctl.orchestrator.options import read_batches
 from perfctl.orchestrator.report.studies.records import StudyPage
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.ingest.context import Hear
 
 Out = Annotated[
     Path,
@@ -372,7 +375,6 @@ def flops(
     python train.py --batch-size {batch}. FLOPs count 1 multiply-add as 2. The same command again
     goes on where it stopped. Exit code 4: some parts failed, the rest is there.
     """
-    from perfctl.orchestrator.cli.read.ingest import listening_to_reports
     from perfctl.orchestrator.commands.study.flops import (
         FlopsRequest,
         check,
@@ -409,10 +411,18 @@ def flops(
         run_part(asked, part, listening=listening_to_sweeps, messages=console)
         return
     result = study_flops(
-        asked, listening=listening_to_sweeps, reading=listening_to_reports, messages=console
+        asked, listening=listening_to_sweeps, reading=_listening_to_reports, messages=console
     )
     write_and_show(lambda: page(result.study), asked.folder)
     result.check()
+
+
+@contextmanager
+def _listening_to_reports() -> Iterator[Hear]:
+    from perfctl.orchestrator.commands.ingest import Hearer
+
+    with progress.working() as steps:
+        yield Hearer(Shown(steps))
 
 
 def cost(

@@ -287,8 +287,8 @@ def _recorded(
 ) -> InferenceResult:
     """The page of a store, or of the reports and run folders at a path, which go into the
     study's store."""
-    from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.actions.tables import DEFAULT, newest_runs
+    from perfctl.orchestrator.ingest.ingest import ingest
 
     assert asked.recorded is not None
     place = asked.recorded

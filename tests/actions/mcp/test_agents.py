@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.actions.mcp import tools
 from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.ingest.ingest import ingest
 from tests.make.kineto import annotation, event, kernel
 
 RING = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
