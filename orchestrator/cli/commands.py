@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Command as Declared
 
 
-HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Prices", "Cluster")
+HEADINGS = (
+    *("Input", "What to measure", "Memory", "Generation"),
+    *("Profiler", "Output", "Prices", "Cluster"),
+)
 """Of options in ``--help``, in this order."""
 METAVARS: Mapping[Any, str | None] = {
     bool: None,

@@ -76,9 +76,11 @@ def result(text: str) -> None:
     print(safe(text))
 
 
-def show(renderable: RenderableType) -> None:
-    """A table or text of the command's result."""
-    _console().print(renderable)
+def show(renderable: RenderableType, width: int | None = None) -> None:
+    """A table or text of the command's result; ``width``: None for that of the output."""
+    console = _console()
+    console.width = width or console.width
+    console.print(renderable)
 
 
 def printer() -> Callable[[Iterable[RenderableType]], str]:
@@ -193,19 +195,23 @@ def view(answer: View | Layout | Lines, form: str | None) -> None:
         answer,
         findings=tuple(map(with_flags, answer.findings)),
         notes=tuple(map(with_flags, answer.notes)),
+        tables=tuple(
+            replace(table, notes=tuple(map(with_flags, table.notes))) for table in answer.tables
+        ),
     )
     if form is not None:
         document(form, as_parts(answer))
         return
-    for part in on_terminal(answer, width()):
-        show(part)
+    columns = max(width(), answer.least_width)
+    for part in on_terminal(answer, columns):
+        show(part, columns)
 
 
 def form_of(form: str | None, as_json: bool) -> str | None:
     """The format asked for; None is text. Raises UsageError for one that is not known, and
     beside --json."""
-    if form is not None and form not in ("md", "tex"):
-        raise UsageError(f"--format: '{form}' is not known", "Use md or tex; without it, text")
+    if form is not None and form not in ("md", "tex", "html"):
+        raise UsageError(f"--format: '{form}' is not known", "Use md, tex or html; else, text")
     if form is not None and as_json:
         raise UsageError("--format and --json together", "Choose one")
     return form

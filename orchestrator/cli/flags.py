@@ -17,8 +17,10 @@ from typing import Any
 _FIELD = re.compile(r"`([a-z][a-z0-9_]*)`")
 OTHER_NAMES = {
     "batch_size": "batch",
+    "check": "value",
     "extras": "extra",
     "layers": "layer",
+    "memory": "limit",
     "pip_options": "pip_option",
     "seconds": "timeout",
 }

@@ -177,7 +177,7 @@ GROUPS = {
         "gate": ("gate", "Hold counts, memory and time to a committed baseline."),
     },
     "Predict": {
-        "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),
+        "estimate": ("estimate", "Work out FLOPs, bytes and memory of a model."),
         "mfu": ("mfu", "Audit the MFU of a training run by every formula."),
         "predict": ("predict", "Predict time, memory and cost of a training."),
         "calculator": ("calculator", "Write an offline page that predicts a training."),

@@ -100,7 +100,7 @@ def _check(request: Request, batches: Sequence[int]) -> None:
         remedy = "Use bf16-true or fp16-true: weights, cache and arithmetic in that type"
         raise UsageError(f"`precision` {request.precision} does not go with `prompt`", remedy)
     if not batches or any(size < 1 for size in batches):
-        raise UsageError("`batches`: a batch size must be at least 1", "Use for instance 16,32,64")
+        raise UsageError("`batch` must be at least 1", "Use for instance 16,32,64")
 
 
 @dataclass(frozen=True, slots=True)

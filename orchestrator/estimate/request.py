@@ -3,62 +3,134 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.memory import CAPABILITIES, capability
+from perfctl.orchestrator.options import Option
 from perfctl.records.paper import ATTENTION, UPDATES
 from perfctl.records.precision import PRECISIONS
 
 DEFAULT_OPTIMIZER = "momentum"
 """Optimizer of a training step whose memory is asked for, where none is named."""
+OPTIMIZERS = ("none", "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
+
+
+def read_capability(text: str) -> tuple[int, int]:
+    """ "sm_90", "9.0" or "h100" as a compute capability. Raises UsageError."""
+    found = capability(text)
+    if found is None:
+        known = ", ".join(CAPABILITIES)
+        raise UsageError(f"`gpu`: '{text}' is not known", f"Use sm_90, 9.0 or one of {known}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """Which model, and how it runs."""
 
-    model: str
-    """A built-in workload, LIBRARY:NAME, a config.json, package.module:factory or
-    file.py:factory."""
-    inputs: tuple[str, ...] = ()
-    """Shape of one sample for each input: "3x224x224", "int64:128"; empty takes the model's own."""
-    mode: str = "train"
-    optimizer: str | None = None
-    device: str = "meta"
+    model: Annotated[
+        str,
+        Option(
+            "mnist_cnn, mnist_cnn:conv2=32,128,5,1, unet, lstm, torchvision:NAME, timm:NAME, "
+            "hf:NAME, torchaudio:NAME, diffusers:CLASS, config.json, resnet:depth=26,width=32, "
+            "package.module:factory, file.py:factory.",
+            is_argument=True,
+        ),
+    ]
+    inputs: Annotated[
+        tuple[str, ...],
+        Option(
+            "Shape of one sample: 3x224x224, int64:128, 100xNx8 (N: batch). Once an input; "
+            "default: the model's own.",
+            names=("--input",),
+            metavar="SHAPE",
+        ),
+    ] = ()
+    mode: Annotated[str, Option("train (with backward) or infer.", metavar="MODE")] = "train"
+    optimizer: Annotated[
+        str | None,
+        Option(
+            f"{', '.join(OPTIMIZERS[1:])}, none; default: the workload's own, with --memory else "
+            f"{DEFAULT_OPTIMIZER}.",
+            metavar="NAME",
+        ),
+    ] = None
+    device: Annotated[
+        str,
+        Option("meta (no data, no memory) or cpu, for models that look at data.", metavar="DEVICE"),
+    ] = "meta"
     memory: bool = False
-    gpu: tuple[int, int] | None = None
-    """Compute capability of the device that memory is worked out for; None when not given."""
-    attention: str = "auto"
-    """Kernel of attention that memory is worked out for: auto, flash, efficient, cudnn, math."""
-    update: str = "auto"
-    """How the optimizer updates the parameters, for memory: auto, foreach, fused, for-loop."""
+    """Whether memory is followed, too."""
+    gpu: Annotated[
+        tuple[int, int] | None,
+        Option(
+            "GPU that --memory is for: sm_90, 9.0 or h100.",
+            "Memory",
+            metavar="NAME",
+            parse=read_capability,
+        ),
+    ] = None
+    attention: Annotated[
+        str,
+        Option(
+            "Attention kernel for --memory: auto (as PyTorch chooses), flash, efficient, cudnn, "
+            "math.",
+            "Memory",
+            metavar="KERNEL",
+        ),
+    ] = "auto"
+    update: Annotated[
+        str,
+        Option(
+            "Optimizer's update for --memory: auto (as PyTorch chooses), foreach, fused, for-loop.",
+            "Memory",
+            metavar="WAY",
+        ),
+    ] = "auto"
     own: tuple[str, ...] = ()
     """A built-in workload's own options, as words of a command line; empty takes its defaults."""
-    seq: int | None = None
-    """Length of the sequences of a library's model: tokens, samples of a waveform; None takes a
-    usual one."""
-    precision: str = "fp32"
-    """A name of PRECISIONS."""
-    prompt: int | None = None
-    """Generation: tokens that go in at once; None: one plain pass, no generation."""
-    generate: int | None = None
-    """Generation: steps of one token after the prompt; None: none."""
-    kv_cache: str | None = None
-    """Generation: type of the cache's values, "none" for no cache; None takes the type that the
-    model keeps."""
+    seq: Annotated[
+        int | None,
+        Option("Sequence length of a library's model: tokens, or samples of a waveform."),
+    ] = None
+    precision: Annotated[
+        str,
+        Option(
+            "fp32; tf32 (allowed for products, Ampere+); bf16, fp16: torch.autocast of CUDA; "
+            "bf16-true, fp16-true: model.to(dtype); fp8: Linear layers, the rest bf16 (assumed). "
+            "Shows FLOPs by type.",
+            metavar="TYPE",
+        ),
+    ] = "fp32"
+    prompt: Annotated[
+        int | None,
+        Option("Tokens that go in at once (prefill), forward only.", "Generation"),
+    ] = None
+    generate: Annotated[
+        int | None, Option("Steps of one token after the prompt (decode).", "Generation")
+    ] = None
+    kv_cache: Annotated[
+        str | None,
+        Option(
+            "Type of the cache: fp32, bf16, fp16, fp8, int8; none: no cache. Default: as the model "
+            "keeps it.",
+            "Generation",
+            metavar="TYPE",
+        ),
+    ] = None
 
     def check(self) -> None:
-        """Raises UsageError for a mode, optimizer, device, precision or length that is
-        not known."""
+        """Raise UsageError for a mode, optimizer, device, precision or length that is not known."""
         check_precision(self.precision)
         if self.seq is not None and self.seq < 1:
             raise UsageError(f"`seq` must be at least 1, got {self.seq}", "For example `seq` 128")
         if self.prompt is None and (self.generate is not None or self.kv_cache is not None):
             name = "generate" if self.generate is not None else "kv_cache"
             raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
-        optimizers = (None, "none", "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
         known_of = {
             "mode": ("train", "infer"),
-            "optimizer": optimizers,
+            "optimizer": (None, *OPTIMIZERS),
             "device": ("meta", "cpu", "cuda"),
             "attention": ATTENTION,
             "update": UPDATES,
@@ -72,6 +144,6 @@ class Request:
 
 
 def check_precision(name: str) -> None:
-    """Raises UsageError for a name that is not one of PRECISIONS."""
+    """Raise UsageError for a name that is not one of PRECISIONS."""
     if name not in PRECISIONS:
         raise UsageError(f"`precision`: '{name}' is not known", f"Use {', '.join(PRECISIONS)}")

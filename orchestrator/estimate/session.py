@@ -486,7 +486,7 @@ def estimate_model(
     request.check()
     request, assumed = _with_optimizer(request)
     if not batches or any(size < 1 for size in batches):
-        raise UsageError("`batches`: a batch size must be at least 1", "Use for instance 16,32,64")
+        raise UsageError("`batch` must be at least 1", "Use for instance 16,32,64")
     need_torch()
     with without_driver_warning():
         total = 1 + len(batches) + (limit is not None)

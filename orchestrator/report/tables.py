@@ -321,6 +321,18 @@ def dense_table(
     return replace(made, notes=tuple(notes), is_dense=True)
 
 
+def whole_table(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Any]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """Return a table of every row and column, each number in its own unit."""
+    cells = [tuple(map(_cell, columns, row)) for row in rows]
+    own = tuple(tuple(replace(in_own_unit(cell), scale=None) for cell in row) for row in cells)
+    return Table(tuple(columns), own, caption, tools=False, notes=tuple(notes))
+
+
 def with_values(rows: Sequence[Sequence[Cell]]) -> list[int]:
     """Places of the columns that are not dashes throughout."""
     return [
