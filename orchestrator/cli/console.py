@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from perfctl.orchestrator.outputs import JsonLists
+    from perfctl.orchestrator.report.tables import Table
     from perfctl.orchestrator.report.view import Layout, Lines, View
 
 BAR = 16
@@ -195,9 +196,7 @@ def view(answer: View | Layout | Lines, form: str | None) -> None:
         answer,
         findings=tuple(map(with_flags, answer.findings)),
         notes=tuple(map(with_flags, answer.notes)),
-        tables=tuple(
-            replace(table, notes=tuple(map(with_flags, table.notes))) for table in answer.tables
-        ),
+        tables=tuple(map(_with_flags, answer.tables)),
     )
     if form is not None:
         document(form, as_parts(answer))
@@ -205,6 +204,17 @@ def view(answer: View | Layout | Lines, form: str | None) -> None:
     columns = max(width(), answer.least_width)
     for part in on_terminal(answer, columns):
         show(part, columns)
+
+
+def _with_flags(table: Table) -> Table:
+    """Return the table with options in place of fields, in its notes, and in its cells if it has no
+    heads: they are sentences then, and no names."""
+    rows = table.rows
+    if not any(column.label for column in table.columns):
+        rows = tuple(
+            tuple(replace(cell, text=with_flags(cell.text)) for cell in row) for row in rows
+        )
+    return replace(table, rows=rows, notes=tuple(map(with_flags, table.notes)))
 
 
 def form_of(form: str | None, as_json: bool) -> str | None:

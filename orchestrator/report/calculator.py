@@ -1,26 +1,14 @@
-"""The calculator's page: its controls, its sources, and the numbers that Python worked out, as
-compact JSON.
-
-A step by the fit that ships is the product of two tables of ``predict.grid``,
-amounts of a model and costs of a device, so that 84 models on 99 devices stay small. Every other
-step is a curve of ``predict.grid``. The page reads between two batch sizes on a straight
-line. Numbers of the tables are 32-bit floats; those of a curve 16-bit levels, whose logarithms are
-evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
-"""
+"""The calculator's page: its controls, its sources, and its answers for networks of the
+families."""
 
 from __future__ import annotations
 
-import json
-import struct
-from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date as Date
 from functools import cache, lru_cache
 from http import HTTPStatus
-from itertools import islice, pairwise
-from math import log
 from threading import Lock
 from typing import Any
 from urllib.parse import parse_qsl
@@ -30,43 +18,26 @@ from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.memory import (
     RESERVE,
-    MemoryLine,
-    largest_fitting,
-    reserve_on,
-    upper,
 )
-from perfctl.orchestrator.predict.cost import CLOSE
 from perfctl.orchestrator.predict.fit import StepFitted
 from perfctl.orchestrator.predict.grid import (
     LARGEST,
-    PROBE,
-    Amount,
-    Amounts,
-    Cell,
-    Grid,
-    Split,
-    costs,
-    grid_of,
 )
-from perfctl.orchestrator.predict.grid import Part as SplitPart
-from perfctl.orchestrator.predict.models.calculator import SAME_BYTES, Model, planned_model
-from perfctl.orchestrator.predict.operations import OPTIMIZERS, Measured, element_bytes
-from perfctl.orchestrator.predict.predict import PRECISIONS, Evidence
+from perfctl.orchestrator.predict.models.calculator import Model, planned_model
+from perfctl.orchestrator.predict.models.packed_grid import grid_data
+from perfctl.orchestrator.predict.operations import Measured
+from perfctl.orchestrator.predict.predict import Evidence
 from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.predict.published import Published
 from perfctl.orchestrator.predict.published import load as load_published
-from perfctl.orchestrator.predict.step_parts import LIMIT_OF, PARTS
 from perfctl.orchestrator.report.prices import days, sources
 from perfctl.workloads.models.plan import PARAMETERS, canonical, plan, read_settings
 from perfctl.workloads.spec import SpecError
 
-FORMAT = "perfctl grid 2"
 LONGEST = 300
 """Characters of a specification that is answered."""
 KEPT = 64
 """Networks whose answers are kept."""
-LEVELS, LEAST = 2000, 1e-7
-"""Of a stored number: levels for each factor of e, and the smallest number (0 is kept as 0)."""
 _SLIDERS = {
     "depth": (4, 152),
     "width": (8, 512),
@@ -78,28 +49,10 @@ _SLIDERS = {
 }
 """Ends of sliders of parameters whose range is orders of magnitude wider; the box beside a slider
 has the whole range."""
-WORK = {
-    "conv": "convolutions",
-    "pointwise": "1x1 convolutions",
-    "grouped": "grouped convolutions",
-    "depthwise": "depthwise convolutions",
-    "linear": "linear layers",
-    "matmul": "matrix products of activations, attention",
-    "norm": "normalisations",
-    "activation": "activations",
-    "elementwise": "elementwise operations",
-    "pool": "pooling",
-    "softmax": "softmax and loss",
-    "memory": "copies and other moves of bytes",
-    "optimizer": "the optimizer",
-    "overhead": "overhead of a step",
-}
-"""Group of work -> its name on the page."""
 GROUPS = ("this machine", "data centre", "AMD", "workstation", "consumer")
 """Order of the devices in the list: the first word of a group."""
 MIXED = "mixed"
 """What the page calls :func:`mixed_on`."""
-LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,282 +475,3 @@ class FamilyAnswers:
         measured = tuple(step for step in learned.measured if step.case.training)
         machines = [device.machine for device in devices]
         return grid_data([model], machines, measured, learned.fits, load_published("gpu"))
-
-
-def grid_data(
-    models: Sequence[Model],
-    machines: Sequence[Machine],
-    measured: Sequence[Measured],
-    fits: Sequence[StepFitted],
-    published: Published | None = None,
-) -> dict[str, Any]:
-    """Times of all models on all machines. Cells are in the order of machines,
-    precisions, optimizers.
-
-    ``layouts``: of each cell its sentences (``said``), curve and split, or -1, shared by models
-    that have them alike. A curve is a row of knots, each four 16-bit numbers: batch - 1, then
-    value, low and high as levels; a new one begins with batch 1. ``costs``: of each machine and
-    precision by the fit that ships (:class:`grid.Cost`), rows of ``rates``.
-    """
-    said, layouts, rows, lists = _Once(), _Once(), _Once(), _Once()
-    general = _General(machines, measured, fits, published, said)
-    sizes = list(dict.fromkeys(map(_size, machines)))
-    found = []
-    for model in models:
-        beyond = _Once()
-        cells, grid = general.cells(model)
-        places = {
-            name: [-1 if (place := getattr(cell, name)) is None else place for _, cell in cells]
-            for name in ("curve", "split", "backward")
-        }
-        layout = {
-            "said": [words for words, _ in cells],
-            **{name: found for name, found in places.items() if max(found, default=-1) >= 0},
-            "beyond": [beyond.place(cell.beyond) for _, cell in cells],
-        }
-        worked = [
-            {
-                "batches": split.batches,
-                "rows": [
-                    (WORK[part.group], LIMITS[part.limit], name) for part, name in _parts(split)
-                ],
-            }
-            for split in grid.splits
-        ]  # (work, limit, optimizer or "" for all) of each row
-        knots = [knot for curve in grid.curves for knot in curve]
-        found.append(
-            _model(model, sizes)
-            | {
-                "layout": layouts.place(layout),
-                "beyond": beyond.items,
-                "knots": packed(
-                    [number for knot in knots for number in (knot.batch - 1, *map(level, knot[1:]))]
-                ),
-                "rows": [rows.place(row) for row in worked],
-                "splits": packed(
-                    [
-                        level(amount)
-                        for split in grid.splits
-                        for part, _ in _parts(split)
-                        for amount in part.amounts
-                    ]
-                ),
-                **(_amounts(model.amounts, lists) if published is not None else {}),
-            }
-        )
-    return {
-        "format": FORMAT,
-        "machines": [machine.name for machine in machines],
-        "precisions": PRECISIONS,
-        "optimizers": OPTIMIZERS,
-        "largest": LARGEST,
-        "levels": LEVELS,
-        "least": LEAST,
-        "close": CLOSE,
-        "sizes": [sizes.index(_size(machine)) for machine in machines],
-        "reserves": [reserve_on(machine.kind) for machine in machines],
-        "same_bytes": SAME_BYTES,
-        "bytes": [element_bytes(precision) for precision in PRECISIONS],
-        "limits": [LIMITS[LIMIT_OF[part]] for part in PARTS],
-        "said": said.items,
-        "layouts": layouts.items,
-        "rows": rows.items,
-        "lists": lists.items,
-        "models": found,
-        **(_costs(published, machines) if published is not None else {}),
-        "measured": [
-            {
-                "model": one.case.model,
-                "machine": one.machine,
-                "batch": one.case.batch,
-                "precision": one.case.precision,
-                "optimizer": one.case.optimizer,
-                "seconds": one.seconds,
-                "low": min(one.low, one.seconds),
-                "high": max(one.high, one.seconds),
-                "backward": one.backward,
-            }
-            for one in measured
-        ],
-    }
-
-
-class _General:
-    """Cells of all models. Where a device has no fit and no measured step of its own, its words are
-    those of every model."""
-
-    def __init__(
-        self,
-        machines: Sequence[Machine],
-        measured: Sequence[Measured],
-        fits: Sequence[StepFitted],
-        published: Published | None,
-        said: _Once,
-    ) -> None:
-        self.machines, self.measured, self.fits, self.published, self.said = (
-            machines,
-            measured,
-            fits,
-            published,
-            said,
-        )
-        own = {one.machine.name for one in fits} | {one.machine for one in measured}
-        self.plain = [
-            published is not None and one.kind == "gpu" and one.name not in own for one in machines
-        ]
-        self.known: dict[str, list[tuple[int, Cell]]] = {}
-
-    def cells(self, model: Model) -> tuple[list[tuple[int, Cell]], Grid]:
-        """(the place of its words, the cell) of each; the curves and splits that cells point at."""
-        plain = self.plain if model.network.works else [False] * len(self.machines)
-        missing = [
-            one
-            for one, shared in zip(self.machines, plain, strict=True)
-            if not shared or one.name not in self.known
-        ]
-        grid = grid_of(model.network, missing, self.measured, self.fits, self.published)
-        made = iter(
-            [
-                (self.said.place(_said(cell, *_names(place, model, missing))), cell)
-                for place, cell in enumerate(grid.cells)
-            ]
-        )
-        found = []
-        for machine, shared in zip(self.machines, plain, strict=True):
-            mine = self.known.get(machine.name) if shared else None
-            mine = mine or list(islice(made, len(PRECISIONS) * len(OPTIMIZERS)))
-            if shared:
-                self.known[machine.name] = mine
-            found += mine
-        return found, grid
-
-
-def _amounts(known: Amounts, lists: _Once) -> dict[str, Any]:
-    """``amounts``: by bytes of an activation and by optimizer, [place in ``lists`` of (work, part),
-    the points of all].
-
-    Points are pairs of 32-bit floats, batch and amount; a new row begins with batch 1.
-    """
-
-    def written(rows: Sequence[Amount]) -> tuple[int, str]:
-        names = [(WORK[row.group], row.part) for row in rows]
-        return lists.place(names), floats(
-            [value for row in rows for point in row.points for value in point]
-        )
-
-    parts = {str(size): written(rows) for size, rows in known.steps.items()}
-    parts |= {name: written(rows) for name, rows in known.optimizers.items()}
-    return {"amounts": parts, "operations": known.operations}
-
-
-def _costs(fit: Published, machines: Sequence[Machine]) -> dict[str, Any]:
-    found = costs(fit, [one for one in machines if one.kind == "gpu"], PRECISIONS)
-    return {
-        "costs": [
-            [found.of.get((one.name, precision)) for precision in PRECISIONS] for one in machines
-        ],
-        "rates": floats([rate for row in found.rows for rate in row]),
-    }
-
-
-class _Once:
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self._places: dict[str, int] = {}
-
-    def place(self, item: Any) -> int:
-        key = json.dumps(item)
-        if key not in self._places:
-            self._places[key] = len(self.items)
-            self.items.append(item)
-        return self._places[key]
-
-
-def _names(place: int, model: Model, machines: Sequence[Machine]) -> tuple[str, str]:
-    """(model, machine) in the sentences of a cell."""
-    machine, optimizer = divmod(place, len(OPTIMIZERS))
-    named = model.network.names.get(OPTIMIZERS[optimizer], model.network.name)
-    return named, machines[machine // len(PRECISIONS)].name
-
-
-def _said(cell: Cell, model: str, machine: str) -> dict[str, Any]:
-    """The sentences about a cell's times, with {model}, {device} and {batch} for the names that the
-    page puts in."""
-
-    def general(text: str) -> str:
-        text = text.replace(machine, "{device}").removesuffix(f"not at {PROBE}")
-        return (text + "not at {batch}" if text.endswith(", ") else text).replace(
-            f" {model} ", " {model} "
-        )
-
-    if not cell.way:
-        return {"reason": general(cell.reason)}
-    return {
-        "way": cell.way,
-        "source": general(cell.source),
-        "coverage": cell.coverage,
-        "why_not": [general(text) for text in cell.why_not],
-        "outside": [general(text) for text in cell.outside],
-    }
-
-
-def _size(machine: Machine) -> float | None:
-    """Bytes for a step."""
-    return machine.memory_bytes and machine.memory_bytes - reserve_on(machine.kind)
-
-
-def _model(model: Model, sizes: Sequence[float | None]) -> dict[str, Any]:
-    """A largest batch, one for each size of memory, is None where the memory is not known or sets
-    no end."""
-    network, lines = model.network, model.lines
-    return {
-        "name": network.name,
-        "family": network.family,
-        "parameters": network.parameters,
-        "notes": model.notes,
-        "names": dict(network.names),
-        "lines": lines
-        and {
-            precision: {name: _lines(of) for name, of in each.items()}
-            for precision, each in lines.items()
-        },
-        "largest": lines
-        and {
-            precision: {
-                name: [None if size is None else largest_fitting(of, size) for size in sizes]
-                for name, of in each.items()
-            }
-            for precision, each in lines.items()
-        },
-    }
-
-
-def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
-    batches = {1, LARGEST}
-    for steep, flat in pairwise(upper(lines)):
-        crossing = (flat.fixed - steep.fixed) // (steep.per_sample - flat.per_sample)
-        batches |= {min(max(batch, 1), LARGEST) for batch in (crossing, crossing + 1)}
-    return sorted(
-        {max(lines, key=lambda line: line.fixed + line.per_sample * batch) for batch in batches}
-    )
-
-
-def _parts(split: Split) -> list[tuple[SplitPart, str]]:
-    """(part, optimizer or "" for all)."""
-    own = [(part, name) for name, parts in split.optimizers.items() for part in parts]
-    return [*((part, "") for part in split.parts), *own]
-
-
-def level(value: float) -> int:
-    """The stored number of a value, 0 or more; :data:`LEAST` for smaller ones."""
-    return min(max(round(log(value / LEAST) * LEVELS), 1), 0xFFFF) if value > 0 else 0
-
-
-def packed(numbers: Sequence[int]) -> str:
-    """16-bit numbers, little end first, in base64."""
-    return b64encode(struct.pack(f"<{len(numbers)}H", *numbers)).decode("ascii")
-
-
-def floats(numbers: Sequence[float]) -> str:
-    """32-bit floats, little end first, in base64."""
-    return b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode("ascii")

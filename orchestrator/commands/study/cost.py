@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from perfctl.orchestrator.actions.bench_file import Bench, read_bench
 from perfctl.orchestrator.actions.messages import SILENT, Messages
 from perfctl.orchestrator.commands import bench as benches
+from perfctl.orchestrator.commands.declare import Silent
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.predict.bench import Observation
@@ -268,7 +269,7 @@ def _alike(one: Measured, fit: StepFitted) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _EveryTwentieth:
+class _EveryTwentieth(Silent):
     """Tells of every twentieth model that is worked out."""
 
     messages: Messages
@@ -279,7 +280,7 @@ class _EveryTwentieth:
     def warning(self, text: str) -> None:
         self.messages.warning(text)
 
-    def progress(self, what: str, done: int, total: int) -> None:
+    def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None:
         if done % 20 == 1:
             self.messages.note(f"{what} ({done} of {total})")
 
