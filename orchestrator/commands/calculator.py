@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.predict.models.calculator import KeptModels, Model
     from perfctl.orchestrator.predict.predict import Evidence
     from perfctl.orchestrator.predict.prices import Price
-    from perfctl.orchestrator.report.calculator import Known, Place
+    from perfctl.orchestrator.report.calculator import CalculatorContents, ListedDevice
 
 Progress = Callable[[str, int, int], None]
 """Takes what is being done now, the parts done before it, and how many there are."""
@@ -83,10 +83,10 @@ def run(asked: CalculatorOptions, events: Events) -> CalculatorPage:
     """Write the page."""
     known = write_page(asked, events)
     traced = sum(model.network.family == "torchvision" for model in known.models)
-    return CalculatorPage(asked.out, asked.out.stat().st_size, traced, len(known.places))
+    return CalculatorPage(asked.out, asked.out.stat().st_size, traced, len(known.devices))
 
 
-def write_page(asked: CalculatorOptions, events: Events) -> Known:
+def write_page(asked: CalculatorOptions, events: Events) -> CalculatorContents:
     """Write the page and return what is in it."""
     check_free(asked.out, force=asked.force)
     from perfctl.orchestrator.predict.models.calculator import libraries
@@ -121,12 +121,12 @@ def kept_models() -> KeptModels:
     )
 
 
-def gather(asked: CalculatorOptions, kept: KeptModels, progress: Progress) -> Known:
+def gather(asked: CalculatorOptions, kept: KeptModels, progress: Progress) -> CalculatorContents:
     """Return everything that a page shows; the families are always there."""
     from perfctl.orchestrator.evidence import store_and_devices
     from perfctl.orchestrator.predict import prices, published
     from perfctl.orchestrator.predict.models.calculator import names_of, planned_model
-    from perfctl.orchestrator.report.calculator import Known
+    from perfctl.orchestrator.report.calculator import CalculatorContents
 
     names, left_out = names_of(asked.models, kept)
     table = prices.load(asked.prices).sure
@@ -134,9 +134,9 @@ def gather(asked: CalculatorOptions, kept: KeptModels, progress: Progress) -> Kn
     learned, devices = store_and_devices(asked.store)
     planned = [planned_model(family) for family in PARAMETERS]
     traced, failed = trace_all(names, progress, kept)
-    return Known(
+    return CalculatorContents(
         models=(*planned, *traced),
-        places=tuple(_place(learned, device, stated, table.prices) for device in devices),
+        devices=tuple(_listed_device(learned, device, stated, table.prices) for device in devices),
         fits=learned.fits,
         measured=tuple(step for step in learned.measured if step.case.training),
         prices=stated,
@@ -147,15 +147,15 @@ def gather(asked: CalculatorOptions, kept: KeptModels, progress: Progress) -> Kn
     )
 
 
-def _place(
+def _listed_device(
     learned: Evidence, device: Device, prices: Sequence[Price], every: tuple[Price, ...]
-) -> Place:
+) -> ListedDevice:
     """Return a device with its link, its offers, and the power it draws: by model if that was
     measured, and "" for every other. ``every``: also offers that do not state their board."""
     from perfctl.orchestrator.counts.hardware.machines import class_of
     from perfctl.orchestrator.predict.prices import unsure_for
     from perfctl.orchestrator.predict.training import power_of
-    from perfctl.orchestrator.report.calculator import Place
+    from perfctl.orchestrator.report.calculator import ListedDevice
 
     models = {"", *(draw.model for draw in learned.power if draw.model is not None)}
     power = {model: power_of(learned, device, model, None) for model in sorted(models)}
@@ -166,8 +166,8 @@ def _place(
     }
     board = device.board
     if board is None:
-        return Place(device.machine, device.source, None, "", (), watts)
-    return Place(
+        return ListedDevice(device.machine, device.source, None, "", (), watts)
+    return ListedDevice(
         device.machine,
         device.source,
         board.gpu.link_gbs,

@@ -181,7 +181,7 @@ def view(result: Estimated) -> View:
     if isinstance(output, EstimateOutput):
         return estimate_view(output, has_every_row=asked.has_every_row, limit=asked.limit)
     has_layers = asked.sheet or asked.has_every_row or asked.layer is not None
-    return generation_view(output, has_layers=has_layers, is_exact=asked.sheet)
+    return generation_view(output, has_layers=has_layers)
 
 
 def check(result: Estimated, events: Events) -> None:

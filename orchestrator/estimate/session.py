@@ -99,36 +99,26 @@ def estimate(
 
     if device == "meta" and recorder.needs_values(model, inputs):
         device = None
-    worker = recorder.without_data(model) if device == "meta" else copy.deepcopy(model)
-    if device not in (None, "meta"):
-        worker = worker.to(device)
-    place = device or next((str(tensor.device) for tensor in model.parameters()), "cpu")
-    traced = recorder.trace(
-        worker,
-        recorder.as_inputs(inputs, place),
-        mode=mode,
-        grad=grad,
-        optimizer=optimizer,
-        loss=loss,
-        memory=memory,
-        precision=precision,
-        gpu=on_gpu(gpu, attention, update),
-    )
-    if traced.problem is not None and device == "meta" and recorder.holds_jagged(inputs):
-        return estimate(
-            model,
-            inputs,
+    # a model with jagged tensors that stops on meta runs where its parameters are
+    is_retried = device == "meta" and recorder.holds_jagged(inputs)
+    for where in (device, None) if is_retried else (device,):
+        worker = recorder.without_data(model) if where == "meta" else copy.deepcopy(model)
+        if where not in (None, "meta"):
+            worker = worker.to(where)
+        inputs_on = where or next((str(tensor.device) for tensor in model.parameters()), "cpu")
+        traced = recorder.trace(
+            worker,
+            recorder.as_inputs(inputs, inputs_on),
             mode=mode,
             grad=grad,
             optimizer=optimizer,
             loss=loss,
-            device=None,
             memory=memory,
             precision=precision,
-            gpu=gpu,
-            attention=attention,
-            update=update,
+            gpu=on_gpu(gpu, attention, update),
         )
+        if traced.problem is None:
+            break
     return from_trace(traced, gpu)
 
 

@@ -51,12 +51,18 @@ _SLIDERS = {
 has the whole range."""
 GROUPS = ("this machine", "data centre", "AMD", "workstation", "consumer")
 """Order of the devices in the list: the first word of a group."""
+MACHINE_KEYS = ("name", "kind", "memory_bytes")
+DEVICE_KEYS = ("source", "link_gbs", "link", "offers", "unsure", "watts", "group")
+PRICE_KEYS = (
+    *("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source"),
+)
+"""Fields of a device, its machine, and a price that the page has."""
 MIXED = "mixed"
 """What the page calls :func:`mixed_on`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ListedDevice:
     """A device that can be picked."""
 
     machine: Machine
@@ -75,11 +81,11 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CalculatorContents:
     """Everything that the page shows."""
 
     models: Sequence[Model]
-    places: Sequence[Place]
+    devices: Sequence[ListedDevice]
     fits: Sequence[StepFitted]
     measured: Sequence[Measured]
     prices: Sequence[Price]
@@ -158,8 +164,8 @@ class CalculatorView:
     scripts: Sequence[str] = ("calculator_draw.js", "calculator_ui.js")
 
 
-def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
-    """``date``: of the page, YYYY-MM-DD."""
+def page_view(known: CalculatorContents, *, date: str, version: str) -> CalculatorView:
+    """Return what the page shows. ``date``: of the page, YYYY-MM-DD."""
     names = [model.network.name for model in known.models]
     first = "torchvision:resnet50" if "torchvision:resnet50" in names else names[0]
     network, *parts = _controls(known, first)
@@ -170,51 +176,28 @@ def page_view(known: Known, *, date: str, version: str) -> CalculatorView:
         SORT,
         SHOW,
     )
-    machines = [place.machine for place in known.places]
-    price = (
-        "provider",
-        "instance",
-        "gpu",
-        "count",
-        "on_demand",
-        "spot",
-        "region",
-        "date",
-        "source",
-    )
+    machines = [device.machine for device in known.devices]
     data = {
         "grid": grid_data(known.models, machines, known.measured, known.fits, known.published),
         "machines": [
             {
-                "name": place.machine.name,
-                "kind": place.machine.kind,
-                "memory_bytes": place.machine.memory_bytes,
-                "source": place.source,
-                "mixed": mixed_on(place.machine),
-                "link_gbs": place.link_gbs,
-                "link": place.link,
-                "offers": list(place.offers),
-                "unsure": place.unsure,
-                "watts": dict(place.watts),
-                "group": place.group,
+                **{
+                    name: getattr(device.machine, name) for name in ("name", "kind", "memory_bytes")
+                },
+                **{name: getattr(device, name) for name in DEVICE_KEYS},
+                "mixed": mixed_on(device.machine),
             }
-            for place in known.places
+            for device in known.devices
         ],
         "prices": [
-            {name: getattr(one, name) for name in price} | {"old": one.is_old(today)}
-            for one in known.prices
+            {name: getattr(price, name) for name in PRICE_KEYS} | {"old": price.is_old(today)}
+            for price in known.prices
         ],
-        "fields": [one.data for one in fields],
+        "fields": [field.data for field in fields],
     }
+    about = (*_about(known, today), *known.notes, *known.left_out)
     made = f"perfctl {version} calculator, made on {date}."
-    return CalculatorView(
-        (network, *parts),
-        SORT,
-        SHOW,
-        (*_about(known, today), *known.notes, *known.left_out),
-        made,
-        data,
-    )
+    return CalculatorView((network, *parts), SORT, SHOW, about, made, data)
 
 
 def mixed_on(machine: Machine) -> str:
@@ -225,7 +208,7 @@ def mixed_on(machine: Machine) -> str:
     )
 
 
-def _controls(known: Known, first: str) -> tuple[Part, ...]:
+def _controls(known: CalculatorContents, first: str) -> tuple[Part, ...]:
     networks = [model.network for model in known.models]
     families = tuple((name, name) for name in dict.fromkeys(network.family for network in networks))
     models = tuple(
@@ -239,9 +222,9 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
         ("fp16", "fp16, autocast"),
     )
     optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
-    in_groups = sorted(known.places, key=_group_order)
+    in_groups = sorted(known.devices, key=_group_order)
     devices = tuple((place.machine.name, place.machine.name) for place in in_groups)
-    device = max(in_groups, key=lambda place: _newest_alone(known, place)).machine.name
+    device = max(in_groups, key=lambda device: _newest_alone(known, device)).machine.name
     count: dict[str, Any] = {"low": 1, "whole": True, "always": True}
     return (
         Part(
@@ -312,7 +295,7 @@ def _controls(known: Known, first: str) -> tuple[Part, ...]:
     )
 
 
-def _newest_alone(known: Known, place: Place) -> str:
+def _newest_alone(known: CalculatorContents, place: ListedDevice) -> str:
     """Date of the newest price of one such GPU on demand; "" without one. The page opens on the
     first device with the newest."""
     offers = (known.prices[number] for number in place.offers)
@@ -321,7 +304,7 @@ def _newest_alone(known: Known, place: Place) -> str:
     )
 
 
-def _group_order(place: Place) -> tuple[int, int]:
+def _group_order(place: ListedDevice) -> tuple[int, int]:
     """Servers of one generation stay together, the newest first."""
     chips = list(dict.fromkeys(class_of(board.gpu) for board in BOARDS))
     return GROUPS.index(place.group.partition(",")[0]), -chips.index(
@@ -329,7 +312,7 @@ def _group_order(place: Place) -> tuple[int, int]:
     ) if place.group in chips else 0
 
 
-def _about(known: Known, today: Date) -> tuple[str, ...]:
+def _about(known: CalculatorContents, today: Date) -> tuple[str, ...]:
     late = [price for price in known.prices if price.is_old(today)]
     old = (
         f" Those of {days(late)} were more than a year old when this page was made." if late else ""

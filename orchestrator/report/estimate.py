@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.estimate.flops.engine import (
-    BACKWARD,
     Totals,
     fused_only,
     types_of_products,
 )
 from perfctl.orchestrator.estimate.memory import CONTEXT, Fit, Memory
-from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet
+from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet, network_sheet
 from perfctl.orchestrator.estimate.sheets.sheet import Section, Sheet
 from perfctl.orchestrator.estimate.sheets.slips import Finding
 from perfctl.orchestrator.estimate.sheets.slips import explain as explain_check
@@ -39,7 +38,7 @@ NAMED = 8
 SHEET_WIDTH = 150
 """Columns of a sheet, whose numbers have all their digits."""
 BLANK = text_cell("")
-PASSES = {"forward": "forward", "grad_input": "input gradient", "grad_weight": "weight gradient"}
+PASSES = {"grad_input": "input gradient", "grad_weight": "weight gradient"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,80 +121,58 @@ def estimate_view(output: EstimateOutput, *, has_every_row: bool, limit: int | N
     )
 
 
-def shape_text(shape: Sequence[int] | None) -> str:
-    """Return "64x32x26x26"; "" for None."""
-    return "x".join(map(str, shape)) if shape is not None else ""
+def shape_text(line: NetworkLine) -> str:
+    """Return "64x32x26x26", "" for a function."""
+    if not line.called:
+        return "not called"
+    return "x".join(map(str, line.output)) if line.output is not None else ""
+
+
+def flops_cell(value: int | None, is_at_least: bool = False) -> Cell:
+    """Return FLOPs in the unit that suits them, marked if they are a lower bound."""
+    if value is None:
+        return Cell("not counted", "it has no formula", "no")
+    return Cell(f"≥ {value:,}", value=value) if is_at_least else amount(value, "FLOP")
 
 
 def _layers(found: Estimate) -> Table:
     """Return a row for each layer, and for each function with multiply-adds in one."""
-    works: dict[str, dict[str, dict[str, LayerCall]]] = defaultdict(dict)
+    sheet = network_sheet(found.modules, found.calls)
+    passes = [*PASSES] if sheet.backward else []
+    passes += ["recompute"] * bool(found.recompute.macs)
+    works: Counter[tuple[str, str, str]] = Counter()
     for call in found.calls:
         if not fused_only(call):
-            works[call.layer].setdefault(call.kind, {})[call.direction] = call
-    has_backward = any(call.direction in BACKWARD for call in found.calls)
-    passes = [*PASSES] if has_backward else ["forward"]
-    passes += ["recompute"] * bool(found.recompute.macs)
-    holders = {module.path.rpartition(".")[0] for module in found.modules if module.path}
-    rows: list[list[object]] = []
-    for module in found.modules:
-        kinds = works.pop(module.path, {})
-        own = kinds.pop(module.kind, {})
-        if own or module.parameters or module.path not in holders:
-            output = shape_text(module.output) if module.called else "not called"
-            facts = [module.path or "(model)", module.kind, text_cell(output), module.parameters]
-            rows.append([*facts, *_work(own, passes)])
-        rows += _functions(module.path, kinds, passes)
-    for layer, kinds in works.items():
-        rows += _functions(layer, kinds, passes)
-    sums = {"forward": (found.forward,), "recompute": (found.recompute,)}
-    totals = [
-        _amount(sums[name][0].flops, sums[name][0].at_least)
-        if name in sums
-        else _amount(sum(call.flops or 0 for call in found.calls if call.direction == name), False)
-        for name in passes
-    ]
-    rows.append(["total", BLANK, BLANK, found.parameters, *totals])
-    return whole_table(
-        "FLOPs of multiply-adds (1 multiply-add, MAC, is 2 FLOPs)",
+            works[call.layer or "(model)", call.kind, call.direction] += call.flops or 0
+            works["total", "", call.direction] += call.flops or 0
+
+    def cells(line: NetworkLine) -> Iterator[Cell]:
+        yield flops_cell(line.flops, line is sheet.total and found.forward.at_least)
+        for name in passes:
+            is_first = name == "grad_input" and line.flops and line.backward_flops
+            work = works.get((line.layer, line.kind, name))
+            yield text_cell("not needed") if is_first and work is None else flops_cell(work or 0)
+
+    names = ["forward", *(PASSES.get(name, "computed again") for name in passes)]
+    lines = [line for line in sheet.lines if line.output or line.flops != 0 or line.backward_flops]
+    rows: list[list[object]] = [
         [
-            Column("layer", style="text"),
-            Column("kind", style="text", is_optional=True),
-            Column("output", style="text"),
-            Column("parameters"),
-            *(Column(PASSES.get(name, "computed again")) for name in passes),
-        ],
-        rows,
-    )
-
-
-def _functions(
-    layer: str, kinds: Mapping[str, Mapping[str, LayerCall]], passes: Sequence[str]
-) -> Iterator[list[object]]:
-    for kind, calls in kinds.items():
-        if any(call.macs is None or call.macs for call in calls.values()):
-            name = f"{layer or '(model)'}: {kind}"
-            yield [name, "function", BLANK, BLANK, *_work(calls, passes)]
-
-
-def _work(calls: Mapping[str, LayerCall], passes: Sequence[str]) -> Iterator[Cell]:
-    """Yield the FLOPs of each pass. A layer with weights may need no gradient of its input, as the
-    first one."""
-    forward = calls.get("forward")
-    for name in passes:
-        call = calls.get(name)
-        if call is not None:
-            yield _amount(call.flops)
-        elif name == "grad_input" and "grad_weight" in calls and forward and forward.macs:
-            yield text_cell("not needed")
-        else:
-            yield _amount(0) if calls else BLANK
-
-
-def _amount(value: int | None, is_at_least: bool = False) -> Cell:
-    if value is None:
-        return Cell("not counted", "it has no formula", "no")
-    return Cell(f"≥ {value:,}", value=value) if is_at_least else amount(value, "FLOP")
+            line.layer,
+            text_cell(line.kind),
+            text_cell(shape_text(line)),
+            line.parameters if line.output or line is sheet.total else BLANK,
+            *(cells(line) if line.called else [BLANK] * len(names)),
+        ]
+        for line in (*lines, sheet.total)
+    ]
+    columns = [
+        Column("layer", style="text"),
+        Column("kind", style="text", is_optional=True),
+        Column("output", style="text", is_optional=True),
+        *map(Column, ("parameters", *names)),
+    ]
+    title = "FLOPs of multiply-adds (1 multiply-add, MAC, is 2 FLOPs)"
+    return whole_table(title, columns, rows)
 
 
 def _least(total: Totals) -> str:
@@ -253,11 +230,11 @@ def _types(found: Estimate) -> Table | None:
     rows = [
         [
             row.type,
-            _amount(2 * row.forward_macs, bool(row.unknown)),
-            _amount(2 * row.backward_macs, bool(row.unknown)),
-            *([_amount(2 * row.recompute_macs)] * again),
+            flops_cell(2 * row.forward_macs, bool(row.unknown)),
+            flops_cell(2 * row.backward_macs, bool(row.unknown)),
+            *([flops_cell(2 * row.recompute_macs)] * again),
             share_cell(macs_of[row.type] / total) if total else BLANK,
-            _amount(row.elementwise_flops, bool(row.unknown)),
+            flops_cell(row.elementwise_flops, bool(row.unknown)),
             size_cell(row.forward_bytes),
             size_cell(row.backward_bytes),
         ]
@@ -326,8 +303,8 @@ def _batches(batches: Mapping[int, Estimate]) -> Table:
     rows = [
         (
             size,
-            _amount(found.forward.flops, found.forward.at_least),
-            _amount(found.backward.flops, found.backward.at_least),
+            flops_cell(found.forward.flops, found.forward.at_least),
+            flops_cell(found.backward.flops, found.backward.at_least),
             size_cell(found.memory.peak.bytes if found.memory else None, "`memory` says it"),
         )
         for size, found in batches.items()
@@ -470,7 +447,7 @@ def _network(title: str, sheet: NetworkSheet) -> Table:
                 cells.append(Cell(f"at least {value:,}", value=value))
             else:
                 cells.append(count(value))
-        output = text_cell(shape_text(line.output) if line.called else "not called")
+        output = text_cell(shape_text(line))
         types = [text_cell(line.type)] if sheet.types else []
         return [line.layer, text_cell(line.kind), *types, output, *cells]
 

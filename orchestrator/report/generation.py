@@ -15,13 +15,12 @@ from perfctl.orchestrator.estimate.generation import (
     Phase,
     layer_work,
 )
+from perfctl.orchestrator.report.estimate import flops_cell
 from perfctl.orchestrator.report.numbers import digits
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    amount,
-    count,
     size_cell,
     text_cell,
     whole_table,
@@ -32,13 +31,8 @@ CONVENTION = (
     "1 multiply-add (MAC) is 2 FLOPs; FLOP/B: FLOPs for each byte of weights and cache. Tokens are "
     "those of one sequence."
 )
-SHEET_WIDTH = 150
-"""Columns of a sheet, whose numbers have all their digits."""
-MOVED = {
-    "weight_bytes": "weights",
-    "cache_read_bytes": "cache read",
-    "cache_written_bytes": "cache written",
-}
+WORK = ("FLOP", "weights", "cache read", "cache written", "FLOP/B")
+"""Columns of what a phase or a layer does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +46,27 @@ class GenerationOutput:
     mode: Literal["generate"] = "generate"
 
 
-def generation_view(output: GenerationOutput, *, has_layers: bool, is_exact: bool) -> View:
+def generation_view(output: GenerationOutput, *, has_layers: bool) -> View:
     """Return both phases, parameters and cache of each batch size that was traced whole; with
-    ``has_layers`` a table of layers for each phase, with ``is_exact`` all digits."""
+    ``has_layers`` a table of layers for each phase."""
     generations = [one for one in output.batches.values() if one.problem is None]
     if not generations:
         return View("")
     tables: list[Table] = []
     for generation in generations:
         at = f", batch {generation.batch:,}" if len(generations) > 1 else ""
-        tables.append(_phases(f"Phases{at}", generation, is_exact))
-        if has_layers:
-            for phase in generation.phases[:2]:
-                name = f"{phase.name[:1].upper()}{phase.name[1:]}"
-                tables.append(_layers(f"{name}, by layer{at}", phase, is_exact))
+        columns = [
+            Column("phase", style="text"),
+            Column("steps"),
+            Column("tokens", is_optional=True),
+            Column("context"),
+            *map(Column, WORK),
+        ]
+        rows = list(map(_phase_row, generation.phases))
+        tables.append(whole_table(f"Phases{at}", columns, rows, list(_facts(generation))))
+        for phase in generation.phases[:2] if has_layers else ():
+            name = f"{phase.name[:1].upper()}{phase.name[1:]}"
+            tables.append(_layers(f"{name}, by layer{at}", phase))
     first = generations[0]
     sizes = ", ".join(f"{generation.batch:,}" for generation in generations)
     return View(
@@ -73,87 +74,53 @@ def generation_view(output: GenerationOutput, *, has_layers: bool, is_exact: boo
         "one token",
         tables=tuple(tables),
         notes=(CONVENTION, *first.notes),
-        least_width=SHEET_WIDTH if is_exact else 0,
     )
 
 
-def _number(value: int, is_exact: bool, is_at_least: bool = False, unit: str = "") -> Cell:
-    if is_at_least:
-        return Cell(f"≥ {value:,}", value=value)
-    if is_exact:
-        return count(value)
-    return size_cell(value) if unit == "B" else amount(value, "FLOP")
+def _phase_row(phase: Phase) -> list[object]:
+    sums = [phase.total(name) for name in MEASURES]
+    total = layer_work("", "", sums, phase.totals.unknown)
+    context = f"{phase.first:,}"
+    context += f"-{phase.last:,}" if phase.first != phase.last else ""
+    tokens = context if phase.tokens > 1 and phase.steps > 1 else f"{phase.tokens:,}"
+    counted = [text_cell("" if phase.name == "total" else text) for text in (tokens, context)]
+    return [phase.name.removeprefix("decode, "), phase.steps, *counted, *_work(total)]
 
 
-def _phases(title: str, generation: Generation, is_exact: bool) -> Table:
-    rows = []
-    for phase in generation.phases:
-        totals = phase.totals
-        context = (
-            f"{phase.first:,}" if phase.first == phase.last else (f"{phase.first:,}-{phase.last:,}")
-        )
-        tokens = context if phase.tokens > 1 and phase.steps > 1 else f"{phase.tokens:,}"
-        is_total = phase.name == "total"
-        rows.append(
-            [
-                phase.name.removeprefix("decode, "),
-                phase.steps,
-                text_cell("" if is_total else tokens),
-                text_cell("" if is_total else context),
-                *([_number(totals.macs, True, totals.at_least)] * is_exact),
-                _number(totals.flops, is_exact, totals.at_least),
-                *(_number(phase.total(name), is_exact, unit="B") for name in MOVED),
-                text_cell(digits(phase.intensity) if phase.intensity is not None else ""),
-            ]
-        )
-    return whole_table(
-        title,
-        [
-            Column("phase", style="text"),
-            Column("steps"),
-            Column("tokens", is_optional=True),
-            Column("context"),
-            *_columns(is_exact),
-            Column("FLOP/B"),
-        ],
-        rows,
-        list(_facts(generation)),
-    )
+def _work(work: LayerWork) -> list[Cell]:
+    """Return FLOPs, bytes of weights and cache, and FLOPs for each of these bytes."""
+    intensity = digits(work.flops / work.bytes) if work.bytes and work.macs else ""
+    return [
+        flops_cell(work.flops, bool(work.unknown)),
+        size_cell(work.weight_bytes),
+        size_cell(work.cache_read_bytes),
+        size_cell(work.cache_written_bytes),
+        text_cell(intensity),
+    ]
 
 
-def _columns(is_exact: bool) -> Iterator[Column]:
-    yield from (Column(name) for name in (("MAC", "FLOP") if is_exact else ("FLOP",)))
-    yield from (Column(f"{name} B" if is_exact else name) for name in MOVED.values())
-
-
-def _layers(title: str, phase: Phase, is_exact: bool) -> Table:
+def _layers(title: str, phase: Phase) -> Table:
     """Return the layers of a phase and their sum."""
     sums = [phase.total(name) for name in MEASURES]
-    total = layer_work("total", "", sums, phase.totals.unknown)
-
-    def row(work: LayerWork) -> list[object]:
-        is_at_least = bool(work.unknown)
-        has_intensity = work.bytes and work.macs
-        return [
+    works = [*phase.layers, layer_work("total", "", sums, phase.totals.unknown)]
+    rows = [
+        [
             work.layer or "(model)",
             text_cell(work.kind),
-            *([_number(work.macs, True, is_at_least)] * is_exact),
-            _number(work.flops, is_exact, is_at_least),
-            *(_number(getattr(work, name), is_exact, unit="B") for name in MOVED),
-            text_cell(digits(work.flops / work.bytes) if has_intensity else ""),
-            _number(work.elementwise_flops, is_exact, is_at_least),
-            _number(work.other_bytes, is_exact, unit="B"),
+            *_work(work),
+            flops_cell(work.elementwise_flops, bool(work.unknown)),
+            size_cell(work.other_bytes),
         ]
-
+        for work in works
+    ]
     columns = [
         Column("layer", style="text"),
         Column("kind", style="text", is_optional=True),
-        *_columns(is_exact),
-        Column("FLOP/B"),
+        *map(Column, WORK),
         Column("elementwise", is_optional=True),
-        Column("op by op B" if is_exact else "op by op", is_optional=True),
+        Column("op by op", is_optional=True),
     ]
-    return whole_table(title, columns, [*map(row, phase.layers), row(total)])
+    return whole_table(title, columns, rows)
 
 
 def _facts(generation: Generation) -> Iterator[str]:
