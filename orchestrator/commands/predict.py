@@ -10,8 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from perfctl.orchestrator.actions.messages import SILENT, Messages
-from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, api
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Option,
+    Silent,
+    api,
+)
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.predict import prices
@@ -42,6 +48,8 @@ from perfctl.orchestrator.report.prices import (
     prices_view,
 )
 from perfctl.orchestrator.report.view import View
+
+SILENT = Silent()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +124,7 @@ def _prices(asked: PredictOptions) -> PriceList | PriceChange:
     return PriceList(prices.list_prices(asked.model, asked.prices), asked.model)
 
 
-def predict_training(asked: Question, events: Messages = SILENT) -> Answer:
+def predict_training(asked: Question, events: Events = SILENT) -> Answer:
     """Return the prediction of training or inference. Raises UsageError before anything slow
     begins."""
     if asked.prompt is not None:
@@ -129,7 +137,7 @@ def predict_training(asked: Question, events: Messages = SILENT) -> Answer:
     return answer_question(asked, events)
 
 
-def answer_question(asked: Question, events: Messages = SILENT) -> Answer:
+def answer_question(asked: Question, events: Events = SILENT) -> Answer:
     """Return the prediction of training or inference, with the runs of the store if there is
     one."""
     setting = _resolve(asked, events)
@@ -147,7 +155,7 @@ def answer_question(asked: Question, events: Messages = SILENT) -> Answer:
     return answer_training(asked, setting, subject, evidence)
 
 
-def predict_text(asked: Question, events: Messages = SILENT) -> GenerationAnswer:
+def predict_text(asked: Question, events: Events = SILENT) -> GenerationAnswer:
     """Return the prediction of generated text. Raises UsageError before anything slow begins."""
     if asked.prompt is None:
         raise UsageError("`prompt` is needed", "Say how long the prompt is: `prompt` 512")
@@ -191,7 +199,7 @@ def _request(asked: Question) -> Request:
     )
 
 
-def _resolve(asked: Question, events: Messages) -> Setting:
+def _resolve(asked: Question, events: Events) -> Setting:
     """Return the device and the prices of a question.
 
     Raises UsageError for a question that makes no sense, and if the device has no fast path for the

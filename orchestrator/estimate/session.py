@@ -212,13 +212,12 @@ class Session:
     ) -> None:
         """``kept``: traces of earlier calls; the model is built when one is not among them.
         ``source``: it is there."""
-        self.request, self._kept = request, kept
+        self.request, self._kept = request, kept or Kept()
         self._source = source
-        if kept is not None and source is not None:
-            kept.made_from(source.files)
+        if source is not None:
+            self._kept.made_from(source.files)
         shapes = tuple(read_input(text) for text in request.inputs)
-        facts = kept.get(Facts, "facts") if kept is not None else None
-        self.facts = facts or self._facts(shapes)
+        self.facts = self._kept.get(Facts, "facts") or self._facts(shapes)
 
     def _facts(self, shapes: tuple[InputShape, ...]) -> Facts:
         source, request = self.source, self.request
@@ -238,16 +237,14 @@ class Session:
             note for note in source.notes if not (request.inputs and note.startswith("inputs: "))
         )
         facts = Facts(source.name, shapes, notes, source.optimizer)
-        if self._kept is not None:
-            self._kept.put(facts, "facts")
+        self._kept.put(facts, "facts")
         return facts
 
     def in_precision(self, precision: str) -> Session:
         """The same model in another precision; one that was built is not built again."""
         request = replace(self.request, precision=precision)
-        return Session(
-            request, kept_traces(request) if self._kept is not None else None, self._source
-        )
+        kept = kept_traces(request) if self._kept.folder is not None else None
+        return Session(request, kept, self._source)
 
     @property
     def source(self) -> Source:
@@ -257,8 +254,7 @@ class Session:
         if self._source is None:
             request = self.request
             self._source = find.find(request.model, request.device, request.own, request.seq)
-            if self._kept is not None:
-                self._kept.made_from(self._source.files)
+            self._kept.made_from(self._source.files)
         return self._source
 
     @property
@@ -279,13 +275,12 @@ class Session:
         )
 
     def _traced(self, batch: int, memory: bool) -> Traced:
-        kept = self._kept
-        traced = kept.get(Traced, batch, memory) if kept is not None else None
+        traced = self._kept.get(Traced, batch, memory)
         if traced is None:
             with as_perfctl_error():
                 traced = self._trace(batch, memory)
-            if kept is not None and not (traced.problem and _OF_THE_MACHINE.search(traced.problem)):
-                kept.put(traced, batch, memory)
+            if not (traced.problem and _OF_THE_MACHINE.search(traced.problem)):
+                self._kept.put(traced, batch, memory)
         return traced
 
     def _trace(self, batch: int, memory: bool) -> Traced:

@@ -27,6 +27,7 @@ from perfctl.orchestrator.report.tables import (
     share_cell,
     size_cell,
     text_cell,
+    text_columns,
     whole_table,
 )
 from perfctl.orchestrator.report.view import View
@@ -241,7 +242,7 @@ def _types(found: Estimate) -> Table | None:
         for row in found.types
     ]
     columns = [
-        Column("type", style="text"),
+        *text_columns("type"),
         Column("forward"),
         Column("backward"),
         *([Column("computed again")] * again),
@@ -294,7 +295,7 @@ def _operations(calls: Sequence[LayerCall]) -> Table:
         )
         for call in calls
     ]
-    words = [Column(name, style="text") for name in ("layer", "kind", "direction")]
+    words = text_columns("layer", "kind", "direction")
     numbers = ("calls", "MAC", "elementwise FLOP", "output elements", "B read", "B written")
     return whole_table("Operations", [*words, *map(Column, numbers)], rows)
 
@@ -348,7 +349,7 @@ def _memory(memory: Memory) -> Table:
         *(f"not known: {text}" for text in memory.not_known),
     ]
     rows = [(name, size) for name, size in sizes if size or name != "buffers"]
-    columns = [Column("what", style="text"), Column("bytes")]
+    columns = [*text_columns("what"), Column("bytes")]
     return whole_table("Memory of a step", columns, rows, notes)
 
 
@@ -391,7 +392,7 @@ def sheet_output(
 def layer_view(output: LayerSheets, *, has_sheet: bool) -> View:
     """Return the worked layer (with ``has_sheet``), and what explains the hand value."""
     several = len(output.batches) > 1
-    columns = [Column(name, style="text") for name in ("", "formula", "numbers", "result")]
+    columns = text_columns("", "formula", "numbers", "result")
     tables, findings = [], []
     for size, sheet in output.batches.items():
         at = f", batch {size:,}" if several else ""
@@ -454,7 +455,7 @@ def _network(title: str, sheet: NetworkSheet) -> Table:
     words = ("layer", "kind", *(["type"] if sheet.types else []), "output")
     return whole_table(
         title,
-        [*(Column(name, style="text") for name in words), *map(Column, numbers.values())],
+        [*text_columns(*words), *map(Column, numbers.values())],
         [*map(row, sheet.lines), row(sheet.total, is_total=True)],
         list(_notes_on_network(sheet)),
     )

@@ -10,6 +10,7 @@ from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.predict.answer import Answer, AnswerPoint
 from perfctl.orchestrator.predict.cost import Choice, Frontier, Rental, Room, Span, Training
 from perfctl.orchestrator.predict.predict import WAYS, StepTime
+from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (
     compact,
@@ -29,6 +30,7 @@ from perfctl.orchestrator.report.tables import (
     dense_table,
     nothing,
     text_cell,
+    text_columns,
     whole_table,
 )
 from perfctl.orchestrator.report.view import View
@@ -121,11 +123,9 @@ class PredictOutput:
 
 def _costs(answer: Answer, training: Training) -> Table:
     """Return what the training costs by offer, the cheapest first."""
-    billed = f"{answer.question.epochs} epochs" if training.whole is not None else "one epoch"
-    whole = _single(training)
-    rentals = whole or training.rentals
+    single = _single(training)
+    rentals = single or training.rentals
     shown = rentals[:OFFERS]
-    prices = [rental.price for rental in shown]
     rows = []
     for rental in shown:
         price = rental.price
@@ -140,14 +140,13 @@ def _costs(answer: Answer, training: Training) -> Table:
                 prices_text.when(price, answer.prices.today),
             )
         )
-    notes = [*prices_text.old(answer.prices, prices)]
+    notes = _notes_on_prices(answer, [rental.price for rental in shown])
     if len(rentals) > len(shown):
         notes.append(f"and {len(rentals) - len(shown)} dearer: --json has them")
     network = "the network between machines is not in these times"
-    if not whole:
+    if not single:
         notes.append(f"no offer has {training.job.gpus} GPUs in one instance: {network}")
-    elif len(whole) < len(training.rentals):
-        left_out = len(training.rentals) - len(whole)
+    elif left_out := len(training.rentals) - len(single):
         notes.append(f"{left_out} offers of fewer GPUs an instance are left out: {network}")
     if (energy := training.energy) is not None:
         cost = f", cost {with_range(energy.cost)} at the tariff" if energy.cost is not None else ""
@@ -155,20 +154,20 @@ def _costs(answer: Answer, training: Training) -> Table:
             f"energy {with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W per GPU, "
             f"{energy.source}; without host and cooling"
         )
-    return dense_table(
-        f"Cost of {billed}, prices of {days(prices)}, {answer.prices.where} "
-        f"({'; '.join(sources(prices))})",
-        [
-            Column("provider", style="text"),
-            Column("instance", style="text"),
-            Column("GPUs", style="text"),
-            Column("on demand"),
-            Column("spot"),
-            Column("price of", style="text"),
-        ],
-        rows,
-        notes,
-    )
+    billed = f"{answer.question.epochs} epochs" if training.whole is not None else "one epoch"
+    columns = [
+        *text_columns("provider", "instance", "GPUs"),
+        Column("on demand"),
+        Column("spot"),
+        *text_columns("price of"),
+    ]
+    return dense_table(f"Cost of {billed}", columns, rows, notes)
+
+
+def _notes_on_prices(answer: Answer, prices: Sequence[Price]) -> list[str]:
+    """Return where the prices are from, and which are old."""
+    where = f"{answer.prices.where} ({'; '.join(sources(prices))})"
+    return [f"prices of {days(prices)}, {where}", *prices_text.old(answer.prices, prices)]
 
 
 def is_too_large(training: Training) -> bool:
@@ -231,11 +230,8 @@ def _below_batches(answer: Answer) -> Iterator[str]:
         yield f"the largest batch that fits is {first.room.largest:,}; {on_top}"
     prices = [rental.price for rental in _single(first) if rental.on_demand]
     if first.billed is not None and prices:
-        yield (
-            "cheapest, with the range of the time in proportion: offers with prices of "
-            f"{days(prices)} ({'; '.join(sources(prices))})"
-        )
-        yield from prices_text.old(answer.prices, prices)
+        yield "cheapest: on demand, with the range of the time in proportion"
+        yield from _notes_on_prices(answer, prices)
 
 
 def _explained(point: AnswerPoint) -> Table | None:
@@ -274,71 +270,55 @@ def _explained(point: AnswerPoint) -> Table | None:
     if step.drivers:
         factors = ", ".join(f"{name} x {factor:.2f}" for name, factor in step.drivers[:5])
         notes.append(f"what moves it from the middle of what was measured: {factors}")
-    return dense_table(
-        f"Where the {_exactly(step.seconds)} of a step at batch {step.case.batch:,} go",
-        [
-            Column("layer", style="text"),
-            Column("kind", style="text"),
-            Column("time"),
-            Column("part"),
-            Column("driven by", style="text"),
-        ],
-        rows,
-        notes,
-    )
+    columns = [
+        *text_columns("layer", "kind"),
+        Column("time"),
+        Column("part"),
+        *text_columns("driven by"),
+    ]
+    title = f"Where the {_exactly(step.seconds)} of a step at batch {step.case.batch:,} go"
+    return dense_table(title, columns, rows, notes)
 
 
 def _frontier_table(answer: Answer, best: Frontier) -> Table:
-    """Return the choices that no other beats in both time and cost."""
-    left_out = [f"{best.too_large} do not fit in memory"] if best.too_large else []
-    left_out += [f"{best.unknown} have no price or no peak"] if best.unknown else []
-    if best.unsure:
-        left_out.append(f"offers left out that do not state their form, PCIe or SXM: {best.unsure}")
-    if not answer.question.undated:
-        left_out.append("offers without a known date are left out: --undated takes them")
-    also = f" ({', '.join(left_out)})" if left_out else ""
-    rows = []
-    for choice in best.choices:
-        price = choice.price
-        name = f"{price.provider} {price.instance}".strip()
-        day = prices_text.when(price, answer.prices.today)
-        rows.append(
-            (
-                text_cell(compact(choice.seconds)),
-                text_cell(compact_dollars(choice.dollars)),
-                text_cell(money(choice.spot.value)) if choice.spot else NOT_OFFERED,
-                f"{name}, {price.count} x {choice.board}, {day}",
-                choice.batch,
-            )
+    """Return the choices that no other beats in both time and cost, and what they rest on."""
+    rows = [
+        (
+            text_cell(compact(choice.seconds)),
+            text_cell(compact_dollars(choice.dollars)),
+            text_cell(money(choice.spot.value)) if choice.spot else NOT_OFFERED,
+            f"{choice.price.provider} {choice.price.instance}".strip()
+            + f", {choice.price.count} x {choice.board}, "
+            + prices_text.when(choice.price, answer.prices.today),
+            choice.batch,
         )
+        for choice in best.choices
+    ]
+    left_out = {
+        "do not fit in memory": best.too_large,
+        "have no price or no peak": best.unknown,
+        "do not state their form, PCIe or SXM": best.unsure,
+    }
+    notes = [f"left out, as they {why}: {number}" for why, number in left_out.items() if number]
+    if not answer.question.undated:
+        notes.append("left out, as they have no known date: --undated takes them")
+    if best.choices:
+        ways = "; ".join(dict.fromkeys(WAYS[choice.way] for choice in best.choices))
+        notes.append(f"times and costs: {ways}; spot has the range of on demand in proportion")
+        beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
+        if beyond:
+            notes.append(f"beyond what was measured, with wider ranges: {', '.join(beyond)}")
+        notes.append("batches are of each GPU")
+        notes += _notes_on_prices(answer, [choice.price for choice in best.choices])
     columns = [
         Column("time", style="word"),
         Column("on demand"),
         Column("spot"),
-        Column("offer", style="text"),
+        *text_columns("offer"),
         Column("batch"),
     ]
-    caption = (
-        f"Time against cost: what no other of {best.compared} offers and batch sizes beats in "
-        f"both{also}"
-    )
-    return dense_table(caption, columns, rows, _below_frontier(answer, best))
-
-
-def _below_frontier(answer: Answer, best: Frontier) -> list[str]:
-    """Return what the times and costs of the choices rest on."""
-    if not best.choices:
-        return []
-    ways = dict.fromkeys(WAYS[choice.way] for choice in best.choices)
-    beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
-    also = f"; beyond what was measured, with wider ranges: {', '.join(beyond)}" if beyond else ""
-    prices = [choice.price for choice in best.choices]
-    return [
-        f"times and costs: {'; '.join(ways)}{also}; spot has the range of on demand in proportion",
-        f"prices of {days(prices)}, {answer.prices.where} ({'; '.join(sources(prices))}); batches "
-        "are of each GPU",
-        *prices_text.old(answer.prices, prices),
-    ]
+    caption = f"Time against cost: what no other of {best.compared} offers and batch sizes beats"
+    return dense_table(caption, columns, rows, notes)
 
 
 def _exactly(value: float) -> str:
@@ -371,7 +351,7 @@ def prediction_view(answer: Answer, best: Frontier | None, *, explain: bool) -> 
 def facts_table(facts: Sequence[tuple[str, str]]) -> Table:
     """Return (name, sentence) as a table without heads; an empty name goes on with the one
     before."""
-    columns = [Column("", style="word"), Column("", style="text")]
+    columns = [Column("", style="word"), *text_columns("")]
     return whole_table("", columns, [list(map(text_cell, fact)) for fact in facts])
 
 

@@ -256,6 +256,11 @@ class Column:
 RUN = Column("run", style="text")
 
 
+def text_columns(*labels: str) -> list[Column]:
+    """Return columns of words."""
+    return [Column(label, style="text") for label in labels]
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table that stands in the page as HTML."""

@@ -178,7 +178,7 @@ def test_a_trace_that_ended_for_want_of_a_package_is_made_anew(tmp_path: Path) -
     found = kept_traces(Request(f"{path}:net", ("8",)))
     assert found is not None and found._files is not None
     # the files and the facts, no trace
-    assert not any(path.stat().st_size > 500 for path in found._folder.iterdir())
+    assert not any(path.stat().st_size > 500 for path in found.folder.iterdir())
 
 
 def test_a_config_is_kept_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
