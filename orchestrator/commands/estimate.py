@@ -126,7 +126,7 @@ def run(asked: EstimateOptions, events: Events) -> Estimated:
     from perfctl.orchestrator.estimate.session import check_value, estimate_model
 
     is_of_layer = asked.sheet or asked.value is not None
-    found = estimate_model(
+    estimates = estimate_model(
         request,
         asked.batch,
         limit=None if is_of_layer else asked.limit,
@@ -135,15 +135,19 @@ def run(asked: EstimateOptions, events: Events) -> Estimated:
     )
     output: EstimateOutput | LayerSheets | NetworkSheets
     if asked.sheet and asked.layer is None and asked.value is None:
-        output = NetworkSheets(asked.model, found.network_sheets(), found.problems)
+        output = NetworkSheets(asked.model, estimates.network_sheets(), estimates.problems)
     elif is_of_layer:
-        sheets = found.sheets(asked.layer)
+        sheets = estimates.sheets(asked.layer)
         findings = check_value(asked.value, sheets) if asked.value is not None else {}
-        output = sheet_output(asked.model, sheets, findings, found.problems)
+        output = sheet_output(asked.model, sheets, findings, estimates.problems)
     else:
-        batches = found.batches if asked.layer is None else found.part(asked.layer)
-        output = EstimateOutput(asked.model, asked.mode, batches, found.fit, found.notes)
-    problem = f"{found.problems[0]}. What is shown is what came before" if found.problems else None
+        batches = estimates.batches if asked.layer is None else estimates.part(asked.layer)
+        output = EstimateOutput(asked.model, asked.mode, batches, estimates.fit, estimates.notes)
+    problem = (
+        f"{estimates.problems[0]}. What is shown is what came before"
+        if estimates.problems
+        else None
+    )
     return Estimated(asked, output, problem)
 
 
@@ -158,10 +162,12 @@ def _generate(asked: EstimateOptions, request: Request) -> Estimated:
     batches: Mapping[int, Generation] = estimate_generation(request, asked.batch)
     if asked.layer is not None:
         batches = {
-            size: part_of_model(one, asked.layer) if one.problem is None else one
-            for size, one in batches.items()
+            size: part_of_model(generation, asked.layer)
+            if generation.problem is None
+            else generation
+            for size, generation in batches.items()
         }
-    stopped = next((one.problem for one in batches.values() if one.problem is not None), None)
+    stopped = next(filter(None, (generation.problem for generation in batches.values())), None)
     problem = f"{stopped}. Nothing is shown for what was not traced whole" if stopped else None
     return Estimated(asked, GenerationOutput(asked.model, batches), problem)
 

@@ -136,19 +136,19 @@ def flops_cell(value: int | None, is_at_least: bool = False) -> Cell:
     return Cell(f"≥ {value:,}", value=value) if is_at_least else amount(value, "FLOP")
 
 
-def _layers(found: Estimate) -> Table:
+def _layers(estimate: Estimate) -> Table:
     """Return a row for each layer, and for each function with multiply-adds in one."""
-    sheet = network_sheet(found.modules, found.calls)
+    sheet = network_sheet(estimate.modules, estimate.calls)
     passes = [*PASSES] if sheet.backward else []
-    passes += ["recompute"] * bool(found.recompute.macs)
+    passes += ["recompute"] * bool(estimate.recompute.macs)
     works: Counter[tuple[str, str, str]] = Counter()
-    for call in found.calls:
+    for call in estimate.calls:
         if not fused_only(call):
             works[call.layer or "(model)", call.kind, call.direction] += call.flops or 0
             works["total", "", call.direction] += call.flops or 0
 
     def cells(line: NetworkLine) -> Iterator[Cell]:
-        yield flops_cell(line.flops, line is sheet.total and found.forward.at_least)
+        yield flops_cell(line.flops, line is sheet.total and estimate.forward.at_least)
         for name in passes:
             is_first = name == "grad_input" and line.flops and line.backward_flops
             work = works.get((line.layer, line.kind, name))
@@ -180,9 +180,9 @@ def _least(total: Totals) -> str:
     return "at least " if total.at_least else ""
 
 
-def _totals(found: Estimate) -> Iterator[str]:
+def _totals(estimate: Estimate) -> Iterator[str]:
     """Yield the sums in sentences, and which operations have no formula."""
-    forward, backward, again = found.forward, found.backward, found.recompute
+    forward, backward, again = estimate.forward, estimate.backward, estimate.recompute
     flops, macs = f"Forward {_least(forward)}{si(forward.flops, 'FLOP')}", f"{forward.macs:,}"
     if backward.macs or backward.at_least:
         flops += f", backward {_least(backward)}{si(backward.flops, 'FLOP')}"
@@ -193,41 +193,42 @@ def _totals(found: Estimate) -> Iterator[str]:
             f"Computed again in backward: {_least(again)}{si(again.flops, 'FLOP')} "
             f"({again.macs:,} MAC)."
         )
-    if found.integer_macs:
-        yield f"Integer products: {found.integer_macs:,} multiply-adds, which are no FLOPs."
-    if found.fused.macs:
+    if estimate.integer_macs:
+        yield f"Integer products: {estimate.integer_macs:,} multiply-adds, which are no FLOPs."
+    if estimate.fused.macs:
         yield (
-            f"Fused attention kernels compute Q K^T again in backward: {found.fused.macs:,} MAC, "
-            "not included above."
+            "Fused attention kernels compute Q K^T again in backward: "
+            f"{estimate.fused.macs:,} MAC, not included above."
         )
     elementwise = si(forward.elementwise_flops, "FLOP")
     yield f"Elementwise operations (forward): {elementwise}, not included above."
-    weights = sum(module.parameter_bytes for module in found.modules)
-    frozen = found.parameters - found.trainable
-    parameters = f"Parameters {found.parameters:,} ({weights / MIB:,.2f} MiB)"
+    weights = sum(module.parameter_bytes for module in estimate.modules)
+    frozen = estimate.parameters - estimate.trainable
+    parameters = f"Parameters {estimate.parameters:,} ({weights / MIB:,.2f} MiB)"
     parameters += f", of them {frozen:,} not trainable" if frozen else ""
-    active = found.active_parameters
+    active = estimate.active_parameters
     if active is not None:
         parameters += f"; active for a token: {active:,}, because of experts only its own"
-    yield f"{parameters}." + (" Peak memory of a step: add `memory`." * (found.memory is None))
-    if found.data_dependent:
-        names = ", ".join(found.data_dependent)
+    yield f"{parameters}." + (" Peak memory of a step: add `memory`." * (estimate.memory is None))
+    if estimate.data_dependent:
+        names = ", ".join(estimate.data_dependent)
         yield f"The sizes depend on the data after {names}: another input gives other counts."
-    for call in found.calls:
+    for call in estimate.calls:
         if call.macs is None:
             yield f"Not counted: {call.formula}, in {call.layer or 'the model'}, {call.direction}."
 
 
-def _types(found: Estimate) -> Table | None:
+def _types(estimate: Estimate) -> Table | None:
     """Return FLOPs and bytes by type, and the casts; None if every product takes fp32 anyway."""
-    multiplied = {row.type for row in found.types if row.forward_macs or row.backward_macs}
-    if found.precision == "fp32" and multiplied <= {"fp32"}:
+    multiplied = {row.type for row in estimate.types if row.forward_macs or row.backward_macs}
+    if estimate.precision == "fp32" and multiplied <= {"fp32"}:
         return None
     macs_of = {
-        row.type: row.forward_macs + row.backward_macs + row.recompute_macs for row in found.types
+        row.type: row.forward_macs + row.backward_macs + row.recompute_macs
+        for row in estimate.types
     }
     total = sum(macs_of.values())
-    again = any(row.recompute_macs for row in found.types)
+    again = any(row.recompute_macs for row in estimate.types)
     rows = [
         [
             row.type,
@@ -239,7 +240,7 @@ def _types(found: Estimate) -> Table | None:
             size_cell(row.forward_bytes),
             size_cell(row.backward_bytes),
         ]
-        for row in found.types
+        for row in estimate.types
     ]
     columns = [
         *text_columns("type"),
@@ -251,19 +252,19 @@ def _types(found: Estimate) -> Table | None:
         Column("read, written forward"),
         Column("backward"),
     ]
-    return whole_table("FLOPs and bytes by type", columns, rows, list(_notes_on_types(found)))
+    return whole_table("FLOPs and bytes by type", columns, rows, list(_notes_on_types(estimate)))
 
 
-def _notes_on_types(found: Estimate) -> Iterator[str]:
-    casts = found.casts
+def _notes_on_types(estimate: Estimate) -> Iterator[str]:
+    casts = estimate.casts
     if casts.calls:
         yield (
             f"casts: {casts.calls:,}, which read {casts.read_bytes:,} B and write "
             f"{casts.write_bytes:,} B; included"
         )
-    if found.precision != "fp8":
+    if estimate.precision != "fp8":
         return
-    products = types_of_products(found.ops).items()
+    products = types_of_products(estimate.ops).items()
     left = [
         layer or "(model)"
         for (layer, kind), name in products
@@ -275,7 +276,7 @@ def _notes_on_types(found: Estimate) -> Iterator[str]:
             f"Linear, not in fp8: {', '.join(left[:NAMED])}{more}: rows, inputs or outputs are no "
             "multiple of 16"
         )
-    elif all(row.type != "fp8" for row in found.types):
+    elif all(row.type != "fp8" for row in estimate.types):
         yield "no product in fp8: the model has no nn.Linear"
 
 
@@ -304,11 +305,11 @@ def _batches(batches: Mapping[int, Estimate]) -> Table:
     rows = [
         (
             size,
-            flops_cell(found.forward.flops, found.forward.at_least),
-            flops_cell(found.backward.flops, found.backward.at_least),
-            size_cell(found.memory.peak.bytes if found.memory else None, "`memory` says it"),
+            flops_cell(estimate.forward.flops, estimate.forward.at_least),
+            flops_cell(estimate.backward.flops, estimate.backward.at_least),
+            size_cell(estimate.memory.peak.bytes if estimate.memory else None, "not asked for"),
         )
-        for size, found in batches.items()
+        for size, estimate in batches.items()
     ]
     columns = [Column("batch"), Column("forward"), Column("backward"), Column("peak memory")]
     return whole_table("By batch size", columns, rows)

@@ -334,8 +334,16 @@ def whole_table(
 ) -> Table:
     """Return a table of every row and column, each number in its own unit."""
     cells = [tuple(map(_cell, columns, row)) for row in rows]
-    own = tuple(tuple(replace(in_own_unit(cell), scale=None) for cell in row) for row in cells)
-    return Table(tuple(columns), own, caption, tools=False, notes=tuple(notes))
+    alone = tuple(tuple(map(_alone, row)) for row in cells)
+    return Table(tuple(columns), alone, caption, tools=False, notes=tuple(notes))
+
+
+def _alone(cell: Cell) -> Cell:
+    """Return the cell in its own unit, which no column changes; a zero has none."""
+    if cell.scale is None:
+        return cell
+    own = replace(in_own_unit(cell), scale=None)
+    return own if cell.scale.value else replace(own, unit="")
 
 
 def with_values(rows: Sequence[Sequence[Cell]]) -> list[int]:
