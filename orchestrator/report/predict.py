@@ -184,23 +184,21 @@ def _batches(answer: Answer) -> Table:
         Column("step"),
         Column("tokens/s" if tokens is not None else "samples/s"),
         Column("memory"),
-        Column("fits", style="word"),
         *([Column("all epochs" if first.whole is not None else "epoch")] * is_billed),
         *([Column("cheapest")] * (is_billed and has_offers)),
     ]
     rows = []
     for point in answer.points:
         training, room = point.training, point.training.room
-        memory, fits = nothing("not known"), nothing("not known")
+        memory = nothing("not known")
         if room is not None:
-            memory = text_cell(gigabytes(room.whole))
-            if room.fits is not None:
-                fits = text_cell("no" if not room.fits else "little left" if room.close else "yes")
+            fits = ", little left" if room.close else ", fits" if room.fits else ", too much"
+            memory = text_cell(gigabytes(room.whole) + ("" if room.fits is None else fits))
         row = [
             count(training.job.batch),
             text_cell(compact(training.step)),
             text_cell(digits(training.samples_per_second.value * (tokens or 1))),
-            *(memory, fits),
+            memory,
         ]
         if training.billed is not None:
             row.append(text_cell(compact(training.billed)))
