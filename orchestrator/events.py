@@ -4,6 +4,7 @@ not."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 Progress = Callable[[str, int, int], None]
@@ -23,16 +24,31 @@ class Messages(Protocol):
 class Events(Messages, Protocol):
     """Hears lines, and how far the work is."""
 
-    def progress(self, what: str, done: int, total: int) -> None:
-        """What is being done now, the parts done before it, and how many there are."""
+    def error(self, text: str) -> None:
+        """What went wrong with a part of the work, which goes on."""
+
+    def ask(self, question: str, default: str) -> str | None:
+        """Return what the user answers; None if nobody can."""
+
+    @property
+    def command_line(self) -> str | None:
+        """What the user typed, which the store keeps; None from Python."""
+
+    def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None:
+        """What is being done now, the parts done before it, and how many there are (0: not known
+        yet). ``path``: the file that is being read."""
 
 
 class Silent:
     """Drops everything."""
 
+    command_line = None
+
     def note(self, text: str) -> None: ...
     def warning(self, text: str) -> None: ...
-    def progress(self, what: str, done: int, total: int) -> None: ...
+    def error(self, text: str) -> None: ...
+    def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None: ...
+    def ask(self, question: str, default: str) -> None: ...
 
 
 SILENT = Silent()

@@ -81,7 +81,7 @@ OUTPUTS = {
     "slurm-gather": "orchestrator.ingest.gather:Gathered",
     "slurm-cancel": "orchestrator.launch.cluster.status:Cancelled",
     "image": "orchestrator.commands.image:ImageDefinition",
-    "ingest": "orchestrator.cli.read.ingest:IngestOutput",
+    "ingest": "orchestrator.commands.ingest:IngestOutput",
     "mfu": "orchestrator.report.mfu:MfuOutput",
     "gate": "orchestrator.report.gate:GateOutput",
     "history": "orchestrator.report.history:HistoryOutput",

@@ -30,14 +30,13 @@ from perfctl.version import __version__
 
 if TYPE_CHECKING:
     from perfctl.frames import counters, kernels, layer_calls, ledger
-    from perfctl.orchestrator.actions.estimate import estimate
-    from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.commands.calculator import calculator
     from perfctl.orchestrator.commands.compare import compare
     from perfctl.orchestrator.commands.doctor import doctor
     from perfctl.orchestrator.commands.export import export
     from perfctl.orchestrator.commands.gate import gate
     from perfctl.orchestrator.commands.history import history
+    from perfctl.orchestrator.commands.ingest import ingest
     from perfctl.orchestrator.commands.mfu import mfu
     from perfctl.orchestrator.commands.plot import charts, plot
     from perfctl.orchestrator.commands.predict import predict, predict_generation
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.scrub import scrub
     from perfctl.orchestrator.commands.trace import trace
     from perfctl.orchestrator.errors import PerfctlError
-    from perfctl.orchestrator.ingest.context import UserHints
+    from perfctl.orchestrator.estimate.session import estimate
     from perfctl.orchestrator.launch.sweep.options import SweepOptions
     from perfctl.orchestrator.stored_runs import runs
     from perfctl.parsers import ReportError, parse, sniff
@@ -57,7 +56,6 @@ __all__ = [
     "PerfctlError",
     "ReportError",
     "SweepOptions",
-    "UserHints",
     "__version__",
     "calculator",
     "charts",
@@ -91,24 +89,22 @@ __all__ = [
     "trace",
 ]
 
-_ACTIONS = "perfctl.orchestrator.actions"
 _COMMANDS = "perfctl.orchestrator.commands"
 _HOME = {
     "PerfctlError": "perfctl.orchestrator.errors",
     "SweepOptions": "perfctl.orchestrator.launch.sweep.options",
-    "UserHints": "perfctl.orchestrator.ingest.context",
     "calculator": f"{_COMMANDS}.calculator",
     "charts": f"{_COMMANDS}.plot",
     "compare": f"{_COMMANDS}.compare",
     "doctor": f"{_COMMANDS}.doctor",
-    "estimate": f"{_ACTIONS}.estimate",
+    "estimate": "perfctl.orchestrator.estimate.session",
     "plot": f"{_COMMANDS}.plot",
     "scrub": f"{_COMMANDS}.scrub",
     "trace": f"{_COMMANDS}.trace",
     "export": f"{_COMMANDS}.export",
     "gate": f"{_COMMANDS}.gate",
     "history": f"{_COMMANDS}.history",
-    "ingest": f"{_ACTIONS}.ingest",
+    "ingest": f"{_COMMANDS}.ingest",
     "mfu": f"{_COMMANDS}.mfu",
     **dict.fromkeys(("predict", "predict_generation"), f"{_COMMANDS}.predict"),
     "prepare": f"{_COMMANDS}.prepare",

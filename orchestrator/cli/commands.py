@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.options import Field
 
 
-HEADINGS = ("Input", "What to measure", "Profiler", "Output", "Prices", "Cluster")
+HEADINGS = (
+    *("Input", "What to measure", "Memory", "Generation"),
+    *("Profiler", "Output", "Prices", "Cluster"),
+)
 """Of options in ``--help``, in this order."""
 REST = " (more)"
 """After the heading of those options that few need."""
@@ -198,12 +202,29 @@ def _flags_of_workloads() -> dict[str, str]:
 class Shown:
     """What goes on while ``command`` works, on stderr; fields are its options."""
 
-    def __init__(self, command: Any, progress: Callable[[str, int, int], None]) -> None:
-        self.command, self.progress = command, progress
+    def __init__(
+        self, command: Any, progress: Callable[[str, int, int, Path | None], None]
+    ) -> None:
+        self.command, self._progress = command, progress
+        self.command_line = console.command_line()
 
     def note(self, text: str) -> None:
         """Print it."""
         console.note(text)
+
+    def error(self, text: str) -> None:
+        """Print it as an error."""
+        console.error(with_flags(text, self.command))
+
+    def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None:
+        """Show it on a terminal."""
+        self._progress(what, done, total, path)
+
+    def ask(self, question: str, default: str) -> str | None:
+        """Return what is typed; None without a terminal."""
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return None
+        return str(typer.prompt(console.safe(question), default=default, err=True))
 
     def warning(self, text: str) -> None:
         """Print it as a warning."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from perfctl.orchestrator.outputs import JsonLists
+    from perfctl.orchestrator.report.tables import Table
     from perfctl.orchestrator.report.view import Layout, Lines, View
 
 BAR = 16
@@ -80,9 +81,11 @@ def result(text: str) -> None:
     print(safe(text))
 
 
-def show(renderable: RenderableType) -> None:
-    """A table or text of the command's result."""
-    _console().print(renderable)
+def show(renderable: RenderableType, width: int | None = None) -> None:
+    """A table or text of the command's result; ``width``: None for that of the output."""
+    console = _console()
+    console.width = width or console.width
+    console.print(renderable)
 
 
 def printer() -> Callable[[Iterable[RenderableType]], str]:
@@ -185,30 +188,43 @@ def view(
             findings=tuple(map(name_options, answer.findings)),
             warnings=tuple(map(name_options, answer.warnings)),
             notes=tuple(map(name_options, answer.notes)),
+            tables=tuple(_with_options(table, name_options) for table in answer.tables),
         )
     if form is not None:
         raw(FORMS[form](as_parts(answer) if isinstance(answer, View) else answer.parts()))
         return
+    columns = max(width(), answer.least_width) if isinstance(answer, View) else width()
     blocks = (
-        on_terminal(answer, width())
+        on_terminal(answer, columns)
         if isinstance(answer, View)
-        else answer.draw(Paper(width(), printer()))
+        else answer.draw(Paper(columns, printer()))
     )
     for block in blocks:
         if isinstance(block, str):
             sys.stdout.write(block)
         else:
-            show(block)
+            show(block, columns)
     if isinstance(answer, View):
         for line in answer.lines:
             result(line)
 
 
+def _with_options(table: Table, name_options: Callable[[str], str]) -> Table:
+    """Return the table with options in place of fields, in its notes, and in its cells if it has no
+    heads: they are sentences then, and no names."""
+    rows = table.rows
+    if not any(column.label for column in table.columns):
+        rows = tuple(
+            tuple(replace(cell, text=name_options(cell.text)) for cell in row) for row in rows
+        )
+    return replace(table, rows=rows, notes=tuple(map(name_options, table.notes)))
+
+
 def form_of(form: str | None, as_json: bool) -> str | None:
     """The format asked for; None is text. Raises UsageError for one that is not known, and
     beside --json."""
-    if form is not None and form not in ("md", "tex"):
-        raise UsageError(f"--format: '{form}' is not known", "Use md or tex; without it, text")
+    if form is not None and form not in ("md", "tex", "html"):
+        raise UsageError(f"--format: '{form}' is not known", "Use md, tex or html; else, text")
     if form is not None and as_json:
         raise UsageError("--format and --json together", "Choose one")
     return form

@@ -151,7 +151,7 @@ GROUPS = {
         "prepare": ("prepare", "Sort a data set's archive into class folders."),
     },
     "Read": {
-        "ingest": ("read.ingest:ingest", "Take in reports of any profiler, and run folders."),
+        "ingest": ("ingest", "Take in reports of any profiler, and run folders."),
         "runs": ("runs", "List the runs in the store."),
         "show": ("show", "Show one run: layers, kernels, memory, what is missing."),
         "query": ("query", "Query the store with SQL, read-only."),
@@ -179,7 +179,7 @@ GROUPS = {
         "gate": ("gate", "Hold counts, memory and time to a committed baseline."),
     },
     "Predict": {
-        "estimate": ("estimate.estimate:estimate", "Work out FLOPs, bytes and memory of a model."),
+        "estimate": ("estimate", "Work out FLOPs, bytes and memory of a model."),
         "mfu": ("mfu", "Audit the MFU of a training run by every formula."),
         "predict": ("predict", "Predict time, memory and cost of a training."),
         "calculator": ("calculator", "Write an offline page that predicts a training."),

@@ -55,7 +55,7 @@ Form = Annotated[
     typer.Option(
         "--format",
         "-f",
-        help="md (Markdown) or tex (LaTeX, booktabs) instead of text, with whole tables.",
+        help="md (Markdown), tex (LaTeX) or html instead of text, with whole tables.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -73,83 +73,43 @@ def _clock(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
 
 
-class ReadProgress(_Shown):
-    """Which file is being read; made by ``reading``."""
-
-    def __init__(self, total: int) -> None:
-        super().__init__()
-        self.total = total
-        """Files to read; 0 while they are looked for."""
-        self._done = 0
-        self._path: Path | None = None
-        self._what = ""
-        self._began = time.monotonic()
-
-    def begin(self, path: Path, what: str = "reading") -> None:
-        """``what`` is done with this file from now on."""
-        self._began = self._began if path == self._path else time.monotonic()
-        self._path, self._what = path, what
-
-    def end(self) -> None:
-        """The current file is done with."""
-        self._done += 1
-        self._path = None
-
-    def line(self) -> str:
-        """ "2 of 5: trace.json: reading, 41 of 111 MB, 3 s"."""
-        path = self._path
-        if not self.total:
-            return "looking for reports"
-        if path is None:
-            return f"{self._done} of {self.total} files done"
-        seconds = f"{time.monotonic() - self._began:.0f} s"
-        place, size = position(path)
-        part = f"{place / _MB:,.0f} of {size / _MB:,.0f} MB" if place else ""
-        said = ", ".join(text for text in (self._what, part, seconds) if text)
-        return f"{min(self._done + 1, self.total)} of {self.total}: {path.name}: {said}"
-
-    def part(self) -> float:
-        """Files done, the current one's share counted."""
-        path = self._path
-        place, size = position(path) if path else (0, 0)
-        return self._done + (min(place / size, 1.0) if size else 0.0)
-
-
 class Steps(_Shown):
-    """The parts of a calculation; made by ``working``. It is called as an action's listener
-    for progress."""
+    """The parts of a calculation, or the files that are read; made by ``working``. It is called
+    with each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._said, self._done = "starting", 0
+        self._what, self._done = "starting", 0
+        self._path: Path | None = None
+        self._began = time.monotonic()
 
-    def __call__(self, what: str, done: int, total: int) -> None:
-        self._said, self._done, self.total = what, done, total
+    def __call__(self, what: str, done: int, total: int, path: Path | None = None) -> None:
+        """``path``: the file that is read, whose position says how far it is."""
+        if path != self._path:
+            self._began = time.monotonic()
+        self._what, self._done, self._path, self.total = what, done, path, total
 
     def line(self) -> str:
-        """ "tracing torchvision:vgg16: 12 of 80"."""
-        return (
-            f"{self._said}: {min(self._done + 1, self.total)} of {self.total}"
-            if self.total > 1
-            else self._said
-        )
+        """ "12 of 80: tracing torchvision:vgg16", "2 of 5: trace.json: reading, 41 of 111 MB, 3
+        s"."""
+        number = f"{min(self._done + 1, self.total)} of {self.total}: " if self.total > 1 else ""
+        if self._path is None:
+            return f"{number}{self._what}"
+        position, size = position_in(self._path)
+        read = f", {position / _MB:,.0f} of {size / _MB:,.0f} MB" if position else ""
+        seconds = f"{time.monotonic() - self._began:.0f} s"
+        return f"{number}{self._path.name}: {self._what}{read}, {seconds}"
 
     def part(self) -> float:
-        return self._done
-
-
-@contextmanager
-def reading(total: int = 0) -> Iterator[ReadProgress]:
-    """Show on stderr how the reading of files goes, if it takes over two seconds and stderr is
-    a terminal."""
-    now = ReadProgress(total)
-    with _showing(now):
-        yield now
+        """Parts done, the share of the file that is read counted."""
+        position, size = position_in(self._path) if self._path else (0, 0)
+        return self._done + (min(position / size, 1.0) if size else 0.0)
 
 
 @contextmanager
 def working() -> Iterator[Steps]:
-    """The same of a calculation that tells its parts."""
+    """Show on stderr how far a calculation is that tells its parts, if it takes over two seconds
+    and stderr is a terminal."""
     now = Steps()
     with _showing(now):
         yield now
@@ -166,7 +126,7 @@ def _showing(now: _Shown) -> Iterator[None]:
         thread.join()
 
 
-def position(path: Path) -> tuple[int, int]:
+def position_in(path: Path) -> tuple[int, int]:
     """(bytes of it that this process has read, its size); 0 where that cannot be told."""
     try:
         size = path.stat().st_size if path.is_file() else 0

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,12 +20,25 @@ from perfctl.orchestrator.commands.declare import (
     Option,
     api,
 )
-from perfctl.orchestrator.files import check_free, replacing
+from perfctl.orchestrator.files import check_free, replacing, user_folder
 from perfctl.orchestrator.report.view import View
 from perfctl.version import __version__
+from perfctl.workloads.models.plan import PARAMETERS
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.report.calculator import Known
+    from perfctl.orchestrator import pool
+    from perfctl.orchestrator.counts.hardware.machines import Device
+    from perfctl.orchestrator.predict.models.calculator import KeptModels, Model
+    from perfctl.orchestrator.predict.predict import Evidence
+    from perfctl.orchestrator.predict.prices import Price
+    from perfctl.orchestrator.report.calculator import CalculatorContents, ListedDevice
+
+Progress = Callable[[str, int, int], None]
+"""Takes what is being done now, the parts done before it, and how many there are."""
+MANY = 8
+"""From so many models on, several processes trace them: each takes seconds to import torch."""
+TRACE_SECONDS_MAX = 300.0
+"""Seconds after which the process that traces a model is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +83,18 @@ def run(asked: CalculatorOptions, events: Events) -> CalculatorPage:
     """Write the page."""
     known = write_page(asked, events)
     traced = sum(model.network.family == "torchvision" for model in known.models)
-    return CalculatorPage(asked.out, asked.out.stat().st_size, traced, len(known.places))
+    return CalculatorPage(asked.out, asked.out.stat().st_size, traced, len(known.devices))
 
 
-def write_page(asked: CalculatorOptions, events: Events) -> Known:
+def write_page(asked: CalculatorOptions, events: Events) -> CalculatorContents:
     """Write the page and return what is in it."""
     check_free(asked.out, force=asked.force)
-    from perfctl.orchestrator.actions.predict.calculator import gather, kept_models
-    from perfctl.orchestrator.actions.predict.traced_models import libraries
+    from perfctl.orchestrator.predict.models.calculator import libraries
     from perfctl.orchestrator.report.calculator import page_view
     from perfctl.orchestrator.report.page.page import render_calculator
 
     kept = kept_models()
-    known = gather(asked.store, asked.models, events.progress, asked.prices, kept)
+    known = gather(asked, kept, events.progress)
     if kept.from_table:
         versions = " and ".join(f"{name} {version}" for name, version in libraries().items())
         events.note(
@@ -92,6 +109,147 @@ def write_page(asked: CalculatorOptions, events: Events) -> Known:
     with replacing(asked.out, force=asked.force) as partial:
         partial.write_text(text, encoding="utf-8")
     return known
+
+
+def kept_models() -> KeptModels:
+    """Return torchvision's models that need not be traced: perfctl's own table, and the user's
+    cache."""
+    from perfctl.orchestrator.predict.models.calculator import KeptModels, shipped_table
+
+    return KeptModels(
+        user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json", shipped_table()
+    )
+
+
+def gather(asked: CalculatorOptions, kept: KeptModels, progress: Progress) -> CalculatorContents:
+    """Return everything that a page shows; the families are always there."""
+    from perfctl.orchestrator.evidence import store_and_devices
+    from perfctl.orchestrator.predict import prices, published
+    from perfctl.orchestrator.predict.models.calculator import names_of, planned_model
+    from perfctl.orchestrator.report.calculator import CalculatorContents
+
+    names, left_out = names_of(asked.models, kept)
+    table = prices.load(asked.prices).sure
+    stated = tuple(price for price in table.prices if price.board is not None)
+    learned, devices = store_and_devices(asked.store)
+    planned = [planned_model(family) for family in PARAMETERS]
+    traced, failed = trace_all(names, progress, kept)
+    return CalculatorContents(
+        models=(*planned, *traced),
+        devices=tuple(_listed_device(learned, device, stated, table.prices) for device in devices),
+        fits=learned.fits,
+        measured=tuple(step for step in learned.measured if step.case.training),
+        prices=stated,
+        published=published.load("gpu"),
+        prices_from=table.where,
+        notes=learned.notes,
+        left_out=(*left_out, *failed),
+    )
+
+
+def _listed_device(
+    learned: Evidence, device: Device, prices: Sequence[Price], every: tuple[Price, ...]
+) -> ListedDevice:
+    """Return a device with its link, its offers, and the power it draws: by model if that was
+    measured, and "" for every other. ``every``: also offers that do not state their board."""
+    from perfctl.orchestrator.counts.hardware.machines import class_of
+    from perfctl.orchestrator.predict.prices import unsure_for
+    from perfctl.orchestrator.predict.training import power_of
+    from perfctl.orchestrator.report.calculator import ListedDevice
+
+    models = {"", *(draw.model for draw in learned.power if draw.model is not None)}
+    power = {model: power_of(learned, device, model, None) for model in sorted(models)}
+    watts = {
+        model: draw
+        for model, draw in power.items()
+        if draw is not None and (not model or draw != power[""])
+    }
+    board = device.board
+    if board is None:
+        return ListedDevice(device.machine, device.source, None, "", (), watts)
+    return ListedDevice(
+        device.machine,
+        device.source,
+        board.gpu.link_gbs,
+        f"{board.gpu.link}, data sheet",
+        tuple(index for index, price in enumerate(prices) if price.board == board),
+        watts,
+        class_of(board.gpu),
+        len(unsure_for(every, board)),
+    )
+
+
+def trace_all(
+    names: Sequence[str], progress: Progress, kept: KeptModels | None = None
+) -> tuple[tuple[Model, ...], tuple[str, ...]]:
+    """Return the models, and why others are not among them. ``kept``: those of before; it keeps
+    these for the next time."""
+    from perfctl.orchestrator.predict.models.calculator import KeptModels
+
+    kept = kept or KeptModels()
+    missing = [name for name in names if kept.model(name) is None]
+    failed: dict[str, str] = {}
+    try:
+        for number, (name, model) in enumerate(_all_traced(missing, progress), 1):
+            progress(f"worked out {name}", number, len(missing))
+            if isinstance(model, str):
+                failed[name] = model
+            else:
+                kept.add(name, model)
+    finally:
+        kept.write()
+    models = tuple(filter(None, map(kept.model, names)))
+    return models, tuple(f"{name} is not among them: {why}." for name, why in failed.items())
+
+
+def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str, Model | str]]:
+    """Yield each name with its model, or why there is none, as they are done; by one process a core
+    if there are MANY."""
+    from perfctl.orchestrator import pool
+    from perfctl.orchestrator.estimate.session import without_driver_warning
+    from perfctl.orchestrator.predict.models.calculator import traced
+
+    jobs = len(os.sched_getaffinity(0)) if len(names) >= MANY else 1
+    if jobs == 1:
+        with without_driver_warning():
+            for number, name in enumerate(names):
+                progress(f"working out {name}", number, len(names))
+                yield name, traced(f"torchvision:{name}")
+        return
+    # Models of one name have layers in common, and a process works the results of equal operators
+    # out once.
+    alike = groupby(sorted(names), lambda name: re.split(r"[\d_]", name)[0])
+    groups = sorted((list(group) for _, group in alike), key=len, reverse=True)
+    running = pool.run(
+        groups,
+        _open_tracer,
+        processes=min(jobs, len(groups)),
+        seconds=lambda group: TRACE_SECONDS_MAX * len(group),
+        fork=False,  # autograd does not stand being forked once it has run
+    )
+    with closing(running):
+        for group, events in running:
+            missing = list(group)
+            for event in events:
+                if isinstance(event, pool.Lost):
+                    yield from ((name, event.why) for name in missing)
+                elif not isinstance(event, pool.Done):
+                    missing.remove(event[0])
+                    yield event
+
+
+@contextmanager
+def _open_tracer() -> Iterator[Callable[[Sequence[str], pool.Tell], None]]:
+    """Give what traces names in a worker, and tells each with its model or why there is none."""
+    from perfctl.orchestrator.estimate.session import without_driver_warning
+    from perfctl.orchestrator.predict.models.calculator import traced
+
+    def trace(names: Sequence[str], tell: pool.Tell) -> None:
+        for name in names:
+            tell((name, traced(f"torchvision:{name}")))
+
+    with without_driver_warning():
+        yield trace
 
 
 def view(page: CalculatorPage) -> View:

@@ -199,7 +199,7 @@ def _update(
 
 
 def _subjects(asked: GateOptions) -> list[Subject]:
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
 
     subjects: list[Subject] = []
     for model in asked.models:
@@ -315,9 +315,9 @@ def measure(
 
 
 def _measure_model(given: Mapping[str, Any], folder: Path) -> Measured:
-    from perfctl.orchestrator.actions.estimate import estimate_model
-    from perfctl.orchestrator.actions.estimate_request import Request
     from perfctl.orchestrator.compare.gate_quantities import of_model
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import estimate_model
 
     facts: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in given.items()

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
-from perfctl.orchestrator.actions.predict.peaks import roofs
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -20,6 +19,7 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.evidence import roofs
 from perfctl.orchestrator.ledger.analysis import analyse_all
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.usage.served import PHASES
@@ -132,7 +132,7 @@ class Ledgers:
         waiting: list[R] = []  # until there are rows
         with database.reading(self.store) as connection:
             known = outlines(connection, read.run_ids(connection, latest_of_each=True))
-        peaks = roofs(self.peaks, self.store, known, self.events)
+        peaks = roofs(self.peaks, self.store, known, self.events.note)
 
         def work(runs: Sequence[Run]) -> tuple[_Seen, R]:
             analyses = list(
@@ -280,7 +280,7 @@ def _of_phase(ledgers: Ledgers, phase: str, make: Callable[[list[Analysis]], R])
         )
     with no_collection():
         runs = _with_phase(ledgers.store, newest_runs(ledgers.store), phase)
-        peaks = roofs(ledgers.peaks, ledgers.store, runs, ledgers.events)
+        peaks = roofs(ledgers.peaks, ledgers.store, runs, ledgers.events.note)
         yield analysed(runs, lambda some: make(list(analyse_all(studies(some), peaks))))
 
 

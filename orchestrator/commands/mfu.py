@@ -6,13 +6,6 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfctl.orchestrator.actions.estimate import (
-    as_perfctl_error,
-    need_torch,
-    open_session,
-    without_driver_warning,
-)
-from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.commands.declare import Command, Events, Option, api, word_or_number
 from perfctl.orchestrator.counts.hardware.dense_peak import peak_of
 from perfctl.orchestrator.errors import PerfctlError, UsageError
@@ -24,6 +17,13 @@ from perfctl.orchestrator.estimate.mfu import (
     Decoder,
     audit,
     by_hand,
+)
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import (
+    as_perfctl_error,
+    need_torch,
+    open_session,
+    without_driver_warning,
 )
 from perfctl.orchestrator.report.mfu import mfu_output, view
 

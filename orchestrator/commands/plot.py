@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from perfctl.orchestrator.actions.predict import peaks as measured_peaks
+from perfctl.orchestrator import evidence
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -255,7 +255,7 @@ def _of_page(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
 
     def draw(runs: Sequence[Run]) -> dict[str, Drawn]:
         with charts_files.drawn(later=True) as found:
-            roofs = measured_peaks.roofs(source.peaks, source.store, runs, messages)
+            roofs = evidence.roofs(source.peaks, source.store, runs, messages.note)
             page_view(runs, generated_at="", title=None, peaks=roofs)
         with charts_files.drawn(later=True) as across:
             charts_study.across(runs)

@@ -10,11 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.predict import prices
-from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, api
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Option,
+    api,
+)
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.events import SILENT
+from perfctl.orchestrator.predict import prices
 from perfctl.orchestrator.predict.answer import Answer, Question, Setting
 from perfctl.orchestrator.predict.cost import Frontier
 from perfctl.orchestrator.predict.generation import TRACED_IN, GenerationAnswer, answer_generation
@@ -116,7 +122,7 @@ def _prices(asked: PredictOptions) -> PriceList | PriceChange:
     return PriceList(prices.list_prices(asked.model, asked.prices), asked.model)
 
 
-def predict_training(asked: Question, events: Messages = SILENT) -> Answer:
+def predict_training(asked: Question, events: Events = SILENT) -> Answer:
     """Return the prediction of training or inference. Raises UsageError before anything slow
     begins."""
     if asked.prompt is not None:
@@ -129,7 +135,7 @@ def predict_training(asked: Question, events: Messages = SILENT) -> Answer:
     return answer_question(asked, events)
 
 
-def answer_question(asked: Question, events: Messages = SILENT) -> Answer:
+def answer_question(asked: Question, events: Events = SILENT) -> Answer:
     """Return the prediction of training or inference, with the runs of the store if there is
     one."""
     setting = _resolve(asked, events)
@@ -139,15 +145,15 @@ def answer_question(asked: Question, events: Messages = SILENT) -> Answer:
             f"`gpus` {asked.gpus}: the bandwidth between the GPUs is not known",
             "Give `interconnect` in GB/s, or `efficiency`",
         )
-    from perfctl.orchestrator.actions.predict.measurements import find_evidence
-    from perfctl.orchestrator.actions.predict.subjects import find_subject
+    from perfctl.orchestrator.evidence import find_evidence
+    from perfctl.orchestrator.predict.models.subjects import find_subject
 
-    evidence = find_evidence(asked.store or DEFAULT_STORE, [setting.device], events)
-    subject = find_subject(asked, setting.device.machine.kind == "gpu", events)
+    evidence = find_evidence(asked.store or DEFAULT_STORE, [setting.device], events.note)
+    subject = find_subject(asked, setting.device.machine.kind == "gpu", events.note)
     return answer_training(asked, setting, subject, evidence)
 
 
-def predict_text(asked: Question, events: Messages = SILENT) -> GenerationAnswer:
+def predict_text(asked: Question, events: Events = SILENT) -> GenerationAnswer:
     """Return the prediction of generated text. Raises UsageError before anything slow begins."""
     if asked.prompt is None:
         raise UsageError("`prompt` is needed", "Say how long the prompt is: `prompt` 512")
@@ -157,7 +163,7 @@ def predict_text(asked: Question, events: Messages = SILENT) -> GenerationAnswer
         raise UsageError(
             f"`engine` tensorrt-llm does not run on {device.machine.name}", "Use `engine` eager"
         )
-    from perfctl.orchestrator.actions.generation import estimate_generation
+    from perfctl.orchestrator.estimate.generation_steps import estimate_generation
 
     events.note(f"tracing {asked.name} without data")
     traced = estimate_generation(_request(asked), asked.batches)
@@ -191,17 +197,17 @@ def _request(asked: Question) -> Request:
     )
 
 
-def _resolve(asked: Question, events: Messages) -> Setting:
+def _resolve(asked: Question, events: Events) -> Setting:
     """Return the device and the prices of a question.
 
     Raises UsageError for a question that makes no sense, and if the device has no fast path for the
     precision.
     """
-    from perfctl.orchestrator.actions.predict.peaks import find_device
+    from perfctl.orchestrator.evidence import find_device
 
     asked.check()
     store = asked.store or DEFAULT_STORE
-    device = find_device(asked.device, asked.device_spec, store, asked.threads, events)
+    device = find_device(asked.device, asked.device_spec, store, asked.threads, events.note)
     if device.machine.kind == "gpu" or asked.prompt is not None:
         try:
             peak_of(device.machine, asked.number_type)

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from perfctl.orchestrator.actions.predict import peaks as measured_peaks
+from perfctl.orchestrator import evidence
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -107,7 +107,7 @@ def run(asked: ReportOptions, events: Events) -> Page:
             f"{store}: nothing to report: it holds no run", "Run a sweep, or 'perfctl ingest FILE'"
         )
     left_out = _left_out(others, len(ids) - len(kept), asked.studies) if others else None
-    roofs = measured_peaks.roofs(asked.peaks, store, chosen, events)
+    roofs = evidence.roofs(asked.peaks, store, chosen, events.note)
 
     def drawing(what: str, done: int, total: int) -> None:
         events.progress(f"drawing {what}", done + 1, total + 1)  # reading was the first part

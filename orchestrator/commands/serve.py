@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +25,7 @@ from perfctl.orchestrator.report.view import View
 from perfctl.redact import mask, mask_line
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
+    from perfctl.orchestrator.report.calculator import FamilyAnswers
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,11 @@ def _answers(store: Path) -> Answers:
     found: list[FamilyAnswers] = []
 
     def answer(query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
-        from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
+        from perfctl.orchestrator.evidence import store_and_devices
+        from perfctl.orchestrator.report.calculator import FamilyAnswers
 
         if not found:
-            found.append(FamilyAnswers(store))
+            found.append(FamilyAnswers(partial(store_and_devices, store)))
         return found[0].answer(query)
 
     return answer
@@ -133,6 +135,4 @@ def _moment(when: float) -> str:
     return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-COMMAND = Command(
-    ServeOptions, run, lambda _: View(""), has_document=False, has_json=False
-)
+COMMAND = Command(ServeOptions, run, lambda _: View(""), has_document=False, has_json=False)

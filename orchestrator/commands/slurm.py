@@ -330,7 +330,7 @@ def render_ingest(asked: IngestArrayOptions, events: Events) -> IngestScripts:
         events.warning,
         tasks=asked.tasks,
         options=words_of(asked, options_of(TaskHints)),
-        hints=UserHints(batch_size=asked.batch_size, batch_pattern=asked.batch_pattern),
+        hints=UserHints(batch=asked.batch_size, batch_pattern=asked.batch_pattern),
     )
     submitted = status.submit(rendered.plan) if asked.submit else None
     return IngestScripts(rendered.plan, rendered.files, submitted)

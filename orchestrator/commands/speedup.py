@@ -22,6 +22,7 @@ from perfctl.orchestrator.compare.speedup import (
 from perfctl.orchestrator.compare.speedup import speedup as compare_speed
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.events import Messages
+from perfctl.orchestrator.evidence import roofs
 from perfctl.orchestrator.launch.sweep.folders import write_json
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
 from perfctl.orchestrator.launch.sweep.ways import (
@@ -206,9 +207,8 @@ def compare_arms(
 
 def roofs_of(arms: Sequence[Arm], store: Path, peaks: str, events: Messages) -> list[Any]:
     """Return the peaks of all devices of the arms."""
-    from perfctl.orchestrator.actions.predict import peaks as measured_peaks
 
-    return [roof for arm in arms for roof in measured_peaks.roofs(peaks, store, arm.runs, events)]
+    return [roof for arm in arms for roof in roofs(peaks, store, arm.runs, events.note)]
 
 
 def write_speedup(
@@ -324,8 +324,7 @@ def distinct_labels(labels: Sequence[str], names: Sequence[str]) -> list[str]:
 
 def estimate_memory(run: Run) -> tuple[int | None, str | None]:
     """Return the bytes of a step on paper, or why they are not known."""
-    from perfctl.orchestrator.actions.estimate import estimate_at
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
 
     reason = None
     if run.workload not in WORKLOADS or not run.batch_size:
@@ -340,6 +339,8 @@ def estimate_memory(run: Run) -> tuple[int | None, str | None]:
         reason = "needs torch, which is not installed here"
     if reason is not None or run.workload is None or run.batch_size is None:
         return None, reason
+    from perfctl.orchestrator.estimate.session import estimate_at
+
     try:
         request = Request(run.workload, memory=True, own=own_options(run))
         estimate = estimate_at(request, run.batch_size)

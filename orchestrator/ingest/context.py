@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError
+from perfctl.orchestrator.options import Option
 from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Feature
@@ -22,33 +24,62 @@ Estimate = Callable[[str, str, int], Paper]
 Features = Callable[[Sequence[LayerCall]], tuple[Feature, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UserHints:
-    """What the user says about reports that do not say it themselves; None where nothing
-    was said."""
+    """What the user says about reports that do not say it themselves."""
 
-    batch_size: int | None = None
-    workload: str | None = None
-    """Name of a workload or model, as ``perfctl.estimate`` takes it."""
-    device_name: str | None = None
-    """Of the GPU or CPU, as its driver writes it: "NVIDIA A100-SXM4-40GB"."""
-    mode: str | None = None
-    """train or infer."""
-    precision: str | None = None
-    """fp32, tf32, bf16 or fp16."""
-    source: bool = False
-    """Store what each machine instruction did, too, where the report holds it (.ncu-rep)."""
-    guess_layers: bool = False
-    """Where a report has no ranges, guess which layer of ``workload`` launched what, by order and
-    shape. Needs torch."""
-    batch_pattern: str | None = None
-    """A regular expression whose first group is the batch size in a report's file name, else in
-    its folder's."""
-    op_calls: bool = True
-    """Take in each operator of a trace by itself, which takes 15 % more time; the sums
-    stay without."""
-    capture: str | None = None
-    """Path of the Kineto trace in which the graphs were captured that the reports launch."""
+    batch: Annotated[int | None, Option("Batch size, where the file does not say.", least=1)] = None
+    batch_pattern: Annotated[
+        str | None,
+        Option(
+            "Regular expression for batch sizes in file names: its group is the number, "
+            r"'run(\d+)'.",
+            metavar="REGEX",
+        ),
+    ] = None
+    workload: Annotated[
+        str | None,
+        Option(
+            "Name of the workload, where the file does not say.",
+            names=("--workload", "-w"),
+            metavar="NAME",
+        ),
+    ] = None
+    device_name: Annotated[
+        str | None, Option("Name of the GPU or CPU, where the file does not say.", metavar="NAME")
+    ] = None
+    mode: Annotated[str | None, Option("train or infer.", metavar="MODE")] = None
+    precision: Annotated[
+        str | None, Option("fp32 (TF32 off), tf32, bf16 or fp16.", metavar="TYPE")
+    ] = None
+    guess_layers: Annotated[
+        bool,
+        Option(
+            "Where a report has no ranges, guess which layer of --workload launched what, from "
+            "order and shape."
+        ),
+    ] = False
+    capture: Annotated[
+        Path | None,
+        Option(
+            "Kineto trace of the capture of the graphs (CUDA, HIP) that a trace launches: their "
+            "kernels get its modules. Or one of the same steps without graphs: modules are then "
+            "guessed. Default: what execution_details.json beside a trace names."
+        ),
+    ] = None
+    source: Annotated[
+        bool,
+        Option(
+            "Store what each machine instruction did, too (.ncu-rep): 'perfctl show RUN --source'."
+        ),
+    ] = False
+    op_calls: Annotated[
+        bool,
+        Option(
+            "Single operators of Kineto traces, which take 15% more time; the sums stay without.",
+            names=("--op-calls/--no-op-calls",),
+        ),
+    ] = True
 
 
 NO_HINTS = UserHints()
@@ -171,3 +202,34 @@ Hear = Callable[[Event], None]
 
 def hear_nothing(event: Event) -> None:
     """Drop every event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What became of the reports."""
+
+    store: Path
+    taken: tuple[tuple[Path, Written], ...]
+    """(report or run folder, its run) of each that is in the store now; ``Written.new`` is False
+    for one that was already. A file with the outputs of several runs is there once for each."""
+    failed: tuple[str, ...]
+    """One line for each report that could not be read."""
+    empty: tuple[Path, ...] = ()
+    """Reports that were recognised and gave no rows, once for each such run; they are in
+    ``taken`` too."""
+
+    def check(self) -> None:
+        """Raises PartlyDone where some could not be read or gave no rows, PerfctlError where none
+        could be read."""
+        total = len(self.failed) + len(self.taken)
+        if self.failed and not self.taken:
+            raise PerfctlError(f"nothing was taken in: {total} of {total} could not be read")
+        empty = f"{len(self.empty)} of {total} gave no rows" if self.empty else ""
+        if self.failed:
+            more = f", {empty}" if empty else ""
+            raise PartlyDone(
+                f"{len(self.failed)} of {total} could not be read{more}; the others are in the "
+                "store"
+            )
+        if empty:
+            raise PartlyDone(f"{empty}; see the warnings above")

@@ -36,8 +36,8 @@ _DEEPEST = 3
 """Archives inside archives that are unpacked."""
 _SHOWN = 5
 """Names that a note lists."""
-Ask = Callable[[Path, Sequence[int]], int]
-"""Asks which of several numbers is the batch size of a file."""
+Ask = Callable[[Path, Sequence[int]], int | None]
+"""Asks which of several numbers is the batch size of a file; None: nobody answers."""
 
 _IN_NAME = re.compile(
     "(?<![a-z0-9])(?:batch(?:[-_ ]?size)?|bs|b)[-_= "
@@ -312,8 +312,8 @@ def batches_in_names(
     it takes the place of the forms that ``batch_in_name`` knows. Where a name has several numbers,
     ``ask`` decides.
 
-    Raises UsageError for a pattern that is none, and for names with several numbers where there is
-    no ``ask``.
+    Raises UsageError for a pattern that is none, and for names with several numbers if nobody
+    answers.
     """
     compiled = None
     if pattern is not None:
@@ -334,12 +334,12 @@ def batches_in_names(
             candidates = list(dict.fromkeys(numbers.sizes))
         if len(candidates) == 1:
             chosen[path] = candidates[0]
-        elif candidates and ask is not None:
-            chosen[path] = ask(path, candidates)
+        elif candidates and ask is not None and (size := ask(path, candidates)) is not None:
+            chosen[path] = size
         elif candidates:
             sizes = f"{', '.join(map(str, candidates[:-1]))} or {candidates[-1]}"
             remedy = (
-                "Say it with `batch_size`, or with `batch_pattern`, a regular expression whose "
+                "Say it with `batch`, or with `batch_pattern`, a regular expression whose "
                 "group is the number"
             )
             raise UsageError(f"{path}: the name may say batch size {sizes}", remedy)

@@ -12,21 +12,27 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from perfctl import parsers
-from perfctl.orchestrator import pool
+from perfctl.orchestrator import memory, pool
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.faults import alone
 from perfctl.orchestrator.files import remove_abandoned, scratch
 from perfctl.orchestrator.ingest.context import (
+    NO_HINTS,
     Ended,
+    Estimate,
     Event,
     Failed,
+    Found,
+    Hear,
+    Ingested,
     NameFacts,
     Note,
     Settings,
@@ -36,20 +42,24 @@ from perfctl.orchestrator.ingest.context import (
     Task,
     UserHints,
     Warned,
+    hear_nothing,
 )
 from perfctl.orchestrator.ingest.derive import derive_missing
 from perfctl.orchestrator.ingest.find import (
     Ask,
     Source,
     batches_in_names,
+    find_sources,
     is_run_folder,
+    list_batches,
     ranks_in_names,
 )
 from perfctl.orchestrator.ingest.run_folders import take_run
 from perfctl.orchestrator.ingest.take import take_report
-from perfctl.orchestrator.store import database, merge
+from perfctl.orchestrator.store import database, merge, write
 from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.parsers import ReportError
+from perfctl.workloads.spec import MODES, PRECISIONS
 
 OWN_RECORD = "workload.json"
 """perfctl's own record of a run, which says its batch size."""
@@ -65,6 +75,90 @@ _PAGE_BYTES = 4096
 _SECONDS, _BYTES_A_SECOND = 3600, 500_000
 """A worker that takes longer for a file than an hour, and this, hangs; the slowest format reads
 eight times as much."""
+_CALLS = count()
+
+
+def ingest(
+    paths: Path | str | Iterable[Path | str],
+    store: Path | str,
+    *,
+    hints: UserHints = NO_HINTS,
+    again: bool = False,
+    listener: Hear = hear_nothing,
+    command_line: str | None = None,
+    ask: Ask | None = None,
+    jobs: int | None = None,
+    memory_limit: str | int | None = None,
+    estimate: Estimate | None = None,
+) -> Ingested:
+    """Take reports of any profiler that perfctl knows, and run folders, into ``store``, which is
+    made if need be.
+
+    ``paths``: report files, archives and folders that hold some, and patterns for them
+    (``runs/*.csv``). Each report goes in whole or not at all; one that cannot be read is in
+    ``failed`` and does not stop the others. ``again`` takes in once more what the store has
+    already. ``listener`` is called with each event. ``command_line`` is stored with the runs.
+    ``ask`` is called for a report whose name may say several batch sizes. ``jobs``: processes that
+    read at the same time; the result does not depend on it. ``memory_limit``: how much memory the
+    reading of a report may take ("2GiB", or bytes; 0 is no limit). ``estimate``: estimates the
+    workload whose layers are guessed.
+
+    Raises UsageError for hints that make no sense and, without ``ask``, for such a name;
+    what ``estimate`` raises; StoreError.
+    """
+    _check_hints(hints)
+    if not hints.guess_layers:
+        estimate = None
+    if estimate is not None:  # what is wrong with the workload is said before anything is read
+        estimate(str(hints.workload), hints.mode or "train", 1)
+    store, limit = Path(store), memory.bytes_of(memory_limit)
+    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+    now, number = write.now(), next(_CALLS)
+    again_here = f".{number}" if number else ""  # keeps calls within a second apart
+    name = f"ingest {now} {os.getpid()}{again_here}"
+    sweep = SweepFacts(name, "ingest", command_line, os.uname().nodename, now)
+    taken: list[tuple[Path, Written]] = []
+    failed: list[str] = []
+    empty: list[Path] = []
+    with find_sources(given, limit) as found:
+        listener(Found(len(found.sources())))
+        names = read_names(found.sources(), hints, ask)
+        batches = {path: name.batch_size for path, name in names.items() if name.batch_size}
+        for text in (*found.notes, *list_batches(batches)):
+            listener(Note(text))
+        tasks = [Task(source, sweep, names[source.shown]) for source in found.sources()]
+        jobs = count_jobs(jobs, found.sources())
+        settings = Settings(store, hints, again, limit, estimate=estimate)
+        with closing(take(tasks, settings, jobs)) as taking:
+            for entry in found.entries:
+                events = [Failed(entry)] if isinstance(entry, str) else next(taking)[1]
+                for event in events:
+                    listener(event)
+                    match event:
+                        case Failed(text):
+                            failed.append(text)
+                        case Stored(path, written):
+                            taken.append((path, written))
+                            empty += [path] if event.is_empty else []
+            next(taking, None)
+    return Ingested(store, tuple(taken), tuple(failed), tuple(empty))
+
+
+def _check_hints(hints: UserHints) -> None:
+    """Raise UsageError for hints that make no sense."""
+    for field_name, value, known in (
+        ("mode", hints.mode, MODES),
+        ("precision", hints.precision, PRECISIONS),
+    ):
+        if value is not None and value not in known:
+            raise UsageError(
+                f"`{field_name}`: '{value}' is not known", f"Use one of {', '.join(known)}"
+            )
+    if hints.batch is not None and hints.batch < 1:
+        raise UsageError(f"`batch` must be at least 1, got {hints.batch}")
+    if hints.guess_layers and hints.workload is None:
+        remedy = "Name it with `workload`: mnist_cnn, torchvision:resnet18, ..."
+        raise UsageError("`guess_layers`: of which network?", remedy)
 
 
 def read_names(
@@ -75,9 +169,7 @@ def read_names(
     silent = [
         source.shown
         for source in sources
-        if hints.batch_size is None
-        and source.path.name != OWN_RECORD
-        and not is_run_folder(source.path)
+        if hints.batch is None and source.path.name != OWN_RECORD and not is_run_folder(source.path)
     ]
     batches = batches_in_names(silent, hints.batch_pattern, ask)
     ranks = ranks_in_names(source.shown for source in sources if not source.path.is_dir())

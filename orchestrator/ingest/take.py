@@ -47,7 +47,7 @@ def take_report(connection: sqlite3.Connection, task: Task, settings: Settings, 
     if (known := settings.known.get(digest)) is not None:
         tell(Stored(source.shown, Written(known, new=False)))
         return
-    capture = Path(hints.capture) if hints.capture else None
+    capture = hints.capture
     if capture is not None and capture.resolve() == source.path.resolve():
         capture = None  # it stands in a folder with the traces that it tells of
     artifact = relative_path(source.shown, settings.store)
@@ -99,14 +99,16 @@ def complete(report: Report, task: Task, settings: Settings) -> Report:
 def _add_name_and_hints(report: Report, task: Task, hints: UserHints) -> Report:
     """Return the report with facts that the user gave, else its name; each is noted."""
     name = task.name
-    changes: dict[str, Any] = {
-        field: value
-        for field in ("batch_size", "workload", "mode", "precision")
-        if (value := getattr(hints, field)) is not None
+    given = {
+        "batch_size": hints.batch,
+        "workload": hints.workload,
+        "mode": hints.mode,
+        "precision": hints.precision,
     }
+    changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
     notes = [f"{field} was given by the user" for field in changes]
     gaps = []
-    if report.batch_size is None and hints.batch_size is None:
+    if report.batch_size is None and hints.batch is None:
         if name.batch_size is not None:
             changes["batch_size"] = name.batch_size
             notes.append(

@@ -20,7 +20,6 @@ from perfctl.orchestrator.predict.prices import Price, PriceTable
 
 LIKE = {"adamw": "adam", "adadelta": "adam", "rmsprop": "momentum"}
 OPTIMIZERS = ("sgd", "momentum", "adam", *LIKE)
-DEFAULT_OPTIMIZER = "momentum"
 ENGINES = {
     "eager": ("fp32", "tf32", "fp16", "bf16"),
     "tensorrt-llm": ("fp16", "bf16", "fp8"),

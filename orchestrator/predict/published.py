@@ -625,15 +625,15 @@ def words(fit: Published) -> str:
 
 
 def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str:
-    """ "RTX 3090, resnet50 on tensor cores, 4 % away in work"; "" without one."""
+    """ "RTX 3090, resnet50 on tensor cores, its work differs by 4%"; "" without one."""
     found = nearest(fit, case, machine)
     if found is None:
         return ""
     name = found.model.partition(":")[2]
     units = "on tensor cores" if found.regime[1] == "T" else "in fp32"
-    apart = (
-        f"{100 * found.away:.0f} % away in work"
-        if found.away < 1
-        else f"work {1 + found.away:.2g} times apart"
-    )
+    percentage = round(100 * found.away)
+    if found.away >= 1:
+        apart = f"its work differs by a factor of {1 + found.away:.2g}"
+    else:
+        apart = f"its work differs by {percentage}%" if percentage else "the same work per sample"
     return f"{found.device}, {name} {units}, {apart}"

@@ -1,8 +1,8 @@
-"""Generation on paper as text, as sheets and as one JSON document."""
+"""Generation of text on paper: its view and its JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,39 +15,24 @@ from perfctl.orchestrator.estimate.generation import (
     Phase,
     layer_work,
 )
-from perfctl.orchestrator.report.estimate import columns, html_page, mark
-from perfctl.orchestrator.report.files.documents import latex_page, latex_table
+from perfctl.orchestrator.report.estimate import flops_cell
+from perfctl.orchestrator.report.numbers import digits
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    size_cell,
+    text_cell,
+    whole_table,
+)
+from perfctl.orchestrator.report.view import View
 
-PHASE_HEADS = (
-    "phase",
-    "steps",
-    "tokens",
-    "context",
-    "MAC",
-    "FLOP",
-    "weights read B",
-    "cache read B",
-    "cache written B",
-    "FLOP/B",
-)
-LAYER_HEADS = (
-    "layer",
-    "kind",
-    "MAC",
-    "FLOP",
-    "elementwise FLOP",
-    "weights read B",
-    "cache read B",
-    "cache written B",
-    "FLOP/B",
-    "op by op B",
-)
 CONVENTION = (
     "1 multiply-add (MAC) is 2 FLOPs; FLOP/B: FLOPs for each byte of weights and cache. Tokens are "
     "those of one sequence."
 )
-
-_SheetPart = tuple[str, tuple[str, ...], list[tuple[str, ...]], int]
+WORK = ("FLOP", "weights", "cache read", "cache written", "FLOP/B")
+"""Columns of what a phase or a layer does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,143 +46,126 @@ class GenerationOutput:
     mode: Literal["generate"] = "generate"
 
 
-def as_text(found: Mapping[int, Generation], every_layer: bool, notes: Sequence[str]) -> str:
-    """Both phases, parameters and cache, for each batch size; with ``every_layer`` a table of
-    layers for each phase."""
-    parts = []
-    for batch, one in found.items():
-        title = (
-            f"{one.name}, batch {batch:,}: prompt {one.prompt:,}, then {one.generate:,} steps of "
-            "one token"
-        )
-        parts.append(
-            f"{title}\n\n"
-            + "\n".join(columns(PHASE_HEADS, list(map(_phase_row, one.phases)), left=1))
-        )
-        if every_layer:
-            for phase in one.phases[:2]:
-                rows = [_layer_row(row) for row in phase.layers]
-                parts.append(
-                    f"{phase.name}, by layer\n\n" + "\n".join(columns(LAYER_HEADS, rows, left=2))
-                )
-        parts.append("\n".join(_facts(one)))
-    return "\n\n".join((*parts, "\n".join((CONVENTION, *notes))))
-
-
-def _phase_row(phase: Phase) -> tuple[str, ...]:
-    totals = phase.totals
-    least = "at least " if totals.at_least else ""
-    context = (
-        ""
-        if phase.name == "total"
-        else f"{phase.first:,}"
-        if phase.first == phase.last
-        else f"{phase.first:,}-{phase.last:,}"
-    )
-    intensity = f"{phase.intensity:,.2f}" if phase.intensity is not None else ""
-    moved = (
-        phase.total(name) for name in ("weight_bytes", "cache_read_bytes", "cache_written_bytes")
-    )
-    tokens = (
-        ""
-        if phase.name == "total"
-        else f"{phase.tokens:,}"
-        if phase.tokens == 1 or phase.steps == 1
-        else f"{phase.first:,}-{phase.last:,}"
-    )
-    return (
-        phase.name,
-        f"{phase.steps:,}",
-        tokens,
-        context,
-        f"{least}{totals.macs:,}",
-        f"{least}{totals.flops:,}",
-        *(f"{value:,}" for value in moved),
-        least + intensity,
-    )
-
-
-def _layer_row(row: LayerWork) -> tuple[str, ...]:
-    least = "at least " if row.unknown else ""
-    values = (
-        row.elementwise_flops,
-        row.weight_bytes,
-        row.cache_read_bytes,
-        row.cache_written_bytes,
-    )
-    intensity = f"{2 * row.macs / row.bytes:,.2f}" if row.bytes and row.macs else ""
-    return (
-        row.layer or "(model)",
-        row.kind,
-        f"{least}{row.macs:,}",
-        f"{least}{2 * row.macs:,}",
-        f"{least}{values[0]:,}",
-        *(f"{value:,}" for value in values[1:]),
-        intensity,
-        f"{row.other_bytes:,}",
-    )
-
-
-def _facts(one: Generation) -> list[str]:
-    lines = [f"parameters            {one.parameters:,}"]
-    if one.active_parameters is not None:
-        lines.append(f"active for a token    {one.active_parameters:,}: of experts only its own")
-    if one.cache is not None:
-        lines += cache_lines(one.cache)
-    elif not one.cached:
-        lines.append("KV cache              none: each step runs all tokens again")
-    for phase in one.phases[:2]:
-        lines += [
-            (
-                f"not counted           {name} ({count:,} {'call' if count == 1 else 'calls'}), in "
-                f"{phase.name}"
-            )
-            for name, count in phase.totals.unknown
+def generation_view(output: GenerationOutput, *, has_layers: bool) -> View:
+    """Return both phases, parameters and cache of each batch size that was traced whole; with
+    ``has_layers`` a table of layers for each phase."""
+    generations = [one for one in output.batches.values() if one.problem is None]
+    if not generations:
+        return View("")
+    tables: list[Table] = []
+    for generation in generations:
+        at = f", batch {generation.batch:,}" if len(generations) > 1 else ""
+        columns = [
+            Column("phase", style="text"),
+            Column("steps"),
+            Column("tokens", is_optional=True),
+            Column("context"),
+            *map(Column, WORK),
         ]
-    return lines
+        rows = list(map(_phase_row, generation.phases))
+        tables.append(whole_table(f"Phases{at}", columns, rows, list(_facts(generation))))
+        for phase in generation.phases[:2] if has_layers else ():
+            name = f"{phase.name[:1].upper()}{phase.name[1:]}"
+            tables.append(_layers(f"{name}, by layer{at}", phase))
+    first = generations[0]
+    sizes = ", ".join(f"{generation.batch:,}" for generation in generations)
+    return View(
+        f"{first.name}, batch {sizes}: prompt {first.prompt:,}, then {first.generate:,} steps of "
+        "one token",
+        tables=tuple(tables),
+        notes=(CONVENTION, *first.notes),
+    )
 
 
-def cache_lines(cache: Cache) -> list[str]:
-    """Bytes for a token with how they come about, and the size at the end."""
+def _phase_row(phase: Phase) -> list[object]:
+    sums = [phase.total(name) for name in MEASURES]
+    total = layer_work("", "", sums, phase.totals.unknown)
+    context = f"{phase.first:,}"
+    context += f"-{phase.last:,}" if phase.first != phase.last else ""
+    tokens = context if phase.tokens > 1 and phase.steps > 1 else f"{phase.tokens:,}"
+    counted = [text_cell("" if phase.name == "total" else text) for text in (tokens, context)]
+    return [phase.name.removeprefix("decode, "), phase.steps, *counted, *_work(total)]
+
+
+def _work(work: LayerWork) -> list[Cell]:
+    """Return FLOPs, bytes of weights and cache, and FLOPs for each of these bytes."""
+    intensity = digits(work.flops / work.bytes) if work.bytes and work.macs else ""
+    return [
+        flops_cell(work.flops, bool(work.unknown)),
+        size_cell(work.weight_bytes),
+        size_cell(work.cache_read_bytes),
+        size_cell(work.cache_written_bytes),
+        text_cell(intensity),
+    ]
+
+
+def _layers(title: str, phase: Phase) -> Table:
+    """Return the layers of a phase and their sum."""
+    sums = [phase.total(name) for name in MEASURES]
+    works = [*phase.layers, layer_work("total", "", sums, phase.totals.unknown)]
+    rows = [
+        [
+            work.layer or "(model)",
+            text_cell(work.kind),
+            *_work(work),
+            flops_cell(work.elementwise_flops, bool(work.unknown)),
+            size_cell(work.other_bytes),
+        ]
+        for work in works
+    ]
+    columns = [
+        Column("layer", style="text"),
+        Column("kind", style="text", is_optional=True),
+        *map(Column, WORK),
+        Column("elementwise", is_optional=True),
+        Column("op by op", is_optional=True),
+    ]
+    return whole_table(title, columns, rows)
+
+
+def _facts(generation: Generation) -> Iterator[str]:
+    parameters = f"parameters: {generation.parameters:,}"
+    active = generation.active_parameters
+    if active is not None:
+        parameters += f"; active for a token: {active:,}, because of experts only its own"
+    yield parameters
+    if generation.cache is not None:
+        yield from _facts_of_cache(generation.cache)
+    elif not generation.cached:
+        yield "KV cache: none, each step runs all tokens again"
+    for phase in generation.phases[:2]:
+        for name, calls in phase.totals.unknown:
+            times = f"{calls:,} {'call' if calls == 1 else 'calls'}"
+            yield f"not counted: {name} ({times}), in {phase.name}"
+
+
+def _facts_of_cache(cache: Cache) -> Iterator[str]:
+    """Yield the bytes for a token with how they come about, and the size at the end."""
     growing = [part for part in cache.parts if part.grows]
     fixed = [part for part in cache.parts if not part.grows]
-    kind = " and ".join(cache.dtypes)
-    lines = [
-        (
-            f"KV cache              {cache.bytes_per_token:,} B a token and sequence, {kind}: "
-            f"{_worked(growing)}"
-        )
-    ]
-    if fixed:
-        lines.append(f"of fixed size         {cache.fixed_bytes:,} B a sequence: {_worked(fixed)}")
-    lines.append(
-        f"at the end            {cache.bytes:,} B: {cache.tokens:,} tokens, batch {cache.batch:,}"
+    yield (
+        f"KV cache: {cache.bytes_per_token:,} B a token and sequence, "
+        f"{' and '.join(cache.dtypes)}: {_product(growing)}"
     )
-    if cache.latent is not None and growing:
-        compressed, expanded = cache.latent
-        layers, item = sum(part.layers for part in growing), growing[0].item_bytes
-        sizes = {
-            name: values * layers * item
-            for name, values in (("compressed", compressed), ("expanded", expanded))
-        }
-        each = sorted({part.each for part in growing})
-        kept = (
-            "compressed" if cache.keeps_latent else "expanded" if each == [expanded] else "neither"
-        )
-        more = (
-            ""
-            if each in ([compressed], [expanded])
-            else f", {' or '.join(map(str, each))} values in all"
-        )
-        lines.append(
-            f"latent attention      compressed {compressed:,} values a token and layer = "
-            f"{sizes['compressed']:,} B a token; as keys and values of all heads {expanded:,} = "
-            f"{sizes['expanded']:,} B. This model keeps: {kept}{more}"
-        )
-    return lines
+    if fixed:
+        yield f"of fixed size: {cache.fixed_bytes:,} B a sequence: {_product(fixed)}"
+    yield f"at the end: {cache.bytes:,} B: {cache.tokens:,} tokens, batch {cache.batch:,}"
+    if cache.latent is None or not growing:
+        return
+    compressed, expanded = cache.latent
+    item_bytes = sum(part.layers for part in growing) * growing[0].item_bytes
+    values = sorted({part.each for part in growing})
+    kept = "compressed" if cache.keeps_latent else "expanded" if values == [expanded] else "neither"
+    if values not in ([compressed], [expanded]):
+        kept += f", {' or '.join(map(str, values))} values in all"
+    yield (
+        f"latent attention: compressed {compressed:,} values a token and layer = "
+        f"{compressed * item_bytes:,} B a token; as keys and values of all heads {expanded:,} = "
+        f"{expanded * item_bytes:,} B. This model keeps: {kept}"
+    )
 
 
-def _worked(parts: Sequence[CachePart]) -> str:
+def _product(parts: Sequence[CachePart]) -> str:
     """ "32 layers x (keys 32 x 128 + values 32 x 128) x 2 B"."""
     texts = []
     for part in parts:
@@ -205,99 +173,6 @@ def _worked(parts: Sequence[CachePart]) -> str:
             f"{name} {' x '.join(map(str, shape))}" for name, shape in part.tensors
         )
         window = f", the last {part.keeps:,} tokens kept" if part.keeps is not None else ""
-        count = f"{part.layers:,} {'layer' if part.layers == 1 else 'layers'}"
-        texts.append(f"{count} x ({tensors}) x {part.item_bytes} B{window}")
+        layers = f"{part.layers:,} {'layer' if part.layers == 1 else 'layers'}"
+        texts.append(f"{layers} x ({tensors}) x {part.item_bytes} B{window}")
     return "; ".join(texts) or "no layer keeps a token"
-
-
-def _sheet_parts(one: Generation) -> list[_SheetPart]:
-    """(Title, heads, rows, columns of words): the phases, then the layers of prefill and of decode
-    with their totals."""
-    parts: list[_SheetPart] = [("Phases", PHASE_HEADS, list(map(_phase_row, one.phases)), 1)]
-    for phase in one.phases[:2]:
-        sums = layer_work(
-            "total", "", [phase.total(name) for name in MEASURES], phase.totals.unknown
-        )
-        rows = [*map(_layer_row, phase.layers), _layer_row(sums)]
-        parts.append((f"{phase.name[:1].upper()}{phase.name[1:]}, by layer", LAYER_HEADS, rows, 2))
-    return parts
-
-
-def _title(model: str, one: Generation) -> str:
-    return f"{model}, batch {one.batch:,}, prompt {one.prompt:,}, generate {one.generate:,}"
-
-
-def _lines(one: Generation) -> list[str]:
-    return [" ".join(line.split()) for line in (*_facts(one), CONVENTION, *one.notes)]
-
-
-def _text_sheet(model: str, found: Mapping[int, Generation]) -> str:
-    out = []
-    for one in found.values():
-        title = _title(model, one)
-        out += [title, "=" * len(title), ""]
-        for name, heads, rows, left in _sheet_parts(one):
-            out += [name, "", *columns(heads, rows, left=left), ""]
-        out += [*_lines(one), ""]
-    return "\n".join(out)
-
-
-def _markdown_sheet(model: str, found: Mapping[int, Generation]) -> str:
-    out = []
-    for one in found.values():
-        out += [f"# {mark(_title(model, one))}", ""]
-        for name, heads, rows, left in _sheet_parts(one):
-            out += [
-                f"## {mark(name)}",
-                "",
-                f"| {' | '.join(heads)} |",
-                f"|{'---|' * left}{'---:|' * (len(heads) - left)}",
-            ]
-            out += [*(f"| {' | '.join(map(mark, row))} |" for row in rows), ""]
-        out += [*(f"- {mark(line)}" for line in _lines(one)), ""]
-    return "\n".join(out)
-
-
-def _latex_sheet(model: str, found: Mapping[int, Generation]) -> str:
-    parts: list[tuple[str, str, Sequence[str]]] = []
-    for one in found.values():
-        for name, heads, rows, left in _sheet_parts(one):
-            parts.append(
-                (
-                    f"{_title(model, one)}: {name}",
-                    latex_table(heads, rows, left, last_is_total=left == 2),
-                    (),
-                )
-            )
-        parts.append(("Notes", "", _lines(one)))
-    return latex_page(parts, landscape=True)
-
-
-def _html_sheet(model: str, found: Mapping[int, Generation]) -> str:
-    from html import escape
-
-    body = ""
-    for one in found.values():
-        body += f"<h2>{escape(_title(model, one))}</h2>"
-        for name, heads, rows, _ in _sheet_parts(one):
-            head = "".join(f"<th scope=col>{escape(text)}</th>" for text in heads)
-            lines = "".join(
-                f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
-            )
-            table = f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
-            body += f"<h3>{escape(name)}</h3><div class=wide>{table}</div>"
-        body += f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in _lines(one))}</ul>"
-    style = (
-        ".wide{overflow-x:auto}td:nth-child(n+3),th:nth-child(n+3){text-align:right}body{max"
-        "-width:100rem}"
-    )
-    return html_page(model, body, style)
-
-
-FORMS: dict[str, Callable[[str, Mapping[int, Generation]], str]] = {
-    "text": _text_sheet,
-    "md": _markdown_sheet,
-    "tex": _latex_sheet,
-    "html": _html_sheet,
-}
-"""--format -> how the sheet is written."""

@@ -10,6 +10,7 @@ from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.predict.answer import Answer, AnswerPoint
 from perfctl.orchestrator.predict.cost import Choice, Frontier, Rental, Room, Span, Training
 from perfctl.orchestrator.predict.predict import WAYS, StepTime
+from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (
     compact,
@@ -23,12 +24,14 @@ from perfctl.orchestrator.report.numbers import (
 )
 from perfctl.orchestrator.report.prices import PriceRow, days, sources
 from perfctl.orchestrator.report.tables import (
-    Cell,
     Column,
     Table,
+    count,
     dense_table,
     nothing,
     text_cell,
+    text_columns,
+    whole_table,
 )
 from perfctl.orchestrator.report.view import View
 
@@ -120,11 +123,9 @@ class PredictOutput:
 
 def _costs(answer: Answer, training: Training) -> Table:
     """Return what the training costs by offer, the cheapest first."""
-    billed = f"{answer.question.epochs} epochs" if training.whole is not None else "one epoch"
-    whole = [rental for rental in training.rentals if rental.instances == 1]
-    rentals = whole or training.rentals
+    single = _single(training)
+    rentals = single or training.rentals
     shown = rentals[:OFFERS]
-    prices = [rental.price for rental in shown]
     rows = []
     for rental in shown:
         price = rental.price
@@ -139,14 +140,13 @@ def _costs(answer: Answer, training: Training) -> Table:
                 prices_text.when(price, answer.prices.today),
             )
         )
-    notes = [*prices_text.old(answer.prices, prices)]
+    notes = _notes_on_prices(answer, [rental.price for rental in shown])
     if len(rentals) > len(shown):
         notes.append(f"and {len(rentals) - len(shown)} dearer: --json has them")
     network = "the network between machines is not in these times"
-    if not whole:
+    if not single:
         notes.append(f"no offer has {training.job.gpus} GPUs in one instance: {network}")
-    elif len(whole) < len(training.rentals):
-        left_out = len(training.rentals) - len(whole)
+    elif left_out := len(training.rentals) - len(single):
         notes.append(f"{left_out} offers of fewer GPUs an instance are left out: {network}")
     if (energy := training.energy) is not None:
         cost = f", cost {with_range(energy.cost)} at the tariff" if energy.cost is not None else ""
@@ -154,20 +154,20 @@ def _costs(answer: Answer, training: Training) -> Table:
             f"energy {with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W per GPU, "
             f"{energy.source}; without host and cooling"
         )
-    return dense_table(
-        f"Cost of {billed}, prices of {days(prices)}, {answer.prices.where} "
-        f"({'; '.join(sources(prices))})",
-        [
-            Column("provider", style="text"),
-            Column("instance", style="text"),
-            Column("GPUs", style="text"),
-            Column("on demand"),
-            Column("spot"),
-            Column("price of", style="text"),
-        ],
-        rows,
-        notes,
-    )
+    billed = f"{answer.question.epochs} epochs" if training.whole is not None else "one epoch"
+    columns = [
+        *text_columns("provider", "instance", "GPUs"),
+        Column("on demand"),
+        Column("spot"),
+        *text_columns("price of"),
+    ]
+    return dense_table(f"Cost of {billed}", columns, rows, notes)
+
+
+def _notes_on_prices(answer: Answer, prices: Sequence[Price]) -> list[str]:
+    """Return where the prices are from, and which are old."""
+    where = f"{answer.prices.where} ({'; '.join(sources(prices))})"
+    return [f"prices of {days(prices)}, {where}", *prices_text.old(answer.prices, prices)]
 
 
 def is_too_large(training: Training) -> bool:
@@ -175,20 +175,8 @@ def is_too_large(training: Training) -> bool:
     return training.room is not None and training.room.fits is False
 
 
-def _host_limits(answer: Answer) -> Iterator[str]:
-    """A sentence for the batch sizes that wait for the host, and the smallest that does not."""
-    waits = [point for point in answer.points if point.step.host_limits]
-    if not waits:
-        return
-    step = waits[-1].step
-    sentence = host_limit(step, f"a step at batch {step.case.batch:,}")
-    if sentence is not None:
-        which = ", ".join(f"{point.step.case.batch:,}" for point in waits)
-        yield f"batch {which}: {sentence}"
-
-
 def _batches(answer: Answer) -> Table:
-    """Return a row for each batch size."""
+    """Return a row for each batch size, and what the columns rest on."""
     tokens, first = answer.subject.tokens, answer.points[0].training
     is_billed, has_offers = first.billed is not None, bool(first.rentals)
     columns = [
@@ -196,59 +184,52 @@ def _batches(answer: Answer) -> Table:
         Column("step"),
         Column("tokens/s" if tokens is not None else "samples/s"),
         Column("memory"),
-        Column("fits", style="word"),
+        *([Column("all epochs" if first.whole is not None else "epoch")] * is_billed),
+        *([Column("cheapest")] * (is_billed and has_offers)),
     ]
-    columns += [Column("all epochs" if first.whole is not None else "epoch")] * is_billed
-    columns += [Column("cheapest")] * (is_billed and has_offers)
     rows = []
     for point in answer.points:
         training, room = point.training, point.training.room
-        row: list[object] = [
-            training.job.batch,
+        memory = nothing("not known")
+        if room is not None:
+            fits = ", little left" if room.close else ", fits" if room.fits else ", too much"
+            memory = text_cell(gigabytes(room.whole) + ("" if room.fits is None else fits))
+        row = [
+            count(training.job.batch),
             text_cell(compact(training.step)),
             text_cell(digits(training.samples_per_second.value * (tokens or 1))),
-            text_cell(gigabytes(room.whole)) if room is not None else nothing("not known"),
-            _fits(room),
+            memory,
         ]
         if training.billed is not None:
-            row += [text_cell(compact(training.billed)), *([_cheapest(training)] * has_offers)]
+            row.append(text_cell(compact(training.billed)))
+            costs = [rental.on_demand for rental in _single(training) if rental.on_demand]
+            if has_offers:
+                has_cost = costs and not is_too_large(training)
+                cheapest = text_cell(money(costs[0].value)) if has_cost else NOT_OFFERED
+                row.append(cheapest)
         rows.append(row)
-    return dense_table("Prediction by batch size", columns, rows, _below_batches(answer))
+    return dense_table("Prediction by batch size", columns, rows, list(_below_batches(answer)))
 
 
-def _fits(room: Room | None) -> Cell:
-    if room is None or room.fits is None:
-        return nothing("not known")
-    return text_cell("no" if not room.fits else "little left" if room.close else "yes")
+def _single(training: Training) -> list[Rental]:
+    """Return the offers that have all GPUs in one instance."""
+    return [rental for rental in training.rentals if rental.instances == 1]
 
 
-def _cheapest(training: Training) -> Cell:
-    costs = [
-        rental.on_demand
-        for rental in training.rentals
-        if rental.on_demand and rental.instances == 1
-    ]
-    if not costs or is_too_large(training):
-        return nothing("no offer, or it does not fit in memory")
-    return text_cell(money(costs[0].value))
-
-
-def _below_batches(answer: Answer) -> list[str]:
-    """Return the sentences below the batch sizes."""
-    first, sentences = answer.points[0].training, [*_host_limits(answer)]
+def _below_batches(answer: Answer) -> Iterator[str]:
+    waits = [point.step for point in answer.points if point.step.host_limits]
+    if waits:
+        which = ", ".join(f"{step.case.batch:,}" for step in waits)
+        yield f"batch {which}: {host_limit(waits[-1], f'a step at batch {waits[-1].case.batch:,}')}"
+    first = answer.points[0].training
     if first.room is not None and first.room.largest is not None:
         reserve, on_top = first.room.reserve, ON_TOP[answer.device.machine.kind]
         on_top = f"memory is with {gigabytes(reserve)} {on_top}" if reserve else on_top
-        sentences.append(f"the largest batch that fits is {first.room.largest:,}; {on_top}")
-    if first.billed is not None and first.rentals:
-        prices = [
-            rental.price for rental in first.rentals if rental.on_demand and rental.instances == 1
-        ]
-        if prices:
-            offers = f"offers with prices of {days(prices)} ({'; '.join(sources(prices))})"
-            dates = f"cheapest, with the range of the time in proportion: {offers}"
-            sentences += [dates, *prices_text.old(answer.prices, prices)]
-    return sentences
+        yield f"the largest batch that fits is {first.room.largest:,}; {on_top}"
+    prices = [rental.price for rental in _single(first) if rental.on_demand]
+    if first.billed is not None and prices:
+        yield "cheapest: on demand, with the range of the time in proportion"
+        yield from _notes_on_prices(answer, prices)
 
 
 def _explained(point: AnswerPoint) -> Table | None:
@@ -287,71 +268,55 @@ def _explained(point: AnswerPoint) -> Table | None:
     if step.drivers:
         factors = ", ".join(f"{name} x {factor:.2f}" for name, factor in step.drivers[:5])
         notes.append(f"what moves it from the middle of what was measured: {factors}")
-    return dense_table(
-        f"Where the {_exactly(step.seconds)} of a step at batch {step.case.batch:,} go",
-        [
-            Column("layer", style="text"),
-            Column("kind", style="text"),
-            Column("time"),
-            Column("part"),
-            Column("driven by", style="text"),
-        ],
-        rows,
-        notes,
-    )
+    columns = [
+        *text_columns("layer", "kind"),
+        Column("time"),
+        Column("part"),
+        *text_columns("driven by"),
+    ]
+    title = f"Where the {_exactly(step.seconds)} of a step at batch {step.case.batch:,} go"
+    return dense_table(title, columns, rows, notes)
 
 
 def _frontier_table(answer: Answer, best: Frontier) -> Table:
-    """Return the choices that no other beats in both time and cost."""
-    left_out = [f"{best.too_large} do not fit in memory"] if best.too_large else []
-    left_out += [f"{best.unknown} have no price or no peak"] if best.unknown else []
-    if best.unsure:
-        left_out.append(f"offers left out that do not state their form, PCIe or SXM: {best.unsure}")
-    if not answer.question.undated:
-        left_out.append("offers without a known date are left out: --undated takes them")
-    also = f" ({', '.join(left_out)})" if left_out else ""
-    rows = []
-    for choice in best.choices:
-        price = choice.price
-        name = f"{price.provider} {price.instance}".strip()
-        day = prices_text.when(price, answer.prices.today)
-        rows.append(
-            (
-                text_cell(compact(choice.seconds)),
-                text_cell(compact_dollars(choice.dollars)),
-                text_cell(money(choice.spot.value)) if choice.spot else NOT_OFFERED,
-                f"{name}, {price.count} x {choice.board}, {day}",
-                choice.batch,
-            )
+    """Return the choices that no other beats in both time and cost, and what they rest on."""
+    rows = [
+        (
+            text_cell(compact(choice.seconds)),
+            text_cell(compact_dollars(choice.dollars)),
+            text_cell(money(choice.spot.value)) if choice.spot else NOT_OFFERED,
+            f"{choice.price.provider} {choice.price.instance}".strip()
+            + f", {choice.price.count} x {choice.board}, "
+            + prices_text.when(choice.price, answer.prices.today),
+            choice.batch,
         )
+        for choice in best.choices
+    ]
+    left_out = {
+        "do not fit in memory": best.too_large,
+        "have no price or no peak": best.unknown,
+        "do not state their form, PCIe or SXM": best.unsure,
+    }
+    notes = [f"left out, as they {why}: {number}" for why, number in left_out.items() if number]
+    if not answer.question.undated:
+        notes.append("left out, as they have no known date: --undated takes them")
+    if best.choices:
+        ways = "; ".join(dict.fromkeys(WAYS[choice.way] for choice in best.choices))
+        notes.append(f"times and costs: {ways}; spot has the range of on demand in proportion")
+        beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
+        if beyond:
+            notes.append(f"beyond what was measured, with wider ranges: {', '.join(beyond)}")
+        notes.append("batches are of each GPU")
+        notes += _notes_on_prices(answer, [choice.price for choice in best.choices])
     columns = [
         Column("time", style="word"),
         Column("on demand"),
         Column("spot"),
-        Column("offer", style="text"),
+        *text_columns("offer"),
         Column("batch"),
     ]
-    caption = (
-        f"Time against cost: what no other of {best.compared} offers and batch sizes beats in "
-        f"both{also}"
-    )
-    return dense_table(caption, columns, rows, _below_frontier(answer, best))
-
-
-def _below_frontier(answer: Answer, best: Frontier) -> list[str]:
-    """Return what the times and costs of the choices rest on."""
-    if not best.choices:
-        return []
-    ways = dict.fromkeys(WAYS[choice.way] for choice in best.choices)
-    beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
-    also = f"; beyond what was measured, with wider ranges: {', '.join(beyond)}" if beyond else ""
-    prices = [choice.price for choice in best.choices]
-    return [
-        f"times and costs: {'; '.join(ways)}{also}; spot has the range of on demand in proportion",
-        f"prices of {days(prices)}, {answer.prices.where} ({'; '.join(sources(prices))}); batches "
-        "are of each GPU",
-        *prices_text.old(answer.prices, prices),
-    ]
+    caption = f"Time against cost: what no other of {best.compared} offers and batch sizes beats"
+    return dense_table(caption, columns, rows, notes)
 
 
 def _exactly(value: float) -> str:
@@ -360,23 +325,17 @@ def _exactly(value: float) -> str:
 
 def prediction_view(answer: Answer, best: Frontier | None, *, explain: bool) -> View:
     """Return the figures with their ranges, what they rest on, and the costs."""
-    question, subject, device, first = (
-        answer.question,
-        answer.subject,
-        answer.device,
-        answer.points[0],
-    )
+    question, subject, device = answer.question, answer.subject, answer.device
+    first = answer.points[0]
     how = f"training with {subject.optimizer}" if subject.training else "inference"
     on = f"{question.gpus} x {device.machine.name}" if question.gpus > 1 else device.machine.name
     batch = ", ".join(map(str, question.batches))
     is_single = len(answer.points) == 1
+    figures = _figures(answer, first) if is_single else []
     at = "" if is_single else f" at batch {first.step.case.batch:,}"
-    source = f"{device.source}; roofline {_exactly(first.step.floor)} per step{at}"
-    grounds = [*_all_grounds(answer), ("device", source)]
-    tables = [
-        facts_table("Prediction", _figures(answer, first)) if is_single else _batches(answer),
-        facts_table("What it rests on", grounds),
-    ]
+    roofline = f"roofline {_exactly(first.step.floor)} per step{at}"
+    facts = [*figures, *_grounds(answer), *device_facts(device, answer.notes, roofline)]
+    tables = [*([] if is_single else [_batches(answer)]), facts_table(facts)]
     if is_single and first.training.rentals and not is_too_large(first.training):
         tables.append(_costs(answer, first.training))
     if explain and (layers := _explained(first)) is not None:
@@ -384,30 +343,51 @@ def prediction_view(answer: Answer, best: Frontier | None, *, explain: bool) -> 
     if best is not None:
         tables.append(_frontier_table(answer, best))
     title = f"{subject.model}, {how}, batch {batch}, {question.number_type}, on {on}"
-    return View(title, tables=tuple(tables), notes=answer.notes)
+    return View(title, tables=tuple(tables))
+
+
+def facts_table(facts: Sequence[tuple[str, str]]) -> Table:
+    """Return (name, sentence) as a table without heads; an empty name goes on with the one
+    before."""
+    columns = [Column("", style="word"), *text_columns("")]
+    return whole_table("", columns, [list(map(text_cell, fact)) for fact in facts])
+
+
+def named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the sentences below one name, with bullets if they are several."""
+    texts = list(sentences)
+    bullet = "- " if len(texts) > 1 else ""
+    return [("" if number else name, f"{bullet}{text}") for number, text in enumerate(texts)]
+
+
+def device_facts(
+    device: Device, notes: Sequence[str], more: str | None = None
+) -> list[tuple[str, str]]:
+    """Return where the figures of the device are from, which one was assumed if several have its
+    name, and the other notes."""
+    source = f"{device.source}; {more}" if more else device.source
+    others = [note for note in notes if note != device.note]
+    assumed = named("assumed", [device.note] if device.note else [])
+    return [("device", source), *assumed, *named("notes", others)]
 
 
 def _figures(answer: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
     job, training, trains = answer.question, point.training, answer.subject.training
     too_large = is_too_large(training)
     memory = ("memory", _memory(training.room, answer.device.machine.kind))
-    rows = [memory] if too_large else []
-    rows += [
-        ("step", duration(training.step) + (", if it fitted" if too_large else "")),
-        ("", with_range(training.samples_per_second, "samples/s")),
-        *_tokens(answer, training),
-    ]
+    speed, tokens = training.samples_per_second, answer.subject.tokens
+    rate = f"{digits(speed.value)} samples/s"
+    if tokens is not None:
+        rate += f", {digits(speed.value * tokens)} tokens/s ({tokens:,} in a sample)"
+    fitted = ", if it fitted" if too_large else ""
+    rows = [("step", f"{duration(training.step)}{fitted}; {rate}")]
+    rows = [memory, *rows] if too_large else rows
     if training.epoch is not None and training.steps is not None:
-        rows.append(
-            (
-                "epoch" if trains else "all samples",
-                f"{duration(training.epoch)}: {training.steps:,} steps",
-            )
-        )
+        name = "epoch" if trains else "all samples"
+        rows.append((name, f"{duration(training.epoch)}: {training.steps:,} steps"))
     if training.whole is not None:
-        rows.append(
-            ("training" if trains else "all", f"{duration(training.whole)}: {job.epochs} epochs")
-        )
+        name = "training" if trains else "all"
+        rows.append((name, f"{duration(training.whole)}: {job.epochs} epochs"))
     limit = host_limit(point.step)
     rows += [("host", limit)] if limit is not None else []
     rows += [] if too_large else [memory]
@@ -427,101 +407,64 @@ def host_limit(step: StepTime, name: str = "this step") -> str | None:
     )
 
 
-def _tokens(answer: Answer, training: Training) -> list[tuple[str, str]]:
-    tokens = answer.subject.tokens
-    if tokens is None:
-        return []
-    rate = with_range(training.samples_per_second.times(tokens), "tokens/s")
-    return [("", f"{rate}: {tokens:,} in a sample")]
-
-
 def _memory(room: Room | None, kind: str) -> str:
     if room is None:
         return "not known"
-    on_top = _on_top(room, kind)
+    on_top = f"{gigabytes(room.reserve)} of it {ON_TOP[kind]}" if room.reserve else ON_TOP[kind]
     if room.limit is None:
-        return f"{gigabytes(room.whole)}, {on_top}; the memory of the device is not known"
+        return f"{gigabytes(room.whole)}; the memory of the device is not known; {on_top}"
+    needed = f"{gigabytes(room.whole)} of {gigabytes(room.limit)}"
     if not room.fits:
-        largest = (
-            f"the largest batch that fits is {room.largest:,}"
-            if room.largest
-            else "not even one sample fits"
-        )
-        missing = (
+        why = (
             f"{gigabytes(room.lacking)} are missing"
             if room.lacking
             else "the allocator's pieces are too small"
         )
-        missing += f"; {largest}"
-        return (
-            f"does not fit in {gigabytes(room.limit)}: {gigabytes(room.whole)}, {on_top}; {missing}"
-        )
-    most = f"; largest batch {room.largest:,}" if room.largest is not None else ""
+        most = f"largest batch {room.largest:,}" if room.largest else "not even one sample fits"
+        return f"{needed}, does not fit: {why}; {most}; {on_top}"
     close = ", but little is left" if room.close else ""
-    return f"fits{close}: {gigabytes(room.whole)} of {gigabytes(room.limit)}, {on_top}{most}"
-
-
-def _on_top(room: Room, kind: str) -> str:
-    return f"{gigabytes(room.reserve)} of it {ON_TOP[kind]}" if room.reserve else ON_TOP[kind]
+    largest = f"; largest batch {room.largest:,}" if room.largest is not None else ""
+    return f"{needed}, fits{close}{largest}; {on_top}"
 
 
 def _parallel(training: Training) -> list[tuple[str, str]]:
     parallel = training.parallel
     if parallel is None:
         return []
-    efficiency = f"efficiency {parallel.efficiency:.1%} of {parallel.gpus} GPUs"
+    text = f"efficiency {parallel.efficiency:.1%} of {parallel.gpus} GPUs"
     moved = f"{gigabytes(parallel.moved_bytes)} of gradients per step and GPU"
     if parallel.communication is None:
-        return [("in parallel", f"{efficiency}, as said; {moved}")]
-    took = _exactly(parallel.communication)
-    link = f"over {digits(parallel.link_gbs or 0)} GB/s ({parallel.link}), {took}"
+        return [("in parallel", f"{text}, as given; {moved}")]
+    link = f"over {digits(parallel.link_gbs or 0)} GB/s ({parallel.link})"
     hidden = (
-        f"of which {_exactly(parallel.exposed or 0)} not hidden (--overlap {parallel.overlap:g})"
+        f"{_exactly(parallel.communication)}, of which {_exactly(parallel.exposed or 0)} not "
+        f"hidden (--overlap {parallel.overlap:g})"
     )
-    return [("in parallel", f"{efficiency}: {moved} {link}, {hidden}")]
+    return [("in parallel", f"{text}: {moved} {link}, {hidden}")]
 
 
-def _grounds(point: AnswerPoint) -> list[tuple[str, str]]:
-    step = point.step
-    covered = ""
-    if step.coverage is not None:
-        beyond = ", which this one goes beyond" if step.outside else ""
-        covered = (
-            f"; the range is what covers {step.coverage:.0%} of held-out steps like those learned "
-            f"from{beyond}"
-        )
-    rests = ("rests on", f"{WAYS[step.way]}: {step.source}{covered}")
-    near = [("nearest", f"measured: {step.nearest}")] if step.nearest else []
-    return [
-        rests,
-        *near,
-        *named("no better", filter(None, step.why_not)),
-        *named("beyond data", step.outside),
-    ]
-
-
-def named(name: str, sentences: Iterable[str]) -> list[tuple[str, str]]:
-    return [("" if number else name, sentence) for number, sentence in enumerate(sentences)]
-
-
-def _all_grounds(answer: Answer) -> list[tuple[str, str]]:
-    """The grounds of each batch size, once for those that share them."""
+def _grounds(answer: Answer) -> list[tuple[str, str]]:
+    """Return what each batch size rests on, once for those that share it."""
     same: dict[tuple[str, ...], list[AnswerPoint]] = {}
     for point in answer.points:
         # Reasons for a missing measurement name the batch size, so they are no part of the key.
         same.setdefault((point.step.way, point.step.source, *point.step.outside), []).append(point)
     rows = []
     for points in same.values():
+        step = points[0].step
         batches = ", ".join(f"{point.training.job.batch:,}" for point in points)
-        (name, ground), *others = _grounds(points[0])
-        rows += [(name, f"batch {batches}: {ground}" if len(same) > 1 else ground), *others]
+        basis = f"{WAYS[step.way]}: {step.source}"
+        if step.coverage is not None:
+            beyond = ", which this one goes beyond" if step.outside else ""
+            basis += (
+                f"; the range covers {step.coverage:.0%} of held-out steps like those learned "
+                f"from{beyond}"
+            )
+        rows += [("basis", f"batch {batches}: {basis}" if len(same) > 1 else basis)]
+        rows += named("closest", [step.nearest] if step.nearest else [])
+        rows += named("not used", filter(None, step.why_not))
+        rows += named("extrapolation", step.outside)
     return rows
-
-
-def facts_table(caption: str, facts: Sequence[tuple[str, str]]) -> Table:
-    """Return (name, sentence) as a table; an empty name goes on with the one before."""
-    columns = [Column("what", style="word"), Column("value", style="text")]
-    return dense_table(caption, columns, [(text_cell(name), words) for name, words in facts])
 
 
 def predict_output(answer: Answer, best: Frontier | None) -> PredictOutput:

@@ -23,7 +23,7 @@ from perfctl.orchestrator.report.numbers import (
     money,
     with_range,
 )
-from perfctl.orchestrator.report.predict import facts_table, named
+from perfctl.orchestrator.report.predict import device_facts, facts_table, named
 from perfctl.orchestrator.report.prices import PriceRow
 from perfctl.orchestrator.report.tables import Column, Table, dense_table, nothing, text_cell
 from perfctl.orchestrator.report.view import View
@@ -32,7 +32,7 @@ ENGINES = {
     "eager": "PyTorch in eager mode",
     "tensorrt-llm": "TensorRT-LLM (fused kernels, CUDA graphs)",
 }
-RESTS = {
+BASES = {
     "eager": "forward passes learned from measurements that others published",
     "tensorrt-llm": "learned from measurements that others published",
 }
@@ -93,42 +93,58 @@ class PredictGenerationOutput:
 
 def generation_view(answer: GenerationAnswer) -> View:
     """Return the figures with their ranges, and what they rest on."""
-    first = answer.points[0]
-    is_single = len(answer.points) == 1
+    first, is_single = answer.points[0], len(answer.points) == 1
     batch = ", ".join(f"{point.batch:,}" for point in answer.points)
-    on = f"on {answer.device.machine.name}, {ENGINES[answer.engine]}"
     used = [point.cost.price for point in answer.points if point.cost is not None]
-    grounds = [*_grounds(answer, first), ("device", answer.device.source)]
+    covered = (
+        f"; the range covers {first.coverage:.0%} of held-out times"
+        if first.coverage is not None
+        else ""
+    )
+    facts = [
+        *(_figures(first) if is_single else []),
+        ("basis", f"{BASES[answer.engine]}: {first.source}{covered}"),
+        *named("closest", [first.nearest] if first.nearest else []),
+        *named("extrapolation", first.outside),
+        *device_facts(answer.device, (*answer.notes, *prices_text.old(answer.prices, used))),
+    ]
     return View(
-        f"{answer.model}, generating, batch {batch}, {answer.precision}, {on}",
+        f"{answer.model}, generating, batch {batch}, {answer.precision}, on "
+        f"{answer.device.machine.name}, {ENGINES[answer.engine]}",
         (
             f"prompt {answer.prompt:,} tokens, {answer.generate:,} generated; "
             f"{answer.parameters:,} parameters",
         ),
-        (
-            facts_table("Prediction", _figures(answer, first)) if is_single else _table(answer),
-            facts_table("What it rests on", grounds),
-        ),
-        notes=(*answer.notes, *prices_text.old(answer.prices, used)),
+        (*([] if is_single else [_table(answer)]), facts_table(facts)),
     )
 
 
-def _figures(answer: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
+def _figures(point: GenerationPoint) -> list[tuple[str, str]]:
     too_large = point.memory.fits is False
     memory = ("memory", _memory(point))
     rows = [memory] if too_large else []
     rows.append(("first token", _step(point.prefill) + (", if it fitted" if too_large else "")))
     if point.first is not None and point.last is not None:
         rows += [
-            ("next token", f"{_step(point.first)}; at context {point.first.context:,}"),
-            ("last token", f"{_step(point.last)}; at context {point.last.context:,}"),
+            (name, f"{_step(step)}; at context {step.context:,}")
+            for name, step in (("next token", point.first), ("last token", point.last))
         ]
-    rows += [
-        ("whole", duration(point.whole)),
-        ("", with_range(point.tokens_per_second, "tokens/s")),
-    ]
+    speed = with_range(point.tokens_per_second, "tokens/s")
+    rows.append(("whole", f"{duration(point.whole)}; {speed}"))
     rows += [] if too_large else [memory]
-    return [*rows, *_cost(answer, point)]
+    if point.cost is not None:
+        price = point.cost.price
+        several = f", one of {price.count} GPUs, all at work" if price.count > 1 else ""
+        offer = f"{price.provider} {price.instance or price.gpu}".strip()
+        source = price.source or prices_text.NO_SOURCE
+        rows.append(
+            (
+                "cost",
+                f"{dollars(point.cost.dollars)} for a million generated tokens: {offer}{several}, "
+                f"price of {price.date} ({source})",
+            )
+        )
+    return rows
 
 
 def _step(step: StepSeconds) -> str:
@@ -145,36 +161,9 @@ def _memory(point: GenerationPoint) -> str:
         return f"{gigabytes(memory.whole)}: {parts}; the memory of the device is not known"
     largest = memory.largest(point.batch)
     most = f"; largest batch {largest:,}" if largest is not None else ""
-    if not memory.fits:
-        return (
-            f"does not fit in {gigabytes(memory.limit)}: {gigabytes(memory.whole)} ({parts}){most}"
-        )
-    return f"fits: {gigabytes(memory.whole)} of {gigabytes(memory.limit)} ({parts}){most}"
-
-
-def _cost(answer: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
-    cost = point.cost
-    if cost is None:
-        return []
-    price = cost.price
-    several = f", one of {price.count} GPUs, all at work" if price.count > 1 else ""
-    offer = f"{price.provider} {price.instance or price.gpu}".strip()
-    sentence = (
-        f"{dollars(cost.dollars)} for a million generated tokens: {offer}{several}, price "
-        f"of {price.date}"
-    )
-    return [("cost", f"{sentence} ({price.source or prices_text.NO_SOURCE})")]
-
-
-def _grounds(answer: GenerationAnswer, point: GenerationPoint) -> list[tuple[str, str]]:
-    covered = (
-        f"; the range is what covers {point.coverage:.0%} of held-out times"
-        if point.coverage is not None
-        else ""
-    )
-    rows = [("rests on", f"{RESTS[answer.engine]}: {point.source}{covered}")]
-    rows += [("nearest", f"measured: {point.nearest}")] if point.nearest else []
-    return rows + list(named("beyond data", point.outside))
+    fits = "fits" if memory.fits else "does not fit"
+    needed = f"{gigabytes(memory.whole)} of {gigabytes(memory.limit)}"
+    return f"{needed}, {fits} ({parts}){most}"
 
 
 def _table(answer: GenerationAnswer) -> Table:

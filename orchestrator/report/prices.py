@@ -10,13 +10,19 @@ from typing import Literal
 
 from perfctl.orchestrator.predict.prices import Price, PriceTable
 from perfctl.orchestrator.report.numbers import DASH
-from perfctl.orchestrator.report.tables import Column, Table, dense_table, nothing, text_cell
+from perfctl.orchestrator.report.tables import (
+    Column,
+    Table,
+    dense_table,
+    nothing,
+    text_cell,
+    text_columns,
+)
 from perfctl.orchestrator.report.view import View
 
 NO_SOURCE = "source not stated"
 COLUMNS = (
-    Column("provider", style="text"),
-    Column("instance", style="text"),
+    *text_columns("provider", "instance"),
     Column("GPU", style="word"),
     Column("count"),
     Column("$/h"),

@@ -256,6 +256,11 @@ class Column:
 RUN = Column("run", style="text")
 
 
+def text_columns(*labels: str) -> list[Column]:
+    """Return columns of words."""
+    return [Column(label, style="text") for label in labels]
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table that stands in the page as HTML."""
@@ -319,6 +324,26 @@ def dense_table(
     if made is None:
         return Table(tuple(columns), (), caption, notes=tuple(notes), is_dense=True)
     return replace(made, notes=tuple(notes), is_dense=True)
+
+
+def whole_table(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[Any]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """Return a table of every row and column, each number in its own unit."""
+    cells = [tuple(map(_cell, columns, row)) for row in rows]
+    alone = tuple(tuple(map(_alone, row)) for row in cells)
+    return Table(tuple(columns), alone, caption, tools=False, notes=tuple(notes))
+
+
+def _alone(cell: Cell) -> Cell:
+    """Return the cell in its own unit, which no column changes; a zero has none."""
+    if cell.scale is None:
+        return cell
+    own = replace(in_own_unit(cell), scale=None)
+    return own if cell.scale.value else replace(own, unit="")
 
 
 def with_values(rows: Sequence[Sequence[Cell]]) -> list[int]:

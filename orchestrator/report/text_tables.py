@@ -297,8 +297,9 @@ def draw_table(
     kept = [
         (place, column) for place, column in enumerate(view.columns) if column.label not in left_out
     ]
-    if width is not None and _needed_width(view, [place for place, _ in kept]) > width:
-        kept = [(place, column) for place, column in kept if not column.is_optional]
+    for pair in [pair for pair in kept if pair[1].is_optional]:
+        if width is not None and _needed_width(view, [place for place, _ in kept]) > width:
+            kept.remove(pair)
     sides = {"num": "right", "code": "code"}
     options.setdefault("heads", any(column.label for _, column in kept))
     if view.is_dense:

@@ -36,6 +36,8 @@ class View:
     """Paths and commands to paste, below the notes; never wrapped."""
     rows_on_terminal: int | None = None
     """Rows of each table on a terminal; None: all of them."""
+    least_width: int = 0
+    """Columns that it takes, however narrow the terminal is: numbers with all their digits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ def pages() -> list[Path]:
 
 def run_page(path: Path) -> Iterator[Shown]:
     """Run the commands of one page, in order, in their own folder."""
-    from perfctl.orchestrator.actions.predict import prices
+    from perfctl.orchestrator.predict import prices
 
     with mock.patch.object(prices, "today", lambda: PRICED_ON), _folder() as folder:
         for block in BLOCK.finditer(path.read_text(encoding="utf-8")):

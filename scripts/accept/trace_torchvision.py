@@ -15,8 +15,9 @@ import json
 import sys
 from pathlib import Path
 
-from perfctl.orchestrator.actions.predict import traced_models
-from perfctl.orchestrator.actions.predict.traced_models import (
+from perfctl.orchestrator.commands.calculator import trace_all
+from perfctl.orchestrator.predict.models.calculator import (
+    TABLE,
     KeptModels,
     libraries,
     model_record,
@@ -24,13 +25,7 @@ from perfctl.orchestrator.actions.predict.traced_models import (
     shipped_table,
 )
 
-FILE = (
-    Path(__file__).resolve().parents[2]
-    / "orchestrator"
-    / "actions"
-    / "predict"
-    / traced_models.TABLE
-)
+FILE = Path(__file__).resolve().parents[2] / "orchestrator" / "predict" / "models" / TABLE
 
 
 def main() -> int:
@@ -41,9 +36,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare with the table there is")
     asked = parser.parse_args()
     names, _ = names_of("all")
-    models, failed = traced_models.trace_all(
-        names, lambda *said: print(*said, file=sys.stderr), KeptModels()
-    )
+    models, failed = trace_all(names, lambda *said: print(*said, file=sys.stderr), KeptModels())
     if failed:
         print(*failed, sep="\n")
         return 1

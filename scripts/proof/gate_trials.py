@@ -25,8 +25,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.estimate import estimate_model
-from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.compare.gate import (
     FAILS,
     NOT_JUDGED,
@@ -40,6 +38,8 @@ from perfctl.orchestrator.compare.gate import (
     with_sessions,
 )
 from perfctl.orchestrator.compare.gate_quantities import of_model, of_runs
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.orchestrator.sides import side
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter as Metric

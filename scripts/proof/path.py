@@ -45,9 +45,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = (
     ("perfctl.orchestrator.cli", 9),
-    ("perfctl.orchestrator.actions.ingest.", 6),
-    ("perfctl.orchestrator.actions.wall", 6),
-    ("perfctl.orchestrator.actions", 9),
+    ("perfctl.orchestrator.commands", 9),
     ("perfctl.orchestrator.report", 8),
     ("perfctl.orchestrator.compare", 7),
     ("perfctl.orchestrator.predict", 7),

@@ -107,15 +107,15 @@ def row(model: str, device: str, took: list[float]) -> str:
 def page() -> tuple[str, str]:
     """(the page, the name of the CPU that its fits are for)"""
     from perfctl import __version__
-    from perfctl.orchestrator.actions.predict.calculator import planned_model
-    from perfctl.orchestrator.actions.predict.prices import load
-    from perfctl.orchestrator.actions.predict.traced_models import names_of, trace_all
+    from perfctl.orchestrator.commands.calculator import trace_all
     from perfctl.orchestrator.counts.hardware import machines
     from perfctl.orchestrator.counts.hardware.machines import BOARDS
     from perfctl.orchestrator.predict import published
     from perfctl.orchestrator.predict.bench import measured_of
     from perfctl.orchestrator.predict.fit import fit_steps
-    from perfctl.orchestrator.report.calculator import Known, Place, page_view
+    from perfctl.orchestrator.predict.models.calculator import names_of, planned_model
+    from perfctl.orchestrator.predict.prices import load
+    from perfctl.orchestrator.report.calculator import CalculatorContents, ListedDevice, page_view
     from perfctl.orchestrator.report.page.page import render_calculator
     from perfctl.parsers.own.bench import read_points
     from perfctl.workloads.models.plan import PARAMETERS, plan
@@ -126,7 +126,7 @@ def page() -> tuple[str, str]:
     boards = [
         machines.Device(machines.of_board(board), "published figures", board) for board in BOARDS
     ]
-    places = [Place(one.machine, one.source, None, "", (), {}) for one in (*boards, device)]
+    places = [ListedDevice(one.machine, one.source, None, "", (), {}) for one in (*boards, device)]
     names, _ = names_of(TRACED)
     traced, _ = trace_all(names, lambda *_: None)
     prices = load()
@@ -135,7 +135,7 @@ def page() -> tuple[str, str]:
         for width in range(16, 16 + NETWORKS - len(PARAMETERS) - len(traced))
     )
     models = (*map(planned_model, (*PARAMETERS, *forms)), *traced)
-    known = Known(
+    known = CalculatorContents(
         models,
         tuple(places),
         (fit,),

@@ -10,7 +10,9 @@ import pytest
 
 import perfctl
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.ingest.find import batch_in_name, batches_in_names, list_batches
+from perfctl.orchestrator.ingest.ingest import ingest
 
 CSV = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section '
@@ -123,7 +125,5 @@ def test_a_pattern_for_paths_takes_each_file_in_with_the_batch_size_of_its_name(
     with pytest.raises(UsageError, match=r"other_b1_b2\.csv"):
         perfctl.ingest(tmp_path, tmp_path / "none.db")
     assert not (tmp_path / "none.db").exists(), "nothing was read"
-    said = perfctl.UserHints(batch_size=9)
-    assert (
-        len(perfctl.ingest(tmp_path / "other_b1_b2.csv", tmp_path / "s.db", hints=said).taken) == 1
-    )
+    said = UserHints(batch=9)
+    assert len(ingest(tmp_path / "other_b1_b2.csv", tmp_path / "s.db", hints=said).taken) == 1

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.commands.ledger import Ledgers
+from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.report.findings import findings
 from tests.make.kineto import Event, kernel, launch, operation

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from perfctl.orchestrator.actions.estimate import estimate_model
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.generation import estimate_generation, part_of_model
-from perfctl.orchestrator.actions.trace_cache import OFF
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.generation import Generation
+from perfctl.orchestrator.estimate.generation_steps import estimate_generation, part_of_model
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import estimate_model
+from perfctl.orchestrator.estimate.trace_cache import OFF
 from perfctl.workloads.models import generation as models
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

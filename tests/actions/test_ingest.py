@@ -15,7 +15,9 @@ import pytest
 import perfctl
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone
+from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.ingest.derive import derive_store
+from perfctl.orchestrator.ingest.ingest import ingest
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +29,8 @@ def test_a_report_goes_into_a_store_that_is_made_with_the_command_line_that_is_g
     trace: Path, tmp_path: Path
 ) -> None:
     store = tmp_path / "perfctl.db"
-    hints = perfctl.UserHints(batch_size=16, workload="mnist_cnn")
-    done = perfctl.ingest(trace, store, hints=hints, command_line="perfctl ingest trace")
+    hints = UserHints(batch=16, workload="mnist_cnn")
+    done = ingest(trace, store, hints=hints, command_line="perfctl ingest trace")
     ((path, written),) = done.taken
     assert (done.store, path, written.new, done.failed) == (store, trace, True, ())
     (run,) = perfctl.runs(store)
@@ -49,7 +51,7 @@ def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(
     monkeypatch.setattr(
         pool, "_is_own", lambda thread: True
     )  # the tests' own threads do not keep a worker from being forked
-    done = perfctl.ingest([trace, tmp_path / "gone.csv"], tmp_path / "perfctl.db", listener=heard)
+    done = ingest([trace, tmp_path / "gone.csv"], tmp_path / "perfctl.db", listener=heard)
     said = f"{tmp_path / 'gone.csv'}: there is no such file. Check the path"
     assert (len(done.taken), done.failed, heard.total) == (1, (said,), 2)
     listed = f"batch size 16, from the name: {trace.name}"

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.estimate import check_value, estimate_model
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.predict.prices import list_prices
 from perfctl.orchestrator.commands.export import export
 from perfctl.orchestrator.commands.plot import plot
 from perfctl.orchestrator.commands.predict import answer_question
 from perfctl.orchestrator.commands.trace import trace
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import check_value, estimate_model
 from perfctl.orchestrator.predict.answer import Question
+from perfctl.orchestrator.predict.prices import list_prices
 from perfctl.orchestrator.predict.training import frontier_of
 
 NET = "mlp:depth=3,width=16"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from perfctl import predict_generation
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.generation import estimate_generation
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.generation_steps import estimate_generation
+from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.predict.generation import (
     GenerationAnswer,
     steps_of,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.ingest.find import ranks_in_names
+from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.usage.exchange import job_talk
 from perfctl.orchestrator.ledger.usage.ranks import jobs
 from perfctl.orchestrator.report.studies.ranks import ranks_table

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.actions.estimate import estimate_model
-from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.commands import scrub, speedup
 from perfctl.orchestrator.commands.export import export
 from perfctl.orchestrator.commands.plot import plot
 from perfctl.orchestrator.commands.speedup import SpeedupOptions
 from perfctl.orchestrator.commands.trace import trace
 from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.ingest.gather import gather
 from perfctl.orchestrator.ingest.sweep import Swept
@@ -90,7 +90,7 @@ def placed(said: dict[str, Any], **places: Any) -> Refused:
 
 
 def hinted(**said: Any) -> Refused:
-    return lambda store: perfctl.ingest(store, "new.db", hints=perfctl.UserHints(**said))
+    return lambda store: perfctl.ingest(store, Path("new.db"), **said)
 
 
 def predicted(**said: Any) -> Refused:
@@ -107,8 +107,8 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
         (estimated(mode="learn"), "`mode`: 'learn' is not known"),
         (estimated(optimizer="magic"), "`optimizer`: 'magic' is not known"),
         (estimated(device="tpu"), "`device`: 'tpu' is not known"),
-        (estimated((0,)), "`batches`: a batch size must be at least 1"),
-        (estimated(()), "`batches`: a batch size must be at least 1"),
+        (estimated((0,)), "`batch` must be at least 1"),
+        (estimated(()), "`batch` must be at least 1"),
         (predicted(), "no device"),
         (predicted(device="A100", device_spec="name=X"), "`device` and `device_spec` together"),
         (predicted(device="cuda"), "`device`: 'cuda' does not say which product"),
@@ -116,7 +116,7 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
         (predicted(device="T4", optimizer="lion"), "`optimizer`: 'lion' is not known"),
         (hinted(mode="bogus"), "`mode`: 'bogus' is not known"),
         (hinted(precision="int3"), "`precision`: 'int3' is not known"),
-        (hinted(batch_size=0), "`batch_size` must be at least 1, got 0"),
+        (hinted(batch=0), "`batch` must be at least 1, got 0"),
         (hinted(guess_layers=True), "`guess_layers`: of which network"),
         (placed({"device": "tpu"}), "`device`: 'tpu' is not known"),
         (placed({"sweep_name": "a/b"}), "`sweep_name`: invalid folder name 'a/b'"),

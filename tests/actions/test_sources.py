@@ -17,6 +17,7 @@ import pytest
 import perfctl
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
 from perfctl.orchestrator.ingest import archives
+from perfctl.orchestrator.ingest.ingest import ingest
 from tests.actions.test_batches import CSV
 
 SUM = "Time (%),Total Time (ns),Num Calls,Avg (ns),Name\n100.0,{0},2,{0}.0,cudaFree\n"
@@ -83,7 +84,7 @@ def test_a_broken_run_in_a_log_is_a_failed_run_and_one_that_comes_twice_is_left_
     path.write_text(
         f"{log(100)}{log(200)}{log(100)}Processing [c.sqlite] with [osrt_sum]...\nERROR: no room\n"
     )
-    perfctl.ingest(path, store, listener=heard)
+    ingest(path, store, listener=heard)
     found = rows(store, "SELECT status, reason FROM run ORDER BY id")
     assert [status for status, _ in found] == ["ok", "ok", "failed"]
     assert "nsys stats stopped with an error" in found[2][1]
@@ -109,7 +110,7 @@ def test_the_reports_in_an_archive_are_read_and_the_other_files_named(
         packed = {"tar": "w", "tar.bz2": "w:bz2", "tar.xz": "w:xz"}.get(suffix, "w:gz")
         tar(path, files, packed)
     store = tmp_path / "s.db"
-    done = perfctl.ingest(path, store, listener=heard)
+    done = ingest(path, store, listener=heard)
     assert [taken for taken, _ in done.taken] == [
         path / "job/b32/ncu.csv",
         path / "job/ncu_b16.csv",
@@ -170,7 +171,7 @@ def test_a_report_that_is_recognised_and_gives_no_rows_is_a_warning_and_a_partia
     swapped = ",".join(reversed(header.split(",")))
     (tmp_path / "swapped.csv").write_text(f"{swapped}\n{row.format(100)}\n")
     (tmp_path / "good.csv").write_text(CSV.format(1))
-    done = perfctl.ingest(
+    done = ingest(
         [tmp_path / "good.csv", tmp_path / "swapped.csv"], tmp_path / "s.db", listener=heard
     )
     assert [path.name for path in done.empty] == ["swapped.csv"]
@@ -208,7 +209,7 @@ def test_a_report_in_an_archive_and_beside_it_is_taken_once_also_gzipped(
     tar(folder / "traces.tar", {"trace.json": trace}, "w")
     for again in (False, True):
         store = tmp_path / f"{again}.db"
-        perfctl.ingest(folder, store, again=again, listener=heard)
+        ingest(folder, store, again=again, listener=heard)
         taken = [
             Path(artifact).name
             for (artifact,) in rows(store, "SELECT artifact FROM run ORDER BY id")

@@ -12,11 +12,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfctl.orchestrator.actions import trace_cache
-from perfctl.orchestrator.actions.estimate import estimate_model
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.trace_cache import kept_traces
 from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.estimate import trace_cache
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import estimate_model
+from perfctl.orchestrator.estimate.trace_cache import kept_traces
 
 NET = (
     "from torch import nn\nfrom {helper} import width\ndef net():\n"
@@ -178,7 +178,7 @@ def test_a_trace_that_ended_for_want_of_a_package_is_made_anew(tmp_path: Path) -
     found = kept_traces(Request(f"{path}:net", ("8",)))
     assert found is not None and found._files is not None
     # the files and the facts, no trace
-    assert not any(path.stat().st_size > 500 for path in found._folder.iterdir())
+    assert not any(path.stat().st_size > 500 for path in found.folder.iterdir())
 
 
 def test_a_config_is_kept_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

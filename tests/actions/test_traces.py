@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from perfctl.orchestrator.actions import trace_cache
-from perfctl.orchestrator.actions.estimate import ModelEstimate, estimate_model
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.trace_cache import digest, kept_traces
+from perfctl.orchestrator.estimate import trace_cache
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import ModelEstimate, estimate_model
+from perfctl.orchestrator.estimate.trace_cache import digest, kept_traces
 from perfctl.workloads.models import find
 from perfctl.workloads.tracing import recorder
 

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.predict import calculator as actions
-from perfctl.orchestrator.actions.predict import traced_models
-from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
-from perfctl.orchestrator.actions.predict.traced_models import (
+from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.commands.calculator import trace_all
+from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.evidence import store_and_devices
+from perfctl.orchestrator.predict.models import calculator as traced_models
+from perfctl.orchestrator.predict.models.calculator import (
     KeptModels,
+    Model,
     model_record,
     names_of,
     shipped_table,
-    trace_all,
 )
-from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.errors import ToolMissing, UsageError
-from perfctl.orchestrator.report.calculator import Model
+from perfctl.orchestrator.report import calculator as page_numbers
+from perfctl.orchestrator.report.calculator import FamilyAnswers
 
 
 @pytest.fixture(scope="module")
@@ -164,17 +166,19 @@ def test_a_table_of_other_versions_is_not_taken(monkeypatch: pytest.MonkeyPatch)
 def test_a_request_that_is_not_one_network_is_refused_with_the_reason(
     tmp_path: Path, query: str, said: str
 ) -> None:
-    status, answer = FamilyAnswers(tmp_path / "none.db").answer(query)
+    status, answer = FamilyAnswers(partial(store_and_devices, tmp_path / "none.db")).answer(query)
     assert status == 400 and said in answer["error"] and set(answer) == {"error"}
 
 
 def test_the_same_network_is_worked_out_once_whatever_it_is_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = FamilyAnswers(tmp_path / "none.db")
+    answers = FamilyAnswers(partial(store_and_devices, tmp_path / "none.db"))
     made: list[str] = []
-    plain = actions.planned_model
-    monkeypatch.setattr(actions, "planned_model", lambda spec: made.append(spec) or plain(spec))
+    plain = page_numbers.planned_model
+    monkeypatch.setattr(
+        page_numbers, "planned_model", lambda spec: made.append(spec) or plain(spec)
+    )
     status, first = answers.answer("model=mlp:width=96,depth=3")
     assert status == 200 and (first["name"], first["optimizer"]) == ("mlp:width=96", None)
     _, second = answers.answer("model=mlp:optimizer%3Dadam,width%3D96")
@@ -184,7 +188,7 @@ def test_the_same_network_is_worked_out_once_whatever_it_is_called(
 
 
 def test_the_families_are_told_with_their_ranges(tmp_path: Path) -> None:
-    status, said = FamilyAnswers(tmp_path / "none.db").answer("")
+    status, said = FamilyAnswers(partial(store_and_devices, tmp_path / "none.db")).answer("")
     assert status == 200 and set(said["families"]) == {"vgg", "resnet", "inception", "mlp"}
     assert said["families"]["resnet"]["kernel"]["odd"] is True
     stops = said["families"]["resnet"]["depth"]["stops"]

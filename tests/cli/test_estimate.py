@@ -102,9 +102,9 @@ def test_the_table_that_people_know(capsys: pytest.CaptureFixture[str]) -> None:
         "1,179,776",
         "1,290",
         "1,199,882",
-        "383,758,336",
-        "761,286,656",
-        "16 x 64 x 24 x 24",
+        "191,879,168 and 380,643,328 MAC",
+        "16x64x24x24",
+        "not needed",
     ):
         assert text in out, text
 
@@ -136,7 +136,7 @@ def test_a_sheet_and_a_check_of_the_studys_layer(capsys: pytest.CaptureFixture[s
         "141557760",
     ]
     assert run(arguments) == 0
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert "(26 - 3 + 2x0)/1 + 1" in out
     assert (
         "Your 141,557,760 for conv2 comes from two slips: input 13x13 instead of 26x26, and 11x11 "
@@ -160,7 +160,7 @@ def test_a_hand_value_is_known_as_what_it_is(capsys: pytest.CaptureFixture[str])
             run(["estimate", "mnist_cnn", "--batch", "64", "--layer", layer, "--check", str(value)])
             == 0
         )
-        assert capsys.readouterr().out.startswith(said)
+        assert " ".join(capsys.readouterr().out.split()).startswith(said)
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +190,7 @@ def test_memory_says_the_largest_batch_and_what_is_not_known(
         )
         == 0
     )
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert "largest batch" in out
     assert "with 1.00 GiB left free for the CUDA context" in out
     assert "not known" in out
@@ -201,7 +201,7 @@ def test_a_file_and_integers_for_an_embedding(
     capsys: pytest.CaptureFixture[str], model_file: Path
 ) -> None:
     assert run(["estimate", f"{model_file}:words", "--input", "int64:5", "--batch", "2"]) == 0
-    assert f"{2 * 5 * 6 * 3:,} MAC" in capsys.readouterr().out
+    assert f"({2 * 5 * 6 * 3:,} and " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_a_model_that_stops_keeps_what_came_before(
 ) -> None:
     assert run(["estimate", f"{model_file}:Reads", "--input", "8"]) == 4
     printed = capsys.readouterr()
-    assert f"{8 * 4} MAC" in printed.out
+    assert f"({8 * 4:,} and " in printed.out
     assert "What is shown is what came before" in printed.err
 
 
@@ -265,8 +265,8 @@ def test_a_model_that_reads_its_data_runs_on_the_cpu(
 ) -> None:
     assert run(["estimate", f"{model_file}:Reads", "--input", "8", "--device", "cpu"]) == 0
     out = capsys.readouterr().out
-    assert f"{8 * 4 + 4 * 2} MAC" in out
-    assert "depends on data" in out
+    assert f"({8 * 4 + 4 * 2:,} and " in out
+    assert "sizes depend on the data" in out
 
 
 def test_an_operator_without_a_formula_is_listed(
@@ -278,7 +278,7 @@ def test_an_operator_without_a_formula_is_listed(
     )
     out = capsys.readouterr().out
     assert "no formula for perfctl_test.fused (1 call)" in out
-    assert "at least 32 MAC" in out
+    assert "Forward at least 64 FLOP (32 MAC)" in out
 
 
 def test_several_inputs_of_several_types(
@@ -295,7 +295,7 @@ def test_several_inputs_of_several_types(
         "2",
     ]
     assert run(arguments) == 0
-    assert f"{2 * 6 * 6 * 4 * 27 + 2 * 4 * 2:,} MAC" in capsys.readouterr().out
+    assert f"({2 * 6 * 6 * 4 * 27 + 2 * 4 * 2:,} and " in capsys.readouterr().out
 
 
 def test_a_model_that_is_there_already_is_taken_as_it_is(
@@ -339,8 +339,8 @@ def test_a_layer_that_holds_others_shows_them_alone(
 ) -> None:
     assert run(["estimate", f"{model_file}:mlp", "--input", "8", "--layer", "2"]) == 0
     out = capsys.readouterr().out
-    assert "parameters            10 (" in out
-    assert f"{4 * 2} MAC" in out
+    assert "Parameters 10 (" in out
+    assert f"({4 * 2:,} and " in out
 
 
 def test_every_operation_has_a_row_with_bytes_when_asked(
@@ -365,17 +365,17 @@ def test_the_gpu_decides_the_workspace_and_every_assumption_has_a_line(
         "256MiB",
     ]
     assert run([*arguments, "--gpu", "sm_90", "--update", "for-loop", "--reserve", "0"]) == 0
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert f"workspace: cuBLAS, forward's thread, {32 * 2**20:,} B" in out
     assert f"workspace: cuBLAS, backward's thread, {32 * 2**20:,} B" in out
-    assert "assumed                    GPU: compute capability 9.0\n" in out
+    assert "assumed: GPU: compute capability 9.0 assumed" in out
     assert "optimizer: Adam, for-loop" in out
     assert "with 0.00 GiB left free" in out
     assert run(arguments) == 0
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())
     assert "GPU: compute capability 8.0, as none was named (--gpu h100)" in out
     assert "optimizer: Adam, foreach" in out
-    assert "not even one sample fits" in out
+    assert "Not even one sample fits" in out
 
 
 @pytest.mark.parametrize(

@@ -40,4 +40,4 @@ def test_an_estimate_is_a_table_of_its_layers_in_both(perfctl: Perfctl) -> None:
     tex = perfctl("estimate", "mlp:depth=2,width=64", "--format", "tex")
     layers = sound(tex.out)
     markdown = perfctl("estimate", "mlp:depth=2,width=64", "--format", "md")
-    assert sum(line.startswith("| ") for line in markdown.out.splitlines()) == len(layers)
+    assert sum(line.startswith("| ") for line in markdown.out.splitlines()) == len(layers) + 1

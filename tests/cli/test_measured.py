@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.predict.measurements import (
-    measurements_from_store,
+from perfctl.orchestrator.counts.hardware.machines import machine_name
+from perfctl.orchestrator.evidence import read_measurements
+from perfctl.orchestrator.predict.measurements import (
     model_name,
     optimizer_of,
 )
-from perfctl.orchestrator.counts.hardware.machines import machine_name
 from perfctl.records.paper import OpShape
 from tests.cli import plain_runs as runs
 
@@ -71,7 +71,7 @@ def test_an_optimizer_goes_by_how_many_values_it_keeps(
 
 
 def test_there_is_nothing_where_there_is_no_store(tmp_path: Path) -> None:
-    assert measurements_from_store(tmp_path / "none.db").measured == ()
+    assert read_measurements(tmp_path / "none.db").measured == ()
 
 
 def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path: Pat
         runs.Row("mlp", 8, (9.0,), device="AMD EPYC", threads=2),
         runs.Row("mlp compile=True", 8, (1.0,)),
     ]
-    found = measurements_from_store(runs.store(tmp_path / "perfctl.db", rows))
+    found = read_measurements(runs.store(tmp_path / "perfctl.db", rows))
     by_case = {(one.machine, one.case.batch): one for one in found.measured}
     assert set(by_case) == {("T4", 8), ("T4", 16), ("AMD EPYC, 2 threads", 8)}
     best = by_case["T4", 8]
@@ -107,6 +107,6 @@ def test_profiled_failed_and_synthetic_runs_are_no_measurements(tmp_path: Path) 
         db.execute("UPDATE run SET profiler = 'nsys' WHERE batch_size = 1")
         db.execute("UPDATE run SET status = 'partial' WHERE batch_size = 2")
         db.execute("UPDATE run SET origin = 'synthetic' WHERE batch_size = 3")
-    found = measurements_from_store(path)
+    found = read_measurements(path)
     assert [one.case.batch for one in found.measured] == [4]
     assert sorted(reading.batch_size for reading in found.power if reading.batch_size) == [1, 4]

@@ -50,7 +50,7 @@ def test_without_any_run_the_published_fit_is_used_and_every_better_way_says_why
     assert point["way"] == "published"
     assert [why.partition(":")[0] for why in point["why_not_better"]] == ["measured", "fitted"]
     assert point["roofline_s"] < point["step_s"]["low"]
-    assert point["nearest"].endswith(("away in work", "times apart"))
+    assert "work" in point["nearest"]
     assert sum(point["phases_s"].values()) == pytest.approx(point["step_s"]["value"])
 
 
@@ -78,7 +78,7 @@ def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(
     middle, low, high = (f"{point['step_s'][edge] * 1e3:.2f}" for edge in ("value", "low", "high"))
     assert f"step {middle} ms ({low} to {high} ms)" in text
     assert "learned from measurements that others published" in text
-    assert f"nearest measured: {point['nearest']}" in text
+    assert f"closest {point['nearest']}" in text
     assert "'V100' may be several: using V100 SXM2 16 GB" in text
     assert "prices of 2023-10" in text and "more than a year old" in text
     assert "300 W per GPU, board power of the data sheet" in text
@@ -120,9 +120,9 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_do
     )
     whole = (memory["needed_bytes"] + 2**30) / 1e9
     kept = "1.07 GB of it reserved for the CUDA context and cuDNN"
-    assert f"does not fit in 16 GB: {whole:.3g} GB, {kept}" in text
+    assert f"{whole:.3g} GB of 16 GB, does not fit:" in text and kept in text
     assert f"{memory['lacking_bytes'] / 1e9:.3g} GB are missing" in text
-    assert f"the largest batch that fits is {largest}" in text
+    assert f"largest batch {largest}" in text
     assert "Cost of" not in text
 
 
@@ -220,8 +220,8 @@ def net():
 def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_any_batch(
     perfctl: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from perfctl.orchestrator.actions.estimate import Session
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import Session
 
     (tmp_path / "net.py").write_text(MODEL)
     words = ("predict", "net.py:net", "--input", "3x8x8", "--batch", 37, "--device", "T4", "--json")
@@ -318,8 +318,8 @@ def test_what_is_null_has_its_reason(perfctl: Callable[..., Any]) -> None:
 def test_the_memory_of_a_familys_forward_pass_is_that_of_the_trace(
     perfctl: Callable[..., Any],
 ) -> None:
-    from perfctl.orchestrator.actions.estimate import Session
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import Session
 
     model = "resnet:width=16,image=32"
     found = perfctl(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.predict.subjects import find_subject
 from perfctl.orchestrator.predict.answer import Question
+from perfctl.orchestrator.predict.models.subjects import find_subject
 from perfctl.orchestrator.predict.step_parts import roofline
 from perfctl.orchestrator.predict.training import step_of
 from tests.cli import plain_runs as runs

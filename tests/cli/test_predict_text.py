@@ -29,10 +29,10 @@ def test_every_figure_has_its_range_its_basis_and_its_neighbour(
     assert "at context 7" in out, "the token after a prompt of 6 meets 7"
     assert "at context 10" in out, "the last of 5 tokens is the input of no step"
     assert (
-        "rests on learned from measurements that others published: 84 published figures of "
+        "basis learned from measurements that others published: 84 published figures of "
         "TensorRT-LLM" in out
     )
-    assert "nearest measured: H100 SXM5" in out
+    assert "closest H100 SXM5" in out
     assert "for a million generated tokens" in out
     assert "billion weights in the layers" in out, "so small a model was not measured"
 
@@ -95,7 +95,7 @@ def test_training_of_a_language_model_has_tokens_a_second(
         < point["tokens_per_s"]["high"]
     )
     assert run(asked) == 0
-    assert "tokens/s): 24 in a sample" in said(capsys)
+    assert "tokens/s (24 in a sample)" in said(capsys)
 
 
 def test_images_have_no_tokens(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,17 +29,16 @@ def test_what_is_quick_says_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "AFTER_S", 60)
-    with progress.reading(1) as now:
-        now.begin(Path("a.json"))
-        now.end()
+    with progress.working() as now:
+        now("reading", 0, 1, Path("a.json"))
     assert capsys.readouterr().err == ""
 
 
 def test_what_is_slow_says_nothing_either_where_nobody_watches(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with progress.reading(3) as now, progress.working() as steps:
-        now.begin(Path("a.json"))
+    with progress.working() as now, progress.working() as steps:
+        now("reading", 0, 3, Path("a.json"))
         steps("tracing", 1, 3)
         time.sleep(0.2)
     assert capsys.readouterr().err == ""
@@ -48,11 +47,10 @@ def test_what_is_slow_says_nothing_either_where_nobody_watches(
 def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(b"x" * 4_000_000)
-    now = progress.ReadProgress(2)
+    now = progress.Steps()
+    now("reading", 0, 2, tmp_path / "other.csv")
     assert now.how_far() == "", "nothing is done, so nothing is known of the time left"
-    now.begin(tmp_path / "other.csv")
-    now.end()
-    now.begin(path)
+    now("reading", 1, 2, path)
     now.start -= 60
     with path.open("rb", buffering=0) as file:
         file.read(3_000_000)
@@ -76,7 +74,7 @@ def test_a_calculation_says_its_part_its_share_and_the_time_left(
         steps("working out vgg16", 2, 8)
         time.sleep(0.4)
     said = re.search(
-        r"25 %, about 1 min (\d+) s left  working out vgg16: 3 of 8", terminal.getvalue()
+        r"25 %, about 1 min (\d+) s left  3 of 8: working out vgg16", terminal.getvalue()
     )
     assert said is not None
     least = 30 * (8 // 2 - 1)  # each second that the test itself takes adds three
@@ -86,10 +84,10 @@ def test_a_calculation_says_its_part_its_share_and_the_time_left(
 def test_a_file_that_is_not_read_in_order_shows_no_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     path.write_bytes(b"x" * 1_000_000)
-    now = progress.ReadProgress(1)
-    now.begin(path)
-    assert now.line() == "1 of 1: a.sqlite: reading, 0 s"
-    assert progress.position(tmp_path / "missing") == (0, 0)
+    now = progress.Steps()
+    now("reading", 0, 1, path)
+    assert now.line() == "a.sqlite: reading, 0 s"
+    assert progress.position_in(tmp_path / "missing") == (0, 0)
 
 
 def test_on_a_terminal_a_bar_is_drawn_and_taken_away(
@@ -98,8 +96,8 @@ def test_on_a_terminal_a_bar_is_drawn_and_taken_away(
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.reading(2) as now:
-        now.begin(tmp_path / "[bold]a\x1b[31m.csv")
+    with progress.working() as now:
+        now("reading", 0, 2, tmp_path / "[bold]a\x1b[31m.csv")
         time.sleep(0.4)
     said = terminal.getvalue()
     assert "1 of 2: [bold]a\\x1b[31m.csv" in said

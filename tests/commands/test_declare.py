@@ -33,7 +33,10 @@ def declarations() -> dict[str, Command[Any, Any]]:
 DECLARED = declarations()
 RETURN_RECORDS = {"ledger", "runs"}
 """Functions of the Python API that return what the store holds, whatever the command shows."""
-API = [name for name in DECLARED if name in perfctl.__all__ and name not in RETURN_RECORDS]
+TAKE_MODELS = {"estimate"}
+"""Functions of the Python API that take a model of the caller's, which the shell can only name."""
+OTHERS = RETURN_RECORDS | TAKE_MODELS
+API = [name for name in DECLARED if name in perfctl.__all__ and name not in OTHERS]
 OF_THE_COMMAND_LINE = {
     *("as_json", "form", "json_schema"),
     *("explain", "frontier"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest import ingest
+from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.ledger import LedgerRow
 from perfctl.orchestrator.ledger.prepared import DerivedRun, Study, studies

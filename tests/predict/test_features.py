@@ -3,8 +3,8 @@ two layers."""
 
 from __future__ import annotations
 
-from perfctl.orchestrator.actions.estimate import Session
-from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import Session
 from perfctl.orchestrator.predict.step_parts import features_of
 from perfctl.records.paper import LayerCall
 

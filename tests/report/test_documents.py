@@ -83,7 +83,7 @@ def test_no_name_is_taken_for_markup_of_markdown() -> None:
     assert markdown_text("a_b") == "a\\_b"
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["md", "tex"])
 def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form: str) -> None:
     runs = [*synthetic.gpu_pair(1, 64), *synthetic.gpu_pair(11, 128)]
     found = [analyse(study) for study in studies(runs)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.actions.estimate import estimate
+from perfctl.orchestrator.estimate.session import estimate
 from scripts.proof.accuracy.accuracy_operators import CASES, LEAST, RIGHT, Case, verdict
 
 pytestmark = pytest.mark.filterwarnings(

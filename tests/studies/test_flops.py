@@ -298,7 +298,7 @@ def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path:
 def test_a_part_that_fails_leaves_the_others_and_is_named(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from perfctl.orchestrator.actions.ingest import ingest
+    from perfctl.orchestrator.ingest.ingest import ingest
 
     def runs(part: Part, asked: FlopsRequest, *_: object) -> str | None:
         if part.label == "profile":

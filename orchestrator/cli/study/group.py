@@ -9,18 +9,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfctl.orchestrator.cli import console, options
+from perfctl.orchestrator.cli import console, options, progress
 from perfctl.orchestrator.cli.commands import (
     AFTER,
     PASS_ON_CONTEXT,
     Command,
     CommandList,
+    Shown,
     show_events,
 )
+from perfctl.orchestrator.cli.measure.profilers import AFTER, PASS_ON_CONTEXT
+from perfctl.orchestrator.cli.measure.speedup import Allow, Ways
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, write_study
 from perfctl.orchestrator.compare.speedup import ALLOWED
 from perfctl.orchestrator.options import read_batches
@@ -42,6 +45,9 @@ Allow = Annotated[
     str | None,
     typer.Option("--allow", metavar="LIST", help=f"Facts that may differ: {', '.join(ALLOWED)}."),
 ]
+if TYPE_CHECKING:
+    from perfctl.orchestrator.ingest.context import Hear
+
 Out = Annotated[
     Path,
     typer.Option(
@@ -389,7 +395,6 @@ def flops(
     python train.py --batch-size {batch}. FLOPs count 1 multiply-add as 2. The same command again
     goes on where it stopped. Exit code 4: some parts failed, the rest is there.
     """
-    from perfctl.orchestrator.cli.read.ingest import listening_to_reports
     from perfctl.orchestrator.commands.study.flops import (
         FlopsRequest,
         check,
@@ -430,6 +435,14 @@ def flops(
         result = study_flops(asked, reading=listening_to_reports, events=events)
     write_and_show(lambda: page(result.study), asked.folder)
     result.check()
+
+
+@contextmanager
+def _listening_to_reports() -> Iterator[Hear]:
+    from perfctl.orchestrator.commands.ingest import Hearer
+
+    with progress.working() as steps:
+        yield Hearer(Shown(steps))
 
 
 def cost(

@@ -10,13 +10,13 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.commands import bench as benches
 from perfctl.orchestrator.commands.study.folder import StudyFolder, StudyParts, claim, none_if_empty
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.events import SILENT, Events, Messages
+from perfctl.orchestrator.events import SILENT, Events, Messages, Silent
 from perfctl.orchestrator.launch.sweep.bench_file import Bench, read_bench
 from perfctl.orchestrator.predict.bench import Observation, observations
+from perfctl.orchestrator.predict.prices import load
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.bench import BenchRequest, BenchResult
@@ -241,7 +241,7 @@ def leave_out(
 ) -> tuple[LeftOut, ...]:
     """Fits of the store, each with the error of networks that it did not see; what cannot be fitted
     goes to ``missing``."""
-    from perfctl.orchestrator.actions.predict.calculator import store_and_devices
+    from perfctl.orchestrator.evidence import store_and_devices
     from perfctl.orchestrator.predict.fit import left_out
 
     learned, _ = store_and_devices(store)
@@ -267,7 +267,7 @@ def _alike(one: Measured, fit: StepFitted) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _EveryTwentieth:
+class _EveryTwentieth(Silent):
     """Tells of every twentieth model that is worked out."""
 
     messages: Messages
@@ -278,7 +278,7 @@ class _EveryTwentieth:
     def warning(self, text: str) -> None:
         self.messages.warning(text)
 
-    def progress(self, what: str, done: int, total: int) -> None:
+    def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None:
         if done % 20 == 1:
             self.messages.note(f"{what} ({done} of {total})")
 

@@ -330,8 +330,8 @@ def _run(part: Part, asked: FlopsRequest, events: Events) -> str | None:
 def _recorded(asked: FlopsRequest, reading: Reading) -> Path:
     """The store with the recorded runs: the one that was named or stands in the folder, else a new
     one of all reports."""
-    from perfctl.orchestrator.actions.ingest import ingest
     from perfctl.orchestrator.ingest.context import UserHints, hear_nothing
+    from perfctl.orchestrator.ingest.ingest import ingest
 
     place = asked.recorded
     assert place is not None

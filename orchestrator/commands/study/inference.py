@@ -285,7 +285,7 @@ def _recorded(
 ) -> InferenceResult:
     """The page of a store, or of the reports and run folders at a path, which go into the
     study's store."""
-    from perfctl.orchestrator.actions.ingest import ingest
+    from perfctl.orchestrator.ingest.ingest import ingest
     from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
     from perfctl.orchestrator.stored_runs import newest_runs
 

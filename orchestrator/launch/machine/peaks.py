@@ -1,14 +1,24 @@
-"""Measure this machine's peaks in a separate process, which loads torch."""
+"""Measure this machine's peaks in a separate process, which loads torch, and keep them in a small
+file beside the store."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.machine.doctor import host_facts
+from perfctl.orchestrator.launch.sweep.options import resolve_device
+from perfctl.records.run import Run
+
+ASKED = "threads_asked"
+"""Key of a record that was measured with a number of CPU threads that the user gave."""
 
 
 def measure(device: str, *, threads: int | None = None) -> dict[str, Any]:
@@ -33,3 +43,82 @@ def measure(device: str, *, threads: int | None = None) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise PerfctlError("measuring the peaks printed no result", remedy)
     return found
+
+
+def measured_on_devices(
+    store: Path, runs: Sequence[Run], note: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Return the records of peaks that are kept beside the store, with those of the devices of
+    ``runs``, which are measured now if need be (about 20 s).
+
+    Raises PerfctlError if the file is damaged, or if the runs are of a GPU that is not here.
+    """
+    records = records_beside(store)
+    whole = [record for record in records if ASKED not in record]  # peaks of the whole machine
+    names = {run.device.name or run.device.kind for run in runs if run.device}
+    if any(record.get("device") in names for record in whole):
+        return whole
+    on_gpu = any(run.device is not None and run.device.kind == "gpu" for run in runs)
+    if on_gpu and resolve_device("auto") != "cuda":
+        raise PerfctlError(
+            "`peaks` measured: the runs are of a GPU and there is none here",
+            "Measure on the machine that they ran on, or leave `peaks` out for the published "
+            "figures",
+        )
+    note("measuring peaks, about 20 s")
+    record = measure("cuda" if on_gpu else "cpu")
+    _add(file_beside(store), records, record, note)
+    return [*whole, record]
+
+
+def measured_on_cpu(
+    store: Path, threads: int | None, note: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return the record of this machine's CPU with so many threads (None: as many as torch uses),
+    measured once and then kept beside the store."""
+    records = records_beside(store)
+    name = host_facts().get("cpu")
+    alike = [
+        record
+        for record in records
+        if (record.get("kind"), record.get("device")) == ("cpu", name)
+        and (ASKED not in record if threads is None else record.get("threads") == threads)
+    ]
+    if alike:
+        return alike[-1]
+    how = f" with {threads} thread{'s' * (threads != 1)}" if threads is not None else ""
+    note(f"measuring the peaks of this CPU{how}, about 20 s")
+    record = measure("cpu", threads=threads) | ({ASKED: threads} if threads is not None else {})
+    _add(file_beside(store), records, record, note)
+    return record
+
+
+def file_beside(store: Path) -> Path:
+    """Return where the measured peaks of a store are kept."""
+    return store.with_suffix(".peaks.json")
+
+
+def records_beside(store: Path) -> list[dict[str, Any]]:
+    """Return the peaks that were measured beside this store. Raises PerfctlError if the file is
+    damaged."""
+    file = file_beside(store)
+    if not file.exists():
+        return []
+    remedy = "Delete it to measure again"
+    try:
+        records = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise PerfctlError(f"{file}: not a whole file ({error})", remedy) from error
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise PerfctlError(f"{file}: not what perfctl wrote", remedy)
+    return records
+
+
+def _add(
+    file: Path, records: list[dict[str, Any]], record: dict[str, Any], note: Callable[[str], None]
+) -> None:
+    """Write the records; the new one replaces an old one of the same device and threads."""
+    key = (record.get("device"), record.get(ASKED))
+    others = [old for old in records if (old.get("device"), old.get(ASKED)) != key]
+    write_text(file, json.dumps([*others, record], indent=1) + "\n")
+    note(f"Wrote {file}: delete it to measure again")

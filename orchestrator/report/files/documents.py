@@ -1,5 +1,4 @@
-"""Results as Markdown and as LaTeX: headings, sentences and whole tables, for ``--format md`` and
-``--format tex``.
+"""Results as Markdown, LaTeX and HTML: headings, sentences and whole tables, for ``--format``.
 
 A LaTeX document stands alone and compiles with pdflatex, lualatex or xelatex; its tables use
 booktabs and longtable, and can be copied out of it.
@@ -9,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,6 +51,13 @@ _LATEX = str.maketrans(
 )
 _LAST_LETTER = 0x17F
 """The last letter of Latin Extended-A, which T1 fonts mostly have."""
+PAGE = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>perfctl</title><style>'
+    "body{font:16px/1.5 system-ui,sans-serif;margin:2rem}table{border-collapse:collapse}"
+    "th,td{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:left}"
+    ".n{text-align:right}</style></head><body>"
+)
+"""Start of an HTML document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,23 +153,9 @@ def _longtable(part: Part) -> str:
     return _table("".join(kinds), part.heads, part.rows)
 
 
-def latex_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str]], left: int, last_is_total: bool = False
-) -> str:
-    """A table that may run over several pages; the first ``left`` columns hold words, the
-    others numbers."""
-    # Sizes and formulas may be wider than the page allows, so words get a column that wraps.
-    kinds = "l" * left if last_is_total else "p{0.2\\textwidth}p{0.27\\textwidth}p{0.27\\textwidth}"
-    return _table(kinds + "r" * (len(heads) - left), heads, rows, last_is_total)
-
-
-def _table(
-    kinds: str, heads: Sequence[str], rows: Sequence[Sequence[str]], last_is_total: bool = False
-) -> str:
+def _table(kinds: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     # A row that begins with [ would be read as an argument of the \\\\ before it.
     lines = [f"{{}}{' & '.join(map(latex, row))} \\\\" for row in (heads, *rows)]
-    if last_is_total:
-        lines.insert(-1, "\\midrule")
     start = f"\\begin{{longtable}}{{{kinds}}}"
     return "\n".join(
         (
@@ -221,5 +214,27 @@ def latex(text: str) -> str:
     return " ".join(shown.split(None)).translate(_LATEX)
 
 
-FORMS: dict[str, Callable[[Iterable[Part]], str]] = {"md": markdown, "tex": tex}
+def html(parts: Iterable[Part]) -> str:
+    """Return a page that stands alone: no script, nothing loaded."""
+    out = [PAGE]
+    for part in parts:
+        out += [f"<h2>{escape(part.title)}</h2>"] if part.title else []
+        if part.sentences:
+            out += ["<ul>", *(f"<li>{escape(one)}</li>" for one in part.sentences), "</ul>"]
+        if part.rows:
+            out += ["<table><thead>", _html_row(part.heads, part.numbers, "th"), "</thead><tbody>"]
+            out += [*(_html_row(row, part.numbers, "td") for row in part.rows), "</tbody></table>"]
+        out += [f"<p>{escape(note)}</p>" for note in part.notes]
+    return "\n".join((*out, "</body></html>")) + "\n"
+
+
+def _html_row(cells: Sequence[str], numbers: Sequence[bool], tag: str) -> str:
+    made = (
+        f"<{tag}{' class=n' if number else ''}>{escape(cell)}</{tag}>"
+        for cell, number in zip(cells, numbers, strict=True)
+    )
+    return f"<tr>{''.join(made)}</tr>"
+
+
+FORMS: dict[str, Callable[[Iterable[Part]], str]] = {"md": markdown, "tex": tex, "html": html}
 """--format -> how a result is written."""

@@ -31,7 +31,7 @@ from accuracy_peers import side_by_side
 from accuracy_steps import Line
 from torch.utils.flop_counter import FlopCounterMode
 
-from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.orchestrator.estimate import session as estimation
 from perfctl.orchestrator.estimate.memory import memory_of
 from perfctl.workloads.tracing.recorder import make_optimizer, trace
 
@@ -280,7 +280,7 @@ def memory() -> list[Line]:
 def size_of_largest() -> Line:
     """Peak memory of a process that estimates the largest model, built from its name."""
     code = (
-        "from perfctl.orchestrator.actions import estimate as e; "
+        "from perfctl.orchestrator.estimate import session as e; "
         f"e.Session(e.Request('torchvision:{LARGEST}')).at(1);"
     )
     code += "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"

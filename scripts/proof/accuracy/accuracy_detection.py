@@ -22,7 +22,7 @@ import torch
 from accuracy_steps import Line
 from all_tables import shared_folder
 
-from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.orchestrator.estimate import session as estimation
 from perfctl.workloads.tracing.recorder import trace
 
 SEEDS = (0, 1, 2)

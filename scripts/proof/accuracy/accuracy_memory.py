@@ -33,9 +33,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from perfctl.orchestrator.actions.estimate import open_session
-from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.estimate.memory import memory_of, peak, round_block
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import open_session
 from perfctl.records.paper import Allocation, MemoryTrace, OnGpu
 from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.recorder import make_inputs, make_optimizer, trace

@@ -27,9 +27,9 @@ from typing import Any
 
 from accuracy_peers import as_counted, by_torch, total, unknown_to_torch
 
-from perfctl.orchestrator.actions.estimate import Session, open_session
-from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.errors import PerfctlError
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import Session, open_session
 from perfctl.workloads.tracing import recorder
 
 BATCH = 2

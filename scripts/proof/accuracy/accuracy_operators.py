@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.attention import flex_attention
 from torchvision.ops import deform_conv2d
 
-from perfctl.orchestrator.actions.estimate import estimate
+from perfctl.orchestrator.estimate.session import estimate
 from perfctl.orchestrator.estimate.step import Estimate
 
 

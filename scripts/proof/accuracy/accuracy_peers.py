@@ -27,7 +27,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
-from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.orchestrator.estimate import session as estimation
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, formula_for
 from perfctl.orchestrator.estimate.flops.formulas import as_real_work
 from perfctl.orchestrator.estimate.step import Estimate

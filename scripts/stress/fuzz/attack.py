@@ -147,7 +147,7 @@ def _as_child(report: Path, folder: Path, answer: Path) -> None:
 
 
 def _ingested(report: Path, folder: Path) -> Outcome:
-    from perfctl.orchestrator.actions.ingest import ingest
+    from perfctl.orchestrator.ingest.ingest import ingest
 
     words: list[str] = []
     heard = partial(keep_words, words, (str(report), report.name))

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.orchestrator.estimate import session as estimation
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, totals
 from perfctl.records.paper import LayerCall
 from perfctl.workloads.models.mnist_cnn import make_model

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.orchestrator.estimate import session as estimation
 from perfctl.workloads.tracing import watch
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")

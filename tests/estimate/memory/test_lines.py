@@ -91,8 +91,8 @@ def test_backwards_last_moment_is_not_the_optimizers() -> None:
 
 def traced(model: str, optimizer: str, batch: int, precision: str = "fp32") -> Any:
     pytest.importorskip("torch")
-    from perfctl.orchestrator.actions.estimate import Session
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import Session
 
     with warnings.catch_warnings():
         # CUDA builds of torch say in the first backward that there is no driver
@@ -110,7 +110,7 @@ def test_lines_from_batches_2_and_3_are_the_traced_peak_at_others() -> None:
 
 def test_a_model_that_was_traced_with_adam_has_its_lines_for_the_other_optimizers() -> None:
     pytest.importorskip("torchvision")
-    from perfctl.orchestrator.actions.predict.calculator import trace_all
+    from perfctl.orchestrator.commands.calculator import trace_all
 
     ((found,), left_out) = trace_all(("squeezenet1_1",), lambda *said: None)
     assert left_out == () and found.lines is not None

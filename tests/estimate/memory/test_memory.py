@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.orchestrator.estimate import session as estimation
 from perfctl.orchestrator.estimate.memory import LARGE_SEGMENT, SMALL_SEGMENT, peak, reserved
 from perfctl.records.paper import Allocation, MemoryTrace
 from perfctl.workloads.tracing.recorder import trace

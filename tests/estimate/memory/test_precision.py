@@ -31,8 +31,8 @@ RESNET50 = "resnet:depth=50,width=64,image=224,classes=1000"
 def traced(model: str, precision: str, optimizer: str, batch: int) -> MemoryTrace:
     """A step; of inference where the optimizer is ""."""
     pytest.importorskip("torch")
-    from perfctl.orchestrator.actions.estimate import Session
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import Session
 
     request = Request(
         model,

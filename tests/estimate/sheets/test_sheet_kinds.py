@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from perfctl.orchestrator.actions import estimate as estimation
+from perfctl.orchestrator.estimate import session as estimation
 from perfctl.orchestrator.estimate.sheets.layers import Line
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, sheet_for
 from perfctl.orchestrator.estimate.sheets.slips import check
-from perfctl.orchestrator.report.estimate import FORMS
+from perfctl.orchestrator.report.estimate import layer_view, sheet_output
+from perfctl.orchestrator.report.view import as_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -86,15 +87,13 @@ def test_the_steps_end_at_the_value_by_hand_and_at_the_layers_row(name: str) -> 
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_says_every_result(name: str, form: str) -> None:
+def test_the_view_has_every_result(name: str) -> None:
     model, given, layer, _ = KINDS[name]
     sheet, _ = sheet_of(model, given, layer)
-    text = FORMS[form](sheet)
-    for section in sheet.sections:
-        assert section.title in text
-        for line in section.lines:
-            assert line.result in text, line
+    _, *parts = as_parts(layer_view(sheet_output("net", {1: sheet}, {}, ()), has_sheet=True))
+    for section, part in zip(sheet.sections, parts, strict=True):
+        assert section.title == part.title
+        assert [line.result for line in section.lines] == [row[-1] for row in part.rows]
 
 
 @pytest.mark.parametrize(

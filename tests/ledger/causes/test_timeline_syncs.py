@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest import ingest
+from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts
 from perfctl.orchestrator.ledger.causes.timeline.records import RunVerdict
 from perfctl.orchestrator.store import database, read

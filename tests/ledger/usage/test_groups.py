@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.ingest import ingest
+from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.usage.exchange import JobTalk, job_talk
 from perfctl.orchestrator.ledger.usage.ranks import jobs, match, with_exposed
 from perfctl.orchestrator.report.studies.ranks import exchanges_table, layers_table, rank_findings

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.commands.scrub import scrub
+from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.parsers import ReportError
 from perfctl.parsers.rocm import rocpd
 from tests.make.rocpd import made

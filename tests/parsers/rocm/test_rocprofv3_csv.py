@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.actions.ingest import ingest
+from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.parsers import ReportError
 
 PROCESS = Path(__file__).resolve().parents[2] / "data" / "rocm" / "csv" / "process"

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from perfctl.orchestrator.actions.ingest import ingest
 from perfctl.orchestrator.commands.bench import bench_points
 from perfctl.orchestrator.commands.plot import PlotOptions, charts, drawings
+from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.predict.bench import observations
 from perfctl.orchestrator.report.charts.charts import MOST_TICKS, as_svg, log_ticks, new_axes
 from perfctl.orchestrator.report.charts.files import Drawn, Picture, drawn

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.predict.prices import load
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, flops_per_second
+from perfctl.orchestrator.predict.prices import load
 from tests.report.page.test_calculator_page import at, settled
 from tests.report.visit import Visit
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.predict import subjects
-from perfctl.orchestrator.actions.predict.calculator import planned_model
 from perfctl.orchestrator.commands.predict import answer_question
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, named
 from perfctl.orchestrator.errors import PerfctlError
@@ -21,15 +19,15 @@ from perfctl.orchestrator.estimate.memory import reserve_on
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.answer import Question
 from perfctl.orchestrator.predict.cost import Job, Span, room_of, training
+from perfctl.orchestrator.predict.models import subjects
+from perfctl.orchestrator.predict.models.calculator import SAME_BYTES, Model, planned_model
 from perfctl.orchestrator.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.predict.predict import predict
 from perfctl.orchestrator.predict.step_parts import roofline
 from perfctl.orchestrator.report.calculator import (
-    SAME_BYTES,
+    CalculatorContents,
     CalculatorView,
-    Known,
-    Model,
-    Place,
+    ListedDevice,
     page_view,
 )
 from perfctl.orchestrator.report.page.page import render_calculator
@@ -140,7 +138,7 @@ def devices() -> dict[str, Device]:
 
 
 @pytest.fixture(scope="module")
-def known(devices: dict[str, Device]) -> Known:
+def known(devices: dict[str, Device]) -> CalculatorContents:
     """Fits to made-up steps on three devices, and some of these steps themselves."""
     pytest.importorskip("sklearn")
     from perfctl.orchestrator.predict.fit import fit_steps
@@ -152,7 +150,7 @@ def known(devices: dict[str, Device]) -> Known:
     ]
     models: list[Model] = [planned_model(spec) for spec in MODELS]
     places = [
-        Place(
+        ListedDevice(
             one.machine,
             one.source,
             one.board.gpu.link_gbs if one.board else None,
@@ -163,11 +161,11 @@ def known(devices: dict[str, Device]) -> Known:
         for one in devices.values()
     ]
     measured = [one for found in records.values() for one in found[:20]]
-    return Known(models, places, fits, measured, (), published.load("gpu"))
+    return CalculatorContents(models, places, fits, measured, (), published.load("gpu"))
 
 
 @pytest.fixture(scope="module")
-def view(known: Known) -> CalculatorView:
+def view(known: CalculatorContents) -> CalculatorView:
     """What the page with all of them shows."""
     return page_view(known, date="2026-11-20", version="0")
 
@@ -208,7 +206,11 @@ model_of = cache(planned_model)
 
 
 def test_page_and_python_agree_by_every_way_of_predicting(
-    open_tab: Any, known: Known, written: str, devices: dict[str, Device], tmp_path: Path
+    open_tab: Any,
+    known: CalculatorContents,
+    written: str,
+    devices: dict[str, Device],
+    tmp_path: Path,
 ) -> None:
     file = tmp_path / "c.html"
     file.write_text(written, encoding="utf-8")
@@ -244,7 +246,11 @@ def test_page_and_python_agree_by_every_way_of_predicting(
 
 
 def test_where_the_time_goes_is_where_the_layers_shares_say(
-    open_tab: Any, known: Known, view: CalculatorView, devices: dict[str, Device], tmp_path: Path
+    open_tab: Any,
+    known: CalculatorContents,
+    view: CalculatorView,
+    devices: dict[str, Device],
+    tmp_path: Path,
 ) -> None:
     file = tmp_path / "c.html"
     grid = view.data["grid"] | {"measured": []}
@@ -288,7 +294,9 @@ def canonical_of(model: str) -> str:
     return canonical(family, {**settings, "optimizer": "sgd"})
 
 
-def expected_of(choice: dict[str, Any], known: Known, device: Device) -> dict[str, Any]:
+def expected_of(
+    choice: dict[str, Any], known: CalculatorContents, device: Device
+) -> dict[str, Any]:
     """Raises ValueError where there is nothing to predict."""
     case = case_of(choice["model"], choice["batch"], choice["precision"], choice["optimizer"])
     machine = device.machine

@@ -8,12 +8,14 @@ import csv
 import re
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.actions.predict.calculator import FamilyAnswers
+from perfctl.orchestrator.evidence import store_and_devices
+from perfctl.orchestrator.report.calculator import FamilyAnswers
 from perfctl.orchestrator.report.page.server import PageServer
 from tests.report.visit import Visit, serious
 
@@ -249,7 +251,7 @@ def test_without_javascript_the_page_says_what_else_there_is(browser: Any, page:
 
 @pytest.fixture(scope="module")
 def server(page: Path) -> Iterator[PageServer]:
-    answers = FamilyAnswers(page.parent / "no.db")
+    answers = FamilyAnswers(partial(store_and_devices, page.parent / "no.db"))
     with PageServer(page.parent, "127.0.0.1", 0, lambda: "", answers.answer) as found:
         thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.actions.estimate import Session
-from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import Session
 from perfctl.orchestrator.predict.operations import (
     Operation,
     operations_of,

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from perfctl.orchestrator.actions.estimate import estimate_model
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.generation import estimate_generation
 from perfctl.orchestrator.estimate.generation import Generation
+from perfctl.orchestrator.estimate.generation_steps import estimate_generation
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.workloads.models import generation, libraries
 from perfctl.workloads.tracing.generation import cache_tensors
 

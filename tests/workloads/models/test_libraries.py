@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import nn
 
-from perfctl.orchestrator.actions.estimate import estimate_model
-from perfctl.orchestrator.actions.estimate_request import Request
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.workloads.models import inputs, libraries
 from perfctl.workloads.models.find import find
 from perfctl.workloads.models.libraries import split

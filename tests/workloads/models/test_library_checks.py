@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from perfctl.orchestrator.actions.estimate import estimate_at
-from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import estimate_at
 from perfctl.workloads.models.libraries import one_sequence
 
 

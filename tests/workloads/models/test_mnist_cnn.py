@@ -48,8 +48,8 @@ def test_a_shared_parameter_counts_once() -> None:
 
 
 def test_its_second_convolution_may_be_part_of_its_name() -> None:
-    from perfctl.orchestrator.actions.estimate import Session
-    from perfctl.orchestrator.actions.estimate_request import Request
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import Session
 
     found = Session(Request("mnist_cnn:conv2=32,128,5,1")).at(2)
     parameters = {module.path: module.parameters for module in found.modules}

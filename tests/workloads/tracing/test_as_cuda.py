@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from perfctl.orchestrator.actions.estimate import estimate, from_trace
 from perfctl.orchestrator.estimate.memory import peak
+from perfctl.orchestrator.estimate.session import estimate, from_trace
 from perfctl.records.paper import MemoryTrace, OnGpu
 from perfctl.workloads.tracing.as_cuda import choose, scratch
 from perfctl.workloads.tracing.recorder import trace

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from perfctl.orchestrator.actions.estimate import estimate
+from perfctl.orchestrator.estimate.session import estimate
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

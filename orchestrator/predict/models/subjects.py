@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
-from perfctl.orchestrator.actions.estimate import (
+from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.estimate.memory import LinesError, StepMemory
+from perfctl.orchestrator.estimate.plan_memory import inference_lines, lines_of_plan
+from perfctl.orchestrator.estimate.request import DEFAULT_OPTIMIZER, Request
+from perfctl.orchestrator.estimate.session import (
     TRACED_AT,
     memory_pair,
     need_torch,
@@ -12,11 +17,6 @@ from perfctl.orchestrator.actions.estimate import (
     step_memory,
     without_driver_warning,
 )
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.estimate.memory import LinesError, StepMemory
-from perfctl.orchestrator.estimate.plan_memory import inference_lines, lines_of_plan
-from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.predict import answer as answers
 from perfctl.orchestrator.predict.answer import Question, Subject
 from perfctl.orchestrator.predict.operations import operations_of, operations_of_plan
@@ -25,8 +25,13 @@ from perfctl.workloads.models.plan import OPTIMIZERS as IN_SPEC
 from perfctl.workloads.models.plan import canonical, family_of, plan
 from perfctl.workloads.spec import SpecError
 
+Note = Callable[[str], None]
+"""Hears what is being done."""
 
-def find_subject(question: Question, on_gpu: bool = False, messages: Messages = SILENT) -> Subject:
+
+def find_subject(
+    question: Question, on_gpu: bool = False, note: Note = lambda text: None
+) -> Subject:
     """Return the model's operations, parameters and memory at any batch size; the memory alone
     depends on the precision.
 
@@ -41,11 +46,11 @@ def find_subject(question: Question, on_gpu: bool = False, messages: Messages = 
             f"Use {', '.join(answers.OPTIMIZERS)}",
         )
     if family_of(question.name) is None or question.inputs or question.seq is not None:
-        return _traced(question, messages)
-    return _planned(question, on_gpu, messages)
+        return _traced(question, note)
+    return _planned(question, on_gpu, note)
 
 
-def _planned(question: Question, on_gpu: bool, messages: Messages) -> Subject:
+def _planned(question: Question, on_gpu: bool, note: Note) -> Subject:
     try:
         planned = plan(question.name)
         if question.optimizer in IN_SPEC:
@@ -62,9 +67,9 @@ def _planned(question: Question, on_gpu: bool, messages: Messages) -> Subject:
         lines = inference_lines(planned, precision)
     else:
         lines = lines_of_plan(planned, optimizer, precision)
-    memory, note = None, None
+    memory, reason = None, None
     if on_gpu:
-        memory, note = _storages(planned.spec, optimizer, precision, messages)
+        memory, reason = _storages(planned.spec, optimizer, precision, note)
     return Subject(
         planned.spec,
         planned.family,
@@ -73,13 +78,13 @@ def _planned(question: Question, on_gpu: bool, messages: Messages) -> Subject:
         planned.parameters,
         optimizer,
         lines,
-        (note,) if note else (),
+        (reason,) if reason else (),
         memory,
     )
 
 
 def _storages(
-    spec: str, optimizer: str, precision: str, messages: Messages
+    spec: str, optimizer: str, precision: str, note: Note
 ) -> tuple[StepMemory | None, str | None]:
     """Return (what the allocator's replay needs of a network of a family, why there is none).
     ``optimizer``: "" in inference."""
@@ -93,17 +98,17 @@ def _storages(
         with without_driver_warning():
             session = open_session(request)
             if session.is_built:
-                messages.note(f"tracing {spec} without data")
+                note(f"tracing {spec} without data")
             return step_memory(memory_pair(session, precision)), None
     except LinesError as error:
         return None, f"memory is that of the tensors: PyTorch's allocator is not replayed ({error})"
 
 
-def _traced(question: Question, messages: Messages) -> Subject:
+def _traced(question: Question, note: Note) -> Subject:
     model, training = question.name, not question.is_inference
     optimizer = question.optimizer
     if optimizer is None and workload_of(model) is None:
-        optimizer = answers.DEFAULT_OPTIMIZER
+        optimizer = DEFAULT_OPTIMIZER
     need_torch()
     request = Request(
         model,
@@ -116,7 +121,7 @@ def _traced(question: Question, messages: Messages) -> Subject:
     with without_driver_warning():
         session = open_session(request)
         if session.is_built:
-            messages.note(f"tracing {model} without data")
+            note(f"tracing {model} without data")
         pair = memory_pair(session, question.number_type)
         first = session.at(TRACED_AT[0])
     for estimate in (first, *pair):

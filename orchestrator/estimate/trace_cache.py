@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 import msgspec
 
 import perfctl.workloads
-from perfctl.orchestrator.actions.estimate_request import Request
+from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.files import user_folder
 from perfctl.records import paper
 
@@ -324,7 +324,7 @@ def _own_code() -> str:
     found = hashlib.sha256()
     for file in sorted(Path(next(iter(perfctl.workloads.__path__))).rglob("*.py")):
         found.update(file.read_bytes())
-    for module in (paper.__file__, __file__, Path(__file__).with_name("estimate.py")):
+    for module in (paper.__file__, __file__, Path(__file__).with_name("session.py")):
         found.update(Path(module).read_bytes())
     return found.hexdigest()
 
@@ -414,10 +414,12 @@ def _make_room(folder: Path) -> None:
 class Kept:
     """What is kept of one request. Safe to use from several processes at once."""
 
-    def __init__(self, folder: Path, base: str, module: str | None) -> None:
-        """``module``: of the user's factory, as it is named once it is imported; None for a model
-        of a library."""
-        self._folder, self._base, self._module = folder, base, module
+    def __init__(
+        self, folder: Path | None = None, base: str = "", module: str | None = None
+    ) -> None:
+        """``folder``: None if nothing is kept. ``module``: of the user's factory, as it is named
+        once it is imported; None for a model of a library."""
+        self.folder, self._base, self._module = folder, base, module
         self._files: str | None = None
         """A digest of the files that the model is made from; None while they are not known."""
         listed = self._read("files", _Listed)
@@ -447,10 +449,11 @@ class Kept:
         self._write("files", listed)
 
     def _read(self, name: str, kind: Any) -> Any:
-        return read_entry(self._folder, digest(self._base, name), kind)
+        return read_entry(self.folder, digest(self._base, name), kind) if self.folder else None
 
     def _write(self, name: str, value: Any) -> None:
-        write_entry(self._folder, digest(self._base, name), value)
+        if self.folder is not None:
+            write_entry(self.folder, digest(self._base, name), value)
 
 
 def kept_for(

@@ -7,14 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.actions.estimate import (
-    from_trace,
-    names_of,
-    need_torch,
-    without_driver_warning,
-)
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.flops.formulas import ITEM_BYTES
 from perfctl.orchestrator.estimate.generation import (
@@ -29,7 +21,15 @@ from perfctl.orchestrator.estimate.generation import (
     layers_of,
     written_by,
 )
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import (
+    from_trace,
+    names_of,
+    need_torch,
+    without_driver_warning,
+)
 from perfctl.orchestrator.estimate.step import Estimate, experts_assumption
+from perfctl.orchestrator.estimate.trace_cache import Kept, kept_traces
 from perfctl.records.paper import StepTrace
 from perfctl.records.precision import PRECISIONS
 
@@ -100,7 +100,7 @@ def _check(request: Request, batches: Sequence[int]) -> None:
         remedy = "Use bf16-true or fp16-true: weights, cache and arithmetic in that type"
         raise UsageError(f"`precision` {request.precision} does not go with `prompt`", remedy)
     if not batches or any(size < 1 for size in batches):
-        raise UsageError("`batches`: a batch size must be at least 1", "Use for instance 16,32,64")
+        raise UsageError("`batch` must be at least 1", "Use for instance 16,32,64")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,9 @@ class _Model:
         """Raises UsageError for a model that cannot generate, PerfctlError when its own
         code fails."""
         self.request = request
-        self._kept: Kept | None = kept_traces(request)
+        self._kept = kept_traces(request) or Kept()
         self._built: Generator | None = None
-        found = self._kept.get(_Facts, "generator") if self._kept is not None else None
-        self.facts = found or self._facts()
+        self.facts = self._kept.get(_Facts, "generator") or self._facts()
 
     def _facts(self) -> _Facts:
         found, prompt = self._generator(), self.request.prompt or 1
@@ -146,8 +145,7 @@ class _Model:
             found.model_note,
             found.weights_note,
         )
-        if self._kept is not None:
-            self._kept.put(facts, "generator")
+        self._kept.put(facts, "generator")
         return facts
 
     def _generator(self) -> Generator:
@@ -164,19 +162,18 @@ class _Model:
                 raise (PerfctlError if error.raised else UsageError)(
                     error.message, error.remedy
                 ) from error
-            if self._kept is not None:
-                self._kept.made_from(self._built.files)
+            self._kept.made_from(self._built.files)
         return self._built
 
     def step(self, batch: int, context: int | None, cached: bool) -> StepTrace:
         """The step whose token is number ``context`` of the decoder; None: prefill."""
         what = ("step", batch, context, cached)
-        found = self._kept.get(StepTrace, *what) if self._kept is not None else None
-        if found is None:
-            found = self._trace(batch, context, cached)
-            if self._kept is not None and found.traced.problem is None:
-                self._kept.put(found, *what)
-        return found
+        step = self._kept.get(StepTrace, *what)
+        if step is None:
+            step = self._trace(batch, context, cached)
+            if step.traced.problem is None:
+                self._kept.put(step, *what)
+        return step
 
     def _trace(self, batch: int, context: int | None, cached: bool) -> StepTrace:
         from perfctl.workloads.tracing.generation import Stepper

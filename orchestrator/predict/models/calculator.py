@@ -11,45 +11,41 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import astuple
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import metadata, resources
 from importlib.util import find_spec
-from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from perfctl.orchestrator import pool
-from perfctl.orchestrator.actions.estimate import (
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.estimate.memory import STATE, LinesError, MemoryLine, lines_by_part, upper
+from perfctl.orchestrator.estimate.plan_memory import lines_of_plan
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import (
     TRACED_AT,
     Session,
     memory_pair,
-    without_driver_warning,
 )
-from perfctl.orchestrator.actions.estimate_request import Request
-from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.estimate.memory import STATE, LinesError, MemoryLine, lines_by_part, upper
 from perfctl.orchestrator.estimate.step import Estimate
-from perfctl.orchestrator.events import Progress
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.predict.grid import LARGEST, Amounts, Network, amounts
-from perfctl.orchestrator.predict.operations import OPTIMIZERS, Operation, operations_of
+from perfctl.orchestrator.predict.operations import (
+    OPTIMIZERS,
+    Operation,
+    operations_of,
+    operations_of_plan,
+)
 from perfctl.orchestrator.predict.step_parts import merged
-from perfctl.orchestrator.report.calculator import Model
+from perfctl.workloads.models.plan import canonical, plan
 from perfctl.workloads.models.source import ModelError
 
-MANY = 8
-"""From so many models on, several processes trace them: each takes seconds to import torch."""
-TRACE_SECONDS_MAX = 300.0
-"""Seconds after which the process that traces a model is ended."""
 TRACED_IN = ("fp32", "fp16")
 """Precisions whose memory is worked out; the others have the bytes of one of these (SAME_BYTES),
 but see :func:`_precisions`."""
@@ -57,6 +53,43 @@ TABLE = "torchvision_models.json.gz"
 """Beside this file: every model, traced."""
 FLOAT = 4
 """Bytes of a parameter, and of each value that an optimizer keeps for it."""
+
+
+Lines = Mapping[str, Mapping[str, tuple[MemoryLine, ...]]]
+"""Memory of a step over batch size, by precision and optimizer; of precisions with the same bytes,
+one: :data:`SAME_BYTES`."""
+SAME_BYTES = {"tf32": "fp32", "bf16": "fp16"}
+"""A precision that a model's lines do not have -> the one whose lines are its own. TF32 is kept
+as float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model of the page."""
+
+    network: Network
+    lines: Lines | None
+    """None: not known."""
+    amounts: Amounts
+    notes: tuple[str, ...] = ()
+
+
+def planned_model(spec: str) -> Model:
+    """A network of a family, with every optimizer's memory. Raises SpecError for one that cannot
+    be built."""
+    planned = plan(spec)
+    names = {
+        name: canonical(planned.family, {**planned.settings, "optimizer": name})
+        for name in OPTIMIZERS
+    }
+    network = Network(
+        planned.spec, planned.family, operations_of_plan(planned), planned.parameters, names
+    )
+    lines = {
+        precision: {name: lines_of_plan(planned, name, precision) for name in OPTIMIZERS}
+        for precision in TRACED_IN
+    }
+    return Model(network, lines, amounts(network.works, network.parameters, LARGEST))
 
 
 def names_of(asked: str, kept: KeptModels | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -104,73 +137,6 @@ def _all_names(kept: KeptModels) -> tuple[str, ...]:
         kept.name_all(models.list_models(module=models))
         kept.write()
     return kept.all_names
-
-
-def trace_all(
-    names: Sequence[str], progress: Progress, kept: KeptModels | None = None
-) -> tuple[tuple[Model, ...], tuple[str, ...]]:
-    """(models, why others are not among them). ``kept``: those of before; it keeps these for the
-    next time."""
-    kept = kept or KeptModels()
-    missing = [name for name in names if kept.model(name) is None]
-    failed: dict[str, str] = {}
-    try:
-        for place, (name, found) in enumerate(_all_traced(missing, progress), 1):
-            progress(f"worked out {name}", place, len(missing))
-            if isinstance(found, Model):
-                kept.add(name, found)
-            else:
-                failed[name] = found
-    finally:
-        kept.write()
-    models = tuple(model for name in names if (model := kept.model(name)) is not None)
-    return models, tuple(f"{name} is not among them: {why}." for name, why in failed.items())
-
-
-def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str, Model | str]]:
-    """Each name with its model, or why there is none, as they are done; by one process a core where
-    there are MANY."""
-    jobs = len(os.sched_getaffinity(0)) if len(names) >= MANY else 1
-    if jobs == 1:
-        with without_driver_warning():
-            for place, name in enumerate(names):
-                progress(f"working out {name}", place, len(names))
-                yield name, traced(f"torchvision:{name}")
-        return
-    # Models of one name have layers in common, and a process works the results of equal operators
-    # out once.
-    alike = [
-        list(group) for _, group in groupby(sorted(names), lambda name: re.split(r"[\d_]", name)[0])
-    ]
-    groups = sorted(alike, key=len, reverse=True)
-    running = pool.run(
-        groups,
-        _open_tracer,
-        processes=min(jobs, len(groups)),
-        seconds=lambda group: TRACE_SECONDS_MAX * len(group),
-        fork=False,  # autograd does not stand being forked once it has run
-    )
-    with closing(running):
-        for group, events in running:
-            missing = list(group)
-            for event in events:
-                if isinstance(event, pool.Lost):
-                    yield from ((name, event.why) for name in missing)
-                elif not isinstance(event, pool.Done):
-                    missing.remove(event[0])
-                    yield event
-
-
-@contextmanager
-def _open_tracer() -> Iterator[Callable[[Sequence[str], pool.Tell], None]]:
-    """Give what traces names in a worker, and tells each with its model or why there is none."""
-
-    def trace(names: Sequence[str], tell: pool.Tell) -> None:
-        for name in names:
-            tell((name, traced(f"torchvision:{name}")))
-
-    with without_driver_warning():
-        yield trace
 
 
 def traced(model: str) -> Model | str:
@@ -319,7 +285,6 @@ def _versions() -> str:
         "perfctl.workloads",
         "perfctl.orchestrator.estimate",
         "perfctl.orchestrator.predict",
-        "perfctl.orchestrator.actions.predict",
     ):
         for file in sorted(Path(str(resources.files(package))).rglob("*.py")):
             digest.update(file.read_bytes())

@@ -4,7 +4,7 @@ the steps."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -15,7 +15,6 @@ from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import Device, Machine, machine_name
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.estimate.flops.formulas import state_values
-from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.predict.fit import computed_ns, fit_steps
 from perfctl.orchestrator.predict.operations import (
     Measured,
@@ -24,8 +23,7 @@ from perfctl.orchestrator.predict.operations import (
     operations_of_plan,
 )
 from perfctl.orchestrator.predict.predict import Evidence, PowerDraw
-from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.timed_runs import PowerReading, TimedRun, power_readings, timed_runs
+from perfctl.records.timed_run import PowerReading, TimedRun
 from perfctl.workloads.models.plan import plan
 from perfctl.workloads.spec import SpecError
 
@@ -56,30 +54,26 @@ class Measurements(NamedTuple):
     power: tuple[PowerReading, ...] = ()
 
 
-def measurements_from_store(store: Path) -> Measurements:
-    """Empty when there is no store. Raises StoreError when it is damaged."""
-    if not store.exists():
-        return Measurements()
+def measurements_of(runs: Iterable[TimedRun], power: Sequence[PowerReading]) -> Measurements:
+    """Return what these runs say, the fastest run of each step on each machine."""
     best: dict[tuple[object, ...], Measured] = {}
     kinds = {}
-    with database.reading(store) as connection:
-        for run in timed_runs(connection):
-            measured = measured_of(run)
-            if measured is None:
-                continue
-            kinds[measured.machine] = run.device_kind
-            case = measured.case
-            key = (
-                case.model,
-                case.batch,
-                case.training,
-                case.precision,
-                case.optimizer,
-                measured.machine,
-            )
-            best[key] = min(best.get(key, measured), measured, key=lambda one: one.seconds)
-        readings = power_readings(connection)
-    return Measurements(tuple(best.values()), kinds, tuple(readings))
+    for run in runs:
+        measured = measured_of(run)
+        if measured is None:
+            continue
+        kinds[measured.machine] = run.device_kind
+        case = measured.case
+        key = (
+            case.model,
+            case.batch,
+            case.training,
+            case.precision,
+            case.optimizer,
+            measured.machine,
+        )
+        best[key] = min(best.get(key, measured), measured, key=lambda step: step.seconds)
+    return Measurements(tuple(best.values()), kinds, tuple(power))
 
 
 def measured_of(run: TimedRun) -> Measured | None:
@@ -165,10 +159,14 @@ def optimizer_of(ops: Iterable[OpShape]) -> str:
     return BY_STATE[min(max(states), 2)] if states else ""
 
 
-def find_evidence(store: Path, devices: Sequence[Device], messages: Messages = SILENT) -> Evidence:
-    """Return the runs of the store, and fits to those on the devices; empty when there is no
-    store."""
-    there = measurements_from_store(store)
+def evidence_of(
+    there: Measurements,
+    devices: Sequence[Device],
+    store: Path,
+    note: Callable[[str], None] = lambda text: None,
+) -> Evidence:
+    """Return the runs of the store, and fits to those on the devices; ``note`` hears of each
+    fit."""
     machine_of = {device.machine.name: device.machine for device in devices}
     groups: dict[Group, list[Measured]] = defaultdict(list)
     for record in there.measured:
@@ -182,7 +180,7 @@ def find_evidence(store: Path, devices: Sequence[Device], messages: Messages = S
         for note in _other_threads(name, cpus)
     ]
     large = {key: group for key, group in groups.items() if len(group) >= FEWEST}
-    fits, reasons = _fits(large, machine_of, messages)
+    fits, reasons = _fits(large, machine_of, note)
     if groups and not large:
         most = max(map(len, groups.values()))
         notes.append(
@@ -212,7 +210,9 @@ def _other_threads(asked: str, names: Set[str]) -> Iterator[str]:
 
 
 def _fits(
-    groups: Mapping[Group, list[Measured]], machine_of: Mapping[str, Machine], messages: Messages
+    groups: Mapping[Group, list[Measured]],
+    machine_of: Mapping[str, Machine],
+    note: Callable[[str], None],
 ) -> tuple[tuple[StepFitted, ...], tuple[str, ...]]:
     """(fits, why there is none of a group)."""
     fits, notes = [], []
@@ -221,7 +221,7 @@ def _fits(
             f"{len(group)} steps measured on {name}, {precision}, "
             f"{'training' if training else 'inference'}"
         )
-        messages.note(f"fitting {said}")
+        note(f"fitting {said}")
         try:
             fits.append(fit_steps(said, group, machine_of[name]))
         except UsageError as error:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from perfctl.orchestrator.actions.estimate_request import Request, check_precision
-from perfctl.orchestrator.actions.trace_cache import Kept, kept_traces
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.estimate.flops.engine import estimate as work_out
 from perfctl.orchestrator.estimate.flops.engine import on_paper, types_of_products
@@ -24,9 +22,9 @@ from perfctl.orchestrator.estimate.memory import (
     largest_batch,
     memory_of,
 )
+from perfctl.orchestrator.estimate.request import DEFAULT_OPTIMIZER, Request, check_precision
 from perfctl.orchestrator.estimate.step import Estimate, part_of
-from perfctl.orchestrator.events import Progress, no_progress
-from perfctl.orchestrator.predict.answer import DEFAULT_OPTIMIZER
+from perfctl.orchestrator.estimate.trace_cache import Kept, kept_traces
 from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, MemoryTrace, OnGpu, Traced
 from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import workload_of
@@ -101,36 +99,26 @@ def estimate(
 
     if device == "meta" and recorder.needs_values(model, inputs):
         device = None
-    worker = recorder.without_data(model) if device == "meta" else copy.deepcopy(model)
-    if device not in (None, "meta"):
-        worker = worker.to(device)
-    place = device or next((str(tensor.device) for tensor in model.parameters()), "cpu")
-    traced = recorder.trace(
-        worker,
-        recorder.as_inputs(inputs, place),
-        mode=mode,
-        grad=grad,
-        optimizer=optimizer,
-        loss=loss,
-        memory=memory,
-        precision=precision,
-        gpu=on_gpu(gpu, attention, update),
-    )
-    if traced.problem is not None and device == "meta" and recorder.holds_jagged(inputs):
-        return estimate(
-            model,
-            inputs,
+    # a model with jagged tensors that stops on meta runs where its parameters are
+    is_retried = device == "meta" and recorder.holds_jagged(inputs)
+    for where in (device, None) if is_retried else (device,):
+        worker = recorder.without_data(model) if where == "meta" else copy.deepcopy(model)
+        if where not in (None, "meta"):
+            worker = worker.to(where)
+        inputs_on = where or next((str(tensor.device) for tensor in model.parameters()), "cpu")
+        traced = recorder.trace(
+            worker,
+            recorder.as_inputs(inputs, inputs_on),
             mode=mode,
             grad=grad,
             optimizer=optimizer,
             loss=loss,
-            device=None,
             memory=memory,
             precision=precision,
-            gpu=gpu,
-            attention=attention,
-            update=update,
+            gpu=on_gpu(gpu, attention, update),
         )
+        if traced.problem is None:
+            break
     return from_trace(traced, gpu)
 
 
@@ -224,13 +212,12 @@ class Session:
     ) -> None:
         """``kept``: traces of earlier calls; the model is built when one is not among them.
         ``source``: it is there."""
-        self.request, self._kept = request, kept
+        self.request, self._kept = request, kept or Kept()
         self._source = source
-        if kept is not None and source is not None:
-            kept.made_from(source.files)
+        if source is not None:
+            self._kept.made_from(source.files)
         shapes = tuple(read_input(text) for text in request.inputs)
-        facts = kept.get(Facts, "facts") if kept is not None else None
-        self.facts = facts or self._facts(shapes)
+        self.facts = self._kept.get(Facts, "facts") or self._facts(shapes)
 
     def _facts(self, shapes: tuple[InputShape, ...]) -> Facts:
         source, request = self.source, self.request
@@ -250,16 +237,14 @@ class Session:
             note for note in source.notes if not (request.inputs and note.startswith("inputs: "))
         )
         facts = Facts(source.name, shapes, notes, source.optimizer)
-        if self._kept is not None:
-            self._kept.put(facts, "facts")
+        self._kept.put(facts, "facts")
         return facts
 
     def in_precision(self, precision: str) -> Session:
         """The same model in another precision; one that was built is not built again."""
         request = replace(self.request, precision=precision)
-        return Session(
-            request, kept_traces(request) if self._kept is not None else None, self._source
-        )
+        kept = kept_traces(request) if self._kept.folder is not None else None
+        return Session(request, kept, self._source)
 
     @property
     def source(self) -> Source:
@@ -269,8 +254,7 @@ class Session:
         if self._source is None:
             request = self.request
             self._source = find.find(request.model, request.device, request.own, request.seq)
-            if self._kept is not None:
-                self._kept.made_from(self._source.files)
+            self._kept.made_from(self._source.files)
         return self._source
 
     @property
@@ -291,13 +275,12 @@ class Session:
         )
 
     def _traced(self, batch: int, memory: bool) -> Traced:
-        kept = self._kept
-        traced = kept.get(Traced, batch, memory) if kept is not None else None
+        traced = self._kept.get(Traced, batch, memory)
         if traced is None:
             with as_perfctl_error():
                 traced = self._trace(batch, memory)
-            if kept is not None and not (traced.problem and _OF_THE_MACHINE.search(traced.problem)):
-                kept.put(traced, batch, memory)
+            if not (traced.problem and _OF_THE_MACHINE.search(traced.problem)):
+                self._kept.put(traced, batch, memory)
         return traced
 
     def _trace(self, batch: int, memory: bool) -> Traced:
@@ -475,7 +458,7 @@ def estimate_model(
     *,
     limit: int | None = None,
     reserve: int = RESERVE,
-    progress: Progress = no_progress,
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> ModelEstimate:
     """Estimate a model that is given by its name, at each batch size.
 
@@ -488,7 +471,7 @@ def estimate_model(
     request.check()
     request, assumed = _with_optimizer(request)
     if not batches or any(size < 1 for size in batches):
-        raise UsageError("`batches`: a batch size must be at least 1", "Use for instance 16,32,64")
+        raise UsageError("`batch` must be at least 1", "Use for instance 16,32,64")
     need_torch()
     with without_driver_warning():
         total = 1 + len(batches) + (limit is not None)

@@ -1,1 +1,0 @@
-"""What perfctl can do, one function each: records out, no flags, no printing."""

@@ -1,0 +1,199 @@
+"""Work out FLOPs, bytes and memory of a model from its shapes: layers, sheets, and generation of
+text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Annotated
+
+from perfctl.orchestrator.commands.declare import Command, Events, Option
+from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.estimate.generation import Generation
+from perfctl.orchestrator.estimate.memory import RESERVE
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.options import read_batches
+from perfctl.orchestrator.report.estimate import (
+    EstimateOutput,
+    LayerSheets,
+    NetworkSheets,
+    estimate_view,
+    layer_view,
+    network_view,
+    sheet_output,
+)
+from perfctl.orchestrator.report.generation import GenerationOutput, generation_view
+from perfctl.orchestrator.report.view import View
+
+UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "G": 2**30,
+}
+
+
+def read_bytes(text: str, field: str, least: int) -> int:
+    """ "8GiB", "500MB" or "8589934592" as bytes. Raises UsageError."""
+    number = text.strip().rstrip("BGIKMbgikm ")
+    unit = text.strip()[len(number) :].strip().upper()
+    try:
+        size = int(float(number) * UNITS[unit])
+    except (KeyError, ValueError, OverflowError):
+        size = -1
+    if size < least:
+        raise UsageError(f"`{field}`: '{text}' is not a size", "Write for instance 8GiB or 24GB")
+    return size
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateOptions(Request):
+    """Work out FLOPs, bytes and memory of any model from its shapes alone. 1 multiply-add is
+    2 FLOPs."""
+
+    batch: Annotated[
+        tuple[int, ...],
+        Option(
+            "Batch size; several for a table: 16,32,64.",
+            names=("--batch", "--batches", "-b"),
+            metavar="N,...",
+            parse=partial(read_batches, field="batch"),
+            typed_default="1",
+        ),
+    ] = (1,)
+    limit: Annotated[
+        int | None,
+        Option(
+            "Device memory (8GiB): show what a step needs and the largest batch that fits.",
+            "Memory",
+            names=("--memory",),
+            metavar="SIZE",
+            parse=partial(read_bytes, field="memory", least=1),
+        ),
+    ] = None
+    reserve: Annotated[
+        int,
+        Option(
+            "What the largest batch leaves free: CUDA context, cuDNN; 0 for none.",
+            "Memory",
+            metavar="SIZE",
+            parse=partial(read_bytes, field="reserve", least=0),
+            typed_default="1GiB",
+        ),
+    ] = RESERVE
+    layer: Annotated[
+        str | None,
+        Option("Dotted path of one layer; (model) for the model itself.", "Output", metavar="PATH"),
+    ] = None
+    sheet: Annotated[
+        bool,
+        Option("Work out --layer line by line; without it, all digits of every layer.", "Output"),
+    ] = False
+    value: Annotated[
+        int | None,
+        Option(
+            "Your own value for the layer: which slip explains it?", "Output", names=("--check",)
+        ),
+    ] = None
+    has_every_row: Annotated[
+        bool,
+        Option("A row for every operation and direction, with bytes.", "Output", names=("--all",)),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """What was worked out, and how it was asked for."""
+
+    asked: EstimateOptions
+    output: EstimateOutput | LayerSheets | NetworkSheets | GenerationOutput
+    problem: str | None
+    """Where a trace stopped early, and what is shown then."""
+
+
+def run(asked: EstimateOptions, events: Events) -> Estimated:
+    """Trace the model, and apply the formulas."""
+    plain = {field.name: getattr(asked, field.name) for field in fields(Request)}
+    request = Request(**plain | {"memory": asked.limit is not None})
+    if request.prompt is not None:
+        return _generate(asked, request)
+    from perfctl.orchestrator.estimate.session import check_value, estimate_model
+
+    is_of_layer = asked.sheet or asked.value is not None
+    estimates = estimate_model(
+        request,
+        asked.batch,
+        limit=None if is_of_layer else asked.limit,
+        reserve=asked.reserve,
+        progress=events.progress,
+    )
+    output: EstimateOutput | LayerSheets | NetworkSheets
+    if asked.sheet and asked.layer is None and asked.value is None:
+        output = NetworkSheets(asked.model, estimates.network_sheets(), estimates.problems)
+    elif is_of_layer:
+        sheets = estimates.sheets(asked.layer)
+        findings = check_value(asked.value, sheets) if asked.value is not None else {}
+        output = sheet_output(asked.model, sheets, findings, estimates.problems)
+    else:
+        batches = estimates.batches if asked.layer is None else estimates.part(asked.layer)
+        output = EstimateOutput(asked.model, asked.mode, batches, estimates.fit, estimates.notes)
+    problem = (
+        f"{estimates.problems[0]}. What is shown is what came before"
+        if estimates.problems
+        else None
+    )
+    return Estimated(asked, output, problem)
+
+
+def _generate(asked: EstimateOptions, request: Request) -> Estimated:
+    """Trace prefill and decode of a language model."""
+    from perfctl.orchestrator.estimate.generation_steps import estimate_generation, part_of_model
+
+    if asked.value is not None:
+        raise UsageError(
+            "`check` does not go with `prompt`", "Check one pass: leave `prompt` out and give `seq`"
+        )
+    batches: Mapping[int, Generation] = estimate_generation(request, asked.batch)
+    if asked.layer is not None:
+        batches = {
+            size: part_of_model(generation, asked.layer)
+            if generation.problem is None
+            else generation
+            for size, generation in batches.items()
+        }
+    stopped = next(filter(None, (generation.problem for generation in batches.values())), None)
+    problem = f"{stopped}. Nothing is shown for what was not traced whole" if stopped else None
+    return Estimated(asked, GenerationOutput(asked.model, batches), problem)
+
+
+def record(result: Estimated) -> EstimateOutput | LayerSheets | NetworkSheets | GenerationOutput:
+    """Return what ``--json`` prints."""
+    return result.output
+
+
+def view(result: Estimated) -> View:
+    """Return the words of a result."""
+    asked, output = result.asked, result.output
+    if isinstance(output, NetworkSheets):
+        return network_view(output)
+    if isinstance(output, LayerSheets):
+        return layer_view(output, has_sheet=asked.sheet)
+    if isinstance(output, EstimateOutput):
+        return estimate_view(output, has_every_row=asked.has_every_row, limit=asked.limit)
+    has_layers = asked.sheet or asked.has_every_row or asked.layer is not None
+    return generation_view(output, has_layers=has_layers)
+
+
+def check(result: Estimated, events: Events) -> None:
+    """Raise PartlyDone if a trace stopped early."""
+    if result.problem is not None:
+        raise PartlyDone(result.problem, None)
+
+
+COMMAND = Command(EstimateOptions, run, view, record, check=check)

@@ -1,0 +1,262 @@
+"""Take reports that were made elsewhere, and folders of perfctl's own runs, into a store."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from functools import partial
+from itertools import groupby
+from math import floor
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    MemoryLimit,
+    Option,
+    Store,
+    api,
+)
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.ingest.context import (
+    Ended,
+    Event,
+    Failed,
+    Found,
+    Ingested,
+    Note,
+    Paper,
+    Started,
+    UserHints,
+    Warned,
+)
+from perfctl.orchestrator.report.view import Lines
+from perfctl.orchestrator.store.write import Written
+
+SINGLE_RUNS_MAX = 8
+"""Runs of one file that have a line each."""
+COUNTED = ("kernels", "counters", "ranges", "copies", "operations", "samples", "op_calls")
+"""Fields of ``Written`` that are printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestedRun:
+    """One object a run that was read."""
+
+    JSON_INLINED = ("written",)
+
+    path: Path
+    """The report."""
+    written: Written
+
+
+class IngestOutput(NamedTuple):
+    """The runs that are in the store now."""
+
+    store: Path
+    runs: list[IngestedRun]
+    """One object a run that was read."""
+    failed: tuple[str, ...]
+    """What could not be read, and why."""
+    empty: tuple[Path, ...]
+    """Files without anything to store."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOptions(UserHints):
+    """Take in reports made elsewhere, of any profiler that perfctl knows, and run folders.
+
+    nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, 'nsys stats' as CSV, TSV, JSON or text. ncu: CSV of
+    any page, console text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. PyTorch: Kineto traces,
+    plain or gzipped, memory snapshots.
+    nvprof: traces and sums. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. rocprofv3:
+    results.db, CSV, JSON. Proton: .hatchet. A log of several outputs is several runs.
+
+    Each run goes in whole or not at all; a file that cannot be read does not stop the others. Exit
+    code 4: some could not be read, or gave no rows.
+
+    Raises UsageError for hints that make no sense and for a name that may say several batch sizes,
+    ToolMissing if ``guess_layers`` finds no torch, StoreError.
+    """
+
+    paths: Annotated[
+        Path | str | Sequence[Path | str],
+        Option("Report files, and folders and archives that hold some.", is_argument=True),
+    ] = ()
+    store: Store = DEFAULT_STORE
+    _: KW_ONLY
+    files_from: Annotated[
+        Path | None,
+        Option("A file with more such paths, one a line; - reads them from standard input."),
+    ] = None
+    jobs: Annotated[
+        int | None,
+        Option(
+            "Processes that read at the same time. Default: one a core, for 16 MB or more.",
+            names=("--jobs", "-j"),
+            least=1,
+        ),
+    ] = None
+    memory_limit: MemoryLimit = None
+    again: Annotated[bool, Option("Take in again what the store has already.")] = False
+    derive: Annotated[
+        bool, Option("Derive counts and kernel families of the runs in the store anew.")
+    ] = False
+
+
+def run(asked: IngestOptions, events: Events) -> Ingested:
+    """Read the reports."""
+    # Nothing here multiplies matrices: numpy's threads for that would only spin for a tenth of
+    # a second.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from perfctl.orchestrator.ingest.derive import derive_store
+    from perfctl.orchestrator.ingest.ingest import ingest
+
+    paths = [asked.paths] if isinstance(asked.paths, (str, Path)) else list(asked.paths)
+    if asked.derive:
+        runs = derive_store(asked.store)
+        events.note(f"derived the counts and kernel families of {runs:,} runs anew")
+        if not paths and asked.files_from is None:
+            return Ingested(asked.store, (), ())
+    if asked.files_from is not None:
+        paths += _read_list(asked.files_from)
+    if not paths:
+        raise UsageError(
+            "there is nothing to read",
+            "Name report files or folders, or a list of them with `files_from`",
+        )
+    capture = asked.capture
+    if capture is not None:
+        if not capture.is_file():
+            raise UsageError(f"`capture` {capture}: there is no such file", "Check the path")
+        capture = capture.absolute()
+    hints = UserHints(**{field.name: getattr(asked, field.name) for field in fields(UserHints)})
+    return ingest(
+        paths,
+        asked.store,
+        hints=replace(hints, capture=capture),
+        again=asked.again,
+        listener=Hearer(events),
+        command_line=events.command_line,
+        ask=partial(_ask_batch_size, events),
+        jobs=asked.jobs,
+        memory_limit=asked.memory_limit,
+        estimate=estimate_workload,
+    )
+
+
+def estimate_workload(workload: str, mode: str, batch_size: int) -> Paper:
+    """Return the operations and FLOPs on paper of a workload. Raises UsageError, ToolMissing."""
+    from perfctl.orchestrator.estimate.request import Request
+    from perfctl.orchestrator.estimate.session import estimate_at
+
+    paper = estimate_at(Request(workload, mode=mode), batch_size)
+    return paper.ops, paper.calls
+
+
+def _read_list(file: Path) -> list[Path]:
+    """Return the paths in a file, one a line."""
+    try:
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"`files_from` {file}: cannot be read ({error.strerror})", "Check the path"
+        ) from error
+    return [Path(os.fsdecode(line)) for line in content.splitlines() if line.strip()]
+
+
+def _ask_batch_size(events: Events, path: Path, sizes: Sequence[int]) -> int | None:
+    """Return which of the numbers in the name of a report is its batch size."""
+    question = f"{path}: batch size? ({', '.join(map(str, sizes))})"
+    while (answer := events.ask(question, str(sizes[-1]))) is not None:
+        if answer.strip().isdecimal() and int(answer) > 0:
+            return int(answer)
+    return None
+
+
+class Hearer:
+    """Tells the events of an ingest to whoever hears a command."""
+
+    def __init__(self, events: Events) -> None:
+        self.events = events
+        self._done, self._total = 0, 0
+        events.progress("looking for reports", 0, 0)
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Found(total):
+                self._total = total
+            case Started(path, what):
+                self.events.progress(what, self._done, self._total, path)
+            case Ended():
+                self._done += 1
+                self.events.progress("files done", self._done, self._total)
+            case Note(text):
+                self.events.note(text)
+            case Warned(text):
+                self.events.warning(text)
+            case Failed(text):
+                self.events.error(text)
+
+
+def record(done: Ingested) -> IngestOutput:
+    """Return what ``--json`` prints."""
+    runs = [IngestedRun(path, written) for path, written in done.taken]
+    return IngestOutput(done.store, runs, done.failed, done.empty)
+
+
+def view(done: Ingested) -> Lines:
+    """Return a line for each run, or for a file with many, and what comes next."""
+    return Lines((f"{line}\n" for line in _lines(done)), "ingest", has_names=True)
+
+
+def _lines(done: Ingested) -> Iterator[str]:
+    for path, group in groupby(done.taken, key=lambda taken: taken[0]):
+        runs = [written for _, written in group]
+        if len(runs) > SINGLE_RUNS_MAX:
+            yield _sum(path, runs)
+        else:
+            yield from (_line(path, written) for written in runs)
+    if any(written.new for _, written in done.taken):
+        more = "" if done.store == DEFAULT_STORE else f" --store {shlex.quote(str(done.store))}"
+        yield f"Wrote {done.store}. Next: perfctl report{more}"
+
+
+def _counts(runs: Sequence[Written]) -> str:
+    totals = {name: sum(getattr(written, name) for written in runs) for name in COUNTED}
+    counts = ", ".join(f"{total:,} {name}" for name, total in totals.items() if total)
+    return counts or "no kernels, ranges or counters"
+
+
+def _sum(path: Path, runs: Sequence[Written]) -> str:
+    """Return one line for a file that holds many runs."""
+    known = sum(not written.new for written in runs)
+    wrong = sum(written.reason is not None for written in runs)
+    line = f"{path}: {len(runs)} runs, {runs[0].run_id} to {runs[-1].run_id}: {_counts(runs)}"
+    line += f"; {known} were in the store already" if known else ""
+    return f"{line}; {wrong} partial or failed (perfctl runs says why)" if wrong else line
+
+
+def _line(path: Path, written: Written) -> str:
+    if not written.new:
+        return f"{path}: in the store already, as run {written.run_id} (--again takes it in again)"
+    line = f"{path}: run {written.run_id}: {_counts([written])}"
+    if written.placed is not None:
+        line += f"; {floor(written.placed * 1000) / 10:.1f} % of the kernel time has a module"
+    return f"{line}; partial: {written.reason}" if written.reason else line
+
+
+COMMAND = Command(
+    IngestOptions,
+    run,
+    view,
+    record,
+    has_document=False,
+    check=lambda done, events: done.check(),
+)
+ingest = api(IngestOptions, run)

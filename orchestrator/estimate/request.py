@@ -1,0 +1,149 @@
+"""Which model to estimate, and how it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.memory import CAPABILITIES, capability
+from perfctl.orchestrator.options import Option
+from perfctl.records.paper import ATTENTION, UPDATES
+from perfctl.records.precision import PRECISIONS
+
+DEFAULT_OPTIMIZER = "momentum"
+"""Optimizer of a training step whose memory is asked for, where none is named."""
+OPTIMIZERS = ("none", "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
+
+
+def read_capability(text: str) -> tuple[int, int]:
+    """ "sm_90", "9.0" or "h100" as a compute capability. Raises UsageError."""
+    found = capability(text)
+    if found is None:
+        known = ", ".join(CAPABILITIES)
+        raise UsageError(f"`gpu`: '{text}' is not known", f"Use sm_90, 9.0 or one of {known}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which model, and how it runs."""
+
+    model: Annotated[
+        str,
+        Option(
+            "mnist_cnn, mnist_cnn:conv2=32,128,5,1, unet, lstm, torchvision:NAME, timm:NAME, "
+            "hf:NAME, torchaudio:NAME, diffusers:CLASS, config.json, resnet:depth=26,width=32, "
+            "package.module:factory, file.py:factory.",
+            is_argument=True,
+        ),
+    ]
+    inputs: Annotated[
+        tuple[str, ...],
+        Option(
+            "Shape of one sample: 3x224x224, int64:128, 100xNx8 (N: batch). Once an input; "
+            "default: the model's own.",
+            names=("--input",),
+            metavar="SHAPE",
+        ),
+    ] = ()
+    mode: Annotated[str, Option("train (with backward) or infer.", metavar="MODE")] = "train"
+    optimizer: Annotated[
+        str | None,
+        Option(
+            f"{', '.join(OPTIMIZERS[1:])}, none; default: the workload's own, with --memory else "
+            f"{DEFAULT_OPTIMIZER}.",
+            metavar="NAME",
+        ),
+    ] = None
+    device: Annotated[
+        str,
+        Option("meta (no data, no memory) or cpu, for models that look at data.", metavar="DEVICE"),
+    ] = "meta"
+    memory: bool = False
+    """Whether memory is followed, too."""
+    gpu: Annotated[
+        tuple[int, int] | None,
+        Option(
+            "GPU that --memory is for: sm_90, 9.0 or h100.",
+            "Memory",
+            metavar="NAME",
+            parse=read_capability,
+        ),
+    ] = None
+    attention: Annotated[
+        str,
+        Option(
+            "Attention kernel for --memory: auto (as PyTorch chooses), flash, efficient, cudnn, "
+            "math.",
+            "Memory",
+            metavar="KERNEL",
+        ),
+    ] = "auto"
+    update: Annotated[
+        str,
+        Option(
+            "Optimizer's update for --memory: auto (as PyTorch chooses), foreach, fused, for-loop.",
+            "Memory",
+            metavar="WAY",
+        ),
+    ] = "auto"
+    own: tuple[str, ...] = ()
+    """A built-in workload's own options, as words of a command line; empty takes its defaults."""
+    seq: Annotated[
+        int | None,
+        Option("Sequence length of a library's model: tokens, or samples of a waveform."),
+    ] = None
+    precision: Annotated[
+        str,
+        Option(
+            "fp32; tf32 (allowed for products, Ampere+); bf16, fp16: torch.autocast of CUDA; "
+            "bf16-true, fp16-true: model.to(dtype); fp8: Linear layers, the rest bf16 (assumed). "
+            "Shows FLOPs by type.",
+            metavar="TYPE",
+        ),
+    ] = "fp32"
+    prompt: Annotated[
+        int | None,
+        Option("Tokens that go in at once (prefill), forward only.", "Generation"),
+    ] = None
+    generate: Annotated[
+        int | None, Option("Steps of one token after the prompt (decode).", "Generation")
+    ] = None
+    kv_cache: Annotated[
+        str | None,
+        Option(
+            "Type of the cache: fp32, bf16, fp16, fp8, int8; none: no cache. Default: as the model "
+            "keeps it.",
+            "Generation",
+            metavar="TYPE",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Raise UsageError for a mode, optimizer, device, precision or length that is not known."""
+        check_precision(self.precision)
+        if self.seq is not None and self.seq < 1:
+            raise UsageError(f"`seq` must be at least 1, got {self.seq}", "For example `seq` 128")
+        if self.prompt is None and (self.generate is not None or self.kv_cache is not None):
+            name = "generate" if self.generate is not None else "kv_cache"
+            raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
+        known_of = {
+            "mode": ("train", "infer"),
+            "optimizer": (None, *OPTIMIZERS),
+            "device": ("meta", "cpu", "cuda"),
+            "attention": ATTENTION,
+            "update": UPDATES,
+        }
+        for name, known in known_of.items():
+            value = getattr(self, name)
+            if value not in known:
+                raise UsageError(
+                    f"`{name}`: '{value}' is not known", f"Use {', '.join(filter(None, known))}"
+                )
+
+
+def check_precision(name: str) -> None:
+    """Raise UsageError for a name that is not one of PRECISIONS."""
+    if name not in PRECISIONS:
+        raise UsageError(f"`precision`: '{name}' is not known", f"Use {', '.join(PRECISIONS)}")

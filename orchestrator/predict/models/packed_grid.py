@@ -1,0 +1,340 @@
+"""Times of many models on many devices as compact JSON, for the calculator's page.
+
+A step by the fit that ships is the product of two tables of ``predict.grid``, amounts of a model
+and costs of a device, so that 84 models on 99 devices stay small. Every other step is a curve of
+``predict.grid``. The page reads between two batch sizes on a straight line. Numbers of the tables
+are 32-bit floats; those of a curve 16-bit levels, whose logarithms are evenly spaced (``LEVELS`` a
+factor of e: 0.025 % at most).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import log
+from typing import Any
+
+from perfctl.orchestrator.counts.hardware.machines import Machine
+from perfctl.orchestrator.estimate.memory import MemoryLine, largest_fitting, reserve_on, upper
+from perfctl.orchestrator.predict.cost import CLOSE
+from perfctl.orchestrator.predict.fit import StepFitted
+from perfctl.orchestrator.predict.grid import (
+    LARGEST,
+    PROBE,
+    Amount,
+    Amounts,
+    Cell,
+    Grid,
+    Part,
+    Split,
+    costs,
+    grid_of,
+)
+from perfctl.orchestrator.predict.models.calculator import SAME_BYTES, Model
+from perfctl.orchestrator.predict.operations import OPTIMIZERS, Measured, element_bytes
+from perfctl.orchestrator.predict.predict import PRECISIONS
+from perfctl.orchestrator.predict.published import Published
+from perfctl.orchestrator.predict.step_parts import LIMIT_OF, PARTS
+
+FORMAT = "perfctl grid 2"
+LEVELS, LEAST = 2000, 1e-7
+"""Of a stored number: levels for each factor of e, and the smallest number (0 is kept as 0)."""
+WORK = {
+    "conv": "convolutions",
+    "pointwise": "1x1 convolutions",
+    "grouped": "grouped convolutions",
+    "depthwise": "depthwise convolutions",
+    "linear": "linear layers",
+    "matmul": "matrix products of activations, attention",
+    "norm": "normalisations",
+    "activation": "activations",
+    "elementwise": "elementwise operations",
+    "pool": "pooling",
+    "softmax": "softmax and loss",
+    "memory": "copies and other moves of bytes",
+    "optimizer": "the optimizer",
+    "overhead": "overhead of a step",
+}
+"""Group of work -> its name on the page."""
+LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
+
+
+class _Once:
+    """Items that several refer to by their number."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, item: Any) -> int:
+        """Return the number of an item, which is kept at its first use."""
+        key = json.dumps(item)
+        if key not in self._numbers:
+            self._numbers[key] = len(self.items)
+            self.items.append(item)
+        return self._numbers[key]
+
+
+def grid_data(
+    models: Sequence[Model],
+    machines: Sequence[Machine],
+    measured: Sequence[Measured],
+    fits: Sequence[StepFitted],
+    published: Published | None = None,
+) -> dict[str, Any]:
+    """Return the times of all models on all machines. Cells are in the order of machines,
+    precisions, optimizers.
+
+    ``layouts``: of each cell its sentences (``said``), curve and split, or -1, shared by models
+    that have them alike. A curve is a row of knots, each four 16-bit numbers: batch - 1, then
+    value, low and high as levels; a new one begins with batch 1. ``costs``: of each machine and
+    precision by the fit that ships (:class:`grid.Cost`), rows of ``rates``.
+    """
+    sentences, layouts, rows, lists = _Once(), _Once(), _Once(), _Once()
+    general = _General(machines, measured, fits, published, sentences)
+    sizes = list(dict.fromkeys(map(_size, machines)))
+    packed_models = []
+    for model in models:
+        beyond = _Once()
+        cells, grid = general.cells(model)
+        numbers = {
+            name: [-1 if (number := getattr(cell, name)) is None else number for _, cell in cells]
+            for name in ("curve", "split", "backward")
+        }
+        layout = {
+            "said": [words for words, _ in cells],
+            **{name: row for name, row in numbers.items() if max(row, default=-1) >= 0},
+            "beyond": [beyond.number(cell.beyond) for _, cell in cells],
+        }
+        splits = [
+            {
+                "batches": split.batches,
+                "rows": [
+                    (WORK[part.group], LIMITS[part.limit], name) for part, name in _parts(split)
+                ],
+            }
+            for split in grid.splits
+        ]  # (work, limit, optimizer or "" for all) of each row
+        knots = [
+            number
+            for curve in grid.curves
+            for knot in curve
+            for number in (knot.batch - 1, *map(level, knot[1:]))
+        ]
+        amounts = [
+            level(amount)
+            for split in grid.splits
+            for part, _ in _parts(split)
+            for amount in part.amounts
+        ]
+        packed_models.append(
+            _model(model, sizes)
+            | {
+                "layout": layouts.number(layout),
+                "beyond": beyond.items,
+                "knots": packed(knots),
+                "rows": [rows.number(split) for split in splits],
+                "splits": packed(amounts),
+                **(_amounts(model.amounts, lists) if published is not None else {}),
+            }
+        )
+    return {
+        "format": FORMAT,
+        "machines": [machine.name for machine in machines],
+        "precisions": PRECISIONS,
+        "optimizers": OPTIMIZERS,
+        "largest": LARGEST,
+        "levels": LEVELS,
+        "least": LEAST,
+        "close": CLOSE,
+        "sizes": [sizes.index(_size(machine)) for machine in machines],
+        "reserves": [reserve_on(machine.kind) for machine in machines],
+        "same_bytes": SAME_BYTES,
+        "bytes": [element_bytes(precision) for precision in PRECISIONS],
+        "limits": [LIMITS[LIMIT_OF[part]] for part in PARTS],
+        "said": sentences.items,
+        "layouts": layouts.items,
+        "rows": rows.items,
+        "lists": lists.items,
+        "models": packed_models,
+        **(_costs(published, machines) if published is not None else {}),
+        "measured": [
+            {
+                "model": step.case.model,
+                "machine": step.machine,
+                "batch": step.case.batch,
+                "precision": step.case.precision,
+                "optimizer": step.case.optimizer,
+                "seconds": step.seconds,
+                "low": min(step.low, step.seconds),
+                "high": max(step.high, step.seconds),
+                "backward": step.backward,
+            }
+            for step in measured
+        ],
+    }
+
+
+class _General:
+    """Cells of all models. If a device has no fit and no measured step of its own, its words are
+    those of every model."""
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        measured: Sequence[Measured],
+        fits: Sequence[StepFitted],
+        published: Published | None,
+        sentences: _Once,
+    ) -> None:
+        self.machines, self.measured, self.fits = machines, measured, fits
+        self.published, self.sentences = published, sentences
+        own = {fit.machine.name for fit in fits} | {step.machine for step in measured}
+        self.is_plain = [
+            published is not None and machine.kind == "gpu" and machine.name not in own
+            for machine in machines
+        ]
+        self.known: dict[str, list[tuple[int, Cell]]] = {}
+
+    def cells(self, model: Model) -> tuple[list[tuple[int, Cell]], Grid]:
+        """Return (the number of its words, the cell) of each, and the curves and splits that cells
+        point at."""
+        is_plain = self.is_plain if model.network.works else [False] * len(self.machines)
+        missing = [
+            machine
+            for machine, is_shared in zip(self.machines, is_plain, strict=True)
+            if not is_shared or machine.name not in self.known
+        ]
+        grid = grid_of(model.network, missing, self.measured, self.fits, self.published)
+        width = len(PRECISIONS) * len(OPTIMIZERS)
+        computed = {}
+        for row, machine in enumerate(missing):
+            computed[machine.name] = [
+                (self.sentences.number(_sentences(cell, _name(model, column), machine.name)), cell)
+                for column, cell in enumerate(grid.cells[row * width : (row + 1) * width])
+            ]
+        cells = []
+        for machine, is_shared in zip(self.machines, is_plain, strict=True):
+            own = (self.known.get(machine.name) if is_shared else None) or computed[machine.name]
+            if is_shared:
+                self.known[machine.name] = own
+            cells += own
+        return cells, grid
+
+
+def _amounts(known: Amounts, lists: _Once) -> dict[str, Any]:
+    """Return ``amounts``: by bytes of an activation and by optimizer, [number in ``lists`` of
+    (work, part), the points of all].
+
+    Points are pairs of 32-bit floats, batch and amount; a new row begins with batch 1.
+    """
+
+    def pack_rows(rows: Sequence[Amount]) -> tuple[int, str]:
+        names = [(WORK[row.group], row.part) for row in rows]
+        values = [value for row in rows for point in row.points for value in point]
+        return lists.number(names), floats(values)
+
+    parts = {str(size): pack_rows(rows) for size, rows in known.steps.items()}
+    parts |= {name: pack_rows(rows) for name, rows in known.optimizers.items()}
+    return {"amounts": parts, "operations": known.operations}
+
+
+def _costs(fit: Published, machines: Sequence[Machine]) -> dict[str, Any]:
+    table = costs(fit, [machine for machine in machines if machine.kind == "gpu"], PRECISIONS)
+    return {
+        "costs": [
+            [table.of.get((machine.name, precision)) for precision in PRECISIONS]
+            for machine in machines
+        ],
+        "rates": floats([rate for row in table.rows for rate in row]),
+    }
+
+
+def _name(model: Model, column: int) -> str:
+    """Return the model's name in the sentences of a cell."""
+    optimizer = OPTIMIZERS[column % len(OPTIMIZERS)]
+    return model.network.names.get(optimizer, model.network.name)
+
+
+def _sentences(cell: Cell, model: str, machine: str) -> dict[str, Any]:
+    """Return the sentences about a cell's times, with {model}, {device} and {batch} for the names
+    that the page puts in."""
+
+    def general(text: str) -> str:
+        text = text.replace(machine, "{device}").removesuffix(f"not at {PROBE}")
+        text += "not at {batch}" if text.endswith(", ") else ""
+        return text.replace(f" {model} ", " {model} ")
+
+    if not cell.way:
+        return {"reason": general(cell.reason)}
+    return {
+        "way": cell.way,
+        "source": general(cell.source),
+        "coverage": cell.coverage,
+        "why_not": [general(text) for text in cell.why_not],
+        "outside": [general(text) for text in cell.outside],
+    }
+
+
+def _size(machine: Machine) -> float | None:
+    """Return the bytes for a step."""
+    return machine.memory_bytes and machine.memory_bytes - reserve_on(machine.kind)
+
+
+def _model(model: Model, sizes: Sequence[float | None]) -> dict[str, Any]:
+    """Return what is known of a model. A largest batch, one for each size of memory, is None where
+    the memory is not known or sets no end."""
+    network, lines = model.network, model.lines
+
+    def by_optimizer(convert: Any) -> Mapping[str, Mapping[str, Any]] | None:
+        return lines and {
+            precision: {name: convert(of) for name, of in each.items()}
+            for precision, each in lines.items()
+        }
+
+    return {
+        "name": network.name,
+        "family": network.family,
+        "parameters": network.parameters,
+        "notes": model.notes,
+        "names": dict(network.names),
+        "lines": by_optimizer(_lines),
+        "largest": by_optimizer(
+            lambda of: [None if size is None else largest_fitting(of, size) for size in sizes]
+        ),
+    }
+
+
+def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
+    """Return the lines that are the upper one at some batch size."""
+    batches = {1, LARGEST}
+    for steep, flat in pairwise(upper(lines)):
+        crossing = (flat.fixed - steep.fixed) // (steep.per_sample - flat.per_sample)
+        batches |= {min(max(batch, 1), LARGEST) for batch in (crossing, crossing + 1)}
+    return sorted(
+        {max(lines, key=lambda line: line.fixed + line.per_sample * batch) for batch in batches}
+    )
+
+
+def _parts(split: Split) -> list[tuple[Part, str]]:
+    """Return (part, optimizer or "" for all)."""
+    own = [(part, name) for name, parts in split.optimizers.items() for part in parts]
+    return [*((part, "") for part in split.parts), *own]
+
+
+def level(value: float) -> int:
+    """Return the stored number of a value, 0 or more; :data:`LEAST` for smaller ones."""
+    return min(max(round(log(value / LEAST) * LEVELS), 1), 0xFFFF) if value > 0 else 0
+
+
+def packed(numbers: Sequence[int]) -> str:
+    """Return 16-bit numbers, little end first, in base64."""
+    return b64encode(struct.pack(f"<{len(numbers)}H", *numbers)).decode("ascii")
+
+
+def floats(numbers: Sequence[float]) -> str:
+    """Return 32-bit floats, little end first, in base64."""
+    return b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode("ascii")
