@@ -534,7 +534,7 @@ def _moved(run: PreparedRun) -> Iterator[Finding]:
     launches = [
         launch
         for launch, item in run.flops.items()
-        if item.fp16.value is not None and "moved constants" in (item.fp16.reason or "")
+        if item.fp16.value is not None and item.fp16.only_moves_constants
     ]
     if launches:
         halves = sum(int(metric(run.values[launch], op("hfma")) or 0) for launch in launches)
