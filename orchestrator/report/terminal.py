@@ -139,7 +139,7 @@ def _views(run: Run, analysis: Analysis) -> list[View]:
         usage.energy_table(used),
         usage.memory_list(run),
         page_study.summaries([run]),
-        about.gaps(analysis.study, analysis.ledger),
+        about.missing_values(analysis.study, analysis.ledger),
     )
     return [view for view in views if view is not None]
 

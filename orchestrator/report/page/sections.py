@@ -434,7 +434,9 @@ def _parts(
     yield Section(
         "runs", "Runs and environment", tables=tables, environment=about.environment(some)
     )
-    yield from _tables("gaps", "Gaps", about.gaps(found.study, entries), about.diagnostics(some))
+    yield from _tables(
+        "gaps", "Gaps", about.missing_values(found.study, entries), about.diagnostics(some)
+    )
     if again := about.commands(study):
         yield Section("repeat", "Repeat", commands=again)
 
