@@ -12,8 +12,6 @@ from perfctl.orchestrator.predict.cost import Choice, Frontier, Rental, Room, Sp
 from perfctl.orchestrator.predict.predict import WAYS, StepTime
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (
-    compact,
-    compact_dollars,
     digits,
     dollars,
     duration,
@@ -205,13 +203,16 @@ def _batches(answer: Answer) -> Table:
         training, room = point.training, point.training.room
         row: list[object] = [
             training.job.batch,
-            text_cell(compact(training.step)),
+            text_cell(duration(training.step, is_short=True)),
             text_cell(digits(training.samples_per_second.value * (tokens or 1))),
             text_cell(gigabytes(room.whole)) if room is not None else nothing("not known"),
             _fits(room),
         ]
         if training.billed is not None:
-            row += [text_cell(compact(training.billed)), *([_cheapest(training)] * has_offers)]
+            row += [
+                text_cell(duration(training.billed, is_short=True)),
+                *([_cheapest(training)] * has_offers),
+            ]
         rows.append(row)
     return dense_table("Prediction by batch size", columns, rows, _below_batches(answer))
 
@@ -317,8 +318,8 @@ def _frontier_table(answer: Answer, best: Frontier) -> Table:
         day = prices_text.when(price, answer.prices.today)
         rows.append(
             (
-                text_cell(compact(choice.seconds)),
-                text_cell(compact_dollars(choice.dollars)),
+                text_cell(duration(choice.seconds, is_short=True)),
+                text_cell(dollars(choice.dollars, is_short=True)),
                 text_cell(money(choice.spot.value)) if choice.spot else NOT_OFFERED,
                 f"{name}, {price.count} x {choice.board}, {day}",
                 choice.batch,

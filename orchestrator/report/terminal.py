@@ -24,7 +24,6 @@ from perfctl.orchestrator.report.page.kernels import advice_table, mix_table, so
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
 from perfctl.orchestrator.report.tables import Table as View
-from perfctl.orchestrator.report.tables import in_own_unit
 from perfctl.orchestrator.report.text_tables import LEFT_OUT, add_rows, draw_table, styled_cell
 from perfctl.orchestrator.report.text_tables import grid as _grid
 from perfctl.orchestrator.report.text_tables import text as _text
@@ -324,8 +323,7 @@ def ledger_table(found: Analysis, *, brief: bool = True) -> list[RenderableType]
     below = _text(f"Paper and counted in FLOP. {' '.join(view.notes)}{fold}", "dim")
     shown = [group for group in view.groups if not group.minor]
     cells_of = [
-        [[in_own_unit(line.cells[place]) for place, _ in kept] for line in group.lines]
-        for group in shown
+        [[line.cells[place] for place, _ in kept] for line in group.lines] for group in shown
     ]
     columns = zip(*chain.from_iterable(cells_of), strict=True)
     widths = [max(len(cell.unit or "") for cell in cells) for cells in columns]

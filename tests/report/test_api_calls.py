@@ -36,7 +36,7 @@ def test_a_call_has_its_share_of_its_own_domain_and_its_mean() -> None:
         ("cudaMalloc", "25.0 %"),
         ("poll", "100.0 %"),
     ]
-    assert float(found[0]["mean"]) == 3000 / 4 / 1000
+    assert float(found[0]["mean"]) == 3000 / 4
 
 
 def test_calls_of_hip_come_first_under_a_heading_that_fits_them_and_the_terminal_shows_their_names_whole() -> (
@@ -55,7 +55,7 @@ def test_calls_of_hip_come_first_under_a_heading_that_fits_them_and_the_terminal
     shown = printed(terminal.run_details(run(Report("torch", Path("r"), "f", api_calls=calls))))
     for call in calls:
         assert call.name in shown
-    assert "463,000 µs" in shown and "463,000,000 ns" not in shown
+    assert "463 ms" in shown and "463,000,000 ns" not in shown
 
 
 def test_ranges_are_sorted_by_gpu_time_and_name_which_time_is_the_hosts() -> None:

@@ -398,7 +398,7 @@ def _table(table: Table) -> tuple[list[dict[str, Any]], dict[str, str]]:
                 reasons[name] = cell.title or "not known"
             if cell.style in _STATES:
                 states[name] = _STATES[cell.style]
-            if cell.scale is not None and "≥" in cell.scale.mark:
+            if cell.is_lower_bound:
                 states[name] = "lower bound"
         rows.append(row | {"states": states, "why_null": reasons})
     units = {

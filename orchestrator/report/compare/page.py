@@ -34,13 +34,11 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
-    Scale,
     Table,
     amount,
     dash_notes,
-    in_one_unit,
     nothing,
-    scaled,
+    number_cell,
     size_cell,
     text_cell,
     time_cell,
@@ -190,7 +188,7 @@ def _why(pairs: Sequence[Why]) -> Iterator[Table]:
         Column("change", base="ns"),
         Column("FLOPs, B/A", note="counted; 1 multiply-add = 2"),
     )
-    rows = in_common_unit([_aligned(*item) for item in every[:ROWS_SHOWN]], (6, 7, 8))
+    rows = [_aligned(*item) for item in every[:ROWS_SHOWN]]
     has_several = len({why.pair.heading for why in pairs}) > 1
     shown = [index for index in with_values(rows) if index or has_several]
     notes = [] if all(why.by_layer for why in pairs) else [NO_LAYERS]
@@ -264,18 +262,7 @@ def signed_time(ns: float | None) -> Cell:
     if ns is None:
         return nothing("not known on both sides")
     mark = "" if not ns else "+" if ns > 0 else MINUS
-    return scaled(f"{mark}{full(abs(ns), 'ns')}", ns, Scale(abs(ns) / 1e9, "s", mark))
-
-
-def in_common_unit(
-    rows: Sequence[tuple[Cell, ...]], columns: Sequence[int]
-) -> list[tuple[Cell, ...]]:
-    """Return the rows with one unit in all cells of these columns together."""
-    cells = iter(in_one_unit([row[column] for row in rows for column in columns]))
-    return [
-        tuple(next(cells) if column in columns else cell for column, cell in enumerate(row))
-        for row in rows
-    ]
+    return number_cell(time(abs(ns)), f"{mark}{full(abs(ns), 'ns')}", ns, mark=mark)
 
 
 def _differences(pairs: Sequence[Why]) -> Iterator[tuple[str, Table]]:
@@ -358,7 +345,7 @@ def _table(
     common = reasons.pop() if len(reasons) == 1 else None
     sized = any(pair.batch for pair, _ in chosen)
     used = [several, sized, *[True] * 6, common is None]
-    made = in_common_unit([_cells(*item) for item in shown], (3, 4))
+    made = [_cells(*item) for item in shown]
     lines = []
     for (_, row), cells in zip(shown, made, strict=True):
         style = next((style for style, results in STYLES.items() if row.result in results), "")

@@ -30,7 +30,6 @@ from perfctl.orchestrator.report.tables import (
     figure_cell,
     mark,
     nothing,
-    one_unit_each,
     share_cell,
     style_of,
     text_cell,
@@ -236,10 +235,9 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     )
     columns, notes = _heads(found, whole)
     lines = [line for group in groups for line in group.lines]
-    rows = iter(one_unit_each([line.cells for line in lines]))
     kept = with_values([line.cells for line in lines])
     groups = [
-        replace(group, lines=tuple(_narrowed(line, next(rows), kept) for line in group.lines))
+        replace(group, lines=tuple(_narrowed(line, kept) for line in group.lines))
         for group in groups
     ]
     columns = tuple(
@@ -250,8 +248,8 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     return LedgerView(columns, tuple(groups), ratio_at, notes, sweep, fold)
 
 
-def _narrowed(line: Line, cells: Sequence[Cell], kept: Sequence[int]) -> Line:
-    return replace(line, cells=tuple(cells[place] for place in kept))
+def _narrowed(line: Line, kept: Sequence[int]) -> Line:
+    return replace(line, cells=tuple(line.cells[place] for place in kept))
 
 
 def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:

@@ -331,11 +331,9 @@ def summary(
 
 def _marked(cell: tables.Cell, worked: str | None) -> tables.Cell:
     """A time that the tool does not state, in the look of derived figures."""
-    if worked is None or cell.scale is None:
+    if worked is None or cell.value is None:
         return cell
-    return replace(
-        cell, title=f"{cell.title}; {worked}", style="der", scale=replace(cell.scale, mark="ƒ ")
-    )
+    return replace(cell, text=f"ƒ {cell.text}", title=f"{cell.title}; {worked}", style="der")
 
 
 def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | None:

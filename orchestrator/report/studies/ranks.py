@@ -14,11 +14,10 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
-    Scale,
     Table,
     count,
     nothing,
-    scaled,
+    number_cell,
     share_cell,
     size_cell,
     table,
@@ -156,7 +155,7 @@ def _bandwidth_cells(talk: JobTalk, speed: float | None, why: str | None) -> tup
     if speed is None:
         return nothing(why or "not known"), nothing(why or "not known")
     share = None if talk.link_peak is None else speed / talk.link_peak
-    return scaled(full(speed, "B/s"), speed, Scale(speed, "B/s")), share_cell(
+    return number_cell(si(speed, "B/s"), full(speed, "B/s"), speed), share_cell(
         share, talk.link_reason or "not known"
     )
 
