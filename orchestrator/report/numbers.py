@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,17 @@ _UNITS = (
     (float("inf"), 24 * HOUR, "d"),
 )
 """(seconds up to which, seconds of one, unit): the middle figure decides for its range."""
+
+
+NO_BREAK = "\u00a0"
+_BEFORE_UNIT = re.compile(
+    r"(?<=[0-9]) (?=(?:[kMGTPE]|[kMGTPEmµnp]?(?:FLOPs?(?:/s)?|i?B(?:/s)?|s|W|J|Hz|min|h))(?!\w))"
+)
+
+
+def hold_units(text: str) -> str:
+    """Return ``text`` with no break between a number and its unit."""
+    return _BEFORE_UNIT.sub(NO_BREAK, text)
 
 
 def significant(value: float, digits: int = 3) -> str:

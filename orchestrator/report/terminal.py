@@ -255,7 +255,7 @@ def phases_document(analyses: Sequence[Analysis], phase: str, *, each: bool = Fa
 def _by_part(parts: Sequence[PhaseParts]) -> list[RenderableType]:
     """The blocks of a language model in one row a part."""
     return [
-        draw_table(view, rows=len(view.rows), left_out=_OF_PARTS, code=26, short=26)
+        draw_table(view, rows=len(view.rows), left_out=_OF_PARTS, code=26)
         for view in phase_tables(parts)
     ]
 
