@@ -32,8 +32,6 @@ ROWS_SHOWN = 200
 """Longer tables are cut to this, with the number of the other rows."""
 REASONS = 2
 """Reasons that are given for a column without values."""
-STATIC_ROWS = 20
-"""Rows that stand in the page for readers without JavaScript, and in print."""
 LongColumn = tuple[tuple[str, str, str], Sequence[Any]]
 """((label, unit, kind), values)."""
 
@@ -219,6 +217,8 @@ class Column:
 
 
 RUN = Column("run", style="text")
+"""Left out of a listing whose rows are all of one run."""
+SHOWN_RUN = Column("run", style="text", note="profiler and batch size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,25 +252,37 @@ def table(
     limit: int = ROWS_SHOWN,
     tools: bool = True,
     whole: bool = False,
+    explains: bool = True,
 ) -> Table | None:
     """A table; None when there are no rows. A value is a cell, or becomes one of the kind of
     its column.
 
-    A column in which every cell is a dash is left out, with its reasons above the table.
+    A column in which every cell is a dash is left out unless the table is ``whole``; above the
+    table stands why, if it ``explains``.
     """
     cells = [tuple(map(_cell, columns, row)) for row in rows]
     if not cells:
         return None
     kept = list(range(len(columns))) if whole else with_values(cells)
+    if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
+        kept.remove(0)
     by_column = {place: [row[place] for row in cells] for place in kept}
     heads = in_order(
         [(with_carried(columns[place], found), found) for place, found in by_column.items()]
     )
     shown = tuple(tuple(row[place] for place in kept) for row in cells[:limit])
-    notes = () if whole else tuple(dash_notes(columns, cells))
+    notes = tuple(dash_notes(columns, cells)) if explains and not whole else ()
     return Table(
         heads, shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes
     )
+
+
+def listing(
+    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, tools: bool = True
+) -> Table | None:
+    """A table without columns of dashes only, and without the run's column when there is only
+    one run."""
+    return table(caption, columns, rows, tools=tools, explains=False)
 
 
 def dense_table(
@@ -350,28 +362,6 @@ def _cell(column: Column, value: Any) -> Cell:
     return size_cell(value) if column.base == "B" else count(value)
 
 
-def listing(
-    caption: str,
-    columns: Sequence[Column],
-    rows: Iterable[Sequence[Any]],
-    *,
-    drop_run: bool = True,
-    tools: bool = True,
-) -> Table | None:
-    """A table without columns of dashes only, and without the run's column when there is only
-    one run."""
-    cells = [tuple(map(_cell, columns, row)) for row in rows]
-    keep = with_values(cells)
-    if drop_run and len({row[0].text for row in cells}) == 1:
-        keep = [place for place in keep if place]
-    return table(
-        caption,
-        [columns[at] for at in keep],
-        [[row[at] for at in keep] for row in cells],
-        tools=tools,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Grid:
     """A table of any length: its columns as packed() makes them."""
@@ -382,7 +372,6 @@ class Grid:
     columns: tuple[dict[str, Any], ...]
     hidden: int = 0
     notes: tuple[str, ...] = ()
-    first: Table | None = None
 
     @property
     def data(self) -> dict[str, Any]:
@@ -450,44 +439,7 @@ def long_table(
     ]
     kept = tuple(one for one in made if one["label"] not in empty)
     said = (*([f"not in these reports: {', '.join(empty)}"] if empty else []), *notes)
-    first = _first_rows(
-        caption, [column for column in columns if column[0][0] not in empty], rows, names or {}
-    )
-    return Grid(key, caption, rows, kept, hidden, said, first)
-
-
-def _first_rows(
-    caption: str, columns: Sequence[LongColumn], rows: int, names: Mapping[str, str]
-) -> Table | None:
-    """As an HTML table, without moments on a clock."""
-    shown, columns = (
-        min(rows, STATIC_ROWS),
-        [column for column in columns if column[0][2] != "start"],
-    )
-    heads = [
-        Column(label, "" if kind == "time" else unit, kind if kind in ("text", "code") else "num")
-        for (label, unit, kind), _ in columns
-    ]
-    cells = [
-        [_first_cell(kind, values[row], names) for (_, _, kind), values in columns]
-        for row in range(shown)
-    ]
-    return table(
-        f"{caption}, first {shown} of {rows}" if shown < rows else caption,
-        heads,
-        cells,
-        tools=False,
-    )
-
-
-def _first_cell(kind: str, value: Any, names: Mapping[str, str]) -> Cell:
-    if value is None:
-        return nothing("not in this report")
-    if kind == "time":
-        return time_cell(value)
-    if kind == "code":
-        return name_cell(value, names.get(value))
-    return text_cell(si(value) if kind == "si" else value)
+    return Grid(key, caption, rows, kept, hidden, said)
 
 
 def _tidy(value: Any) -> Any:

@@ -18,6 +18,7 @@ from perfctl.orchestrator.report.findings import lacking_flops
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import (
     RUN,
+    SHOWN_RUN,
     Cell,
     Column,
     Table,
@@ -100,7 +101,7 @@ def runs_table(study: Study) -> Table | None:
         ]
         for run in study.runs
     ]
-    return listing("Runs", columns, rows, drop_run=False)
+    return listing("Runs", columns, rows)
 
 
 def environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
@@ -128,7 +129,7 @@ def differences(runs: Sequence[Run]) -> Table | None:
         if len(found) > 1
         for value, who in found.items()
     ]
-    return listing("What differs between the runs", columns, rows, drop_run=False)
+    return listing("What differs between the runs", columns, rows)
 
 
 def _facts(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
@@ -156,14 +157,14 @@ def missing_values(study: Study, ledger: Ledger) -> Table | None:
         Column("what", style="text"),
         Column("reason", style="text"),
         Column("concerns", style="text"),
-        RUN,
+        SHOWN_RUN,
     ]
     rows = [
         [_list(names, 8), text_cell(reason), concerns or nothing("the complete run"), runs]
         for (reason, concerns, runs), names in by_reason.items()
     ]
     caption = f"Not in {'this run' if len(study.runs) == 1 else 'these runs'}"
-    return listing(caption, columns, rows, drop_run=False)
+    return listing(caption, columns, rows)
 
 
 def _gaps(runs: Sequence[Run]) -> Iterator[tuple[str, str, str, str]]:

@@ -142,7 +142,7 @@ def advice_table(
             [*_estimate(one), f"{one.rule}, {kernel.text}: {_short(one.text).text}"]
             for one, kernel, _, _ in found
         )
-        return listing("What ncu advises", both, said, drop_run=False)
+        return listing("What ncu advises", both, said)
     return listing("What ncu advises", columns, rows)
 
 
@@ -237,7 +237,7 @@ def source_table(lines: Sequence[SourceLine]) -> Table | None:
         ]
         for line in lines
     ]
-    return listing("Source lines by samples, then by instructions", columns, rows, drop_run=False)
+    return listing("Source lines by samples, then by instructions", columns, rows)
 
 
 def _place(line: SourceLine) -> Cell:
@@ -326,7 +326,7 @@ def summary(
                 )
             )
     rows.sort(key=lambda item: -item[0])
-    return listing("Kernels by name", columns, [row for _, row in rows], drop_run=False)
+    return listing("Kernels by name", columns, [row for _, row in rows])
 
 
 def _marked(cell: tables.Cell, worked: str | None) -> tables.Cell:

@@ -105,7 +105,7 @@ def derived_table(study: Study, names: Mapping[str, str] | None = None) -> Table
     """
     names = short_names(study.runs) if names is None else names
     rows = [row for batch in study.prepared_batches for row in _rows(batch, names)]
-    return listing("Derived counts, by the rule of each kernel", COLUMNS, rows, drop_run=False)
+    return listing("Derived counts, by the rule of each kernel", COLUMNS, rows)
 
 
 def _rows(

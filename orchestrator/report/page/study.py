@@ -90,7 +90,7 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
                 problems or nothing("none"),
             ]
         )
-    found = listing("Batch sweep", columns, rows, drop_run=False, tools=False)
+    found = listing("Batch sweep", columns, rows, tools=False)
     return found if found and len(found.columns) > 1 else None
 
 

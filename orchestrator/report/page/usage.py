@@ -17,6 +17,7 @@ from perfctl.orchestrator.report.numbers import percent, significant
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import (
     RUN,
+    SHOWN_RUN,
     Cell,
     Column,
     Table,
@@ -77,7 +78,7 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
     found = [item for run in runs for item in run.busy]
     windows = "; ".join(dict.fromkeys(item.window for item in found))
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column("device"),
         Column("stream", style="text"),
         Column("launches"),
@@ -103,7 +104,7 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
         ]
         for item in found
     ]
-    return listing("Share of time with a kernel running", columns, rows, drop_run=False)
+    return listing("Share of time with a kernel running", columns, rows)
 
 
 def phases_table(runs: Sequence[Run]) -> Table | None:
@@ -295,7 +296,7 @@ def absent(runs: Sequence[Run]) -> str | None:
 def readings_table(runs: Sequence[RunUsage]) -> Table | None:
     """Readings of nvidia-smi, DCGM or NVML during a run."""
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column("device"),
         Column("samples"),
         Column(
@@ -332,13 +333,13 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
                 amount(item.clock, "Hz", none),
             ]
         )
-    return listing("Readings of the devices", columns, rows, drop_run=False)
+    return listing("Readings of the devices", columns, rows)
 
 
 def verdicts_table(runs: Sequence[Run]) -> Table | None:
     """What the timeline of each run says could be faster, the largest share of a run first."""
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column("verdict", style="text"),
         Column("share"),
         Column("of", style="text"),
@@ -356,13 +357,13 @@ def verdicts_table(runs: Sequence[Run]) -> Table | None:
         for run in runs
         for said in run_verdicts(run)
     ]
-    return listing("What could be faster, by the timeline", columns, rows, drop_run=False)
+    return listing("What could be faster, by the timeline", columns, rows)
 
 
 def energy_table(runs: Sequence[RunUsage]) -> Table | None:
     """Joules of the GPUs whose power was read; a figure that is not known says why."""
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column("device"),
         Column(
             "energy",
@@ -426,9 +427,9 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
             ]
         )
     if len(sources) != 1 or "" in sources:
-        return listing("Energy", columns, rows, drop_run=False)
+        return listing("Energy", columns, rows)
     # below the table, which is wide
-    made = listing("Energy", columns[:-1], [row[:-1] for row in rows], drop_run=False)
+    made = listing("Energy", columns[:-1], [row[:-1] for row in rows])
     said = f"From {sources.pop()}. Error: of sampling, without the sensor's own 5 %."
     return None if made is None else replace(made, notes=(*made.notes, said))
 
@@ -441,7 +442,7 @@ def memory_table(runs: Sequence[Run]) -> Table | None:
     ]
     named = dict.fromkeys(name for _, known in recorded for name in known)
     columns = [
-        RUN,
+        SHOWN_RUN,
         *(Column(f"{moment} {quantity.replace('_', ' ')}", base="B") for moment, quantity in named),
     ]
     rows = [
@@ -452,9 +453,7 @@ def memory_table(runs: Sequence[Run]) -> Table | None:
         for run, known in recorded
         if known
     ]
-    return listing(
-        "Memory figures that runs recorded about themselves", columns, rows, drop_run=False
-    )
+    return listing("Memory figures that runs recorded about themselves", columns, rows)
 
 
 def memory_list(run: Run) -> Table | None:
@@ -464,15 +463,13 @@ def memory_list(run: Run) -> Table | None:
         (f"{item.moment} {item.quantity.replace('_', ' ')}", item.bytes)
         for item in run.report.memory
     ]
-    return listing(
-        "Memory figures that the run recorded about itself", columns, rows, drop_run=False
-    )
+    return listing("Memory figures that the run recorded about itself", columns, rows)
 
 
 def ways_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: busy shares of three tools, use of the GPU's parts, then the host."""
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column(
             "kernels",
             note=(
@@ -517,7 +514,7 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
                 significant(item.host_cores), item.host_reason, value=round(item.host_cores, 4)
             )
         rows.append([run_label(item.run), *map(usage_cell, shares), cores])
-    return listing("GPU and CPU utilisation", columns, rows, drop_run=False)
+    return listing("GPU and CPU utilisation", columns, rows)
 
 
 def usage_cell(share: UsageShare) -> Cell:
@@ -539,7 +536,7 @@ def waits_tables(
     found = [item for run in runs for item in run.idle if item.count]
     several = len({item.device for item in found}) > 1
     columns = [
-        RUN,
+        SHOWN_RUN,
         *([Column("device")] if several else []),
         Column("waits"),
         *(Column(cause, base="ns", note=_MEANING[cause]) for cause in CAUSES),
@@ -579,7 +576,7 @@ def waits_tables(
         for wait in item.largest
     ]
     tables = (
-        listing("Time without a kernel, by what it was spent on", columns, rows, drop_run=False),
+        listing("Time without a kernel, by what it was spent on", columns, rows),
         listing("The longest waits of each run, ten at most", longest, waits),
     )
     return tuple(table for table in tables if table is not None)
@@ -595,7 +592,7 @@ def _kernel(kernel: Kernel | None, why: str, names: Mapping[str, str]) -> Cell:
 def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column("weights, paper", base="B", note="elements of all parameters, 4 bytes each"),
         Column(
             "layer outputs, paper",
@@ -637,6 +634,4 @@ def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
                     *host,
                 )
             )
-    return listing(
-        "Memory on paper, in the allocator, and on the device", columns, rows, drop_run=False
-    )
+    return listing("Memory on paper, in the allocator, and on the device", columns, rows)
