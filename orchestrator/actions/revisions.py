@@ -66,7 +66,7 @@ def compare_revisions(
     *,
     repeat: int = REPEAT,
     gate: float = 0.05,
-    force: bool = False,
+    anyway: bool = False,
     messages: Messages = SILENT,
 ) -> tuple[Comparison, Kept]:
     """Compare the files here (B), as they are, with a revision of their repository (A); and where
@@ -100,7 +100,7 @@ def compare_revisions(
                 messages.note(f"{side.name}, run {turn + 1} of {repeat}")
                 _run(side, kept, words, again=turn > 0)
     a, b = (kept / f"{side.name}.db" for side in sides)
-    return compare_sides(a, b, gate=gate, force=force, messages=messages), Kept(a, b)
+    return compare_sides(a, b, gate=gate, anyway=anyway, messages=messages), Kept(a, b)
 
 
 def _check(words: Sequence[str], repeat: int) -> None:

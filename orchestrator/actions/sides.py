@@ -28,7 +28,7 @@ def compare_sides(
     b: Path | str | int,
     *,
     gate: float = 0.05,
-    force: bool = False,
+    anyway: bool = False,
     store: Path | str = DEFAULT,
     messages: Messages = SILENT,
     memory_limit: str | int | None = None,
@@ -48,7 +48,7 @@ def compare_sides(
             replace(side, runs=tuple(run for of_side, run in runs if of_side is side))
             for side in sides
         )
-        return comparing.compare(*whole_sides, gate=gate, force=force)
+        return comparing.compare(*whole_sides, gate=gate, anyway=anyway)
 
     runs = [(side, run) for side in sides for run in side.runs]
     return whole(runs, compare_runs, lambda item: _name_run(*item))

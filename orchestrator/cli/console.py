@@ -192,6 +192,7 @@ def view(answer: View | Layout | Lines, form: str | None) -> None:
     answer = replace(
         answer,
         findings=tuple(map(with_flags, answer.findings)),
+        warnings=tuple(map(with_flags, answer.warnings)),
         notes=tuple(map(with_flags, answer.notes)),
     )
     if form is not None:

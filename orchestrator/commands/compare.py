@@ -22,7 +22,7 @@ from perfctl.orchestrator.commands.declare import (
 from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.report.compare.output import CompareOutput
-from perfctl.orchestrator.report.view import Layout, Lines
+from perfctl.orchestrator.report.view import Layout, Lines, as_parts, on_terminal
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.compare.compare import Comparison
@@ -72,7 +72,7 @@ class CompareOptions:
             typed_default="5%",
         ),
     ] = 0.05
-    force: Annotated[bool, Option("Judge what is not comparable, and say so.")] = False
+    anyway: Annotated[bool, Option("Judge what is not comparable, and say so.")] = False
     memory_limit: MemoryLimit = None
     store: Store = DEFAULT_STORE
     out: Annotated[Path | None, Option("Write a page.", "Output", names=("--out", "-o"))] = None
@@ -121,7 +121,7 @@ def compare_as_asked(asked: CompareOptions, events: Events) -> Comparison:
             words,
             repeat=asked.repeat or REPEAT,
             gate=asked.gate,
-            force=asked.force,
+            anyway=asked.anyway,
             messages=events,
         )
         events.note(
@@ -143,7 +143,7 @@ def compare_as_asked(asked: CompareOptions, events: Events) -> Comparison:
         words[0],
         words[1],
         gate=asked.gate,
-        force=asked.force,
+        anyway=asked.anyway,
         store=asked.store,
         messages=events,
         memory_limit=asked.memory_limit,
@@ -162,13 +162,16 @@ def record(compared: Compared) -> CompareOutput:
 
 
 def view(compared: Compared) -> Layout | Lines:
-    """Return sentences and the tables of the page, or the summary for a pull request."""
+    """Return the sides, what changed and one table, or the summary for a pull request."""
     from perfctl.orchestrator.report.compare import output
 
     comparison = compared.comparison
     if compared.is_summary:
         return Lines([output.markdown(comparison)], "`markdown` -")
-    return Layout(lambda paper: output.terminal(comparison), lambda: output.document(comparison))
+    return Layout(
+        lambda paper: on_terminal(output.comparison_view(comparison), paper.width),
+        lambda: as_parts(output.comparison_view(comparison, is_document=True)),
+    )
 
 
 def check(compared: Compared, events: Events) -> None:
@@ -186,8 +189,13 @@ def check(compared: Compared, events: Events) -> None:
         heading = heading if len(worse) > 1 else f"1 regression {gate}"
         raise Regressed(f"{heading}: {row.name}{at}{change} ({row.result})")
     if comparison.not_comparable:
-        reasons = "; ".join(fact.sentence for fact in comparison.not_comparable[0].blocked)
-        raise PerfctlError(f"not comparable: {reasons}", "`force` judges all the same, and says so")
+        reasons = "; ".join(
+            f"{fact.sentence} ({fact.why})" for fact in comparison.not_comparable[0].blocked
+        )
+        raise PerfctlError(
+            f"not comparable: {reasons}",
+            "Compare runs that agree in this, or use `anyway` to see the differences",
+        )
     if comparison.failed:
         raise PerfctlError(f"failed in B: {comparison.failed[0]}")
     if not comparison.pairs:

@@ -10,7 +10,7 @@ from perfctl.orchestrator.actions.stored_runs import only_run, shown
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.report.ledger.rows import ShownRun, shown_run
-from perfctl.orchestrator.report.view import Layout
+from perfctl.orchestrator.report.view import Layout, View, as_parts, draw_views
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import SourceLine
 from perfctl.records.run import Run
@@ -65,18 +65,19 @@ def record(report: StoredReport) -> ShownRun | list[SourceLine]:
     return shown(report.run, lambda: shown_run(report.run))
 
 
-def view(report: StoredReport) -> Layout:
+def view(report: StoredReport) -> View | Layout:
     """Return findings, the ledger and the tables of the run, or its source lines."""
     from perfctl.orchestrator.report import terminal
 
-    if (lines := report.source_lines) is not None:
-        return Layout(
-            lambda paper: [terminal.source_lines(lines)],
-            lambda: terminal.source_lines_document(lines),
-        )
+    if report.source_lines is not None:
+        return terminal.source_view(report.source_lines)
+
+    def views(is_document: bool) -> list[View]:
+        return list(terminal.run_views(report.run, is_document=is_document))
+
     return Layout(
-        lambda paper: shown(report.run, lambda: terminal.run_details(report.run)),
-        lambda: shown(report.run, lambda: terminal.run_document(report.run)),
+        lambda paper: draw_views(shown(report.run, lambda: views(False)), paper.width),
+        lambda: [part for one in shown(report.run, lambda: views(True)) for part in as_parts(one)],
     )
 
 

@@ -133,24 +133,29 @@ class Comparison:
         return () if self.forced else tuple(pair for pair in self.pairs if pair.blocked)
 
     @property
+    def is_refused(self) -> bool:
+        """Whether no pair of the sides is comparable."""
+        return bool(self.pairs) and len(self.not_comparable) == len(self.pairs)
+
+    @property
     def judged(self) -> int:
         """Number of times that were judged."""
         rows = (row for pair in self.pairs for row in pair.rows if row.key.quantity == "time")
         return sum(row.result not in (NOT_JUDGED, NEW, GONE) for row in rows)
 
 
-def compare(a: Side, b: Side, *, gate: float = GATE, force: bool = False) -> Comparison:
+def compare(a: Side, b: Side, *, gate: float = GATE, anyway: bool = False) -> Comparison:
     """Return B against A. ``gate``: 0.05 is 5 %.
 
-    If differences block, the figures are there and none is judged. ``force``: judge them anyway,
-    which every page then states.
+    If differences block, the figures are there and none is judged. ``anyway``: judge them all the
+    same, which every page then states.
     """
     alignment = align(a.runs, b.runs)
-    pairs = _judge([_compare_pair(opposed, force) for opposed in alignment.opposed], gate)
-    return Comparison(a, b, gate, force, tuple(pairs), *alignment[1:])
+    pairs = _judge([_compare_pair(opposed, anyway) for opposed in alignment.opposed], gate)
+    return Comparison(a, b, gate, anyway, tuple(pairs), *alignment[1:])
 
 
-def _compare_pair(opposed: Opposed, force: bool) -> Pair:
+def _compare_pair(opposed: Opposed, anyway: bool) -> Pair:
     profilers = shared_profilers(opposed.a, opposed.b)
     sides = []
     for side in opposed[1:]:
@@ -166,7 +171,7 @@ def _compare_pair(opposed: Opposed, force: bool) -> Pair:
         differences = (Difference("profiler", first, second, True, why), *differences)
     rows = _compare_rows(a, b, profilers)
     blocking = [difference.fact for difference in differences if difference.blocks]
-    if blocking and not force:
+    if blocking and not anyway:
         reason = f"not comparable: {', '.join(blocking)} differ{'s' if len(blocking) == 1 else ''}"
         # without what a judgement left in them
         rows = [

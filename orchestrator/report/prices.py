@@ -87,7 +87,7 @@ def price_change_view(change: PriceChange) -> View:
     return View(
         f"Wrote {change.path} ({len(offers)} offer{'s' * (len(offers) != 1)})",
         ("perfctl predict now uses it; 'perfctl predict --reset-prices' goes back",),
-        findings=(warning,) if unsure else (),
+        warnings=(warning,) if unsure else (),
     )
 
 

@@ -216,9 +216,9 @@ class Column:
     drops it where they are not."""
 
 
-RUN = Column("run", style="text")
+RUN = Column("run", style="text", is_optional=True)
 """Left out of a listing whose rows are all of one run."""
-SHOWN_RUN = Column("run", style="text", note="profiler and batch size")
+SHOWN_RUN = Column("run", style="text", is_optional=True, note="profiler and batch size")
 
 
 @dataclass(frozen=True, slots=True)

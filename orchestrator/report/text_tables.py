@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
     from perfctl.orchestrator.report.tables import Cell
     from perfctl.orchestrator.report.tables import Table as View
-CUT_NAME = 12
-"""Characters of a name for which an optional column gives way."""
+CUT_NAME, WRAPPED_TEXT = 20, 24
+"""Characters of a name, and of words, for which an optional column gives way."""
+SHORT_TEXT = 12
+"""Characters of words that are never wrapped."""
 
 
 def grid(
@@ -115,21 +117,9 @@ def text(words: str, style: str = "") -> Text:
     return _text_class()(words, style)
 
 
-ROWS = 12
-"""Rows of a table before "and N more"."""
-LEFT_OUT = {
-    "category",
-    "direction",
-    "host time",
-    "allocated, all calls",
-    "concerns",
-    "run",
-    "batches",
-    "images",
-    "loss",
-    "problems",
-}
-"""Columns of the page that do not fit 80 columns; problems are among the findings."""
+ROWS, WIDTH = 12, 80
+"""Rows of a table before "and N more"; characters that it has room for."""
+SIDES = {"num": "right", "code": "code"}
 STYLES = {
     "est": "italic",
     "der": "underline",
@@ -147,57 +137,50 @@ def draw_table(
     rows: int = ROWS,
     elsewhere: str = "perfctl report shows them",
     *,
-    left_out: Collection[str] = LEFT_OUT,
-    width: int | None = None,
-    **options: Any,
+    width: int = WIDTH,
 ) -> Group:
-    """A table for the terminal, cut to ``rows``, without its optional columns where these do not
-    fit ``width``; ``options``: of :func:`grid`."""
+    """A table for the terminal, cut to ``rows``; of its optional columns the last ones are left out
+    until it fits ``width``."""
     from rich.console import Group
 
-    kept = [
-        (place, column) for place, column in enumerate(view.columns) if column.label not in left_out
-    ]
-    if width is not None and _needed_width(view, [place for place, _ in kept]) > width:
-        kept = [(place, column) for place, column in kept if not column.is_optional]
-    sides = {"num": "right", "code": "code"}
-    options.setdefault("heads", any(column.label for _, column in kept))
-    if view.is_dense:
-        options["whole"] = [column.label for _, column in kept if column.style != "text"]
+    kept = list(range(len(view.columns)))
+    for place in reversed(range(len(view.columns))):
+        if view.columns[place].is_optional and _needed_width(view, kept) > width:
+            kept.remove(place)
+    columns = [view.columns[place] for place in kept]
     table = grid(
-        *((column.label, sides.get(column.style, "left")) for _, column in kept), **options
+        *((column.label, SIDES.get(column.style, "left")) for column in columns),
+        heads=any(column.label for column in columns),
+        whole=[column.label for column in columns if view.is_dense and column.style != "text"],
     )
     if view.is_dense:
         table.padding = (0, 1, 0, 0)
-    widths = [
-        max((len(row[place].unit or "") for row in view.rows[:rows]), default=0)
-        for place, _ in kept
-    ]
-    for row in view.rows[:rows]:
-        table.add_row(
-            *(
-                styled_cell(row[place], width)
-                for (place, _), width in zip(kept, widths, strict=True)
-            )
-        )
-    said = list(view.notes)
+    shown = view.rows[:rows]
+    widths = [max((len(row[place].unit or "") for row in shown), default=0) for place in kept]
+    for row in shown:
+        cells = (row[place] for place in kept)
+        table.add_row(*map(styled_cell, cells, widths))
+    for place, column in zip(kept, table.columns, strict=True):
+        if column.overflow == "fold" and all(len(row[place].text) <= SHORT_TEXT for row in shown):
+            column.no_wrap = True
+    notes = list(view.notes)
     if view.total > rows:
-        said.append(f"and {view.total - rows} more: {elsewhere}")
-    below = [text("\n".join(said), "dim")] if said else []
+        notes.append(f"and {view.total - rows} more: {elsewhere}")
+    below = [text("\n".join(notes), "dim")] if notes else []
     above = [text(view.caption, "bold")] if view.caption else []
     return Group(*above, table, *below)
 
 
 def _needed_width(view: View, places: Sequence[int]) -> int:
-    """Return the characters of a table whose names are cut as far as is usual."""
-    longest = [
-        max([len(view.columns[place].label), *(len(row[place].text) for row in view.rows)])
-        for place in places
-    ]
-    return 2 * (len(places) - 1) + sum(
-        min(length, CUT_NAME) if view.columns[place].style == "code" else length
-        for place, length in zip(places, longest, strict=True)
-    )
+    """Return the characters of a table whose names are cut and texts wrapped as far as is usual."""
+    needed = 2 * (len(places) - 1)
+    for place in places:
+        column = view.columns[place]
+        cells = (len(f"{row[place].text} {row[place].unit or ''}".rstrip()) for row in view.rows)
+        most = {"code": CUT_NAME, "text": WRAPPED_TEXT}.get(column.style)
+        longest = max([len(column.label), *cells])
+        needed += longest if most is None else min(longest, most)
+    return needed
 
 
 def styled_cell(cell: Cell, width: int = 0) -> Text:

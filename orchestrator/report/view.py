@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.report.files.documents import Part, of_view
 from perfctl.orchestrator.report.tables import Table
-from perfctl.orchestrator.report.text_tables import draw_table, text
+from perfctl.orchestrator.report.text_tables import add_rows, draw_table, grid, text
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -27,6 +27,9 @@ class View:
     """Sentences below the title: what the figures rest on."""
     tables: tuple[Table, ...] = ()
     findings: tuple[str, ...] = ()
+    """Above the tables, numbered."""
+    warnings: tuple[str, ...] = ()
+    """Below the findings, marked with an exclamation mark."""
     notes: tuple[str, ...] = ()
     """Below everything else."""
     rows_on_terminal: int | None = None
@@ -66,12 +69,24 @@ class Lines:
 def on_terminal(view: View, width: int) -> Iterator[RenderableType]:
     """The view as rich draws it."""
     blocks: list[Sequence[RenderableType]] = [
-        [text(view.title, "bold"), *map(text, view.facts)] if view.title else [],
+        [*([text(view.title, "bold")] if view.title else []), *map(text, view.facts)],
+        number_sentences(view.findings, view.warnings),
         *([_draw(table, view.rows_on_terminal, width)] for table in view.tables),
-        [text(sentence) for sentence in view.findings],
         [text(note) for note in view.notes],
     ]
     yield from separate(blocks)
+
+
+def draw_views(views: Iterable[View], width: int) -> Iterator[RenderableType]:
+    """Yield views as rich draws them, with an empty line between two."""
+    return separate([list(on_terminal(view, width)) for view in views])
+
+
+def number_sentences(findings: Sequence[str], warnings: Sequence[str] = ()) -> list[RenderableType]:
+    """Return findings with their numbers, then warnings with "!"."""
+    rows = [(str(number), finding) for number, finding in enumerate(findings, 1)]
+    rows += [("!", warning) for warning in warnings]
+    return [add_rows(grid(("", "right"), ("", "left"), heads=False), rows)] if rows else []
 
 
 def separate(blocks: Iterable[Sequence[RenderableType]]) -> Iterator[RenderableType]:
@@ -84,14 +99,13 @@ def separate(blocks: Iterable[Sequence[RenderableType]]) -> Iterator[RenderableT
 
 def _draw(table: Table, rows: int | None, width: int) -> RenderableType:
     shown = len(table.rows) if rows is None else rows
-    return draw_table(table, shown, "--json has them", left_out=(), width=width)
+    return draw_table(table, shown, "--json has them", width=width)
 
 
 def as_parts(view: View) -> list[Part]:
     """The view as sections of a document, for Markdown and LaTeX."""
-    parts = [Part(view.title, view.facts), *map(of_view, view.tables)]
-    if view.findings:
-        parts.append(Part(None, view.findings))
+    sentences = (*view.facts, *view.findings, *view.warnings)
+    parts = [Part(view.title, sentences), *map(of_view, view.tables)]
     if view.notes:
         parts.append(Part(None, (), notes=view.notes))
     return parts

@@ -89,7 +89,7 @@ def stages() -> Iterator[tuple[str, list[str]]]:
     yield "runs", ["runs"]
     yield "show", ["show", "1"]
     yield "ledger", ["ledger"]
-    yield "compare", ["compare", "run:1", "run:2", "--force"]
+    yield "compare", ["compare", "run:1", "run:2", "--anyway"]
     yield "export", ["export"]
     yield "report", ["report", "--out", "page.html"]
     yield "gather", ["slurm", "gather", "perfctl-runs", "--store", "gathered.db"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import sys
 from dataclasses import asdict
@@ -147,7 +148,7 @@ def test_on_the_terminal_the_count_of_a_repeated_layer_is_marked_as_an_estimate(
     lines = capsys.readouterr().out.splitlines()
     flops = f"{2 * 64 * 256 * 257 / 1e6:.2f} M"
     of = {
-        name: next(line for line in lines if line.startswith(f"{name} forward"))
+        name: next(line for line in lines if re.match(f"{name} +forward", line))
         for name in ("block.0.up", "block.1.up")
     }
     assert flops in of["block.0.up"] and "~" not in of["block.0.up"]

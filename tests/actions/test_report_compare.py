@@ -65,5 +65,5 @@ def test_of_a_folder_reports_that_cannot_be_read_are_skipped_and_said(
     (tmp_path / "good.pt.trace.json.gz").write_bytes(trace.read_bytes())
     (tmp_path / "bad.pt.trace.json").write_text('{"traceEvents": [')
     with pytest.warns(Lost, match=r"skipped: .*bad\.pt\.trace\.json") as said:
-        found = perfctl.compare(tmp_path, tmp_path / "good.pt.trace.json.gz", force=True)
+        found = perfctl.compare(tmp_path, tmp_path / "good.pt.trace.json.gz", anyway=True)
     assert (len(found.a.runs), len(said)) == (1, 1)

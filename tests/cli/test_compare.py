@@ -75,31 +75,29 @@ def test_an_upgrade_is_compared_and_named_as_the_likely_cause(
     )
 
 
-def test_other_precision_is_shown_and_judged_by_force_alone(
+def test_other_precision_is_shown_and_judged_by_anyway_alone(
     perfctl: Perfctl, repeated: Repeated
 ) -> None:
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE], tf32_conv="on")
     said = perfctl("compare", a, b)
     assert said.code == 1
     assert "tf32_conv: off in A, on in B" in said.err
-    assert "--force" in said.err
-    assert "Not comparable (tf32_conv off in A, on in B): the step took 30.0 % longer" in " ".join(
-        said.out.split()
-    )
-    forced = perfctl("compare", a, b, "--force", "--out", "c.html", "--markdown", "c.md")
-    assert forced.code == 3
-    for text in (forced.out, Path("c.html").read_text(), Path("c.md").read_text()):
-        assert "compared by force" in " ".join(text.split()).replace("\\", "")
+    assert "--anyway" in said.err
+    assert [line[:2] for line in said.out.splitlines()] == ["A ", "B "], "the sides and no figures"
+    anyway = perfctl("compare", a, b, "--anyway", "--out", "c.html", "--markdown", "c.md")
+    assert anyway.code == 3
+    for text in (anyway.out, Path("c.html").read_text(), Path("c.md").read_text()):
+        assert "compared anyway" in " ".join(text.split()).replace("\\", "")
 
 
 def test_two_profilers_are_not_comparable(perfctl: Perfctl, recorded: Path) -> None:
     said = perfctl("compare", recorded / "torch", recorded / "nsys")
     assert said.code == 1
     assert "profiler: torch in A, nsys in B" in said.err
-    forced = perfctl("compare", recorded / "torch", recorded / "nsys", "--force", "--json")
-    assert forced.code == 0, "times of two profilers are shown and never judged"
+    anyway = perfctl("compare", recorded / "torch", recorded / "nsys", "--anyway", "--json")
+    assert anyway.code == 0, "times of two profilers are shown and never judged"
     rows = [
-        row for pair in forced.json["pairs"] for row in pair["rows"] if row["quantity"] == "time"
+        row for pair in anyway.json["pairs"] for row in pair["rows"] if row["quantity"] == "time"
     ]
     assert rows
     assert {row["verdict"] for row in rows if row["a"] and row["b"]} == {"not judged"}

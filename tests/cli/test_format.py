@@ -11,7 +11,7 @@ from tests.cli.conftest import Said
 from tests.report.test_documents import sound
 
 Perfctl = Callable[..., Said]
-WORDS = [("ledger",), ("show", "1"), ("compare", "1", "2", "--force")]
+WORDS = [("ledger",), ("show", "1"), ("compare", "1", "2", "--anyway")]
 
 
 @pytest.mark.parametrize("words", WORDS, ids=lambda words: words[0])

@@ -22,7 +22,7 @@ READ = {
     "runs": ["runs"],
     "show": ["show", "1"],
     "ledger": ["ledger"],
-    "compare": ["compare", "run:1", "run:2", "--force"],
+    "compare": ["compare", "run:1", "run:2", "--anyway"],
     "query": ["query", "select * from gap"],
     "doctor": ["doctor"],
     "prices": ["predict", "--list-prices"],

@@ -197,7 +197,7 @@ def test_a_difference_is_likely_where_its_kernels_changed(
     net: Any, fact: str, value: str, names: dict[str, str], level: str
 ) -> None:
     (pair,) = compare(
-        net("A", {}), net("B", names, environment=ENVIRONMENT | {fact: value}), force=True
+        net("A", {}), net("B", names, environment=ENVIRONMENT | {fact: value}), anyway=True
     ).pairs
     (found,) = explain(pair).suspects
     assert (found.difference.fact, found.level) == (fact, level)

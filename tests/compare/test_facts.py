@@ -61,7 +61,7 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
     assert pair.rows, "the figures are shown"
     assert {row.result for row in pair.rows} == {NOT_JUDGED}
     assert not found.regressions and not found.improvements and not found.news
-    forced = compare(a, other, force=True)
+    forced = compare(a, other, anyway=True)
     assert not forced.not_comparable
     assert any(row.result != NOT_JUDGED for row in forced.pairs[0].rows) or fact == "profiler"
     assert forced.pairs[0].blocked == pair.blocked

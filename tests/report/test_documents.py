@@ -17,6 +17,8 @@ from perfctl.orchestrator.report.files.documents import (
     markdown_text,
     tex,
 )
+from perfctl.orchestrator.report.ledger.view import DOCUMENT, ledger_views
+from perfctl.orchestrator.report.view import as_parts
 from tests.make import synthetic
 
 HOSTILE = "a|b & 50% of $x_1 #2 {y} ~z^2 \\input{/etc/passwd} <b>[link](x) *µ* − → ≥ 中 \u202f|"
@@ -86,7 +88,9 @@ def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form
     runs = [*synthetic.gpu_pair(1, 64), *synthetic.gpu_pair(11, 128)]
     found = [analyse(study) for study in studies(runs)]
     expected = {(row.layer, row.direction, row.batch) for one in found for row in one.ledger.rows}
-    text = FORMS[form](terminal.ledgers_document(found))
+    text = FORMS[form](
+        part for one in found for view in ledger_views(one, DOCUMENT) for part in as_parts(view)
+    )
     if form == "tex":
         rows = [[cell.removeprefix("{}") for cell in row] for row in sound(text)]
     else:
@@ -100,13 +104,18 @@ def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form
     assert "1 multiply-add = 2 FLOPs" in text
     conv2 = next(row for row in rows if row[:3] == ["conv2", "forward", "64"])
     macs = 64 * 24 * 24 * 64 * 32 * 3 * 3  # batch, output, kernels, inputs, kernel
-    assert f"{2 * macs / 1e9:.2f} G" in conv2
+    assert f"{2 * macs / 1e9:.2f} G" in conv2, "three digits, in a unit of its own"
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_run_has_its_facts_and_findings(form: str) -> None:
     run = synthetic.gpu_pair(1, 64)[1]
-    text = FORMS[form](terminal.run_document(run))
+    text = FORMS[form](
+        [part for one in terminal.run_views(run, is_document=True) for part in as_parts(one)]
+    )
     if form == "tex":
         sound(text)
-    assert "conv2 forward executed 0.500 of the FLOPs on paper" in text and f"Run {run.id}" in text
+    assert (
+        "conv2 forward executed 0.500 of the FLOPs on paper" in text
+        and f"About run {run.id}" in text
+    )

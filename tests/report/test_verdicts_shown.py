@@ -4,6 +4,7 @@ stays open."""
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 from perfctl.orchestrator.actions.tables import ledger as frame
@@ -12,9 +13,10 @@ from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.causes.study_rules import GpuFacts
 from perfctl.orchestrator.ledger.prepared import studies
-from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.ledger.page import ledger_view, reasons, still_open
 from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_verdicts
+from perfctl.orchestrator.report.ledger.view import LedgerShape, ledger_views
+from perfctl.orchestrator.report.view import draw_views
 from tests.make import synthetic
 from tests.report.outline import printed
 
@@ -59,10 +61,10 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
 
 
 def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_words() -> None:
-    text = printed(terminal.ledgers([judged()]))
+    text = printed(draw_views(ledger_views(judged(), LedgerShape(is_explained=True)), 80))
     assert max(map(len, text.splitlines())) <= 80
-    line = next(line for line in text.splitlines() if line.startswith("conv2 forward"))
-    assert line.split()[-1] == "2", "the sweep's verdict is number 1"
+    line = next(line for line in text.splitlines() if re.match("conv2 +forward", line))
+    assert line.split()[-2:] == ["skipped", "bord…"]
     flat = " ".join(text.split())
     assert (
         "2 conv2 forward at batch 16 skips the taps of its filter that fall on the padding: 0.440 of the multiply-adds on paper. Skipped border: predicts 0.44 of paper"

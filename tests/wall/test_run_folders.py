@@ -101,11 +101,11 @@ def test_compare_leaves_out_one_report_of_a_folder(
         good(Path(folder, "x_b1.csv"), 3)
         good(Path(folder, "bad_b2.csv"), 4)
     break_parser("b/bad", how)
-    said = perfctl("compare", "a", "b", "--force")
+    said = perfctl("compare", "a", "b", "--anyway")
     assert said.code == 4, said.err
     assert "b/bad_b2.csv" in said.err
     is_said(said.err, how)
-    alone = perfctl("compare", "a", "b/bad_b2.csv", "--force")
+    alone = perfctl("compare", "a", "b/bad_b2.csv", "--anyway")
     assert alone.code == 1
     assert "Traceback" not in alone.err
 

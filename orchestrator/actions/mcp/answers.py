@@ -474,7 +474,7 @@ def compare(
     a: str,
     b: str,
     gate: float,
-    force: bool,
+    anyway: bool,
     every_row: bool,
     limit: int,
     offset: int,
@@ -485,7 +485,9 @@ def compare(
     from perfctl.orchestrator.compare.compared import BETTER, NEWS, WORSE
     from perfctl.orchestrator.report.compare.output import compare_output
 
-    found = compare_sides(a, b, gate=gate, force=force, store=store, messages=messages, files=False)
+    found = compare_sides(
+        a, b, gate=gate, anyway=anyway, store=store, messages=messages, files=False
+    )
     whole = to_json(compare_output(found))
     for said in ("findings", "warnings"):
         whole[said] = [for_agents(text) for text in whole[said]]

@@ -32,7 +32,7 @@ _FOR_AGENTS = (
     ("docs/schema.md names", "Tool tables names"),
     ("'perfctl ledger' without options shows all", "Tool ledger without layer and batch shows all"),
     ("See which there are with 'perfctl runs'", "list_runs names those there are"),
-    ("--force judges all the same", "force=true judges all the same"),
+    ("--anyway judges all the same", "anyway=true judges all the same"),
     ("sqlite-utils or sqlite3 can change the store", "nothing changes the store from here"),
 )
 

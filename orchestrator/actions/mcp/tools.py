@@ -212,7 +212,7 @@ TOOLS = (
                 "default": 0.05,
                 "description": "0.05 is 5 %.",
             },
-            "force": {
+            "anyway": {
                 "type": "boolean",
                 "default": False,
                 "description": "Judge what is not comparable, and say so.",

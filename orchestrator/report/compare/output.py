@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.compare.causes import Part as Alignment
 from perfctl.orchestrator.compare.causes import Suspect
@@ -12,9 +11,10 @@ from perfctl.orchestrator.compare.compare import Comparison, Pair
 from perfctl.orchestrator.compare.compared import Row
 from perfctl.orchestrator.report.compare.page import (
     SENTENCES,
-    CompareTable,
     compare_view,
+    describe_side,
     name_of,
+    overview_table,
 )
 from perfctl.orchestrator.report.compare.words import (
     around,
@@ -22,24 +22,16 @@ from perfctl.orchestrator.report.compare.words import (
     percent_change,
     quantity,
 )
-from perfctl.orchestrator.report.files.documents import Part, markdown_text, of_view
+from perfctl.orchestrator.report.files.documents import markdown_text
 from perfctl.orchestrator.report.numbers import DASH
-from perfctl.orchestrator.report.tables import Table
-from perfctl.orchestrator.report.text_tables import add_rows, draw_table, grid, text
+from perfctl.orchestrator.report.view import View
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-ROWS, ELSEWHERE = 12, "--out compare.html shows them"
-"""Rows of a table in the terminal, and the place of the others."""
+ROWS = 24
+"""Rows of the table on a terminal."""
 MARKDOWN_ROWS = 25
 MARKDOWN_HEAD = """\
 | batch | what | A | B | change | 95 % interval | verdict |
 |--:|---|--:|--:|--:|--:|---|"""
-LEFT_OUT = ("workload", "why", "95 % interval")
-"""Columns of the page that do not fit a terminal of 80 columns."""
-LEFT_OUT_OF_WHY = ("workload", "launches", "FLOPs, B/A")
-"""Columns of the aligned sides that do not fit a terminal of 80 columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,41 +76,32 @@ class CompareOutput:
     pairs: list[ComparedPair]
 
 
-def terminal(comparison: Comparison) -> list[RenderableType]:
-    """Return sentences, then the tables of the page cut to what fits 80 columns."""
-    view = compare_view(comparison, made_at="")
-    out: list[RenderableType] = [text(f"{view.title}   gate {view.gate}", "bold")]
-    out += [text(f"{side}  {label}: {runs}") for side, label, runs in view.sides]
-    if view.banner:
-        out.append(text(f"! {view.banner}", "bold"))
-    sentences = grid(("", "right"), ("", "left"), heads=False)
-    news = [finding.text for finding in (*view.findings, *view.more)]
-    add_rows(sentences, [(str(number), sentence) for number, sentence in enumerate(news[:ROWS], 1)])
-    if (left := len(news) - ROWS) > 0:
-        sentences.add_row("", text(f"and {left} more: {ELSEWHERE}", "dim"))
-    add_rows(sentences, [("!", sentence) for sentence in view.warnings])
-    out.append(sentences)
-    tables = [
-        *((replace(table, caption="Why"), LEFT_OUT_OF_WHY) for table in view.why),
-        *((_table_of(table), LEFT_OUT) for table in view.tables),
-        *(
-            (replace(table, caption=f"Differences: {table.caption}"), ("effect",))
-            for _, table in view.differences
-        ),
-    ]
-    for table, left_out in tables:
-        numbers = [column.label for column in table.columns if column.style == "num"]
-        out.append(draw_table(table, ROWS, ELSEWHERE, left_out=left_out, whole=numbers, code=32))
-    return out
-
-
-def _table_of(view: CompareTable) -> Table:
-    at = [column.label for column in view.columns].index("verdict")
-    rows = [
-        (*line.cells[:at], replace(line.cells[at], style=line.style), *line.cells[at + 1 :])
-        for line in view.lines
-    ]
-    return Table(view.columns, tuple(rows), view.title, view.hidden, notes=view.notes)
+def comparison_view(comparison: Comparison, *, is_document: bool = False) -> View:
+    """Return the sides, how the step changed and why, and one table; only the sides where nothing
+    may be compared."""
+    described = (describe_side(label, comparison) for label in ("A", "B"))
+    sides = tuple(f"{label}  {name}: {facts}" for label, name, facts in described)
+    if comparison.is_refused or not comparison.pairs:
+        return View("", sides)
+    said = findings(comparison)
+    table = overview_table(comparison, is_complete=is_document)
+    tables = [table] if table.rows else []
+    notes = [f"A change counts beyond {comparison.gate * 100:g}% and the spread."]
+    if is_document:
+        view = compare_view(comparison, made_at="")
+        tables += [*view.why, *(facts for _, facts in view.differences)]
+    elif table.total > ROWS:
+        table = replace(table, rows=table.rows[:ROWS])
+        notes.append(f"{len(tables[0].rows) - ROWS} more rows: --out FILE.html.")
+        tables = [table]
+    return View(
+        f"{comparison.b.label} against {comparison.a.label}" if is_document else "",
+        sides,
+        findings=said.news if is_document else said.news[: said.heads],
+        warnings=(*filter(None, (said.banner,)), *said.warnings),
+        tables=tuple(tables),
+        notes=(" ".join(notes),),
+    )
 
 
 def markdown(comparison: Comparison) -> str:
@@ -166,17 +149,6 @@ def _markdown_row(pair: Pair, row: Row) -> str:
 def _escaped(words: str) -> str:
     """At most 300 characters of a name or sentence, as Markdown takes it for text."""
     return markdown_text(words if len(words) <= 300 else words[:299] + "…")
-
-
-def document(comparison: Comparison) -> list[Part]:
-    """Return the sentences and whole tables of the page, for Markdown and LaTeX."""
-    view = compare_view(comparison, made_at="")
-    news = (finding.text for finding in (*view.findings, *view.more))
-    sides = (f"{side} is {label}: {runs}" for side, label, runs in view.sides)
-    banner = filter(None, (view.banner,))
-    tables = (*view.why, *map(_table_of, view.tables), *(table for _, table in view.differences))
-    sentences = (f"Gate {view.gate}.", *sides, *banner, *news, *view.warnings)
-    return [Part(view.title, sentences), *map(of_view, tables)]
 
 
 def compare_output(comparison: Comparison) -> CompareOutput:

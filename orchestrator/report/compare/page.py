@@ -24,12 +24,10 @@ from perfctl.orchestrator.report.compare.words import (
     MINUS,
     Counts,
     algorithm_words,
-    around,
     findings,
-    percent_change,
     quantity,
 )
-from perfctl.orchestrator.report.numbers import DASH, full, ratio, time
+from perfctl.orchestrator.report.numbers import DASH, full, ratio, significant, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
     Cell,
@@ -100,26 +98,14 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One row of a table."""
-
-    cells: tuple[Cell, ...]
-    bar: Bar | None
-    style: str
-
-
-@dataclass(frozen=True, slots=True)
 class CompareTable:
-    """One section."""
+    """One section: rows of quantities, each with its bar and the class of its result."""
 
     key: str
     title: str
-    caption: str
-    columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
-    hidden: int
-    notes: tuple[str, ...]
-    change_at: int
+    table: Table
+    bars: tuple[Bar | None, ...]
+    styles: tuple[str, ...]
     gate: float
     """Width of the gate on the bars' scale, in percent; 0 for exact counts, which have none."""
 
@@ -155,7 +141,7 @@ def compare_view(comparison: Comparison, *, made_at: str) -> CompareView:
     return CompareView(
         f"{comparison.b.label} against {comparison.a.label}",
         made_at,
-        (_side("A", comparison), _side("B", comparison)),
+        (describe_side("A", comparison), describe_side("B", comparison)),
         f"{comparison.gate * 100:g} %",
         said.banner,
         said.findings[:SENTENCES],
@@ -291,7 +277,46 @@ def _differences(pairs: Sequence[Why]) -> Iterator[tuple[str, Table]]:
         columns = tuple(Column(labels[index], style="text") for index in shown)
         rows = tuple(tuple(text_cell(line[index]) for index in shown) for line in lines)
         title = "; ".join(titles)
-        yield title, Table(columns, rows, title, tools=False)
+        yield title, Table(columns, rows, f"Differences: {title}", tools=False)
+
+
+def overview_table(comparison: Comparison, *, is_complete: bool = False) -> Table:
+    """Return steps, memory and energy, then layers by the size of their change, then kernels and
+    counts that changed (``is_complete``: all of them)."""
+    rows = [(pair, row) for pair in comparison.pairs for row in pair.rows]
+
+    def of(level: str, *quantities: str) -> list[Counts]:
+        return [
+            (pair, row)
+            for pair, row in rows
+            if row.key.level == level and row.key.quantity in quantities
+        ]
+
+    layers, kernels = of("layer", "time"), of("kernel", "time")
+    if layers and not is_complete:
+        kernels = [item for item in kernels if style_of(item[1])]
+    counts = [*of("step", "flops"), *of("layer", "flops")]
+    steps = of("step", "time", "memory", *ENERGY_UNITS)
+    if steps and not is_complete:
+        counts = [item for item in counts if style_of(item[1])]
+    by_weight = [
+        sorted(level, key=lambda item: -item[1].weight) for level in (layers, kernels, counts)
+    ]
+    chosen = [*steps, *(item for level in by_weight for item in level)]
+    has_batches = len({pair.batch for pair in comparison.pairs}) > 1
+    used = [
+        len({pair.heading for pair in comparison.pairs}) > 1,
+        has_batches,
+        *[True] * 4,
+        is_complete,
+        True,
+        is_complete,
+    ]
+    columns = quantity_columns("", is_code=True)
+    cells = [quantity_cells(*item) for item in chosen]
+    return Table(
+        tuple(compress(columns, used)), tuple(tuple(compress(row, used)) for row in cells), ""
+    )
 
 
 def _title(pair: Pair) -> str:
@@ -329,60 +354,79 @@ def _table(
     reach = min(max([*ends, gate * 1.5, 0.001]), max(BAR_REACH, gate * 1.5))
     if any(PER_REPORT in (row.basis or "") for _, row in chosen):
         caption = caption.replace("per step", "in the whole report")
-    base = {"memory": "B", "flops": "FLOP"}.get(key, "ns")
-    columns = (
-        Column("workload", style="text"),
-        Column("batch"),
-        Column("what", style="code" if key == "kernels" else "text"),
-        Column("A", base=base),
-        Column("B", base=base),
-        Column("change"),
-        Column("95 % interval", note="of this row alone"),
-        Column("verdict", style="text"),
-        Column("why", style="text"),
-    )
+    columns = quantity_columns({"memory": "B", "flops": "FLOP"}.get(key, "ns"), key == "kernels")
     reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen}
     common = reasons.pop() if len(reasons) == 1 else None
-    sized = any(pair.batch for pair, _ in chosen)
-    used = [several, sized, *[True] * 6, common is None]
-    made = [_cells(*item) for item in shown]
-    lines = []
-    for (_, row), cells in zip(shown, made, strict=True):
-        style = next((style for style, results in STYLES.items() if row.result in results), "")
-        lines.append(Line(tuple(compress(cells, used)), _bar(row, reach, style), style))
+    used = [several, any(pair.batch for pair, _ in chosen), *[True] * 6, common is None]
+    rows = [quantity_cells(*item) for item in shown]
+    styles = tuple(style_of(row) for _, row in shown)
     return CompareTable(
         key,
         title,
-        caption,
-        tuple(compress(columns, used)),
-        tuple(lines),
-        hidden=len(chosen) - len(lines),
-        notes=(f"Not judged: {common}.",) if common else (),
-        change_at=3 + several + sized,
+        Table(
+            tuple(compress(columns, used)),
+            tuple(tuple(compress(cells, used)) for cells in rows),
+            caption,
+            len(chosen) - len(shown),
+            tools=len(shown) > 8,
+            notes=(f"Not judged: {common}.",) if common else (),
+        ),
+        tuple(_bar(row, reach, style) for (_, row), style in zip(shown, styles, strict=True)),
+        styles,
         gate=0 if key == "flops" else round(100 * gate / reach, 2),
     )
 
 
-def _cells(pair: Pair, row: Row) -> tuple[Cell, ...]:
+def quantity_columns(base: str, is_code: bool = False) -> tuple[Column, ...]:
+    """Return the columns of :func:`quantity_cells`. ``base``: unit of the figures."""
+    return (
+        Column("workload", style="text"),
+        Column("batch"),
+        Column("what", style="code" if is_code else "text"),
+        Column("A", base=base),
+        Column("B", base=base),
+        Column("B/A"),
+        Column("95 % interval", note="of B/A, of this row alone"),
+        Column("result", style="text"),
+        Column("why", style="text"),
+    )
+
+
+def style_of(row: Row) -> str:
+    """Return the class of a result; "" for what does not count."""
+    return next((style for style, results in STYLES.items() if row.result in results), "")
+
+
+def quantity_cells(pair: Pair, row: Row) -> tuple[Cell, ...]:
+    """Return one quantity on both sides, its factor and its result."""
     meaning = MEANING[row.result]
     if row.p is not None and row.adjusted is not None:
         meaning += f"; p = {row.p:.2g} alone, {row.adjusted:.2g} among all rows of its level"
-    change = nothing(row.reason)
+    factor = interval = nothing(row.reason)
     if row.change is not None:
-        change = Cell(percent_change(row.change), value=round(row.change, 6))
+        factor = Cell(factor_text(row.change), value=round(row.change + 1, 6))
+    if row.interval:
+        interval = text_cell(" to ".join(map(factor_text, row.interval)))
+    is_layer_count = row.key.quantity == "flops" and row.key.level == "layer"
+    of_flops = ", FLOPs" if is_layer_count else ""
     # the complete name of a kernel, and what the figures were read from
     title = "; ".join(filter(None, (row.key.kernel[:1000], row.basis))) or None
     return (
         text_cell(pair.heading),
         text_cell(pair.batch or DASH),
-        Cell(name_of(row), title, value=row.name),
+        Cell(name_of(row) + of_flops, title, value=row.name),
         _value(row, row.before, "A"),
         _value(row, row.after, "B"),
-        change,
-        text_cell(around(row.interval)) if row.interval else nothing(row.reason),
-        Cell(row.result, meaning, value=row.result),
+        factor,
+        interval,
+        Cell(row.result, meaning, style_of(row), row.result),
         text_cell(row.reason),
     )
+
+
+def factor_text(change: float) -> str:
+    """Return a change of 0.38 as "1.38"."""
+    return significant(float(change + 1))
 
 
 def name_of(row: Row) -> str:
@@ -435,20 +479,27 @@ def _bar(row: Row, reach: float, style: str) -> Bar | None:
     )
 
 
-def _side(label: str, comparison: Comparison) -> tuple[str, str, str]:
+def describe_side(label: str, comparison: Comparison) -> tuple[str, str, str]:
+    """Return ("A", "run 12", "batch 64, H100, 2026-11-20")."""
     side = comparison.a if label == "A" else comparison.b
     used = [
         run for pair in comparison.pairs for run in (pair.runs_a if label == "A" else pair.runs_b)
     ]
+    batches = sorted({run.batch_size for run in used if run.batch_size is not None})
     count = f"{len(used)} run{'s' if len(used) != 1 else ''}"
     if side.runs and not used:
         count += f" of {len(side.runs)}, for the other side has none like it"
     devices = dict.fromkeys(run.device.name or run.device.kind for run in used if run.device)
     started = min((run.started_at[:10] for run in used if run.started_at), default="")
     origins = sorted({run.origin for run in used})
-    origin = "" if origins == ["measured"] else " and ".join(origins)
-    parts = (count, ", ".join(devices), started, origin)
-    return label, side.label, ", ".join(filter(None, parts))
+    facts = (
+        "" if len(used) == 1 and side.label.startswith("run ") else count,
+        f"batch {', '.join(map(str, batches))}" if batches else "",
+        ", ".join(devices),
+        started,
+        "" if origins == ["measured"] else " and ".join(origins),
+    )
+    return label, side.label, ", ".join(filter(None, facts))
 
 
 def _facts(pairs: Sequence[Pair]) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:

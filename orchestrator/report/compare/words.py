@@ -78,7 +78,7 @@ class Said:
     """Everything in sentences."""
 
     banner: str | None
-    """Above everything, where runs that are not comparable were compared by force."""
+    """Above everything, where runs that are not comparable were compared anyway."""
     findings: tuple[Finding, ...]
     """How the step changed, then what changed it, then what differs between the sides, then every
     change, worst first."""
@@ -132,7 +132,7 @@ def findings(comparison: Comparison) -> Said:
     )
     banner = None
     if comparison.forced and blocked:
-        banner = f"Not comparable, and compared by force: {'; '.join(blocked)}."
+        banner = f"Not comparable, and compared anyway: {'; '.join(blocked)}."
     return Said(banner, (*heads, *rest), len(heads), tuple(_warnings(comparison)), pairs)
 
 
@@ -265,7 +265,7 @@ def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> 
             facts = _named([difference.fact for difference in pair.blocked])
         return (
             f"Not comparable ({facts}): {what.lower()} took {moved}, {both}. "
-            f"{_sentence(_reasons(pair))} --force judges all the same."
+            f"{_sentence(_reasons(pair))} --anyway judges all the same."
         )
     if row.needs_repeats:
         advice = f"{REPEATS} repeats a side would do"
@@ -508,7 +508,7 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
     blocks = list(_blocked(comparison))
     if len(blocks) > 1 or not any(map(whole_of, comparison.not_comparable)):  # else said first
         for reason in blocks:
-            yield f"Not comparable: {reason}. --force judges all the same."
+            yield f"Not comparable: {reason}. --anyway judges all the same."
     for text in comparison.failed:
         yield f"Failed in B: {text}."
     for label, only in (("A", comparison.only_a), ("B", comparison.only_b)):
@@ -560,7 +560,7 @@ def quantity(kind: str, value: float) -> str:
     if kind == "memory":
         return size(value)
     if kind in ENERGY_UNITS:
-        return f"{value:.3g} {ENERGY_UNITS[kind]}"
+        return si(value, ENERGY_UNITS[kind])
     return si(value, "FLOP") if kind == "flops" else f"{si(value)} samples/s"
 
 

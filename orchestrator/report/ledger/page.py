@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import log, log2
@@ -42,7 +42,11 @@ from perfctl.orchestrator.report.tables import (
 MINOR_SHARE, FOLD_FROM = 0.01, 3
 """Groups without multiply-adds below this share are folded; fewer groups than the second are not
 worth it."""
-SHARE_AT, RATIO = 5, "counted / paper"
+RATIO = "ratio"
+CAUSE_RATIO_MIN = 1.02
+"""Ratio, or its reciprocal, from which on the table names causes; the reasons name all."""
+EXPLAINED_MIN = 0.25
+"""Share of a gap from which on the table names a cause; the reasons have all."""
 
 
 def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
@@ -171,6 +175,13 @@ class Line:
     bar: tuple[float, float] | None
     """Left edge and width in percent of the ratio's bar, which starts at 1 in the middle; None
     without a ratio."""
+    batch: int | None
+    share: float | None
+    """Of the time of all steps."""
+    gap: float = 0.0
+    """How far executed is from the estimate, as a logarithm."""
+    causes: tuple[str, ...] = ()
+    """Rules that explain a part of the gap, or why there is no count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +202,8 @@ class Group:
     was judged."""
     minor: bool = False
     """No multiply-adds and hardly any time: folded away until asked for."""
+    is_left_over: bool = False
+    """What no layer explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +213,8 @@ class LedgerView:
     columns: tuple[Column, ...]
     groups: tuple[Group, ...]
     ratio_at: int
+    basis: str
+    """What the figures are of, in a line."""
     notes: tuple[str, ...]
     sweep: tuple[Reason, ...] = ()
     fold: str | None = None
@@ -223,7 +238,7 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
         groups = [replace(group, minor=False) for group in groups]
     wholes = sorted({row.whole for row in ledger.rows if row.whole})
     whole, minor = " or ".join(wholes), [group for group in groups if group.minor]
-    untimed = any(line.cells[SHARE_AT].value is None for group in minor for line in group.lines)
+    untimed = any(line.share is None for group in minor for line in group.lines)
     below = (
         f"each below {MINOR_SHARE * 100:.0f} % of the {whole}{' or not timed' if untimed else ''}"
     )
@@ -233,7 +248,8 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
         if minor
         else None
     )
-    columns, notes = _heads(found, whole)
+    basis = _basis(found)
+    columns = _columns(found, whole, basis)
     lines = [line for group in groups for line in group.lines]
     kept = with_values([line.cells for line in lines])
     groups = [
@@ -245,72 +261,76 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     )
     sweep = tuple(reason([(None, cause)]) for cause in found.judgement.sweep)
     ratio_at = next((place for place, column in enumerate(columns) if column.label == RATIO), -1)
-    return LedgerView(columns, tuple(groups), ratio_at, notes, sweep, fold)
+    mark = " ~ estimated." if any(row.shared for row in ledger.rows) else ""
+    basis = f"{basis}. 1 multiply-add = 2 FLOPs.{mark}"
+    return LedgerView(columns, tuple(groups), ratio_at, basis, tuple(_notes(found)), sweep, fold)
 
 
 def _narrowed(line: Line, kept: Sequence[int]) -> Line:
     return replace(line, cells=tuple(line.cells[place] for place in kept))
 
 
-def _heads(found: Analysis, whole: str) -> tuple[tuple[Column, ...], tuple[str, ...]]:
-    """The columns, and the notes below the table. ``whole``: the total of the shares; "" when
-    nothing is timed."""
-    ledger = found.ledger
-    bases = "; ".join(sorted({row.basis for row in ledger.rows if row.basis}))
-    lacking, unknown = _not_counted(ledger), found.roofline.peaks.reason
-    whole_capture = any(covers_capture(run) for run in found.study.runs)
-    what = "for the whole capture, in which no steps are known" if whole_capture else "per step"
-    notes = [f"FLOPs and times are {what}. 1 multiply-add = 2 FLOPs."]
-    means = max((row.time.over for row in ledger.rows if row.time), default=1)
-    statistic = (
-        "median over the measured steps"
-        if means == 1
-        else f"mean over {means} steps: no launch says its step"
-    )
-    over = "" if whole_capture else f" Time is the {statistic}; shares are of all steps together."
-    if bases:
-        notes.append(f"Time: {bases}.{over}")
-    if any(run.batch_size is None for run in found.study.runs) and any(
-        row.calls for row in ledger.rows
-    ):
-        notes.append(
-            "Paper FLOPs come from the operators' shapes in the report; a row without a module is "
-            "named by its operator."
-        )
-    if lacking:
-        notes.append(f"Counted FLOPs: {lacking}.")
-    else:
-        rules = (
-            row.counted.rule
-            for row in ledger.rows
-            if row.counted.rule and row.counted.value is not None
-        )
-        if parts := dict.fromkeys(part for rule in rules for part in rule.split("; ")):
-            notes.append(f"Counted by these rules: {'; '.join(parts)}.")
-    if any(row.shared for row in ledger.rows):
-        notes.append(f"~ marks estimates: {SHARED_OUT}.")
-    if unknown:
-        notes.append(f"Bound unknown: {unknown}.")
-    paper = (
-        "from the shapes each layer saw; 1 multiply-add = 2 FLOPs; elementwise work is not in it"
-    )
-    counted = None if lacking else "executed, from SASS counters (ncu), per step"
+def _columns(found: Analysis, whole: str, basis: str) -> tuple[Column, ...]:
+    """The columns with their definitions. ``whole``: the total of the shares; "" when nothing is
+    timed; ``basis``: what the times are."""
+    is_unknown, lacking = found.roofline.peaks.reason, _not_counted(found.ledger)
+    executed = None if lacking else "executed, from SASS counters (ncu), per step"
     compared = None if lacking else "1 means that the hardware executed what the formula says"
-    achieved = "paper FLOPs / time: what the arithmetic asked for, not what was executed"
-    timed = "whole capture" if whole_capture else statistic
-    bound = (
-        None if unknown else "compute, memory or launch, and the share of what is attainable there"
-    )
+    bound = "compute, memory or launch, and the share of what is attainable there"
     return (
         Column("batch"),
-        Column("paper", "FLOP", note=paper),
-        Column("counted", "FLOP", note=counted),
+        Column(
+            "estimate",
+            "FLOP",
+            note="from the shapes each layer saw; 1 multiply-add = 2 FLOPs; elementwise work is "
+            "not in it",
+        ),
+        Column("executed", "FLOP", note=executed),
         Column(RATIO, note=compared),
-        Column("time", base="ns", note=f"{timed}: {bases or 'not timed'}"),
+        Column("time", base="ns", note=basis),
         Column("share", note=f"of the {whole or ALL_STEPS}"),
-        Column("achieved", "FLOP/s", note=achieved),
-        Column("bound", style="text", note=bound),
-    ), tuple(notes)
+        Column(
+            "achieved",
+            "FLOP/s",
+            note="estimated FLOPs / time: what the arithmetic asked for, not what was executed",
+        ),
+        Column("bound", style="text", note=None if is_unknown else bound),
+    )
+
+
+def _basis(found: Analysis) -> str:
+    """Return what the times are: "Median per step: kernels, torch (CUPTI)"."""
+    rows = found.ledger.rows
+    bases = "; ".join(sorted({row.basis for row in rows if row.basis}))
+    steps = max((row.time.over for row in rows if row.time), default=1)
+    if any(covers_capture(run) for run in found.study.runs):
+        statistic = "Of the whole capture, in which no steps are known"
+    elif not bases:
+        return "Per step, not timed"
+    else:
+        statistic = "Median per step"
+        if steps > 1:
+            statistic = f"Mean of {steps} steps, because no launch states its step"
+    return f"{statistic}: {bases or 'not timed'}"
+
+
+def _notes(found: Analysis) -> Iterator[str]:
+    """Yield where the figures come from, and why others are missing."""
+    rows = found.ledger.rows
+    if any(run.batch_size is None for run in found.study.runs) and any(row.calls for row in rows):
+        yield (
+            "Estimated FLOPs come from the operators' shapes in the report; a row without a module "
+            "is named by its operator."
+        )
+    if lacking := _not_counted(found.ledger):
+        yield f"Executed FLOPs: {lacking}."
+    rules = (row.counted.rule for row in rows if row.counted.value is not None)
+    if parts := dict.fromkeys(part for rule in rules if rule for part in rule.split("; ")):
+        yield f"Counted by these rules: {'; '.join(parts)}."
+    if any(row.shared for row in rows):
+        yield f"~ marks estimates: {SHARED_OUT}."
+    if unknown := found.roofline.peaks.reason:
+        yield f"Bound unknown: {unknown}."
 
 
 def _not_counted(ledger: Ledger) -> str | None:
@@ -407,11 +427,22 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
         amount(row.achieved, "FLOP/s", unrated),
         bound_cell(found.roofline.of(row.batch, row.layer, row.direction), found.roofline),
     )
-    if row.ratio is None or row.ratio <= 0:
-        return Line(cells, None)
-    # from 1/4 (left edge) over 1 (middle) to 4 (right edge)
-    reach = max(-2.0, min(2.0, log2(row.ratio))) * 25
-    return Line(cells, (round(50 + min(reach, 0), 1), round(abs(reach), 1)))
+    bar = None
+    if row.ratio:  # from 1/4 (left edge) over 1 (middle) to 4 (right edge)
+        reach = max(-2.0, min(2.0, log2(row.ratio))) * 25
+        bar = (round(50 + min(reach, 0), 1), round(abs(reach), 1))
+    return Line(cells, bar, row.batch, row.share, gap(row), _causes(row, found.judgement))
+
+
+def _causes(row: LedgerRow, judgement: Judgement) -> tuple[str, ...]:
+    """Return the rules that explain most of a gap; without a known gap, those that say why."""
+    causes = judgement.at(row.batch, row.layer, row.direction).causes
+    if row.ratio is None:
+        return tuple(cause.rule for cause in causes)
+    if gap(row) < log(CAUSE_RATIO_MIN):
+        return ()
+    explaining = [cause.rule for cause in causes if (cause.explained or 0) >= EXPLAINED_MIN]
+    return tuple(explaining or (cause.rule for cause in causes if cause.factor is None))
 
 
 def _statistic(row: LedgerRow) -> str:
@@ -498,6 +529,8 @@ def _left_over(found: Analysis) -> list[Group]:
                 none,
             ),
             None,
+            item.batch,
+            item.share,
         )
         for item in rest
     )
@@ -505,7 +538,7 @@ def _left_over(found: Analysis) -> list[Group]:
         f"the part of the {rest[0].whole} that no layer "
         f"explains{''.join(_causes_at(item, found) for item in rest)}"
     )
-    return [Group("not attributed", "", None, lines, (), (), note)]
+    return [Group("not attributed", "", None, lines, (), (), note, is_left_over=True)]
 
 
 def _causes_at(item: Unattributed, found: Analysis) -> str:

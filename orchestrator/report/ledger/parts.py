@@ -254,7 +254,7 @@ def times_table(found: Analysis) -> Table | None:
             note="FLOPs on paper / peak: a kernel that multiplies as paper does takes no less",
         ),
         Column("clock / least", note="below 1 the clock cannot have seen such a kernel"),
-        Column("GPU", style="text"),
+        Column("GPU", is_optional=True, style="text"),
     ]
     rows: list[list[Cell]] = []
     peaks: dict[str, float] = {}

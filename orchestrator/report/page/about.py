@@ -156,7 +156,7 @@ def missing_values(study: Study, ledger: Ledger) -> Table | None:
     columns = [
         Column("what", style="text"),
         Column("reason", style="text"),
-        Column("concerns", style="text"),
+        Column("concerns", is_optional=True, style="text"),
         SHOWN_RUN,
     ]
     rows = [
@@ -174,10 +174,10 @@ def _gaps(runs: Sequence[Run]) -> Iterator[tuple[str, str, str, str]]:
         for gap in run.report.gaps:
             labels[gap.quantity, gap.reason, gap.scope or ""][run_label(run)] = None
     for (quantity, reason, scope), names in labels.items():
-        group, _, part = quantity.replace("_ns", "_time").partition(":" if ":" in quantity else ".")
-        of = f"{part} memory" if group == "memory" and part else f"{part} of {group}"
-        words = (of if part else group).replace("_", " ")
-        words = words.replace("gpu", "GPU").replace("flops", "FLOPs")
+        group, _, part = quantity.replace("_ns", "_time").partition(".")
+        words = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
+        if quantity.islower():
+            words = words.replace("_", " ").replace("gpu", "GPU").replace("flops", "FLOPs")
         yield words, reason, scope, _list(names, 6)
 
 

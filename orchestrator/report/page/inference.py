@@ -42,7 +42,7 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
     heads[:0] = [Column("model", style="code")] if model else []
     columns = [
         *heads,
-        Column("batches", note="full batches that were timed"),
+        Column("batches", is_optional=True, note="full batches that were timed"),
         Column("images/s", note="of whole steps, waiting for images included"),
         *(
             Column(f"p{part}", base="ns", note=f"{part} % of the batches are answered in this time")
@@ -55,10 +55,10 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
         Column("loading", base="ns", note="mean wait for images in a step"),
         Column("copies", base="ns", note="mean, to the device and back"),
         Column("compute", base="ns", note="mean"),
-        Column("images", note="that were read"),
+        Column("images", is_optional=True, note="that were read"),
         Column("top-1"),
         Column("top-5"),
-        Column("loss", note="mean cross-entropy in nats"),
+        Column("loss", is_optional=True, note="mean cross-entropy in nats"),
     ]
     times, shares = [], []
     for item in found:

@@ -89,19 +89,16 @@ _LAUNCH = (
 )
 
 
-def advice_table(
-    runs: Sequence[Run], *, brief: bool = False, names: Mapping[str, str] | None = None
-) -> Table | None:
+def advice_table(runs: Sequence[Run], names: Mapping[str, str] | None = None) -> Table | None:
     """One row a kernel and rule, the largest estimated speed-up first; results that differ in
-    figures alone are one. ``brief``: two columns, for a terminal. ``names``: short kernel names of
-    the page."""
+    figures alone are one. ``names``: short kernel names of the page."""
     shown = short_names(runs) if names is None else names
     columns = [
         RUN,
         Column("rule", style="text"),
-        Column("kind", style="text"),
+        Column("kind", is_optional=True, style="text"),
         Column("kernel", style="code"),
-        Column("launches", note="of this kernel for which the rule said so"),
+        Column("launches", is_optional=True, note="of this kernel for which the rule said so"),
         Column(
             "est. speed-up",
             note=(
@@ -111,6 +108,7 @@ def advice_table(
         ),
         Column(
             "of",
+            is_optional=True,
             style="text",
             note="global: of the launch; local: of the work of one unit of the GPU",
         ),
@@ -136,13 +134,6 @@ def advice_table(
         [label, one.rule, one.kind, kernel, launches, *_estimate(one), _short(one.text)]
         for one, kernel, label, launches in found
     ]
-    if brief:
-        both = (columns[5], Column("of", style="text"), columns[7])
-        said = (
-            [*_estimate(one), f"{one.rule}, {kernel.text}: {_short(one.text).text}"]
-            for one, kernel, _, _ in found
-        )
-        return listing("What ncu advises", both, said)
     return listing("What ncu advises", columns, rows)
 
 
@@ -213,10 +204,10 @@ def source_table(lines: Sequence[SourceLine]) -> Table | None:
     columns = [
         Column("kernel", style="code"),
         Column("line", style="text", note="or bytes from the kernel's first instruction"),
-        Column("instructions", note="machine instructions of the line"),
-        Column("opcode", style="text", note="of the hottest one"),
+        Column("instructions", is_optional=True, note="machine instructions of the line"),
+        Column("opcode", is_optional=True, style="text", note="of the hottest one"),
         Column("by warps", "inst", note="executed, all launches"),
-        Column("by threads", "inst", note="executed, all launches"),
+        Column("by threads", "inst", is_optional=True, note="executed, all launches"),
         Column("samples", note="of warps that were at it"),
         Column("share", note="of the samples of the run"),
         Column("stall", style="text", note="the most frequent reason at the hottest instruction"),

@@ -113,14 +113,14 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
     columns = [
         RUN,
         Column("phase", style="text"),
-        Column("steps"),
+        Column("steps", is_optional=True),
         Column("sequences", note="of all its steps together"),
         Column("tokens", note="that the steps computed"),
         Column("launches"),
         Column(
             "a kernel runs", base="ns", note="time in which at least one kernel of these steps ran"
         ),
-        Column("kernel time", base="ns", note="of its kernels added up"),
+        Column("kernel time", is_optional=True, base="ns", note="of its kernels added up"),
         Column("time a token", base="ns", note="time in which a kernel ran, over the tokens"),
         Column("tokens/s", note="while a kernel ran: the time in between is left out"),
     ]
@@ -170,8 +170,8 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
     columns = [
         RUN,
         Column("pass", style="text"),
-        Column("layers"),
-        Column("launches"),
+        Column("layers", is_optional=True),
+        Column("launches", is_optional=True),
         Column(
             "a kernel runs",
             base="ns",

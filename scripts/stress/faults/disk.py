@@ -46,7 +46,7 @@ STAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "jobs": (("ingest", *REPORTS, "--jobs", "2"),),
     "trace": (("ingest", *REPORTS), ("trace", "1", "--out", "trace.json")),
     "scrub": (("scrub", str(SQLITE), "--out", "clean.sqlite"),),
-    "compare": (("compare", *SIDES, "--force", "--out", "page.html"),),
+    "compare": (("compare", *SIDES, "--anyway", "--out", "page.html"),),
     "study": (("study", "flops", "--from", str(RECORDED / "torch"), "--out", "study"),),
 }
 """Commands that run first, and last the command that finds the disk full."""
@@ -144,7 +144,7 @@ def _read_only(scene: Scene) -> None:
             ("ingest", *REPORTS, "--jobs", "2"),
             ("trace", "1"),
             ("scrub", "report.sqlite"),
-            ("compare", *SIDES, "--force", "--out", "page.html"),
+            ("compare", *SIDES, "--anyway", "--out", "page.html"),
             ("plot", "shares"),
             ("study", "flops", "--from", str(RECORDED / "torch")),
         ):

@@ -90,11 +90,11 @@ def test_errors_name_what_there_is_and_no_command_that_an_agent_has_not(store: P
     ] == []
 
 
-def test_a_comparison_that_is_refused_names_the_argument_that_forces_it(store: Path) -> None:
+def test_a_comparison_that_is_refused_names_the_argument_that_overrides_it(store: Path) -> None:
     said = ask(store, "compare", a="run:1", b="run:2")
     assert said["not_comparable"] == 1
-    assert any("force=true judges all the same" in text for text in said["findings"])
-    assert not any("--force" in text for text in said["findings"])
+    assert any("anyway=true judges all the same" in text for text in said["findings"])
+    assert not any("--anyway" in text for text in said["findings"])
 
 
 def test_counters_of_a_launch_can_be_chosen_by_name(store: Path) -> None:

@@ -26,7 +26,7 @@ QUESTIONS = {
     "what did one launch execute": ("kernel", {"run": 3, "launch": 0}),
     "is the larger batch slower": (
         "compare",
-        {"a": "run:1", "b": "run:2", "force": True, "every_row": True},
+        {"a": "run:1", "b": "run:2", "anyway": True, "every_row": True},
     ),
     "how many FLOPs has a step": ("query", {"sql": FLOPS}),
     "what is known of run 2": ("run", {"run": 2}),

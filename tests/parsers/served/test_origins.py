@@ -12,7 +12,8 @@ from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.rows import ledger_rows
-from perfctl.orchestrator.report.terminal import ledger_document
+from perfctl.orchestrator.report.ledger.view import DOCUMENT, entries_views
+from perfctl.orchestrator.report.view import as_parts
 from perfctl.parsers.kineto.origins import _multiplies, read_path, read_paths
 from perfctl.records.report import Report
 from tests.make import synthetic
@@ -158,10 +159,11 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path: Path) -> N
     found = analyse(study)
     in_json = {row["layer"]: row["shared"] for row in ledger_rows([found])}
     assert in_json == {layer: row.shared for layer, row in rows.items()} | {"not attributed": None}
-    (table,) = [part for part in ledger_document(found) if part.title == "Ledger"]
+    parts = [part for view in entries_views(found, DOCUMENT) for part in as_parts(view)]
+    (table,) = [part for part in parts if part.title == "Ledger"]
     marked = {cells[0] for cells in table.rows if any(cell.startswith("~ 4") for cell in cells)}
     assert marked == {"block.norm", "block", "block.act"}
-    assert any("shared out" in note for note in table.notes)
+    assert any("shared out" in note for part in parts for note in part.notes)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from perfctl.orchestrator.compare.compared import MEANING
 from perfctl.orchestrator.report.compare import output as compare_text
 from perfctl.orchestrator.report.compare.words import around, findings, percent_change
 from perfctl.orchestrator.report.page import page
+from perfctl.orchestrator.report.view import on_terminal
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.report.outline import outline, printed
@@ -66,10 +67,14 @@ def slower() -> Any:
             return Side(f"{label} {hostile or ''}".strip(), tuple(runs))
 
         return compare(
-            side("before", 1.0, "2.8.0"), side("after", 1.2, torch), force=torch != "2.8.0"
+            side("before", 1.0, "2.8.0"), side("after", 1.2, torch), anyway=torch != "2.8.0"
         )
 
     return make
+
+
+def terminal(found: Comparison) -> str:
+    return printed(on_terminal(compare_text.comparison_view(found), 80))
 
 
 def flat(text: str) -> str:
@@ -89,7 +94,8 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
     for sentence in (*said.news, *said.warnings, said.banner or ""):
         assert flat(sentence) in text
         assert flat(sentence) in flat(compare_text.markdown(found).replace("\\", ""))
-        assert flat(sentence) in flat(printed(compare_text.terminal(found)))
+    for sentence in (*said.news[: said.heads], *said.warnings, said.banner or ""):
+        assert flat(sentence) in flat(terminal(found))
     for verdict in {row.result for pair in found.pairs for row in pair.rows}:
         assert MEANING[verdict] in text
     news = findings(slower()).news
@@ -111,7 +117,7 @@ def test_hostile_names_stay_text_everywhere(slower: Any, name: str) -> None:
     assert "@everyone" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} == {8}
-    shown = printed(compare_text.terminal(found))
+    shown = terminal(found)
     assert max(map(len, shown.splitlines())) <= 80 and "\x1b" not in shown
     assert compare_text.compare_output(found).pairs
 

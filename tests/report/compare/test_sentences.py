@@ -219,7 +219,7 @@ def test_other_work_is_shown_and_called_not_comparable() -> None:
         "ms in B."
     )
     assert news[-1].startswith("Likely cause: batch 64 in A, 128 in B.")
-    forced = said(made("A", QUIET), made("B", scaled(1.5), batch=128), force=True)
+    forced = said(made("A", QUIET), made("B", scaled(1.5), batch=128), anyway=True)
     assert forced[0].startswith("The step is 50.0 % slower at batch 64 / 128: ")
 
 

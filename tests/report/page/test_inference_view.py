@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from rich.console import Group
 
-from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.page.inference import inference_findings, inference_tables
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
+from tests.report.outline import terminal_run
 
 MS = 1_000_000
 
@@ -120,5 +120,5 @@ def test_the_page_and_the_terminal_show_the_same_latency(infer: Any) -> None:
         "one table: its caption, and the name of its region"
     )
     assert 'href="#infer-latency"' in page
-    titles = [part.renderables[0] for part in terminal.run_details(run) if isinstance(part, Group)]
+    titles = [part.renderables[0] for part in terminal_run(run) if isinstance(part, Group)]
     assert any(str(title).startswith("Latency of a batch") for title in titles)
