@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from perfctl.orchestrator.actions.stored_runs import only_run, shown
@@ -29,6 +30,10 @@ class ShowOptions:
         bool,
         Option("Show its source lines instead, after 'perfctl ingest FILE.ncu-rep --source'."),
     ] = False
+    whole: Annotated[
+        bool,
+        Option("Ranges, summaries and the SHA-256 too.", names=("--all",)),
+    ] = False
     store: Store = DEFAULT_STORE
 
 
@@ -37,6 +42,7 @@ class StoredReport:
     """A run, or its source lines."""
 
     run: Run
+    is_whole: bool
     source_lines: Sequence[SourceLine] | None
     """None: they were not asked for."""
 
@@ -46,7 +52,7 @@ def run(asked: ShowOptions, events: Events) -> StoredReport:
     with database.reading(asked.store) as connection:
         stored = only_run(connection, asked.run)
         if not asked.source:
-            return StoredReport(stored, None)
+            return StoredReport(stored, asked.whole, None)
         lines = read.source_lines(connection, asked.run)
     if not lines:
         reasons = (gap.reason for gap in stored.report.gaps if gap.quantity == "source_counter")
@@ -55,7 +61,7 @@ def run(asked: ShowOptions, events: Events) -> StoredReport:
             f"{next(reasons, 'it was not asked for')}",
             "perfctl ingest FILE.ncu-rep --source --again",
         )
-    return StoredReport(stored, lines)
+    return StoredReport(stored, asked.whole, lines)
 
 
 def record(report: StoredReport) -> ShownRun | list[SourceLine]:
@@ -72,12 +78,14 @@ def view(report: StoredReport) -> View | Layout:
     if report.source_lines is not None:
         return terminal.source_view(report.source_lines)
 
-    def views(is_document: bool) -> list[View]:
-        return list(terminal.run_views(report.run, is_document=is_document))
+    def views(*, is_document: bool = False) -> list[View]:
+        is_whole = report.is_whole or is_document
+        make = partial(terminal.run_views, is_whole=is_whole, is_document=is_document)
+        return shown(report.run, lambda: list(make(report.run)))
 
     return Layout(
-        lambda paper: draw_views(shown(report.run, lambda: views(False)), paper.width),
-        lambda: [part for one in shown(report.run, lambda: views(True)) for part in as_parts(one)],
+        lambda paper: draw_views(views(), paper.width),
+        lambda: [part for one in views(is_document=True) for part in as_parts(one)],
     )
 
 

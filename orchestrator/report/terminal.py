@@ -34,8 +34,9 @@ OF_PAGE = ("run", "concerns")
 OF_RUN = LedgerShape(hint="perfctl ledger")
 
 
-def run_views(run: Run, *, is_document: bool = False) -> Iterator[View]:
-    """Yield what is known of one run: findings, the ledger, tables, and what the run is."""
+def run_views(run: Run, *, is_whole: bool = False, is_document: bool = False) -> Iterator[View]:
+    """Yield what is known of one run: findings, the ledger, tables, and what the run is.
+    ``is_whole``: ranges, summaries and the SHA-256 too."""
     analysis = analyse(studies([run])[0])
     study, prepared = analysis.study, analysis.study.prepared_runs
     phases, used = phases_of(analysis), [item.usage for item in prepared]
@@ -49,22 +50,25 @@ def run_views(run: Run, *, is_document: bool = False) -> Iterator[View]:
         kernels.advice_table([run], analysis.names),
         kernels.mix_table([run], analysis.names),
         page_study.operators([run]),
-        page_study.ranges([run]),
+        page_study.ranges([run]) if is_whole else None,
         page_study.api_calls([run]),
         usage.ways_table(used),
         usage.busy_table(used),
         usage.readings_table(used),
         usage.energy_table(used),
         usage.memory_list(run),
-        page_study.summaries([run]),
-        about.missing_values(study, analysis.ledger),
-        _about(run, analysis),
+        page_study.summaries([run]) if is_whole else None,
     )
-    shown = [one if is_document else _on_terminal(one) for one in tables if one is not None]
-    yield View("", tables=tuple(shown), rows_on_terminal=ROWS)
+    basis = (
+        about.missing_values(study, analysis.ledger),
+        _about(run, analysis, is_whole=is_whole),
+    )
+    narrow = (lambda table: table) if is_document else _without_columns_of_page
+    yield View("", tables=tuple(map(narrow, filter(None, tables))), rows_on_terminal=ROWS)
+    yield View("", tables=tuple(map(narrow, filter(None, basis))))
 
 
-def _on_terminal(table: Table) -> Table:
+def _without_columns_of_page(table: Table) -> Table:
     kept = [place for place, column in enumerate(table.columns) if column.label not in OF_PAGE]
     return replace(
         table,
@@ -85,7 +89,7 @@ def _findings(analysis: Analysis, tables: Iterable[Table | None] = ()) -> View:
     )
 
 
-def _about(run: Run, analysis: Analysis) -> Table | None:
+def _about(run: Run, analysis: Analysis, *, is_whole: bool) -> Table | None:
     study, sequences = analysis.study, same_sequences(run)
     share = accuracy([run])
     facts = (
@@ -107,7 +111,7 @@ def _about(run: Run, analysis: Analysis) -> Table | None:
         ("started", run.started_at),
         ("length", None if run.duration_ns is None else time(run.duration_ns)),
         ("artifact", run.artifact),
-        ("sha256", run.artifact_sha256),
+        ("sha256", run.artifact_sha256 if is_whole else None),
     )
     rows = [fact for fact in facts if fact[1] is not None]
     columns = (Column("", style="text"), Column("", style="text"))

@@ -76,5 +76,5 @@ def printed(things: Iterable[Any], width: int = 80) -> str:
 
 
 def terminal_run(run: Run) -> Iterable[Any]:
-    """What ``perfctl show`` draws of a run."""
-    return draw_views(terminal.run_views(run), 80)
+    """What ``perfctl show --all`` draws of a run."""
+    return draw_views(terminal.run_views(run, is_whole=True), 80)

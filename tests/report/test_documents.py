@@ -111,7 +111,11 @@ def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form
 def test_a_run_has_its_facts_and_findings(form: str) -> None:
     run = synthetic.gpu_pair(1, 64)[1]
     text = FORMS[form](
-        [part for one in terminal.run_views(run, is_document=True) for part in as_parts(one)]
+        [
+            part
+            for one in terminal.run_views(run, is_whole=True, is_document=True)
+            for part in as_parts(one)
+        ]
     )
     if form == "tex":
         sound(text)
