@@ -10,7 +10,7 @@ from perfctl.orchestrator.counts.counters.sums import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
 from perfctl.orchestrator.counts.derived.run import coverage
 from perfctl.orchestrator.counts.figure import total_of
-from perfctl.orchestrator.ledger.analysis import Analysis, short_names
+from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.timeline.judge import worst
 from perfctl.orchestrator.ledger.ledger import (
     NO_STEPS,
@@ -448,11 +448,10 @@ def _failures(study: Study) -> Iterator[Finding]:
 
 
 def without_layers(
-    runs: Sequence[PreparedRun], names: Mapping[str, str] | None = None, *, derived: bool = False
+    runs: Sequence[PreparedRun], names: Mapping[str, str], *, derived: bool = False
 ) -> tuple[Finding, ...]:
     """Findings, then warnings, of runs without layers. ``derived``: their FLOPs are known without
     counters; ``names``: short kernel names."""
-    names = names or short_names(prepared.run for prepared in runs)
     found: list[Finding] = []
     for prepared in runs:
         run = prepared.run

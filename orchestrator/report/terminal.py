@@ -46,7 +46,7 @@ def run_views(run: Run, *, is_whole: bool = False, is_document: bool = False) ->
         yield from entries_views(analysis, DOCUMENT if is_document else OF_RUN)
     tables = (
         *inference_tables([run]),
-        kernels.summary(prepared, paths=False, names=analysis.names),
+        kernels.summary(prepared, analysis.names),
         kernels.advice_table([run], analysis.names),
         kernels.mix_table([run], analysis.names),
         page_study.operators([run]),

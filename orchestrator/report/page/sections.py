@@ -368,7 +368,7 @@ def _work_chapters(part: StudyPart) -> Iterator[Section | None]:
         page_study.counters(part.runs, names),
     )
     if any(grids):
-        by_name = _some(kernels.summary(study.prepared_runs, names=names))
+        by_name = _some(kernels.summary(study.prepared_runs, names))
         yield Section("kernels", "Kernels", tables=by_name, grids=tuple(filter(None, grids)))
     advice = (advice_table(part.runs, names), mix_table(part.runs, names))
     yield _tables("advice", "Advice and instructions of ncu", *advice, folded=True)

@@ -15,7 +15,6 @@ from functools import lru_cache
 from statistics import median
 from typing import Any, NamedTuple
 
-from perfctl.orchestrator.ledger.analysis import short_names
 from perfctl.orchestrator.ledger.usage.run_usage import projections
 from perfctl.orchestrator.report.numbers import size, time
 from perfctl.orchestrator.report.page.kernels import run_label
@@ -71,7 +70,7 @@ class _Numbers(dict[Any, int]):
 
 
 def timelines(
-    runs: Sequence[Run], colours: Mapping[str, int], short: Mapping[str, str] | None = None
+    runs: Sequence[Run], colours: Mapping[str, int], short: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """A view for each run with start times, in order; ncu has none (it runs kernels one by one,
     many times each).
@@ -80,7 +79,6 @@ def timelines(
     the hover.
     """
     timed = [run for run in runs if run.profiler != "ncu"]
-    short = short_names(timed) if short is None else short
     found = [(run, tracks) for run in timed if (tracks := list(_tracks(run, short)))]
     took: dict[str, float] = defaultdict(float)
     for kernel in (kernel for run in runs for kernel in run.report.kernels if not colours):

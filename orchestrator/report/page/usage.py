@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor
 
-from perfctl.orchestrator.ledger.analysis import short_names
 from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts
 from perfctl.orchestrator.ledger.usage.readings import UsageShare, seconds
 from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, RunUsage
@@ -529,9 +528,7 @@ def usage_cell(share: UsageShare) -> Cell:
     )
 
 
-def waits_tables(
-    runs: Sequence[RunUsage], short: Mapping[str, str] | None = None
-) -> tuple[Table, ...]:
+def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Table, ...]:
     """Causes of the time without a kernel, and the longest waits with the kernels around them."""
     found = [item for run in runs for item in run.idle if item.count]
     several = len({item.device for item in found}) > 1
@@ -552,7 +549,6 @@ def waits_tables(
         ]
         for item in found
     ]
-    short = short_names(item.run for item in found) if short is None else short
     longest = [
         RUN,
         Column("wait", base="ns", order="descending"),
@@ -568,8 +564,8 @@ def waits_tables(
             wait.length_ns,
             wait.start_ns,
             wait.cause,
-            _kernel(wait.after, "the window begins here", short),
-            _kernel(wait.before, "the window ends here", short),
+            _kernel(wait.after, "the window begins here", names),
+            _kernel(wait.before, "the window ends here", names),
             text_cell(wait.around) if wait.around else nothing("no range was open"),
         ]
         for item in found

@@ -61,7 +61,7 @@ def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand
 ):
     table = ways_table([RunUsage(made(1, 1, 0.5))])
     assert (cells(table, "kernels"), cells(table, "NVML")) == (["50.0 %"], ["25.0 %"])
-    by_cause, longest = waits_tables([RunUsage(made(1, 1, 0.5))])
+    by_cause, longest = waits_tables([RunUsage(made(1, 1, 0.5))], {})
     assert cells(by_cause, "host")[0].startswith("500")
     assert (cells(longest, "after"), cells(longest, "before")) == (["gemm"], ["last"])
     table = memory_use_table([RunUsage(made(1, 1, 0.5))])
@@ -114,7 +114,7 @@ def _ran(*spans: tuple[int, int]) -> str:
     ]
     run = synthetic.foreign_run(1, kernels=kernels, profiler="torch", ranges=[])
     (prepared,) = studies([run])[0].prepared_runs
-    return next(one.text for one in without_layers([prepared]) if "ran kernels for" in one.text)
+    return next(one.text for one in without_layers([prepared], {}) if "ran kernels for" in one.text)
 
 
 def test_one_long_wait_between_kernels_is_named_and_many_short_ones_are_not() -> None:
