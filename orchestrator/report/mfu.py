@@ -69,12 +69,12 @@ def view(found: Audit) -> View:
     if len(found.rows) == 1:
         only = found.rows[0].convention
         notes.append(f"{only.key}: {only.formula} ({only.source})")
+    explained = _explained(found.reported) if found.reported is not None else ()
     return View(
         f"{model.name}: {count}, {model.seq:,} tokens a sequence",
         tuple(facts),
         (_formulas(found, rows),),
-        tuple(_explained(found.reported)) if found.reported is not None else (),
-        (*notes, *found.notes),
+        notes=(*explained, *notes, *found.notes),
     )
 
 

@@ -31,7 +31,7 @@ ROWS, SOURCE_ROWS = 12, 20
 """Of a table on a terminal, before "and N more"."""
 OF_PAGE = ("run", "concerns")
 """Columns of the page that a terminal has no room for."""
-OF_RUN = LedgerShape(hint="perfctl ledger")
+OF_RUN = LedgerShape(hint="More in perfctl ledger")
 
 
 def run_views(run: Run, *, is_whole: bool = False, is_document: bool = False) -> Iterator[View]:

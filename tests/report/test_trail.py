@@ -151,10 +151,10 @@ def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_other
             sum(row.paper.value or 0 for row in rows),
         )
         at = [name for name, _ in view.measures].index("ratio")
-        assert abs(float(total.cells[at].value or 0) - counted / paper) < 1e-5
-        assert f"over {len(rows)} of " in (total.cells[at].title or "")
+        assert abs(float(total[at].value or 0) - counted / paper) < 1e-5
+        assert f"over {len(rows)} of " in (total[at].title or "")
         times = found.study.at(batch).times
-        assert times is not None and total.cells[1 - at].value == times.total.median
+        assert times is not None and total[1 - at].value == times.total.median
 
 
 def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_dash() -> None:
@@ -163,18 +163,16 @@ def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_d
     part = replace(row, counted=replace(row.counted, launches=1, of_launches=2))
     rows = tuple(part if one is row else one for one in found.ledger.rows)
     view = matrix(replace(found, ledger=replace(found.ledger, rows=rows)))
-    assert view is not None and [total.cells[0].text[:1] for total in view.totals] == [
+    assert view is not None and [total[0].text[:1] for total in view.totals] == [
         "≥",
-        view.totals[1].cells[0].text[:1],
+        view.totals[1][0].text[:1],
     ]
     assert f"at least, for the counts of {row.name} are lower bounds" in view.total_note
     without = tuple(
         replace(one, ratio=None) if one.batch == 16 else one for one in found.ledger.rows
     )
     view = matrix(replace(found, ledger=replace(found.ledger, rows=without)))
-    assert (
-        view is not None and view.totals[0].cells[0].style == "no" and view.totals[1].cells[0].value
-    )
+    assert view is not None and view.totals[0][0].style == "no" and view.totals[1][0].value
     assert "without conv1 forward, " in view.total_note and " more" in view.total_note
 
 

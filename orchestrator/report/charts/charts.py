@@ -58,6 +58,27 @@ class Series:
     colour: int = 0
 
 
+def batch_chart(
+    name: str,
+    title: str,
+    lines: Sequence[Series],
+    show: Callable[[float], str],
+    note: str = "",
+    *,
+    decades: bool = False,
+    up: str = "",
+) -> Chart | None:
+    """Return lines against batch size with a title, a note, and the last value of each line in
+    words; None without lines. The other parameters are those of :func:`against_batch`."""
+    if not lines:
+        return None
+    last = "; ".join(
+        f"{line.label} {show(line.values[-1])} at batch {line.batches[-1]}" for line in lines
+    )
+    drawing = against_batch(name, f"{title}. {last}", lines, show, decades=decades, up=up)
+    return Chart(title, drawing, note)
+
+
 def against_batch(
     name: str,
     description: str,

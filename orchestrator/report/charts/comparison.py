@@ -3,19 +3,19 @@ and a training's course."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.ledger.network import LayerPoint
 from perfctl.orchestrator.ledger.timing import Spread
-from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch
+from perfctl.orchestrator.report.charts.charts import Chart, Series, batch_chart
 from perfctl.orchestrator.report.charts.speedup import Course, epoch, plotted
 from perfctl.orchestrator.report.numbers import percent, short, si, significant, time
 from perfctl.records.run import Run
 
 Named = Sequence[tuple[str, Sequence[LayerPoint]]]
 """(network, its points), in order; the network is "" where there is only one."""
-
+Values = dict[str, Callable[[LayerPoint], float | None]]
+"""Name of a line -> its value at a point."""
 
 LOOSE = "*"
 """Marks the name of a line of kernels that no layer claims."""
@@ -31,104 +31,76 @@ def host_run(profiler: str) -> str:
 
 def flops_chart(layer: str, networks: Named) -> Chart | None:
     """FLOPs of the layer's forward pass on paper, counted and derived. 1 multiply-add = 2 FLOPs."""
-    ways: tuple[tuple[str, Callable[[LayerPoint], float | None]], ...] = (
-        ("paper", lambda point: point.paper.value),
-        ("counted", lambda point: point.counted.value),
-        ("derived", lambda point: point.derived.value),
-        (f"collected{LOOSE}", lambda point: point.loose.flops),
-        (f"derived{LOOSE}", lambda point: point.loose.derived),
-    )
-    lines = list(_lines(networks, ways))
-    if not lines:
-        return None
-    said = "; ".join(
-        f"{line.label} {si(line.values[-1], 'FLOP')} at batch {line.batches[-1]}" for line in lines
+    lines = _lines(
+        networks,
+        {
+            "paper": lambda point: point.paper.value,
+            "counted": lambda point: point.counted.value,
+            "derived": lambda point: point.derived.value,
+            f"collected{LOOSE}": lambda point: point.loose.flops,
+            f"derived{LOOSE}": lambda point: point.loose.derived,
+        },
     )
     values = [value for line in lines for value in line.values]
-    wide = min(values) > 0 and max(values) > WIDE * min(values)
-    svg = against_batch(
+    is_wide = bool(values) and min(values) > 0 and max(values) > WIDE * min(values)
+    shown = {line.label.partition(", ")[0] for line in lines}
+    absent = [name for name in ("counted", "derived") if name not in shown]
+    source = f"not in it: {' and '.join(absent)} FLOPs, which no run has"
+    notes = [
+        *(["logarithmic axis"] if is_wide else []),
+        source if absent else "counted by ncu",
+        *(
+            ["*: of kernels that belong to no layer"]
+            if any(LOOSE in name for name in shown)
+            else []
+        ),
+    ]
+    return batch_chart(
         "comparison-flops",
-        f"FLOPs of {layer} forward against batch size. {said}",
+        f"FLOPs of {layer} forward: paper against the hardware",
         lines,
-        _flop,
-        decades=wide,
+        lambda value: short(si(float(value))),
+        "; ".join(notes),
+        decades=is_wide,
         up="FLOP",
     )
-    shown = {line.label.partition(", ")[0] for line in lines}
-    absent = [way for way in ("counted", "derived") if way not in shown]
-    notes = ["logarithmic axis"] if wide else []
-    notes += [
-        f"not in it: {' and '.join(absent)} FLOPs, which no run has" if absent else "counted by ncu"
-    ]
-    notes += (
-        ["*: of kernels that belong to no layer"]
-        if any(way.endswith(LOOSE) for way in shown)
-        else []
-    )
-    note = "; ".join(notes)
-    return Chart(f"FLOPs of {layer} forward: paper against the hardware", svg, note)
 
 
 def clocks_chart(layer: str, networks: Named) -> Chart | None:
     """Time of the layer's forward pass by the synchronised clock and under the profiler."""
 
-    def of(spread: Spread | None) -> float | None:
+    def seconds(spread: Spread | None) -> float | None:
         return spread.median / 1e9 if spread is not None else None
 
-    ways: tuple[tuple[str, Callable[[LayerPoint], float | None]], ...] = (
-        ("clock", lambda point: of(point.forward.synchronised)),
-        ("profiler", lambda point: of(point.forward.profiled)),
-        *(
-            (f"host {host_run(tool)}", partial(_host, tool))
-            for tool in dict.fromkeys(
-                tool for _, points in networks for point in points for tool, _ in point.host
-            )
-        ),
-    )
-    lines = list(_lines(networks, ways))
-    if not lines:
-        return None
-    said = "; ".join(
-        f"{line.label} {_time(line.values[-1])} at batch {line.batches[-1]}" for line in lines
-    )
-    svg = against_batch(
+    values: Values = {
+        "clock": lambda point: seconds(point.forward.synchronised),
+        "profiler": lambda point: seconds(point.forward.profiled),
+    }
+    tools = (tool for _, points in networks for point in points for tool, _ in point.host)
+    for tool in dict.fromkeys(tools):
+        values[f"host {host_run(tool)}"] = lambda point, tool=tool: next(
+            (ns / 1e9 for name, ns in point.host if name == tool), None
+        )
+    return batch_chart(
         "time-clocks",
-        f"Time of {layer} forward against batch size. {said}",
-        lines,
-        _time,
+        f"Time of {layer} forward, by batch size",
+        _lines(networks, values),
+        lambda value: short(time(value * 1e9)),
+        "medians; clock: synchronised, no profiler; profiler: the same layer in the profiler's "
+        "report",
         up="time per step",
     )
-    note = (
-        "medians; clock: synchronised, no profiler; profiler: the same layer in the profiler's "
-        "report"
-    )
-    return Chart(f"Time of {layer} forward, by batch size", svg, note)
 
 
-def _host(tool: str, point: LayerPoint) -> float | None:
-    """Seconds by the host's clock, in the run under this profiler."""
-    return next((ns / 1e9 for name, ns in point.host if name == tool), None)
-
-
-def _lines(
-    networks: Named, ways: Sequence[tuple[str, Callable[[LayerPoint], float | None]]]
-) -> Iterator[Series]:
-    colour = 0
+def _lines(networks: Named, values: Values) -> list[Series]:
+    lines: list[Series] = []
     for network, points in networks:
-        for way, of in ways:
-            found = {point.batch: value for point in points if (value := of(point)) is not None}
-            if found:
-                label = f"{way}, {network}" if network else way
-                yield Series(label, tuple(found), tuple(found.values()), colour=colour)
-                colour += 1
-
-
-def _flop(value: float) -> str:
-    return short(si(float(value)))
-
-
-def _time(seconds: float) -> str:
-    return short(time(seconds * 1e9))
+        for name, read in values.items():
+            known = {point.batch: value for point in points if (value := read(point)) is not None}
+            if known:
+                label = f"{name}, {network}" if network else name
+                lines.append(Series(label, tuple(known), tuple(known.values()), colour=len(lines)))
+    return lines
 
 
 def training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart]:
@@ -137,30 +109,18 @@ def training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart]:
     accuracies: list[Course] = []
     for label, run in runs:
         for phase, what in (("epoch", "training"), ("test", "test")):
-            known = [
-                (step.number + 1.0, step.loss) for step in run.report.steps if step.phase == phase
-            ]
-            both = [(x, y) for x, y in known if y is not None]
-            if both:
-                name = f"{label}: {what}" if label else what
-                losses.append(Course(name, *_columns(both), len(losses)))
-        right = [
-            (step.number + 1.0, step.accuracy) for step in run.report.steps if step.phase == "test"
-        ]
-        scored = [(x, y) for x, y in right if y is not None]
-        if scored:
-            accuracies.append(Course(label or "accuracy", *_columns(scored), len(accuracies)))
+            steps = [step for step in run.report.steps if step.phase == phase]
+            points = [(step.number + 1.0, step.loss) for step in steps]
+            _add_course(losses, f"{label}: {what}" if label else what, points)
+        points = [(step.number + 1.0, step.accuracy) for step in steps]
+        _add_course(accuracies, label or "accuracy", points)
     for name, title, lines, show in (
         ("loss", "Loss", losses, significant),
         ("accuracy", "Accuracy on test data", accuracies, percent),
     ):
         if lines:
-            drawing = plotted(
-                f"training-{name}",
-                lines,
-                (epoch, show),
-                (f"{title} by epoch", "epoch", title.lower()),
-            )
+            titles = (f"{title} by epoch", "epoch", title.lower())
+            drawing = plotted(f"training-{name}", lines, (epoch, show), titles)
             yield Chart(f"{title}, by epoch", drawing)
 
 
@@ -169,20 +129,19 @@ def step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
     lines: list[Course] = []
     for label, run in runs:
         steps = (step for step in run.report.steps if step.phase == "step")
-        known = [
-            (float(place), step.loss)
-            for place, step in enumerate(steps, 1)
-            if step.loss is not None
-        ]
-        if len(known) > 1:
-            lines.append(Course(label, *_columns(known), len(lines)))
+        points = [(float(place), step.loss) for place, step in enumerate(steps, 1)]
+        _add_course(lines, label, points, least=2)
     if not lines:
         return None
-    return Chart(
-        "Loss, by step",
-        plotted(name, lines, (epoch, significant), ("Loss by step", "measured step", "loss")),
-    )
+    titles = ("Loss by step", "measured step", "loss")
+    return Chart("Loss, by step", plotted(name, lines, (epoch, significant), titles))
 
 
-def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    return tuple(x for x, _ in pairs), tuple(y for _, y in pairs)
+def _add_course(
+    lines: list[Course], label: str, points: Iterable[tuple[float, float | None]], least: int = 1
+) -> None:
+    """Add a line through the points that are known, where there are ``least``."""
+    known = [(x, y) for x, y in points if y is not None]
+    if len(known) >= least:
+        xs, ys = zip(*known, strict=True)
+        lines.append(Course(label, xs, ys, len(lines)))

@@ -13,24 +13,18 @@ from perfctl.orchestrator.report.compare.page import (
     SENTENCES,
     compare_view,
     describe_side,
-    name_of,
     overview_table,
+    quantity_cells,
 )
-from perfctl.orchestrator.report.compare.words import (
-    around,
-    findings,
-    percent_change,
-    quantity,
-)
-from perfctl.orchestrator.report.files.documents import markdown_text
-from perfctl.orchestrator.report.numbers import DASH
+from perfctl.orchestrator.report.compare.words import findings
+from perfctl.orchestrator.report.files.documents import cell_text, markdown_text
 from perfctl.orchestrator.report.view import View
 
 ROWS = 24
 """Rows of the table on a terminal."""
 MARKDOWN_ROWS = 25
 MARKDOWN_HEAD = """\
-| batch | what | A | B | change | 95 % interval | verdict |
+| batch | what | A | B | B/A | 95 % interval | result |
 |--:|---|--:|--:|--:|--:|---|"""
 
 
@@ -136,13 +130,8 @@ def markdown(comparison: Comparison) -> str:
 
 
 def _markdown_row(pair: Pair, row: Row) -> str:
-    values = (
-        DASH if side is None else quantity(row.key.quantity, side.median)
-        for side in (row.before, row.after)
-    )
-    change = DASH if row.change is None else percent_change(row.change)
-    interval = around(row.interval) or DASH
-    cells = (pair.batch or DASH, name_of(row), *values, change, interval, row.result)
+    """Return one row of a table of the page, from its batch size to its result."""
+    cells = (cell_text(cell) for cell in quantity_cells(pair, row)[1:8])
     return f"| {' | '.join(map(_escaped, cells))} |"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import log2
@@ -54,14 +54,6 @@ class MatrixRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
-    """What the rows of one batch size add up to: a cell for each measure, and in words what is
-    in them."""
-
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Matrix:
     """The whole matrix; ``measures`` are (key, what it says), the first one shown first."""
 
@@ -71,8 +63,8 @@ class Matrix:
     hidden: int = 0
     """Layers and directions without multiply-adds, hardly any time, and no reason: they are in the
     table only."""
-    totals: tuple[Total, ...] = ()
-    """One a batch size, over all rows of the ledger."""
+    totals: tuple[tuple[Cell, ...], ...] = ()
+    """One a batch size, a cell for each measure, over all rows of the ledger."""
     total_note: str = ""
     """What the totals are of, and which rows are not in them."""
 
@@ -83,43 +75,49 @@ def matrix(found: Analysis, minor: frozenset[tuple[str, str]] = frozenset()) -> 
     minor: (layer, direction) of rows that are left out, as the table folds them.
     """
     rows = found.ledger.rows
-    measures = []
-    if any(row.ratio is not None for row in rows):
-        state = (
-            "derived"
-            if all(row.counted.state == "derived" for row in rows if row.ratio is not None)
-            else "counted"
-        )
-        measures.append(("ratio", f"{state} / paper"))
+    measures = {}
+    states = {row.counted.state for row in rows if row.ratio is not None}
+    if states:
+        measures["ratio"] = f"{'derived' if states == {'derived'} else 'counted'} / paper"
     if any(row.share is not None for row in rows):
-        measures.append(("share", f"share of the {next(row.whole for row in rows if row.whole)}"))
+        measures["share"] = f"share of the {next(row.whole for row in rows if row.whole)}"
     if not measures:
         return None
     batches = sorted({row.batch for row in rows}, key=lambda batch: batch or 0)
-    groups = [
-        (key, list(same)) for key, same in groupby(rows, key=lambda row: (row.place, row.direction))
-    ]
-    kept = [(key, same) for key, same in groups if key not in minor]
-    lines = tuple(_line(same, batches, [name for name, _ in measures]) for _, same in kept)
-    heads = tuple("as recorded" if batch is None else str(batch) for batch in batches)
-    of_batch = {batch: [row for row in rows if row.batch == batch] for batch in batches}
-    totals = tuple(
-        Total(
-            tuple(
-                _ratio_total(mine) if name == "ratio" else _time_total(found, batch)
-                for name, _ in measures
-            )
-        )
-        for batch, mine in of_batch.items()
-    )
+    groups = {key: list(same) for key, same in groupby(rows, key=_place)}
+    kept = {key: same for key, same in groups.items() if key not in minor}
+    tiles = {"ratio": _ratio, "share": _share}
+
+    def cell(row: LedgerRow | None) -> tuple[str, tuple[Tile, ...]] | None:
+        if row is None:
+            return None
+        shown = tuple(tiles[name](row) for name in measures)
+        return row_key(row.place, row.direction, row.batch), shown
+
+    lines = []
+    for (place, direction), same in kept.items():
+        of_batch = {row.batch: row for row in same}
+        cells = tuple(cell(of_batch.get(batch)) for batch in batches)
+        lines.append(MatrixRow(place, "" if place == direction else direction, cells))
+    totals = []
+    for batch in batches:
+        of_measure = {
+            "ratio": _ratio_total([row for row in rows if row.batch == batch]),
+            "share": _time_total(found, batch),
+        }
+        totals.append(tuple(of_measure[name] for name in measures))
     return Matrix(
-        heads,
-        tuple(measures),
-        lines,
+        tuple("as recorded" if batch is None else str(batch) for batch in batches),
+        tuple(measures.items()),
+        tuple(lines),
         len(groups) - len(kept),
-        totals,
-        _total_note(rows, dict(measures)),
+        tuple(totals),
+        _total_note(rows, measures),
     )
+
+
+def _place(row: LedgerRow) -> tuple[str, str]:
+    return row.place, row.direction
 
 
 def _with_work(rows: Sequence[LedgerRow]) -> list[LedgerRow]:
@@ -132,21 +130,19 @@ def _ratio_total(rows: Sequence[LedgerRow]) -> Cell:
     known = [row for row in rows if row.ratio is not None]
     if not known:
         return nothing("no layer has both a count and a whole paper figure")
-    counted, paper = (
-        total_of(row.counted for row in known),
-        sum(row.paper.value or 0 for row in known),
+    work = _with_work(rows)
+    counted = total_of(row.counted for row in known)
+    paper = sum(row.paper.value or 0 for row in known)
+    missing = ", ".join(row.name for row in work if row.ratio is None)
+    is_plain = counted.state == "counted" and not counted.lower_bound
+    facts = (
+        f"{full(counted.value or 0)} / {full(paper)} over {len(known)} of {len(work)} layers and "
+        "directions",
+        missing and f"not in it: {missing}",
+        "" if is_plain else why(counted),
     )
     value = (counted.value or 0) / paper
-    over, named = (
-        len(_with_work(rows)),
-        ", ".join(row.name for row in _with_work(rows) if row.ratio is None),
-    )
-    title = (
-        f"{full(counted.value or 0)} / {full(paper)} over {len(known)} of {over} layers and "
-        "directions"
-    )
-    title += f"; not in it: {named}" if named else ""
-    title += f"; {why(counted)}" if counted.state != "counted" or counted.lower_bound else ""
+    title = "; ".join(filter(None, facts))
     return Cell(mark(counted) + ratio(value), title, style_of(counted), rounded(value))
 
 
@@ -167,9 +163,9 @@ def _time_total(found: Analysis, batch: int | None) -> Cell:
     return cell if times.trusted else replace(cell, style="est")
 
 
-def _total_note(rows: Sequence[LedgerRow], measures: Mapping[str, str]) -> str:
+def _total_note(rows: Sequence[LedgerRow], measures: Collection[str]) -> str:
     """One sentence a measure."""
-    said = []
+    sentences = []
     if "ratio" in measures:
         work = _with_work(rows)
         missing = dict.fromkeys(row.name for row in work if row.ratio is None)
@@ -178,39 +174,19 @@ def _total_note(rows: Sequence[LedgerRow], measures: Mapping[str, str]) -> str:
         )
         text = "Total, counted / paper: sums over the layers and directions that have both"
         text += f"; without {_some(missing)}" if missing else ""
-        said.append(
-            text
-            + (f"; at least, for the counts of {_some(least)} are lower bounds" if least else "")
-            + "."
-        )
+        text += f"; at least, for the counts of {_some(least)} are lower bounds" if least else ""
+        sentences.append(f"{text}.")
     if "share" in measures:
         whole = next((row.whole for row in rows if row.whole), "")
-        said.append(
-            "Total of the shares: "
-            f"{whole.replace('of all steps', 'of a step').replace('all steps', 'time of a step')}."
-        )
-    return " ".join(said)
+        of_step = whole.replace("of all steps", "of a step").replace("all steps", "time of a step")
+        sentences.append(f"Total of the shares: {of_step}.")
+    return " ".join(sentences)
 
 
 def _some(names: Iterable[str]) -> str:
     every = list(names)
-    return ", ".join(every[:NAMED]) + (
-        f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
-    )
-
-
-def _line(
-    rows: Sequence[LedgerRow], batches: Sequence[int | None], measures: Sequence[str]
-) -> MatrixRow:
-    at = {row.batch: row for row in rows}
-    cells = tuple(_cell(at[batch], measures) if batch in at else None for batch in batches)
-    first = rows[0]
-    return MatrixRow(first.place, "" if first.place == first.direction else first.direction, cells)
-
-
-def _cell(row: LedgerRow, measures: Sequence[str]) -> tuple[str, tuple[Tile, ...]]:
-    tiles = tuple(_ratio(row) if name == "ratio" else _share(row) for name in measures)
-    return row_key(row.place, row.direction, row.batch), tiles
+    more = f" and {len(every) - NAMED} more" if len(every) > NAMED else ""
+    return ", ".join(every[:NAMED]) + more
 
 
 def _ratio(row: LedgerRow) -> Tile:

@@ -145,6 +145,19 @@ def reason(cases: Sequence[tuple[LedgerRow | None, Cause]]) -> Reason:
     )
 
 
+def explain_reason(item: Reason, name: str = "") -> str:
+    """Return the sentence of a reason, its rule with numbers, and after an arrow what to do.
+    ``name``: layer and direction, where the sentence does not state them."""
+    numbers = f": {item.numbers}" if item.numbers else ""
+    rule = f"{item.rule}{numbers} ({item.confidence})."
+    rest = [rule, *([f"{item.elsewhere}."] if item.elsewhere else [])]
+    sentences = [item.sentence, *(text[:1].upper() + text[1:] for text in rest)]
+    text = " ".join(filter(None, sentences))
+    if name and name not in item.sentence:
+        text = f"{name}: {text}"
+    return f"{text} \u2192 {item.todo}" if item.todo else text
+
+
 def gap(row: LedgerRow) -> float:
     """How far counted lies from paper, on a scale where half and double are as far; 0 without
     a ratio."""
@@ -304,7 +317,7 @@ def _basis(found: Analysis) -> str:
     bases = "; ".join(sorted({row.basis for row in rows if row.basis}))
     steps = max((row.time.over for row in rows if row.time), default=1)
     if any(covers_capture(run) for run in found.study.runs):
-        statistic = "Of the whole capture, in which no steps are known"
+        statistic = "Whole capture, without steps"
     elif not bases:
         return "Per step, not timed"
     else:
@@ -431,7 +444,9 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
     if row.ratio:  # from 1/4 (left edge) over 1 (middle) to 4 (right edge)
         reach = max(-2.0, min(2.0, log2(row.ratio))) * 25
         bar = (round(50 + min(reach, 0), 1), round(abs(reach), 1))
-    return Line(cells, bar, row.batch, row.share, gap(row), _causes(row, found.judgement))
+    is_open = row.counted.lower_bound and (row.ratio or 0) < 1  # more may have been executed
+    distance = 0.0 if is_open else gap(row)
+    return Line(cells, bar, row.batch, row.share, distance, _causes(row, found.judgement))
 
 
 def _causes(row: LedgerRow, judgement: Judgement) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedBatch, Prep
 from perfctl.orchestrator.ledger.timing import Key
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
-from perfctl.orchestrator.report.ledger.page import formulas, reason
+from perfctl.orchestrator.report.ledger.page import explain_reason, formulas, reason
 from perfctl.orchestrator.report.numbers import full, ratio, significant, time
 from perfctl.orchestrator.report.tables import mark
 from perfctl.records.run import Run
@@ -288,18 +288,10 @@ def _on_paper(row: LedgerRow) -> TrailStep:
 
 def _reasons(row: LedgerRow, found: Analysis) -> TrailStep | None:
     judged = found.judgement.at(row.batch, row.layer, row.direction)
-    said = []
-    for cause in judged.causes:
-        item = reason([(row, cause)])
-        numbers = f": {item.numbers}" if item.numbers else ""
-        said.append(
-            f"{item.sentence} {item.rule[:1].upper()}{item.rule[1:]}{numbers} ({item.confidence})."
-        )
-        if item.todo:
-            said.append(f"→ {item.todo}")
+    lines = [explain_reason(reason([(row, cause)])) for cause in judged.causes]
     if judged.unexplained is not None and judged.unexplained >= 0.0005:
-        said.append(f"{judged.unexplained * 100:.1f} % of the gap stays unexplained.")
-    return TrailStep("Why", tuple(said)) if said else None
+        lines.append(f"{judged.unexplained * 100:.1f} % of the gap stays unexplained.")
+    return TrailStep("Why", tuple(lines)) if lines else None
 
 
 def _source(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep | None:

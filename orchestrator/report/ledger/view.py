@@ -15,11 +15,16 @@ from perfctl.orchestrator.report.ledger.page import (
     Group,
     LedgerView,
     Line,
-    Reason,
+    explain_reason,
     ledger_view,
 )
 from perfctl.orchestrator.report.ledger.parts import times_table, variants_table
-from perfctl.orchestrator.report.ledger.phases import has_repeats, phase_tables, phases_of
+from perfctl.orchestrator.report.ledger.phases import (
+    has_repeats,
+    phase_tables,
+    phases_of,
+    short_parts,
+)
 from perfctl.orchestrator.report.numbers import full, si
 from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.page.records import Finding
@@ -39,6 +44,11 @@ from perfctl.records.run import Run
 GAP_RATIO_MIN = 1.1
 """Ratio, or its reciprocal, from which on a batch size is shown though it is not among the first,
 middle and last."""
+LONG_NAME = 16
+"""Characters of a layer's name from which on a terminal shows its last parts, which tell it from
+the others."""
+WHOLE_FINDINGS = 3
+"""Findings with their details; the others are cut to their first sentence."""
 TOO_WIDE = "Collectives of all ranks"
 """The table that no terminal has room for."""
 
@@ -71,7 +81,7 @@ def ledger_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
     parts = phases_of(analysis, each=shape.is_by_block) if shape.is_whole else []
     facts = [
         heading(study),
-        f"{len(study.batches)} batch sizes" if len(study.batches) > 1 else None,
+        _batches(study.batches),
         about.device_text(study),
         about.tools(study.runs),
     ]
@@ -87,9 +97,8 @@ def ledger_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
         title,
         facts=tuple(_facts(analysis, stated)),
         findings=tuple(
-            finding.text if shape.is_explained else finding.first
-            for finding in stated
-            if not finding.warning
+            finding.text if shape.is_explained or number < WHOLE_FINDINGS else finding.first
+            for number, finding in enumerate(item for item in stated if not item.warning)
         ),
         warnings=tuple(finding.text for finding in stated if finding.warning),
         tables=tuple(filter(None, tables)),
@@ -112,6 +121,12 @@ def entries_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
         coverage = tuple(dict.fromkeys(f"{text}." for text in placed if text))
         reasons = tuple(explain_rows(view))
         yield View("Why" if reasons else "", findings=reasons, notes=(*view.notes, *coverage))
+
+
+def _batches(sizes: Sequence[int]) -> str | None:
+    if len(sizes) == 1:
+        return f"batch {sizes[0]}"
+    return f"{len(sizes)} batch sizes" if sizes else None
 
 
 def _facts(analysis: Analysis, stated: Sequence[Finding]) -> Iterator[str]:
@@ -152,6 +167,14 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
     batch size; else a row is a layer and pass, with its time and share at each batch size.
     """
     groups = list(view.groups)
+    if not shape.is_document:
+        short = short_parts([group.layer for group in groups])
+        groups = [
+            replace(group, layer=short[group.layer].removeprefix("aten::"))
+            if len(group.layer) > LONG_NAME
+            else group
+            for group in groups
+        ]
     if shape.is_by_time and any(_largest_share(group) for group in groups):
         groups.sort(key=lambda group: (group.is_left_over, -_largest_share(group)))
     hidden = [group for group in groups if _is_small(group)]
@@ -165,7 +188,8 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
     labels = [column.label for column in view.columns]
     is_by_batch = "executed" in labels or "time" not in labels or len(sizes) < 2
     if is_by_batch or shape.is_document:
-        table = _by_batch(view, shown, some if len(some) < len(sizes) else None)
+        those = some if len(some) < len(sizes) else None
+        table = _by_batch(view, shown, those, shape.is_document)
     else:
         table = _across_batches(view, shown, some)
     hints = {
@@ -188,10 +212,14 @@ def _is_small(group: Group) -> bool:
     return group.minor or all(share is not None and share < MINOR_SHARE for share in shares)
 
 
-def _by_batch(view: LedgerView, groups: Sequence[Group], sizes: Sequence[int] | None) -> Table:
+def _by_batch(
+    view: LedgerView, groups: Sequence[Group], sizes: Sequence[int] | None, is_document: bool
+) -> Table:
     """Return a row for each layer, pass and batch size: of ``sizes``, and where the gap is
     widest."""
-    shown = [place for place, column in enumerate(view.columns) if column.label != "achieved"]
+    has_sizes = len({line.batch for group in groups for line in group.lines}) > 1
+    left_out = {"achieved"} if has_sizes or is_document else {"achieved", "batch"}
+    shown = [place for place, column in enumerate(view.columns) if column.label not in left_out]
     columns = [
         Column("layer", style="code"),
         Column("pass", style="text"),
@@ -287,22 +315,10 @@ def _per_sample(group: Group, labels: Sequence[str]) -> Cell:
 def explain_rows(view: LedgerView) -> Iterator[str]:
     """Yield the reasons for the differences, those of the sweep first, and what stays open."""
     for reason in view.sweep:
-        yield explain_reason("", reason)
+        yield explain_reason(reason)
     for group in view.groups:
         name = f"{group.layer} {group.direction}".strip()
         for reason in group.reasons:
-            yield explain_reason(name, reason)
+            yield explain_reason(reason, name)
         if group.open:
             yield f"{name}: {group.open[0].lower()}{group.open[1:]}"
-
-
-def explain_reason(name: str, reason: Reason) -> str:
-    """Return the sentence of a reason, its rule with numbers, and after an arrow what to do."""
-    numbers = f": {reason.numbers}" if reason.numbers else ""
-    rule = f"{reason.rule}{numbers} ({reason.confidence})."
-    rest = [rule, *([f"{reason.elsewhere}."] if reason.elsewhere else [])]
-    sentences = [reason.sentence, *(text[:1].upper() + text[1:] for text in rest)]
-    text = " ".join(filter(None, sentences))
-    if name and name not in reason.sentence:
-        text = f"{name}: {text}"
-    return f"{text} \u2192 {reason.todo}" if reason.todo else text
