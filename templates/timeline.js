@@ -54,7 +54,7 @@ const fitting = (name, room) => {
   while (text.length > room && text.indexOf(".") > 0 && text.indexOf(".") < text.length - 2) text = text.slice(text.indexOf(".") + 1);
   return text.length > room ? text.slice(0, room - 1) + "…" : text;
 };
-const percent = (share) => (share > 0 && share < 0.0005 ? "< 0.1 %" : `${(100 * share).toPrecision(3)} %`);
+const percent = (share) => (share > 0 && share < 0.0005 ? "< 0.1%" : `${(100 * share).toPrecision(3)}%`);
 
 // What ran between two moments, cut to them: of each GPU the kernels' number, time, and time with at least one of them.
 const sums = (tracks, from, to) => {

@@ -287,7 +287,7 @@ class Progress:
             (len(self._seconds) + min(seconds / mean, 1.0) if mean else 0.0) / self._total, 1.0
         )
         left = max(mean * (self._total - len(self._seconds)) - seconds, 1)
-        return f", {share * 100:.0f} %, about {left:.0f} s left"
+        return f", {share * 100:.0f}%, about {left:.0f} s left"
 
     def done(self, line: str, *, ran: bool = True) -> None:
         """One part is finished; ``line`` says how. ``ran``: it took its time, and was

@@ -269,7 +269,7 @@ def judge_entries(
     """Each entry of the baseline against what its subject is now.
 
     subjects: only the entries of these names, and these in the place of what the baseline says of
-        them; none: all entries as they are. tolerances: quantity -> share (0.05 is 5 %), before the
+        them; none: all entries as they are. tolerances: quantity -> share (0.05 is 5%), before the
         baseline's and those of ``KINDS``.
     memory_limit: how much memory the reading of a report may take.
 

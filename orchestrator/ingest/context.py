@@ -45,7 +45,7 @@ class UserHints:
     """A regular expression whose first group is the batch size in a report's file name, else in
     its folder's."""
     op_calls: bool = True
-    """Take in each operator of a trace by itself, which takes 15 % more time; the sums
+    """Take in each operator of a trace by itself, which takes 15% more time; the sums
     stay without."""
     capture: str | None = None
     """Path of the Kineto trace in which the graphs were captured that the reports launch."""

@@ -167,7 +167,7 @@ class Published:
     host: Mapping[str, float]
     """Regime of bytes -> seconds of the host for one forward operation of a step."""
     spread: Mapping[str, float]
-    """"known iT", "new iT", "host i": half the 90 % interval, in logarithms. "known tTl",
+    """"known iT", "new iT", "host i": half the 90% interval, in logarithms. "known tTl",
     channels-last, is that of "known tT" where too little was measured."""
     networks: tuple[tuple[str, float, float, str], ...]
     """(model, macs, activation elements of one sample, "device/regime ...")."""
@@ -497,7 +497,7 @@ def is_measured_compiled(fit: Published, case: StepSpec, machine: Machine) -> bo
 
 
 def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
-    """The factor from the prediction to either end of its 90 % interval, without the
+    """The factor from the prediction to either end of its 90% interval, without the
     host's share."""
     if fit.kind == "cpu":
         return exp(fit.spread["known iV"] * WIDER_CPU ** len(tuple(_unlike(fit, case, machine))))
@@ -625,14 +625,14 @@ def words(fit: Published) -> str:
 
 
 def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str:
-    """ "RTX 3090, resnet50 on tensor cores, 4 % away in work"; "" without one."""
+    """ "RTX 3090, resnet50 on tensor cores, 4% away in work"; "" without one."""
     found = nearest(fit, case, machine)
     if found is None:
         return ""
     name = found.model.partition(":")[2]
     units = "on tensor cores" if found.regime[1] == "T" else "in fp32"
     apart = (
-        f"{100 * found.away:.0f} % away in work"
+        f"{100 * found.away:.0f}% away in work"
         if found.away < 1
         else f"work {1 + found.away:.2g} times apart"
     )

@@ -5,7 +5,7 @@ A step by the fit that ships is the product of two tables of ``predict.grid``,
 amounts of a model and costs of a device, so that 84 models on 99 devices stay small. Every other
 step is a curve of ``predict.grid``. The page reads between two batch sizes on a straight
 line. Numbers of the tables are 32-bit floats; those of a curve 16-bit levels, whose logarithms are
-evenly spaced (``LEVELS`` a factor of e: 0.025 % at most).
+evenly spaced (``LEVELS`` a factor of e: 0.025% at most).
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ def _about(known: Known, today: Date) -> tuple[str, ...]:
         ),
         (
             "Python worked out what each model computes and moves and what a unit of it takes on "
-            "each device; the page multiplies: its times are within 0.5 % of those of 'perfctl "
+            "each device; the page multiplies: its times are within 0.5% of those of 'perfctl "
             "predict'."
         ),
         f"{traced} torchvision models were traced without data, for inputs as their weights state "

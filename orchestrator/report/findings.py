@@ -298,7 +298,7 @@ def _gaps(found: Analysis) -> list[Finding]:
     if not said and any(row.ratio for row in found.ledger.rows):
         derived = any(row.counted.state == "derived" for row in found.ledger.rows)
         what = "FLOPs derived from the kernels" if derived else "Counted FLOPs"
-        text = f"{what} lie within 10 % of paper in every layer and direction where both are known."
+        text = f"{what} lie within 10% of paper in every layer and direction where both are known."
         return [Finding(text, "ledger")]
     return said
 

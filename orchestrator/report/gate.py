@@ -85,7 +85,7 @@ def headline(outcomes: Sequence[Outcome]) -> str:
 
 
 def _said(cause: Cause) -> str:
-    """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100 %), of the forward: 900
+    """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100%), of the forward: 900
     became 1,018"."""
     if cause.whole is None or not isinstance(cause.whole.before, int | float):
         return line(cause.first)
@@ -97,7 +97,7 @@ def _said(cause: Cause) -> str:
 
 
 def line(row: Judged) -> str:
-    """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100 %)"."""
+    """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100%)"."""
     where = f"{row.key.name}, {row.quantity}"
     if row.result == NEW:
         return f"{where}: {number(row.after)}, {row.reason}"
@@ -166,9 +166,9 @@ def _entry_lines(outcome: Outcome) -> Iterator[str]:
 
 
 def _others(cause: Cause) -> str:
-    """ "also at 12 more places: conv2 backward (+100 %), fc1 forward (+3 %), ..."."""
+    """ "also at 12 more places: conv2 backward (+100%), fc1 forward (+3%), ..."."""
     named = [
-        f"{row.key.name}{'' if row.change is None else f' ({100 * row.change:+.3g} %)'}"
+        f"{row.key.name}{'' if row.change is None else f' ({100 * row.change:+.3g}%)'}"
         for row in cause.others
     ]
     several = f"{len(named)} more place{'s' if len(named) > 1 else ''}"

@@ -34,9 +34,9 @@ class HistoryChange:
     after: int
     """First point of the new level."""
     earliest: int
-    """Not before this point, with 95 %."""
+    """Not before this point, with 95%."""
     latest: int
-    """Not after this point, with 95 %."""
+    """Not after this point, with 95%."""
     before: int
     """Last point of the old level."""
     change: float | None
@@ -85,7 +85,7 @@ class HistoryOutput:
 
     stores: tuple[str, ...]
     gate: float
-    """Changes up to this are not told; 0.05 is 5 %."""
+    """Changes up to this are not told; 0.05 is 5%."""
     lines: list[HistoryLine]
 
 
@@ -154,11 +154,11 @@ def sentence(found: History, line: Line, series: Series, change: Change) -> str:
             f"{value(series, series.values[change.after])}"
         )
     else:
-        low, high = (f"{end * 100:+.1f} %" for end in change.interval)
-        sure = f"95 % interval {low} to {high}, p = {change.p:.2g}"
+        low, high = (f"{end * 100:+.1f}%" for end in change.interval)
+        sure = f"95% interval {low} to {high}, p = {change.p:.2g}"
         if change.earliest < change.latest:
             sides = (line.points[series.points[at]] for at in (change.earliest - 1, change.latest))
-            sure += f", with 95 % between {' and '.join(_point(found, one) for one in sides)}"
+            sure += f", with 95% between {' and '.join(_point(found, one) for one in sides)}"
     blamed = found.suspects.get((found.lines.index(line), series.points[change.after]), ())
     differ = [
         f"{one.difference.fact} {one.difference.a} to {one.difference.b} ({one.level})"
@@ -169,7 +169,7 @@ def sentence(found: History, line: Line, series: Series, change: Change) -> str:
         if differ
         else "; nothing else that was recorded changed"
     )
-    by = "came" if change.change == inf else f"{change.change * 100:+.3g} %"
+    by = "came" if change.change == inf else f"{change.change * 100:+.3g}%"
     return f"{series.what.name} {by} {where} ({sure}){also}"
 
 
@@ -235,7 +235,7 @@ def page_view(found: History) -> HistoryPage:
     points = sum(len(line.points) for line in found.lines)
     count = "No change" if not changes else "1 change" if changes == 1 else f"{changes} changes"
     return HistoryPage(
-        f"{count} in {points} points", _named(found.stores), f"{found.gate * 100:g} %", parts
+        f"{count} in {points} points", _named(found.stores), f"{found.gate * 100:g}%", parts
     )
 
 
@@ -260,7 +260,7 @@ def _part(line: Line, at: int, found: History) -> Part:
 def _row(series: Series) -> Row:
     first, last = value(series, series.values[0]), value(series, series.values[-1])
     told = ", ".join(
-        "new" if one.change == inf else f"{one.change * 100:+.3g} %" for one in series.changes
+        "new" if one.change == inf else f"{one.change * 100:+.3g}%" for one in series.changes
     )
     words = (
         f"{len(series.values)} points, from {first} to "
@@ -280,7 +280,7 @@ def _untold(series: Series) -> str:
 
 
 def _drawn(series: Series, words: str) -> Sparkline:
-    """Times and counts from 0, so that a change of 5 % looks like one: the field ends at the
+    """Times and counts from 0, so that a change of 5% looks like one: the field ends at the
     largest value."""
     top, last = max(series.values) or 1.0, max(len(series.values) - 1, 1)
     places = [

@@ -88,12 +88,12 @@ def size(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """0.0342 -> "3.4 %"; "< 0.1 %" and "> 99.9 %" instead of 0 and 100 for a part."""
+    """0.0342 -> "3.4%"; "< 0.1%" and "> 99.9%" instead of 0 and 100 for a part."""
     if 0 < share < 0.0005:
-        return "< 0.1 %"
+        return "< 0.1%"
     if 0.9995 <= share < 1:
-        return "> 99.9 %"
-    return f"{share * 100:.1f} %"
+        return "> 99.9%"
+    return f"{share * 100:.1f}%"
 
 
 def full(value: float, unit: str = "") -> str:

@@ -51,7 +51,7 @@ WHICH = (
     "profiler, which slows them, so their speed-up is another figure."
 )
 UNKNOWN = (
-    f"Unknown: the ends of a 95 % interval are more than a factor of {WIDEST:g} apart. Beside it "
+    f"Unknown: the ends of a 95% interval are more than a factor of {WIDEST:g} apart. Beside it "
     "stands about how many more values a side would settle it, if their spread stays as it is "
     "(NIST/SEMATECH e-Handbook, 7.2.2.2)."
 )
@@ -128,7 +128,7 @@ def device_of(label: str) -> str:
 
 def headline(one: Speedup, other: Against, key: str, *, several: bool = False) -> Finding:
     """ "U-Net: GPU 11.30 times faster than CPU by whole epochs (9.80 to 12.90); data loading then
-    takes 41 % of a step."
+    takes 41% of a step."
 
     By whole epochs where they are known, else by steps; where the steps say otherwise, that
     follows. ``several``: with the batch size.
@@ -156,7 +156,7 @@ def headline(one: Speedup, other: Against, key: str, *, several: bool = False) -
     if wide is not None:
         bound, further = wide.judged.bound, wide.judged.further
         text = (
-            f"{start} against {base} is unknown: the 95 % interval is wider than {bound}; "
+            f"{start} against {base} is unknown: the 95% interval is wider than {bound}; "
             f"{further} would settle it."
         )
         return Finding(shortened(text), key, True)
@@ -221,13 +221,13 @@ def overview(found: Sequence[Speedup]) -> Table | None:
         Column("network", style=TEXT),
         Column("device", style=TEXT),
         Column("by whole epochs", "times faster"),
-        Column("95 % interval", style=TEXT),
+        Column("95% interval", style=TEXT),
         Column("by steps", "times faster"),
-        Column("95 % interval", style=TEXT),
+        Column("95% interval", style=TEXT),
         Column(
             "do they agree?",
             style=TEXT,
-            note="no: the intervals do not meet, and the figures are over 10 % apart",
+            note="no: the intervals do not meet, and the figures are over 10% apart",
         ),
         Column("loading then", "of a step", note="waiting for data"),
         Column("largest phase then", style=TEXT),
@@ -267,7 +267,7 @@ def notes(one: Speedup) -> list[str]:
     )
     said = [WHICH] if both else []
     said.append(
-        f"Faster than {one.base}, with the 95 % interval; warm-up steps and test passes are in no "
+        f"Faster than {one.base}, with the 95% interval; warm-up steps and test passes are in no "
         "time."
     )
     for other in one.against:
@@ -398,7 +398,7 @@ def _gains(one: Speedup, levels: Sequence[str], caption: str) -> Table | None:
         heads += [
             Column(other.label),
             Column(f"{other.label} faster", "times"),
-            Column("95 % interval", style=TEXT),
+            Column("95% interval", style=TEXT),
         ]
     named: dict[tuple[str, str], list[GainLine | None]] = {}
     for place, other in enumerate(compared):
@@ -488,7 +488,7 @@ def _if_only(one: Speedup) -> list[Table | None]:
         Column("layer", style=CODE),
         Column("of the step"),
         Column("step faster", "times"),
-        Column("95 % interval", style=TEXT),
+        Column("95% interval", style=TEXT),
         Column("at most", "times", note="if the layer took no time at all"),
     ]
     found = []

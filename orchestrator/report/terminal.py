@@ -105,7 +105,7 @@ def _about(run: Run, analysis: Analysis, *, is_whole: bool) -> Table | None:
         ("device", about.device_text(study)),
         ("modules", usage.placed_text(run)),
         ("phases", usage.phase_text(run)),
-        ("accuracy", None if share is None else f"{share * 100:.2f} % in the last test"),
+        ("accuracy", None if share is None else f"{share * 100:.2f}% in the last test"),
         ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
         ("origin", about.ORIGINS.get(run.origin, run.origin)),
         ("started", run.started_at),

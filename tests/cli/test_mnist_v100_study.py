@@ -169,7 +169,7 @@ def test_both_shapes_stand_side_by_side(page: str) -> None:
         for channels, width, kernel in ((64, 24, 3), (128, 22, 5))
     ]
     assert f"conv2 forward, MAC{spaced(work[0])}{spaced(work[1])} " in table
-    assert "last accuracy99.20 %99.33 %" in table
+    assert "last accuracy99.20%99.33%" in table
     assert "conv2 forward, time0.1746 ms0.1304 ms" in table
     assert "time / the first one's1.00refused" in table
 

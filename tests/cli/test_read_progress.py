@@ -61,7 +61,7 @@ def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path: Path) -> None:
         done = 1.75 if place else 1.0  # of 2 files, in 60 s
         seconds = round(60 * (2 / done - 1))
         left = f"{seconds} s" if seconds < 60 else "1 min 0 s"
-        assert now.how_far() == f"{done / 2 * 100:.0f} %, about {left} left  "
+        assert now.how_far() == f"{done / 2 * 100:.0f}%, about {left} left  "
 
 
 def test_a_calculation_says_its_part_its_share_and_the_time_left(
@@ -76,7 +76,7 @@ def test_a_calculation_says_its_part_its_share_and_the_time_left(
         steps("working out vgg16", 2, 8)
         time.sleep(0.4)
     said = re.search(
-        r"25 %, about 1 min (\d+) s left  working out vgg16: 3 of 8", terminal.getvalue()
+        r"25%, about 1 min (\d+) s left  working out vgg16: 3 of 8", terminal.getvalue()
     )
     assert said is not None
     least = 30 * (8 // 2 - 1)  # each second that the test itself takes adds three

@@ -59,13 +59,13 @@ def test_no_name_is_taken_for_a_command_of_latex() -> None:
         HOSTILE,
         (HOSTILE, "[label]"),
         (HOSTILE, "n"),
-        ((HOSTILE, "[1]"), ("[2pt]", "−1.5 %")),
+        ((HOSTILE, "[1]"), ("[2pt]", "−1.5%")),
         (False, True),
         (HOSTILE,),
     )
     document = tex([part])
     rows = sound(document)
-    assert len(rows) == 3 and rows[2][1] == "$-$1.5 \\%"
+    assert len(rows) == 3 and rows[2][1] == "$-$1.5\\%"
     assert "\\input" not in document and "\\textbackslash{}input" in document
     assert "(U+4E2D)" in latex(HOSTILE), "what T1 fonts lack is named"
     assert not re.search(r"(\\\\|\\midrule|\\endhead|\\item) ?\n?\[", document), (

@@ -78,9 +78,9 @@ def test_the_four_states_have_four_looks_and_a_lower_bound_says_so() -> None:
 
 
 def test_what_rounds_to_nothing_is_not_shown_as_zero() -> None:
-    assert numbers.percent(0.0001) == "< 0.1 %"
-    assert numbers.percent(0.0) == "0.0 %"
-    assert numbers.percent(0.99985) == "> 99.9 %" and numbers.percent(1) == "100.0 %"
+    assert numbers.percent(0.0001) == "< 0.1%"
+    assert numbers.percent(0.0) == "0.0%"
+    assert numbers.percent(0.99985) == "> 99.9%" and numbers.percent(1) == "100.0%"
     assert numbers.ratio(6e-7) == "< 0.01"
     assert numbers.ratio(0) == "0.00"
 

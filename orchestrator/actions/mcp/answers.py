@@ -507,7 +507,7 @@ def compare(
             "quantity": "time in ns, memory in byte, FLOPs in FLOP",
             "change": "B over A less 1",
             "gate": "0..1",
-            "interval": "of change, 95 %",
+            "interval": "of change, 95%",
         },
         "sources": [
             {"side": side, **_source(run)}

@@ -210,7 +210,7 @@ TOOLS = (
                 "minimum": 0,
                 "maximum": 100,
                 "default": 0.05,
-                "description": "0.05 is 5 %.",
+                "description": "0.05 is 5%.",
             },
             "anyway": {
                 "type": "boolean",

@@ -127,7 +127,7 @@ def ingest(
         bool,
         typer.Option(
             "--no-op-calls",
-            help="Leave out single operators of Kineto traces, which take 15 % more time.",
+            help="Leave out single operators of Kineto traces, which take 15% more time.",
         ),
     ] = False,
     jobs: Annotated[
@@ -317,6 +317,6 @@ def _line(path: Path, written: Written) -> str:
     said += (
         ""
         if written.placed is None
-        else f"; {floor(written.placed * 1000) / 10:.1f} % of the kernel time has a module"
+        else f"; {floor(written.placed * 1000) / 10:.1f}% of the kernel time has a module"
     )
     return f"{said}; partial: {written.reason}" if written.reason else said

@@ -222,9 +222,9 @@ def _top1(points: Sequence[InferencePoint]) -> Chart | None:
     scored = [point for point in points if top1_of(point) is not None]
     wide = any(wide_of(point) for point in scored)
     note = (
-        "too few images for a 95 % interval"
+        "too few images for a 95% interval"
         if wide
-        else "shaded: 95 % interval for this many images (Wilson)"
+        else "shaded: 95% interval for this many images (Wilson)"
     )
     return _lines(
         "accuracy-top1", "Top-1", scored, top1_of, percent, note, band=None if wide else interval_of
@@ -244,7 +244,7 @@ def images_of(point: InferencePoint) -> int:
 
 
 def interval_of(point: InferencePoint) -> tuple[float, float]:
-    """95 % interval of top-1 over its images. Only where ``top1_of`` gives one."""
+    """95% interval of top-1 over its images. Only where ``top1_of`` gives one."""
     return wilson(top1_of(point) or 0.0, images_of(point))
 
 
@@ -297,7 +297,7 @@ def _clock(value: float) -> str:
 
 
 def _share(value: float) -> str:
-    return f"{value * 100:.3g} %"
+    return f"{value * 100:.3g}%"
 
 
 def _axis(title: str) -> str:

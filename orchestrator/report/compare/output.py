@@ -24,7 +24,7 @@ ROWS = 24
 """Rows of the table on a terminal."""
 MARKDOWN_ROWS = 25
 MARKDOWN_HEAD = """\
-| batch | what | A | B | B/A | 95 % interval | result |
+| batch | what | A | B | B/A | 95% interval | result |
 |--:|---|--:|--:|--:|--:|---|"""
 
 
@@ -108,7 +108,7 @@ def markdown(comparison: Comparison) -> str:
         f"### perfctl compare: {b} against {a}",
         "",
         f"**{len(worse)} worse, {len(better)} better, {len(news)} new, gone or different**; gate "
-        f"{comparison.gate * 100:g} %. A is {a}, B is {b}.",
+        f"{comparison.gate * 100:g}%. A is {a}, B is {b}.",
         "",
     ]
     if said.banner:

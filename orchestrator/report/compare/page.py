@@ -142,7 +142,7 @@ def compare_view(comparison: Comparison, *, made_at: str) -> CompareView:
         f"{comparison.b.label} against {comparison.a.label}",
         made_at,
         (describe_side("A", comparison), describe_side("B", comparison)),
-        f"{comparison.gate * 100:g} %",
+        f"{comparison.gate * 100:g}%",
         said.banner,
         said.findings[:SENTENCES],
         said.findings[SENTENCES:],
@@ -386,7 +386,7 @@ def quantity_columns(base: str, is_code: bool = False) -> tuple[Column, ...]:
         Column("A", base=base),
         Column("B", base=base),
         Column("B/A"),
-        Column("95 % interval", note="of B/A, of this row alone"),
+        Column("95% interval", note="of B/A, of this row alone"),
         Column("result", style="text"),
         Column("why", style="text"),
     )
@@ -459,7 +459,7 @@ def _value(row: Row, number: Number | None, side: str) -> Cell:
     if number.runs > 1:
         note += f"; runs from {time(number.low)} to {time(number.high)}"
     if number.interval is not None:
-        note += f"; 95 % interval {time(number.interval[0])} to {time(number.interval[1])}"
+        note += f"; 95% interval {time(number.interval[0])} to {time(number.interval[1])}"
     return time_cell(number.median, note=note)
 
 

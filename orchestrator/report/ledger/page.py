@@ -103,7 +103,7 @@ class Reason:
     rule: str
     sentence: str
     numbers: str
-    """ "predicts 3.60 of paper, explains 98.2 % of the gap"; "" for a rule without a number of
+    """ "predicts 3.60 of paper, explains 98.2% of the gap"; "" for a rule without a number of
     that kind."""
     todo: str
     kernels: tuple[str, ...]
@@ -253,7 +253,7 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     whole, minor = " or ".join(wholes), [group for group in groups if group.minor]
     untimed = any(line.share is None for group in minor for line in group.lines)
     below = (
-        f"each below {MINOR_SHARE * 100:.0f} % of the {whole}{' or not timed' if untimed else ''}"
+        f"each below {MINOR_SHARE * 100:.0f}% of the {whole}{' or not timed' if untimed else ''}"
     )
     fold = (
         f"{len(minor)} layers and directions without multiply-adds, "
@@ -557,7 +557,7 @@ def _left_over(found: Analysis) -> list[Group]:
 
 
 def _causes_at(item: Unattributed, found: Analysis) -> str:
-    """ "; batch 32: autograd 3.0 %", with the shares that findings name; "" where no cause
+    """ "; batch 32: autograd 3.0%", with the shares that findings name; "" where no cause
     is known."""
     run = found.study.at(item.batch).timing
     said = [

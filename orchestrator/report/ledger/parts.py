@@ -171,7 +171,7 @@ def _results(runs: Mapping[str | None, Sequence[Run]], refused: bool) -> Iterato
     accuracies = [accuracy(found) for found in runs.values()]
     if any(value is not None for value in accuracies):
         cells = [
-            nothing(NOT_SAID) if one is None else Cell(f"{one * 100:.2f} %", value=one)
+            nothing(NOT_SAID) if one is None else Cell(f"{one * 100:.2f}%", value=one)
             for one in accuracies
         ]
         yield [text_cell("last accuracy"), *cells]

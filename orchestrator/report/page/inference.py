@@ -45,7 +45,7 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
         Column("batches", is_optional=True, note="full batches that were timed"),
         Column("images/s", note="of whole steps, waiting for images included"),
         *(
-            Column(f"p{part}", base="ns", note=f"{part} % of the batches are answered in this time")
+            Column(f"p{part}", base="ns", note=f"{part}% of the batches are answered in this time")
             for part in (50, 95, 99)
         ),
         Column("longest", base="ns"),
@@ -176,7 +176,7 @@ def _accuracy(items: Sequence[Latency]) -> Iterator[str]:
         f"images{among}"
     )
     if max(top1) != min(top1) and len({item.figures.get("images") for item in scored}) == 1:
-        low, high = f"{min(top1) * 100:.3f}", f"{max(top1) * 100:.3f} %"
+        low, high = f"{min(top1) * 100:.3f}", f"{max(top1) * 100:.3f}%"
         yield (
             f"Top-1 of {first.model} differs between batch sizes on the same images: {low} to "
             f"{high}. Other kernels round differently; more than a few images would be an error"

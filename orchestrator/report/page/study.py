@@ -52,7 +52,7 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
         Column(
             "over repeats",
             style="text",
-            note="95 % interval of the step over the repeats of the sweep",
+            note="95% interval of the step over the repeats of the sweep",
         ),
         *((Column("time per sample", base="ns"), Column("samples per second")) if rates else ()),
         *(Column(name, base="B") for name in quantities),
@@ -321,7 +321,7 @@ def _ready_made(item: Summary, run: Run) -> Cell:
     if item.value is None:
         return word(item.text)
     if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
-        return Cell("< 0.05", "DLProf's CSV rounds: 0.0 % is anything below 0.05 %", value="< 0.05")
+        return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
     return Cell(full(item.value), full(item.value, item.unit or ""), value=rounded(item.value))
 
 

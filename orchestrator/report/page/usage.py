@@ -267,7 +267,7 @@ def placed_text(run: Run) -> str | None:
     share, found = placed(run.report), inferred(run.report)
     if share is None:
         return None
-    said = f"{floor(share * 1000) / 10:.1f} % of the kernel time has a module"
+    said = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module"
     if found is None:
         return said
     matched, kernels, least = found
@@ -374,7 +374,7 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         Column(
             "error",
             note=(
-                "of sampling, in the energy: power was read now and then; the sensor's own 5 % is "
+                "of sampling, in the energy: power was read now and then; the sensor's own 5% is "
                 "not in it"
             ),
         ),
@@ -429,7 +429,7 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         return listing("Energy", columns, rows)
     # below the table, which is wide
     made = listing("Energy", columns[:-1], [row[:-1] for row in rows])
-    said = f"From {sources.pop()}. Error: of sampling, without the sensor's own 5 %."
+    said = f"From {sources.pop()}. Error: of sampling, without the sensor's own 5%."
     return None if made is None else replace(made, notes=(*made.notes, said))
 
 
@@ -517,12 +517,12 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
 
 
 def usage_cell(share: UsageShare) -> Cell:
-    """With its span in the title. Below 0.1 % it keeps five digits: one decimal of a percentage
+    """With its span in the title. Below 0.1% it keeps five digits: one decimal of a percentage
     would be 0."""
     if share.value is None:
         return nothing(share.reason)
     value = round(share.value, 10)
-    text = f"{value * 100:.5g} %" if 0 < value < 0.001 else percent(value)
+    text = f"{value * 100:.5g}%" if 0 < value < 0.001 else percent(value)
     return Cell(
         text + (f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""), share.reason, value=value
     )

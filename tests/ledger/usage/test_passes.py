@@ -167,7 +167,7 @@ def test_the_table_says_what_part_of_the_exchanges_nothing_hides() -> None:
     made = passes_table([training(kernels, profiler="torch")])
     assert (
         made is not None
-        and "Exchanges that no other kernel hides: 20.0 % of the time." in made.notes
+        and "Exchanges that no other kernel hides: 20.0% of the time." in made.notes
     )
     alone = passes_table([training([kernels[0], kernels[2]], profiler="torch")])
     assert alone is not None and not any("Exchanges" in note for note in alone.notes)
@@ -199,5 +199,5 @@ def test_the_terminal_shows_the_time_that_a_share_is_of_beside_the_time_in_which
     ]
     shown = printed(terminal_run(training(kernels, profiler="torch")))
     (forward,) = (line for line in shown.splitlines() if line.startswith("forward"))
-    for words in ("90.0 ms", "120 ms", "75.0 %"):
+    for words in ("90.0 ms", "120 ms", "75.0%"):
         assert words in forward
