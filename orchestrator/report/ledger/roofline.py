@@ -437,14 +437,10 @@ def _spot(
         more = f" and {len(traffic.kernels) - 1} more" if len(traffic.kernels) > 1 else ""
         said += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{more}"
     sure = point.source == "counted" and traffic.trusted and one.moved.state == "counted"
-    marks = {}
+    href = f"#{key}-{'ledger' if layer else 'kernels'}"
+    hit = Hit(said, one.intensity or 1, point.achieved or 1, href=href)
     if layer:
         direction = traffic.direction or ""
-        marks = {
-            "trail": row_key(place, direction, traffic.batch),
-            "layer": place,
-            "direction": direction,
-        }
-    href = f"#{key}-{'ledger' if layer else 'kernels'}"
-    hit = Hit(said, one.intensity or 1, point.achieved or 1, href=href, **marks)
+        trail = row_key(place, direction, traffic.batch)
+        hit = replace(hit, trail=trail, layer=place, direction=direction)
     return Spot(label, one.level, hit, colours.get(place, 7), named, sure)
