@@ -4,6 +4,7 @@ and a training's course."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from perfctl.orchestrator.ledger.network import LayerPoint
 from perfctl.orchestrator.ledger.timing import Spread
@@ -78,9 +79,7 @@ def clocks_chart(layer: str, networks: Named) -> Chart | None:
     }
     tools = (tool for _, points in networks for point in points for tool, _ in point.host)
     for tool in dict.fromkeys(tools):
-        values[f"host {host_run(tool)}"] = lambda point, tool=tool: next(
-            (ns / 1e9 for name, ns in point.host if name == tool), None
-        )
+        values[f"host {host_run(tool)}"] = partial(_host_seconds, tool)
     return batch_chart(
         "time-clocks",
         f"Time of {layer} forward, by batch size",
@@ -90,6 +89,11 @@ def clocks_chart(layer: str, networks: Named) -> Chart | None:
         "report",
         up="time per step",
     )
+
+
+def _host_seconds(tool: str, point: LayerPoint) -> float | None:
+    """Return the time by the host's clock, in the run under this profiler."""
+    return next((ns / 1e9 for name, ns in point.host if name == tool), None)
 
 
 def _lines(networks: Named, values: Values) -> list[Series]:

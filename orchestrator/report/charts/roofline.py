@@ -32,20 +32,22 @@ class Spot:
     label: str
     """Name of the work, equal for all of its levels, which a line joins."""
     level: str
-    x: float
-    """FLOP per byte of this level."""
-    y: float
-    """FLOP/s."""
-    text: str
-    """Under the pointer, and read aloud."""
+    hit: Hit
+    """Where it is: FLOP per byte of this level, and FLOP/s; and its text under the pointer."""
     colour: int = 0
     named: bool = True
     sure: bool = True
     """Drawn full; else as a ring."""
-    href: str = ""
-    trail: str = ""
-    layer: str = ""
-    direction: str = ""
+
+    @property
+    def x(self) -> float:
+        """FLOP per byte of this level."""
+        return self.hit.x
+
+    @property
+    def y(self) -> float:
+        """FLOP/s."""
+        return self.hit.y
 
 
 def roofline(
@@ -125,10 +127,7 @@ def roofline(
         if spot.named and spot.x == rightmost[spot.label]:
             _beside(axes, drawable(spot.label), at, occupied)
     axes.minorticks_off()
-    hits = [
-        Hit(s.text, s.x, s.y, href=s.href, trail=s.trail, layer=s.layer, direction=s.direction)
-        for s in spots
-    ]
+    hits = [spot.hit for spot in spots]
     return as_svg(figure, name, description, hits).replace('class="chart"', 'class="chart halo"', 1)
 
 

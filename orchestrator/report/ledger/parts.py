@@ -259,16 +259,16 @@ def times_table(found: Analysis) -> Table | None:
     rows: list[list[Cell]] = []
     peaks: dict[str, float] = {}
     for study in found.parts:
+        times = host_times(study.runs)
         for one in sorted(
-            host_times(study.runs),
-            key=lambda one: (one.layer, one.direction, one.run.batch_size or 0),
+            times, key=lambda one: (one.layer, one.direction, one.run.batch_size or 0)
         ):
-            rows.append(_time_row(study, one, peaks))
-        if (
-            study is found.study
-            and (seen := _seen_row(study, found.judgement.window, peaks)) is not None
-        ):
-            rows.append(seen)
+            named = f"{one.layer} {one.direction}"
+            name = f"{named}, {study.variant}" if study.variant else named
+            rows.append(_clock_row(name, one.run, one.macs, one.nanoseconds, study, peaks))
+        window = found.judgement.window
+        if study is found.study and window is not None:
+            rows += _seen_rows(study, window, peaks)
     made = listing(
         "Times of the host's clock, beside the least that the peak allows",
         columns,
@@ -278,55 +278,44 @@ def times_table(found: Analysis) -> Table | None:
     return None if made is None else replace(made, notes=(*made.notes, *notes))
 
 
-def _time_row(study: Study, one: HostTime, peaks: dict[str, float]) -> list[Cell]:
-    gpu = seen_gpu(one.run)
-    least = _least(one.macs, gpu, study.precision, peaks)
-    cells = [nothing(_no_peak(gpu)), nothing(_no_peak(gpu))]
-    if least is not None:
-        share = one.nanoseconds / least
-        cells = [
-            time_cell(least),
-            Cell(ratio(share), full(share), "bad" if share < 1 else "", share),
-        ]
-    return [
-        text_cell(", ".join(filter(None, (f"{one.layer} {one.direction}", study.variant)))),
-        count(one.run.batch_size, NOT_SAID),
-        amount(one.macs, "", "not on paper"),
-        time_cell(one.nanoseconds),
-        *cells,
-        text_cell(gpu) if gpu else nothing(NOT_SAID),
-    ]
-
-
-def _seen_row(study: Study, window: Window | None, peaks: dict[str, float]) -> list[Cell] | None:
-    """The batch that the counters saw, where it is none of those that were asked for."""
-    if (
-        window is None
-        or window.batch is None
-        or window.row is None
-        or window.batch in study.batches
-    ):
-        return None
-    layer, direction = window.row
-    run = next(
-        (one for one in study.runs if one.batch_size and macs_of(one, layer, direction)), None
-    )
-    if run is None or not any(
-        (one.layer, one.direction) == window.row for one in host_times(study.runs)
-    ):
-        return None
-    macs = (macs_of(run, layer, direction) or 0) * window.batch // (run.batch_size or 1)
+def _clock_row(
+    name: str,
+    run: Run,
+    macs: int | None,
+    nanoseconds: float | None,
+    study: Study,
+    peaks: dict[str, float],
+    batch: int | None = None,
+) -> list[Cell]:
+    """Return a time beside the least that the peak allows. ``batch``: where it is not the run's."""
     gpu = seen_gpu(run)
     least = _least(macs, gpu, study.precision, peaks)
+    share = nothing("no time" if nanoseconds is None else _no_peak(gpu))
+    if least is not None and nanoseconds is not None:
+        ratio_of = nanoseconds / least
+        share = Cell(ratio(ratio_of), full(ratio_of), "bad" if ratio_of < 1 else "", ratio_of)
     return [
-        text_cell(f"{layer} {direction}, as counted"),
-        count(window.batch),
-        amount(macs, ""),
-        nothing("no time of this batch size was read"),
+        text_cell(name),
+        count(batch or run.batch_size, NOT_SAID),
+        amount(macs, "", "not on paper"),
+        time_cell(nanoseconds, "no time of this batch size was read"),
         time_cell(least, _no_peak(gpu)),
-        nothing("no time"),
+        share,
         text_cell(gpu) if gpu else nothing(NOT_SAID),
     ]
+
+
+def _seen_rows(study: Study, window: Window, peaks: dict[str, float]) -> Iterator[list[Cell]]:
+    """Yield the batch that the counters saw, where it is none of those that were asked for."""
+    if window.batch is None or window.row is None or window.batch in study.batches:
+        return
+    layer, direction = window.row
+    run = next((run for run in study.runs if run.batch_size and macs_of(run, *window.row)), None)
+    is_timed = any((one.layer, one.direction) == window.row for one in host_times(study.runs))
+    if run is not None and is_timed:
+        macs = (macs_of(run, layer, direction) or 0) * window.batch // (run.batch_size or 1)
+        name = f"{layer} {direction}, as counted"
+        yield _clock_row(name, run, macs, None, study, peaks, window.batch)
 
 
 def _least(

@@ -136,16 +136,7 @@ def _table(phase: PhaseParts) -> Table | None:
     made = table(caption(phase), columns, rows, tools=False)
     if made is None:
         return None
-    return replace(made, notes=(*map(_columns_left_out, made.notes), *said(phase)))
-
-
-def _columns_left_out(note: str) -> str:
-    """The note about columns without values, as a sentence where it is about those of
-    mixed steps."""
-    start = f"{', '.join(OF_MIXED)}: "
-    if not note.startswith(start):
-        return note
-    return f"Columns '{OF_MIXED[0]}' and '{OF_MIXED[1]}' are left out: {note.removeprefix(start)}"
+    return replace(made, notes=(*made.notes, *said(phase)))
 
 
 def caption(phase: PhaseParts) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.counts.counters.work import CACHES, LEVELS
+from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.ledger.roofline import (
     FAR,
@@ -16,6 +17,7 @@ from perfctl.orchestrator.ledger.roofline import (
     Traffic,
 )
 from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.charts.files import Hit
 from perfctl.orchestrator.report.charts.roofline import MARKERS, Spot
 from perfctl.orchestrator.report.charts.roofline import roofline as drawn_roofline
 from perfctl.orchestrator.report.ledger.keys import row_key
@@ -201,6 +203,18 @@ def _levels_table(kind: str, roofs: Roofline, names: Mapping[str, str]) -> Table
     return replace(found, marks=marks[: len(found.rows)]) if found and kind == "layer" else found
 
 
+def _text_or_dash(text: object, reason: str) -> Cell:
+    return nothing(reason) if text is None else text_cell(text)
+
+
+def _intensity_cell(intensity: float | None, traffic: Traffic, moved: Figure, reason: str) -> Cell:
+    """Return FLOPs / bytes, with both in full."""
+    if intensity is None:
+        return nothing(reason)
+    title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(moved.value or 0, 'B')}"
+    return Cell(significant(float(intensity)), title, value=rounded(intensity))
+
+
 def _level_row(
     point: RooflinePoint, one: LevelPoint, roofs: Roofline, names: Mapping[str, str]
 ) -> list[Cell]:
@@ -210,27 +224,22 @@ def _level_row(
         if one.bandwidth is None
         else why_not(point, roofs)
     )
-    intensity = nothing("no FLOPs" if not traffic.counted.value else "no bytes")
-    if one.intensity is not None:
-        title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(one.moved.value or 0, 'B')}"
-        intensity = Cell(significant(float(one.intensity)), title, value=rounded(one.intensity))
+    unknown = "no bytes" if traffic.counted.value else "no FLOPs"
     moved = size_cell(one.moved.value)
     notes = "; ".join(filter(None, (moved.title, one.moved.rule, one.moved.reason)))
     return [
         name_cell(traffic.name, names.get(traffic.name) if traffic.level == "kernel" else None),
-        text_cell(traffic.batch) if traffic.batch is not None else nothing("not said"),
+        _text_or_dash(traffic.batch, "not said"),
         text_cell(one.level),
         replace(moved, title=notes, style="est" if one.moved.state == "estimated" else ""),
-        intensity,
+        _intensity_cell(one.intensity, traffic, one.moved, unknown),
         _achieved_cell(point, lacking),
-        text_cell(point.path) if point.path else nothing(lacking),
-        share_cell(None if one.busy is None else round(one.busy, 6), lacking),
-        share_cell(None if one.reached is None else round(one.reached, 6), lacking),
+        _text_or_dash(point.path or None, lacking),
+        share_cell(one.busy, lacking),
+        share_cell(one.reached, lacking),
         Cell(f"refused: {one.refused}", style="bad")
         if one.refused
-        else text_cell(one.bound)
-        if one.bound
-        else nothing(lacking),
+        else _text_or_dash(one.bound or None, lacking),
     ]
 
 
@@ -283,28 +292,21 @@ def _table(level: str, caption: str, roofs: Roofline) -> Table | None:
 
 def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
     traffic, lacking = point.traffic, why_not(point, roofs)
-    intensity = nothing(traffic.dram.reason or lacking)
-    if point.intensity is not None:
-        title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(traffic.dram.value or 0, 'B')}"
-        intensity = Cell(significant(float(point.intensity)), title, value=rounded(point.intensity))
     named = name_cell(traffic.name, _short(traffic.name) if level == "kernel" else None)
-    batch = text_cell(traffic.batch) if traffic.batch is not None else nothing("not said")
-    reached, model, hardware = (
-        None if one is None else round(one, 6) for one in (point.reached, point.mfu, point.hfu)
-    )
+    batch = _text_or_dash(traffic.batch, "not said")
     mfu = share_cell(
-        model,
+        point.mfu,
         point.refused or (lacking if traffic.paper else traffic.paper_why or "nothing on paper"),
     )
     bound = spoken(point, roofs)
     return [
         *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level],
-        intensity,
+        _intensity_cell(point.intensity, traffic, traffic.dram, traffic.dram.reason or lacking),
         _achieved_cell(point, lacking),
-        text_cell(point.path) if point.path else nothing(lacking),
-        share_cell(reached, point.refused or lacking),
+        _text_or_dash(point.path or None, lacking),
+        share_cell(point.reached, point.refused or lacking),
         Cell("refused", point.mfu_refused, "refused") if point.mfu_refused else mfu,
-        share_cell(hardware, point.refused or (traffic.counted.reason or lacking)),
+        share_cell(point.hfu, point.refused or (traffic.counted.reason or lacking)),
         time_cell(traffic.time_ns, "not timed", traffic.basis),
         nothing(lacking)
         if bound is None
@@ -435,17 +437,10 @@ def _spot(
         more = f" and {len(traffic.kernels) - 1} more" if len(traffic.kernels) > 1 else ""
         said += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{more}"
     sure = point.source == "counted" and traffic.trusted and one.moved.state == "counted"
-    return Spot(
-        label,
-        one.level,
-        one.intensity or 1,
-        point.achieved or 1,
-        said,
-        colours.get(place, 7),
-        named,
-        sure,
-        f"#{key}-{'ledger' if layer else 'kernels'}",
-        row_key(place, traffic.direction or "", traffic.batch) if layer else "",
-        place if layer else "",
-        (traffic.direction or "") if layer else "",
-    )
+    href = f"#{key}-{'ledger' if layer else 'kernels'}"
+    hit = Hit(said, one.intensity or 1, point.achieved or 1, href=href)
+    if layer:
+        direction = traffic.direction or ""
+        trail = row_key(place, direction, traffic.batch)
+        hit = replace(hit, trail=trail, layer=place, direction=direction)
+    return Spot(label, one.level, hit, colours.get(place, 7), named, sure)

@@ -202,8 +202,8 @@ def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_
         phase_parts(served([unsaid], [ran("m.up", 0)], [product("m.up", 50, 8, 8)]))
     )
     assert (
-        "Columns 'of prompts' and 'of decodes' are left out: the trace does not say how tokens "
-        "divide between prefill and decode." in table.notes
+        "of prompts, of decodes: the trace does not say how tokens divide between prefill and "
+        "decode." in table.notes
     )
 
 
