@@ -36,7 +36,7 @@ def test_ingest_says_how_much_of_the_kernel_time_has_a_module(
 def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(
     taken: Any, perfctl: Perfctl
 ) -> None:
-    for said in (perfctl("show", 1).out, perfctl("ledger").out):
+    for said in (perfctl("show", 1).out, perfctl("ledger", "--explain").out):
         words = " ".join(said.split())
         assert "10 of 10 kernels of graphs by the capture (inferred, confidence 1.00)" in words
         # two steps of 8 sequences; five kernels of 10 us each: 100 us over 16 tokens

@@ -112,7 +112,7 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
     columns = [
         RUN,
         Column("phase", style="text"),
-        Column("steps", is_optional=True),
+        Column("steps"),
         Column("sequences", note="of all its steps together"),
         Column("tokens", note="that the steps computed"),
         Column("launches"),
