@@ -105,6 +105,8 @@ def ledger_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
     )
     if shape.is_document or not has_repeats(parts):
         yield from entries_views(analysis, shape)
+    elif shape.is_explained:
+        yield View("", notes=_coverage(analysis))
     yield View("", tables=tuple(filter(None, (variants_table(analysis), times_table(analysis)))))
 
 
@@ -117,10 +119,15 @@ def entries_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
     table, notes = ledger_table(view, shape)
     yield View("", tables=(table,), notes=tuple(notes))
     if shape.is_explained or not shape.is_whole:
-        placed = (usage.placed_text(run) for run in analysis.study.runs)
-        coverage = tuple(dict.fromkeys(f"{text}." for text in placed if text))
         reasons = tuple(explain_rows(view))
-        yield View("Why" if reasons else "", findings=reasons, notes=(*view.notes, *coverage))
+        notes = (*view.notes, *_coverage(analysis))
+        yield View("Why" if reasons else "", findings=reasons, notes=notes)
+
+
+def _coverage(analysis: Analysis) -> tuple[str, ...]:
+    """Return how much of the kernel time has a module, and how it was found."""
+    placed = (usage.placed_text(run) for run in analysis.study.runs)
+    return tuple(dict.fromkeys(f"{text}." for text in placed if text))
 
 
 def _batches(sizes: Sequence[int]) -> str | None:
