@@ -120,8 +120,8 @@ def entries_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
     yield View("", tables=(table,), notes=tuple(notes))
     if shape.is_explained or not shape.is_whole:
         reasons = tuple(explain_rows(view))
-        notes = (*view.notes, *_coverage(analysis))
-        yield View("Why" if reasons else "", findings=reasons, notes=notes)
+        basis = (*view.notes, *_coverage(analysis))
+        yield View("Why" if reasons else "", findings=reasons, notes=basis)
 
 
 def _coverage(analysis: Analysis) -> tuple[str, ...]:
