@@ -37,7 +37,7 @@ def compare_sides(
     from perfctl.orchestrator.compare import compare as comparing
 
     if not (isfinite(gate) and gate >= 0):
-        raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5 %")
+        raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5%")
     limit = memory.bytes_of(memory_limit)
     sides = [side(given, Path(store), messages, limit) for given in (a, b)]
 

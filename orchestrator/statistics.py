@@ -37,7 +37,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """B over A: its 95 % interval and the p-value of the comparison."""
+    """B over A: its 95% interval and the p-value of the comparison."""
 
     low: float
     high: float
@@ -66,7 +66,7 @@ class _Mean:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the 95 % interval of the typical value of several runs (Student's t on logarithms);
+    """Return the 95% interval of the typical value of several runs (Student's t on logarithms);
     None for one run, or a 0."""
     if len(values) < 2 or min(values) <= 0:
         return None
@@ -76,7 +76,7 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
-    """95 % interval of a share (0..1) that was observed on ``count`` independent ones.
+    """95% interval of a share (0..1) that was observed on ``count`` independent ones.
 
     E. B. Wilson, Journal of the American Statistical Association 22 (1927). Raises ValueError for a
     count below 1.
@@ -205,7 +205,7 @@ class TooWide:
     @property
     def reason(self) -> str:
         return (
-            f"unknown: its 95 % interval is wider than {self.bound}; {self.further} would settle it"
+            f"unknown: its 95% interval is wider than {self.bound}; {self.further} would settle it"
         )
 
 
@@ -269,7 +269,7 @@ def share_too_wide(share: float, count: int) -> TooWide | None:
 
 
 def fisher_interval(correlation: float, points: int, *, ranked: bool) -> tuple[float, float] | None:
-    """95 % interval of a correlation coefficient; ``ranked``: of ranks (Spearman's). None for 3
+    """95% interval of a correlation coefficient; ``ranked``: of ranks (Spearman's). None for 3
     points, and for -1 and 1."""
     if points <= 3 or abs(correlation) >= 1 - 1e-12:
         return None
@@ -281,7 +281,7 @@ def fisher_interval(correlation: float, points: int, *, ranked: bool) -> tuple[f
 
 def holm(chances: Mapping[K, float]) -> dict[K, float]:
     """p-values adjusted so that, where nothing differs, any of them is below 0.05 with a chance of
-    5 %."""
+    5%."""
     ordered = sorted(chances, key=chances.__getitem__)
     raised = (
         min(chances[key] * left, 1.0)

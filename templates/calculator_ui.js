@@ -331,7 +331,7 @@ function showWork(a) {
   const total = rows.reduce((sum, [, amount]) => sum + amount, 0);
   works.fill(rows.length ? "A step of one GPU by kind of work, the longest first" : "Nothing to show", rows.filter(([, amount]) => amount > 0).sort((x, y) => y[1] - x[1]).map(([work, amount, limit]) => {
     const part = amount / total, value = a.time.value * part;
-    return rowOf([textCell(work), estimated({ value, low: value, high: value }, duration), make("td", { class: "est" }, part < 0.0005 ? "< 0.1 %" : `~ ${percent(part)}`), textCell(limit)], [work, value, part, limit]);
+    return rowOf([textCell(work), estimated({ value, low: value, high: value }, duration), make("td", { class: "est" }, part < 0.0005 ? "< 0.1%" : `~ ${percent(part)}`), textCell(limit)], [work, value, part, limit]);
   }));
 }
 
@@ -342,7 +342,7 @@ const inTime = {
 };
 const MEASURES = [["training time", "training", duration, inTime], ["cost", "cost", dollars, { unit: () => 1, tick: (v) => money(v).replace(/\.00$/, "") }], ["time of a step", "step", duration, inTime], ["time per sample", "sample", duration, inTime]];
 let measure = MEASURES[0];
-const bandSaid = ({ way, coverage }) => (coverage === null ? { published: "90 % of steps on left-out devices", roofline: "the range that the literature reports", measured: "spread of the measured steps" }[way] : `covers ${percent(coverage, 0)} of held-out cases`);
+const bandSaid = ({ way, coverage }) => (coverage === null ? { published: "90% of steps on left-out devices", roofline: "the range that the literature reports", measured: "spread of the measured steps" }[way] : `covers ${percent(coverage, 0)} of held-out cases`);
 function showCurve(answers) {
   const host = byId("curve"), [label, key, write, axis] = measure, title = label[0].toUpperCase() + label.slice(1);
   const marks = answers.map((a) => {

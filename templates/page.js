@@ -15,13 +15,6 @@ const si = (v) => {
 };
 const time = (ns) => { const [number, prefix = ""] = si(ns / 1e9).split(" "); return `${number} ${prefix}s`; };
 const grouped = (v) => { const [whole, rest] = String(v).split("."); return whole.replace(/\B(?=(\d{3})+(?!\d))/g, ",") + (rest ? `.${rest}` : ""); };
-// Three significant digits of a number in its column's unit, thousands grouped.
-const three = (v) => {
-  const part = Number(v.toPrecision(3)), a = Math.abs(part);
-  if (a === 0 || (Number.isInteger(v) && a < 1000)) return String(v);
-  if (a >= 100) return grouped(part.toFixed(0));
-  return a < 1e-6 ? "< 0.000001" : part.toFixed(Math.min(2 - Math.floor(Math.log10(a)), 8));
-};
 const make = (tag, attributes = {}, text) => {
   const node = document.createElement(tag);
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);

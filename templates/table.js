@@ -1,7 +1,6 @@
 // Long tables: compact columns, of which only the rows on the screen are drawn.
-// The column's unit, or its own for a value below a tenth of it: numbers.py has the rule.
-const scaled = (v, { scale, kind, unit }) => {
-  if (!v || Math.abs(v) >= scale[0] / 10) return [three(v / scale[0]), scale[1]];
+// Each value in the unit that suits it, as numbers.py writes it.
+const scaled = (v, { kind, unit }) => {
   const [number, prefix = ""] = (kind === "si" ? si(v) : time(v)).split(" ");
   return [number, kind === "si" ? `${prefix}${prefix && !/^[FB]/.test(unit) ? " " : ""}${unit}` : prefix];
 };

@@ -21,14 +21,12 @@ const unpacked = (track, view) => {
   const reach = new Float64Array(count); // the last end so far: ascending, so that the first bar on the screen is found quickly
   for (let n = 0; n < count; n++) reach[n] = Math.max(n ? reach[n - 1] : 0, starts[n] + lengths[n]);
   const names = integers(track.n, count), texts = integers(track.t, count), places = integers(track.y, count);
-  const things = track.m ? integers(track.m, count) : null, busy = track.m ? integers(track.b, count) : lengths;
   const of = integers(track.r, count).map((v) => (v % 2 ? -(v + 1) / 2 : v / 2));
   return {
-    ...track, starts, lengths, reach, names, places, busy, rows: integers(track.l, count), of: track.r ? summed(of) : null,
-    things: (n) => (things ? things[n] : 1),
-    name: (n) => (things?.[n] > 1 ? `${grouped(things[n])} bars, merged to keep the page small` : view.names[names[n]]),
+    ...track, starts, lengths, reach, names, places, rows: integers(track.l, count), of: track.r ? summed(of) : null,
+    name: (n) => view.names[names[n]],
     place: (n) => view.places[places[n]], text: (n) => view.texts[texts[n]],
-    colour: (n) => (things?.[n] > 1 ? 7 : track.kind === "kernel" && view.coloured ? view.hues[names[n]] ?? 7 : track.kind === "copy" ? 8 : view.colours[places[n]]),
+    colour: (n) => (track.kind === "kernel" && view.coloured ? view.hues[names[n]] ?? 7 : track.kind === "copy" ? 8 : view.colours[places[n]]),
   };
 };
 // The first bar that ends after a moment, and the first that starts at or after one.
@@ -56,7 +54,7 @@ const fitting = (name, room) => {
   while (text.length > room && text.indexOf(".") > 0 && text.indexOf(".") < text.length - 2) text = text.slice(text.indexOf(".") + 1);
   return text.length > room ? text.slice(0, room - 1) + "…" : text;
 };
-const percent = (share) => (share > 0 && share < 0.0005 ? "< 0.1 %" : `${(100 * share).toPrecision(3)} %`);
+const percent = (share) => (share > 0 && share < 0.0005 ? "< 0.1%" : `${(100 * share).toPrecision(3)}%`);
 
 // What ran between two moments, cut to them: of each GPU the kernels' number, time, and time with at least one of them.
 const sums = (tracks, from, to) => {
@@ -70,9 +68,9 @@ const sums = (tracks, from, to) => {
     for (let n = bisect(track.reach, from); n < track.count && track.starts[n] < to; n++) {
       const start = Math.max(track.starts[n], from), end = Math.min(track.starts[n] + track.lengths[n], to);
       if (end < start || (end === start && track.lengths[n] > 0)) continue;
-      const part = track.lengths[n] ? (track.busy[n] * (end - start)) / track.lengths[n] : 0;
-      if (!kernels) { copies += track.things(n); copied += part; continue; }
-      device.count += track.things(n);
+      const part = end - start;
+      if (!kernels) { copies++; copied += part; continue; }
+      device.count++;
       device.time += part;
       device.spans.push([start, start + part]);
       const name = track.name(n);
@@ -185,7 +183,7 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
   };
   // Several bars on a few pixels: a column with a top line, as high as the share of its time in which they ran.
   const together = (track, row, cell, colours) => {
-    if (cell.count === 1 && !cell.carried && track.things(cell.n) === 1) { alone(track, cell.n, colours); return; }
+    if (cell.count === 1 && !cell.carried) { alone(track, cell.n, colours); return; }
     const left = cell.place * CELL, width = CELL - 1, full = ROW - 2, top = track.top + row * ROW, ns = (CELL / wide) * (to - from);
     if (!cell.count && !cell.busy) return;
     const high = Math.max(2, Math.round(full * Math.min(1, cell.busy / ns))), out = track.out ? (high * cell.out) / (cell.busy || 1) : 0;
@@ -198,20 +196,19 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
   const bars = (track, colours) => {
     const cells = Array.from({ length: track.lanes }, () => null), large = [], pixel = (to - from) / wide;
     for (let n = bisect(track.reach, from); n < track.count && track.starts[n] <= to; n++) {
-      const start = track.starts[n], end = start + track.lengths[n], row = track.rows[n], merged = track.things(n) > 1, first = (start - from) / pixel / CELL;
+      const start = track.starts[n], end = start + track.lengths[n], row = track.rows[n], first = (start - from) / pixel / CELL;
       if (end < from) continue;
-      if (end - start >= SMALL * pixel && !merged) { large.push(n); continue; }
-      const density = end > start ? track.busy[n] / (end - start) : 0;
+      if (end - start >= SMALL * pixel) { large.push(n); continue; }
       let place = Math.max(0, Math.floor(first)), begin = Math.max(start, from), cell = cells[row];
       if (cell && cell.place !== place) { together(track, row, cell, colours); cell = null; }
       if (!cell) cell = { place, count: 0, busy: 0, out: 0, n, carried: false };
       cell.count++;
-      if (track.busy[n] > track.busy[cell.n]) cell.n = n;
+      if (track.lengths[n] > track.lengths[cell.n]) cell.n = n;
       for (;;) { // a part for each column that the bar lies in
-        const edge = from + (place + 1) * CELL * pixel, part = Math.max(0, Math.min(end, edge) - begin) * density;
+        const edge = from + (place + 1) * CELL * pixel, part = Math.max(0, Math.min(end, edge) - begin);
         cell.busy += part;
         if (track.out?.[n]) cell.out += part;
-        if (end <= edge || (cell.count === 1 && !cell.carried && !merged) || edge >= to) break;
+        if (end <= edge || (cell.count === 1 && !cell.carried) || edge >= to) break;
         together(track, row, cell, colours);
         cell = { place: ++place, count: 0, busy: 0, out: 0, n, carried: true };
         begin = edge;
@@ -319,9 +316,8 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
       for (let n = bisect(track.reach, a); n < track.count && track.starts[n] < b; n++) {
         const length = Math.min(track.starts[n] + track.lengths[n], b) - Math.max(track.starts[n], a);
         if (length < 0) continue;
-        const part = track.lengths[n] ? (track.busy[n] * length) / track.lengths[n] : 0;
-        count += track.things(n); ns += track.rows[n] ? 0 : part;
-        names.set(track.name(n), (names.get(track.name(n)) ?? 0) + part);
+        count++; ns += track.rows[n] ? 0 : length;
+        names.set(track.name(n), (names.get(track.name(n)) ?? 0) + length);
       }
       const most = [...names].sort((one, two) => two[1] - one[1]).slice(0, 5), row = make("tr");
       row.append(make("th", { scope: "row" }, track.title), make("td", {}, grouped(count)), make("td", {}, exact(ns)), make("td", {}, percent(b > a ? ns / (b - a) : 0)),

@@ -264,7 +264,7 @@ def test_the_interval_of_two_far_repeats_says_nothing_and_how_many_more_would_se
 
     assert apart(2 + wide.more) <= 3 < apart(1 + wide.more)
     settle = f"about {wide.more} more runs would settle it"
-    assert wide.reason == f"unknown: its 95 % interval is wider than a factor of 3; {settle}"
+    assert wide.reason == f"unknown: its 95% interval is wider than a factor of 3; {settle}"
     assert interval_too_wide([1.0, 1.01]) is None, "two runs that agree have a narrow one"
 
 

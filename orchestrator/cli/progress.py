@@ -44,13 +44,13 @@ class _Shown:
         raise NotImplementedError
 
     def how_far(self) -> str:
-        """ "42 %, about 12 s left  "; nothing while that is not known."""
+        """ "42%, about 12 s left  "; nothing while that is not known."""
         part = self.part()
         if not self.total or not 0 < part <= self.total:
             return ""
         spent = time.monotonic() - self.start
         left = _clock(spent * (self.total / part - 1))
-        return f"{part / self.total * 100:.0f} %, about {left} left  "
+        return f"{part / self.total * 100:.0f}%, about {left} left  "
 
     def stop(self) -> None:
         """Show no more."""

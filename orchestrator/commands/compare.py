@@ -180,7 +180,7 @@ def check(compared: Compared, events: Events) -> None:
         pair, row = worse[0]
         at = f" at batch {pair.batch}" if pair.batch else ""
         change = f", {percent_change(row.change)}" if row.change is not None else ""
-        gate = f"over {comparison.gate * 100:g} %"
+        gate = f"over {comparison.gate * 100:g}%"
         heading = f"{len(worse)} regressions {gate}; largest"
         heading = heading if len(worse) > 1 else f"1 regression {gate}"
         raise Regressed(f"{heading}: {row.name}{at}{change} ({row.result})")

@@ -67,7 +67,7 @@ def run(asked: HistoryOptions, events: Events) -> History:
     if asked.by not in ("time", "commit"):
         raise UsageError(f"`by`: '{asked.by}' is not known", "Say time or commit")
     if not (isfinite(asked.gate) and asked.gate >= 0):
-        raise UsageError(f"`gate` must be 0 or more, got {asked.gate}", "0.05 is 5 %")
+        raise UsageError(f"`gate` must be 0 or more, got {asked.gate}", "0.05 is 5%")
     if not available():
         raise ToolMissing(
             "change points need ruptures, which is not installed", "pip install 'perfctl[history]'"

@@ -43,7 +43,7 @@ class MfuOptions:
     multiply-add is 2 FLOPs.
 
     Raises UsageError for a request that makes no sense and for a sparse peak, PerfctlError if even
-    the smallest exact count is over 100 % of the peak, ToolMissing without torch (a model by name).
+    the smallest exact count is over 100% of the peak, ToolMissing without torch (a model by name).
     """
 
     model: Annotated[
@@ -129,7 +129,7 @@ def run(asked: MfuOptions, events: Events) -> Audit:
         notes=notes,
     )
     if found.causal.mfu is None:
-        raise PerfctlError(f"MFU over 100 % by the least count of FLOPs: {found.causal.refused}")
+        raise PerfctlError(f"MFU over 100% by the least count of FLOPs: {found.causal.refused}")
     if asked.formula is not None:
         found = replace(found, rows=(found.row(asked.formula),))
     return found

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.report.ledger.rows import ShownRun, shown_run
-from perfctl.orchestrator.report.view import Layout
+from perfctl.orchestrator.report.view import Layout, View, as_parts, draw_views
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import only_run, shown
 from perfctl.records.report import SourceLine
@@ -70,20 +71,21 @@ def record(report: StoredReport) -> ShownRun | list[SourceLine]:
     return shown(report.run, lambda: shown_run(report.run))
 
 
-def view(report: StoredReport) -> Layout:
+def view(report: StoredReport) -> View | Layout:
     """Return findings, the ledger and the tables of the run, or its source lines."""
     from perfctl.orchestrator.report import terminal
 
-    if (lines := report.source_lines) is not None:
-        return Layout(
-            lambda paper: [terminal.source_lines(lines)],
-            lambda: terminal.source_lines_document(lines),
-        )
+    if report.source_lines is not None:
+        return terminal.source_view(report.source_lines)
+
+    def views(*, is_document: bool = False) -> list[View]:
+        is_whole = report.is_whole or is_document
+        make = partial(terminal.run_views, is_whole=is_whole, is_document=is_document)
+        return shown(report.run, lambda: list(make(report.run)))
+
     return Layout(
-        lambda paper: shown(
-            report.run, lambda: terminal.run_details(report.run, is_whole=report.is_whole)
-        ),
-        lambda: shown(report.run, lambda: terminal.run_document(report.run)),
+        lambda paper: draw_views(views(), paper.width),
+        lambda: [part for one in views(is_document=True) for part in as_parts(one)],
     )
 
 

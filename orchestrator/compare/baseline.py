@@ -150,7 +150,7 @@ def check_tolerance(quantity: str, share: float) -> float:
             f"`tolerances`: there is no quantity '{quantity}'", f"There are {', '.join(KINDS)}"
         )
     if not (math.isfinite(share) and share >= 0):
-        raise UsageError(f"`tolerances`: {quantity} must be 0 or more, got {share}", "0.05 is 5 %")
+        raise UsageError(f"`tolerances`: {quantity} must be 0 or more, got {share}", "0.05 is 5%")
     return share
 
 

@@ -10,7 +10,7 @@ noise in other orders, each point as like the one before it as in the line (auto
 first order, drawn anew for each series with the error that it is known with). How noise is
 distributed is not assumed. A line that drifts slowly for fewer than about 50 points still looks
 like one with a change: docs/commands/history.md has the measured share of false alarms. Where it
-was: the splits whose squared error is within 7.35 s^2 of the best (95 %; B. E. Hansen, Econometrica
+was: the splits whose squared error is within 7.35 s^2 of the best (95%; B. E. Hansen, Econometrica
 68 (2000)).
 """
 
@@ -56,13 +56,13 @@ class Change:
     change: float
     """New level over old, less 1."""
     interval: tuple[float, float] | None
-    """95 % interval of the change; None for an exact count."""
+    """95% interval of the change; None for an exact count."""
     p: float | None
     """Among all series of its kind; None for an exact count."""
     earliest: int
-    """With 95 %, the first point of the new level is not before this one."""
+    """With 95%, the first point of the new level is not before this one."""
     latest: int
-    """With 95 %, the first point of the new level is not after this one."""
+    """With 95%, the first point of the new level is not after this one."""
     before_points: int
     """Points of the old level."""
     after_points: int
@@ -100,7 +100,7 @@ def exact_changes(values: Sequence[float]) -> list[Change]:
 
 def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0) -> list[Change]:
     """Changes of level that are significant among so many ``series``, and larger than ``gate``
-    (0.05 is 5 %), oldest first.
+    (0.05 is 5%), oldest first.
 
     values: one a point, above 0. The same values give the same answer: orders are drawn from
     one seed.

@@ -1,6 +1,6 @@
 """Two sides compared: a change counts when it is both significant and larger than the gate.
 
-The three levels (steps, layers, kernels) share a 5 % chance of any false result; within a level
+The three levels (steps, layers, kernels) share a 5% chance of any false result; within a level
 Holm's step-down keeps it.
 """
 
@@ -145,7 +145,7 @@ class Comparison:
 
 
 def compare(a: Side, b: Side, *, gate: float = GATE, anyway: bool = False) -> Comparison:
-    """Return B against A. ``gate``: 0.05 is 5 %.
+    """Return B against A. ``gate``: 0.05 is 5%.
 
     If differences block, the figures are there and none is judged. ``anyway``: judge them all the
     same, which every page then states.

@@ -43,12 +43,12 @@ class Compared(Generic[K, V]):
     change: float | None = None
     """After over before, less 1; None where that is not defined."""
     interval: tuple[float, float] | None = None
-    """95 % interval of the change of this row; None if not judged by a spread."""
+    """95% interval of the change of this row; None if not judged by a spread."""
     test: Ratio | None = None
     """What the interval was made from; None if not judged by a spread."""
     result: str = NOT_JUDGED
     reason: str = ""
-    """Why, or what changed: "+9,437,184 FLOP, +100 %"."""
+    """Why, or what changed: "+9,437,184 FLOP, +100%"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Number:
 
     median: float
     interval: tuple[float, float] | None
-    """95 % interval over runs; None with one run."""
+    """95% interval over runs; None with one run."""
     low: float
     high: float
     runs: int

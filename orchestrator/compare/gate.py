@@ -6,7 +6,7 @@ Time is a sample of sessions: sweeps on different days. What runs beside a sessi
 repeats, so their spread says too little, and a new session is compared with the spread between
 those of the baseline: worse only where the interval in which one more session of the same code is
 expected (Student's t on logarithms) lies below it by more than the tolerance. Of all times of an
-entry together, 1 % of clean comparisons fail at most (Holm's step-down). That holds as far as
+entry together, 1% of clean comparisons fail at most (Holm's step-down). That holds as far as
 sessions are alike: not where a machine drifts or is busy on some days only. The baseline needs five
 of them; times of layers, of which there are many, are left to `compare`.
 """
@@ -382,12 +382,12 @@ def _judge_value(row: Judged, tolerances: Mapping[str, float]) -> Judged:
             reason = _describe_launches(old, new)
         return replace(row, result=CHANGED, reason=reason)
     change = new / old - 1 if old else None
-    share = "" if change is None else f", {100 * change:+.3g} %"
+    share = "" if change is None else f", {100 * change:+.3g}%"
     reason = f"{new - old:+,.10g} {kind.unit}".rstrip() + share
     result = WORSE if new > old else BETTER
     tolerance = tolerances.get(row.quantity, kind.tolerance)
     if abs(new - old) <= tolerance * abs(old):
-        result, reason = WITHIN, f"{reason}; {100 * tolerance:g} % is allowed"
+        result, reason = WITHIN, f"{reason}; {100 * tolerance:g}% is allowed"
     elif not kind.less_is_better:
         result = CHANGED
     return replace(row, result=result, reason=reason, change=change)
@@ -434,7 +434,7 @@ def _judge_times(rows: list[Judged], gate: float, blocked: Mapping[str, str]) ->
         elif middle < 1 / (1 + gate) and faster.get(index, 1.0) < ALPHA:
             result = BETTER
         change, low, high = (100 * (factor - 1) for factor in (middle, test.low, test.high))
-        reason = f"{change:+.3g} % ({low:+.3g} to {high:+.3g} %)"
+        reason = f"{change:+.3g}% ({low:+.3g} to {high:+.3g}%)"
         rows[index] = replace(
             rows[index],
             change=middle - 1,

@@ -158,7 +158,7 @@ def read_run(run: Run, store: int) -> Seen:
 
 def build_lines(runs: Iterable[Seen], *, by_commit: bool = False, gate: float = 0.05) -> list[Line]:
     """Return every line, with the changes of its series that are larger than ``gate`` (0.05 is
-    5 %)."""
+    5%)."""
     lines: list[Line] = []
     for run in sorted(runs, key=lambda run: (_time_of(run, by_commit), run.store, run.run)):
         line = _find_line(lines, run)

@@ -134,7 +134,7 @@ def _energy(run: PreparedRun) -> dict[Key, Observed]:
     joules = [energy.per_step for energy in energies if energy.per_step is not None]
     if not joules or len(joules) < len(energies):
         return {}
-    note = f"sampling error up to {100 * max(energy.error or 0.0 for energy in energies):.2g} %"
+    note = f"sampling error up to {100 * max(energy.error or 0.0 for energy in energies):.2g}%"
     basis = " and ".join(dict.fromkeys(energy.source or "" for energy in energies))
     products = [energy.delay_product or 0.0 for energy in energies]
     return {

@@ -229,14 +229,14 @@ def busy_with_others(runs: Iterable[Run]) -> str | None:
     if waited is None or waited <= CPU_BUSY_SHARE_MAX:
         return None
     text = (
-        f"the CPU was busy: threads waited for a core in {100 * waited:.0f} % of the time that "
+        f"the CPU was busy: threads waited for a core in {100 * waited:.0f}% of the time that "
         "they wanted to run"
     )
     if others is None:
         return text
     if others <= CPU_BUSY_SHARE_MAX:
         return None
-    return f"{text}, and other processes kept {100 * others:.0f} % of the cores busy"
+    return f"{text}, and other processes kept {100 * others:.0f}% of the cores busy"
 
 
 class Opposed(NamedTuple):

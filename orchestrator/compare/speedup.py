@@ -1,7 +1,7 @@
 """How many times faster one device or precision is than another, and in which layers; refused for
 different work.
 
-A speed-up is a ratio of geometric means with its 95 % interval; without a spread, or with one that
+A speed-up is a ratio of geometric means with its 95% interval; without a spread, or with one that
 is too wide, there is only a reason.
 """
 
@@ -60,7 +60,7 @@ ArmsByBatch = Mapping[int | None, Sequence[Arm]]
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Ratio of geometric means, with its 95 % interval."""
+    """Ratio of geometric means, with its 95% interval."""
 
     value: float
     low: float
@@ -318,7 +318,7 @@ def compare_quantity(
 
 
 def disagreement(lines: Sequence[GainLine]) -> tuple[Gain, Gain] | None:
-    """(of steps, of epochs) where the two do not agree: their 95 % intervals do not meet, and they
+    """(of steps, of epochs) where the two do not agree: their 95% intervals do not meet, and they
     are ``APART``."""
     gains = {line.key.level: line.gain for line in lines}
     steps, epochs = gains.get("step"), gains.get("epoch")

@@ -35,6 +35,9 @@ class Figure:
     moves_constants: bool = field(default=False, compare=False)
     """True if ``reason`` is that instructions move constants, or may only do that. Equality ignores
     it."""
+    only_moves_constants: bool = field(default=False, compare=False)
+    """True if it is certain that the instructions that are left out only move constants. Equality
+    ignores it."""
 
     @property
     def lower_bound(self) -> bool:

@@ -146,12 +146,12 @@ class RooflinePoint:
     """Paper FLOPs / time / peak, 0..1; hfu: counted FLOPs."""
     hfu: float | None
     refused: str | None = None
-    """Why a share over 100 % is not shown, with the likely cause."""
+    """Why a share over 100% is not shown, with the likely cause."""
     mfu_refused: str | None = None
     """Why there is no model utilisation although the counted rate is sound: it would be over
-    100 %."""
+    100%."""
     over: str | None = None
-    """What is over 100 %: peak (then no rate is shown) or bandwidth (then only what rests on the
+    """What is over 100%: peak (then no rate is shown) or bandwidth (then only what rests on the
     bytes is not)."""
     levels: tuple[LevelPoint, ...] = ()
     """One for each memory level whose bytes were counted, from the SMs outwards."""
@@ -193,7 +193,7 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     mfu_refused = None
     if over != "peak" and mfu and mfu > 1:
         cause = _why(traffic, peaks, mfu * (peak or 0), paper=True)
-        mfu_refused = f"paper FLOPs would take {mfu * 100:.0f} % of the {path} peak: {cause}"
+        mfu_refused = f"paper FLOPs would take {mfu * 100:.0f}% of the {path} peak: {cause}"
     attainable = dram.attainable or peak
     reached = achieved / attainable if achieved and attainable and not refused else None
     return RooflinePoint(
@@ -236,7 +236,7 @@ def _levels(
         refused, stream = over_peak, rates.bytes_per_second
         if refused is None and stream and bandwidth and stream > bandwidth:
             refused = (
-                f"{stream / bandwidth * 100:.0f} % of the {level} bandwidth of the {peaks.device}: "
+                f"{stream / bandwidth * 100:.0f}% of the {level} bandwidth of the {peaks.device}: "
                 f"{_mismatch(traffic) or _MORE_BYTES[level]}"
             )
         bound = reached = None
@@ -302,11 +302,11 @@ def _refused(
     when none is."""
     peak = peaks.flops.get(path) if path else None
     if achieved and peak and achieved > peak:
-        share = f"{achieved / peak * 100:.0f} % of the {path} peak of the {peaks.device}"
+        share = f"{achieved / peak * 100:.0f}% of the {path} peak of the {peaks.device}"
         return f"{share}: {_why(traffic, peaks, achieved)}", "peak"
     if stream and peaks.bandwidth and stream > peaks.bandwidth:
         share = (
-            f"{stream / peaks.bandwidth * 100:.0f} % of the memory bandwidth of the {peaks.device}"
+            f"{stream / peaks.bandwidth * 100:.0f}% of the memory bandwidth of the {peaks.device}"
         )
         return f"{share}: {_mismatch(traffic) or _COLD}", "bandwidth"
     return None, None

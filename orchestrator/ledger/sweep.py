@@ -54,7 +54,7 @@ class BatchPoint:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """95 % interval of the step over repeats, in nanoseconds; None without any."""
+        """95% interval of the step over repeats, in nanoseconds; None without any."""
         return interval(self.repeats)
 
     @property

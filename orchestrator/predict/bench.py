@@ -1,5 +1,5 @@
 """Points of a bench from stored runs, what a predictor is fitted on, and how closely time, memory
-and FLOPs of a step go with the sizes of its network: coefficients with their 95 % intervals.
+and FLOPs of a step go with the sizes of its network: coefficients with their 95% intervals.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Observation:
 
 
 class Coefficient(NamedTuple):
-    """-1..1, with its 95 % interval."""
+    """-1..1, with its 95% interval."""
 
     value: float
     interval: tuple[float, float] | None

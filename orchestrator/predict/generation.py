@@ -134,7 +134,7 @@ class Engine:
 
     costs: Mapping[str, float]
     spread: Mapping[str, float]
-    """"known prefill", "new decode", ...: half the 90 % interval, in logarithms; known: another
+    """"known prefill", "new decode", ...: half the 90% interval, in logarithms; known: another
     model on a measured device."""
     rows: tuple[Published, ...]
     sources: tuple[Mapping[str, str], ...]
@@ -196,7 +196,7 @@ def _engine_peaks(machine: Machine, precision: str) -> tuple[float, float]:
 
 
 def width_of(engine: Engine, machine: Machine, prefill: bool) -> float:
-    """The factor from the prediction to either end of its 90 % interval."""
+    """The factor from the prediction to either end of its 90% interval."""
     known = product_of(machine.name) in engine.devices
     half = engine.spread[f"{'known' if known else 'new'} {'prefill' if prefill else 'decode'}"]
     return exp(half * WIDER ** (0 if known else len(tuple(unseen(engine, machine)))))

@@ -167,7 +167,7 @@ class Published:
     host: Mapping[str, float]
     """Regime of bytes -> seconds of the host for one forward operation of a step."""
     spread: Mapping[str, float]
-    """"known iT", "new iT", "host i": half the 90 % interval, in logarithms. "known tTl",
+    """"known iT", "new iT", "host i": half the 90% interval, in logarithms. "known tTl",
     channels-last, is that of "known tT" where too little was measured."""
     networks: tuple[tuple[str, float, float, str], ...]
     """(model, macs, activation elements of one sample, "device/regime ...")."""
@@ -497,7 +497,7 @@ def is_measured_compiled(fit: Published, case: StepSpec, machine: Machine) -> bo
 
 
 def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
-    """The factor from the prediction to either end of its 90 % interval, without the
+    """The factor from the prediction to either end of its 90% interval, without the
     host's share."""
     if fit.kind == "cpu":
         return exp(fit.spread["known iV"] * WIDER_CPU ** len(tuple(_unlike(fit, case, machine))))

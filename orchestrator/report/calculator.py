@@ -333,7 +333,7 @@ def _about(known: CalculatorContents, today: Date) -> tuple[str, ...]:
         ),
         (
             "Python worked out what each model computes and moves and what a unit of it takes on "
-            "each device; the page multiplies: its times are within 0.5 % of those of 'perfctl "
+            "each device; the page multiplies: its times are within 0.5% of those of 'perfctl "
             "predict'."
         ),
         f"{traced} torchvision models were traced without data, for inputs as their weights state "

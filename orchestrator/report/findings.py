@@ -10,7 +10,7 @@ from perfctl.orchestrator.counts.counters.sums import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
 from perfctl.orchestrator.counts.derived.run import coverage
 from perfctl.orchestrator.counts.figure import total_of
-from perfctl.orchestrator.ledger.analysis import Analysis, short_names
+from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.timeline.judge import worst
 from perfctl.orchestrator.ledger.ledger import (
     NO_STEPS,
@@ -298,7 +298,7 @@ def _gaps(found: Analysis) -> list[Finding]:
     if not said and any(row.ratio for row in found.ledger.rows):
         derived = any(row.counted.state == "derived" for row in found.ledger.rows)
         what = "FLOPs derived from the kernels" if derived else "Counted FLOPs"
-        text = f"{what} lie within 10 % of paper in every layer and direction where both are known."
+        text = f"{what} lie within 10% of paper in every layer and direction where both are known."
         return [Finding(text, "ledger")]
     return said
 
@@ -448,11 +448,10 @@ def _failures(study: Study) -> Iterator[Finding]:
 
 
 def without_layers(
-    runs: Sequence[PreparedRun], names: Mapping[str, str] | None = None, *, derived: bool = False
+    runs: Sequence[PreparedRun], names: Mapping[str, str], *, derived: bool = False
 ) -> tuple[Finding, ...]:
     """Findings, then warnings, of runs without layers. ``derived``: their FLOPs are known without
     counters; ``names``: short kernel names."""
-    names = names or short_names(prepared.run for prepared in runs)
     found: list[Finding] = []
     for prepared in runs:
         run = prepared.run
@@ -534,7 +533,7 @@ def _moved(run: PreparedRun) -> Iterator[Finding]:
     launches = [
         launch
         for launch, item in run.flops.items()
-        if item.fp16.value is not None and "moved constants" in (item.fp16.reason or "")
+        if item.fp16.value is not None and item.fp16.only_moves_constants
     ]
     if launches:
         halves = sum(int(metric(run.values[launch], op("hfma")) or 0) for launch in launches)

@@ -32,9 +32,9 @@ class HistoryChange:
     after: int
     """First point of the new level."""
     earliest: int
-    """Not before this point, with 95 %."""
+    """Not before this point, with 95%."""
     latest: int
-    """Not after this point, with 95 %."""
+    """Not after this point, with 95%."""
     before: int
     """Last point of the old level."""
     change: float | None
@@ -83,7 +83,7 @@ class HistoryOutput:
 
     stores: tuple[str, ...]
     gate: float
-    """Changes up to this are not told; 0.05 is 5 %."""
+    """Changes up to this are not told; 0.05 is 5%."""
     lines: list[HistoryLine]
 
 
@@ -180,11 +180,11 @@ def sentence(found: History, line: Line, series: Series, change: Change) -> str:
             f"{value(series, series.values[change.after])}"
         )
     else:
-        low, high = (f"{end * 100:+.1f} %" for end in change.interval)
-        sure = f"95 % interval {low} to {high}, p = {change.p:.2g}"
+        low, high = (f"{end * 100:+.1f}%" for end in change.interval)
+        sure = f"95% interval {low} to {high}, p = {change.p:.2g}"
         if change.earliest < change.latest:
             sides = (line.points[series.points[at]] for at in (change.earliest - 1, change.latest))
-            sure += f", with 95 % between {' and '.join(_point(found, one) for one in sides)}"
+            sure += f", with 95% between {' and '.join(_point(found, one) for one in sides)}"
     blamed = found.suspects.get((found.lines.index(line), series.points[change.after]), ())
     differ = [
         f"{one.difference.fact} {one.difference.a} to {one.difference.b} ({one.level})"
@@ -195,7 +195,7 @@ def sentence(found: History, line: Line, series: Series, change: Change) -> str:
         if differ
         else "; nothing else that was recorded changed"
     )
-    by = "came" if change.change == inf else f"{change.change * 100:+.3g} %"
+    by = "came" if change.change == inf else f"{change.change * 100:+.3g}%"
     return f"{series.what.name} {by} {where} ({sure}){also}"
 
 

@@ -123,7 +123,7 @@ def _cells(found: Audit, row: Row) -> list[Cell]:
         for name, amount in terms
         if abs(amount) >= SHOWN * exact
     ]
-    said = ", ".join(named) or "nothing of 0.05 % or more"
+    said = ", ".join(named) or "nothing of 0.05% or more"
     return [*cells, Cell(_signed(by / exact), value=by / exact), text_cell(said)]
 
 
@@ -138,7 +138,7 @@ def _share(value: float | None, reason: str) -> Cell:
 
 
 def _explained(found: Reported) -> Iterator[str]:
-    said = f"Reported {found.value * 100:g} %"
+    said = f"Reported {found.value * 100:g}%"
     if not found.matches:
         near = found.nearest
         share = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import floor, isfinite, log10
+import re
+from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 DASH = "–"
 HOUR = 3600.0
-_UP = ("", "k", "M", "G", "T", "P", "E")
-_DOWN = ("", "m", "µ", "n", "p")
-_SIZES = tuple(1000**step for step in range(len(_UP)))
+SMALLEST, LARGEST = -4, 6
+PREFIXES = "pnµm kMGTPE"
+"""Of the powers of 1000 from SMALLEST to LARGEST."""
 _UNITS = (
     (1e-3, 1e-6, "µs"),
     (1.0, 1e-3, "ms"),
@@ -24,11 +24,16 @@ _UNITS = (
 )
 """(seconds up to which, seconds of one, unit): the middle figure decides for its range."""
 
-MOST_DIGITS = 6
-"""Before a column's unit, where there is a larger one."""
 
-LEAST = 0.1
-"""Of a column's unit: a smaller value would begin with zeros, and has its own unit."""
+NO_BREAK = "\u00a0"
+_BEFORE_UNIT = re.compile(
+    r"(?<=[0-9]) (?=(?:[kMGTPE]|[kMGTPEmµnp]?(?:FLOPs?(?:/s)?|i?B(?:/s)?|s|W|J|Hz|min|h))(?!\w))"
+)
+
+
+def hold_units(text: str) -> str:
+    """Return ``text`` with no break between a number and its unit."""
+    return _BEFORE_UNIT.sub(NO_BREAK, text)
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -38,11 +43,7 @@ def significant(value: float, digits: int = 3) -> str:
         return "0"
     if isinstance(value, int) and abs(value) < 1000:
         return str(value)
-    most = digits - 1
-    # one more would be too many in any case
-    while most > 0 and abs(value) >= 10 ** (digits - most):
-        most -= 1
-    for decimals in range(most, -1, -1):
+    for decimals in range(digits - 1, -1, -1):
         text = f"{value:.{decimals}f}"
         if len(text.lstrip("-").replace(".", "").lstrip("0" if abs(value) < 1 else "")) <= digits:
             return text
@@ -51,83 +52,15 @@ def significant(value: float, digits: int = 3) -> str:
 
 def si(value: float, unit: str = "") -> str:
     """``1358954496, "FLOP"`` -> "1.36 GFLOP"; without a unit "1.36 G"."""
-    number, prefix = _scaled(value)
-    tail = prefix + unit
-    return f"{number} {tail}" if tail else number
-
-
-def _scaled(value: float) -> tuple[str, str]:
-    magnitude = abs(value)
-    if magnitude == 0 or (isinstance(value, int) and magnitude < 1000):
-        return significant(value), ""
+    magnitude, step = abs(value), 0
     if magnitude >= 1:
-        step = _step_up(magnitude)
-        return significant(value / 1000**step), _UP[step]
-    step = _step_down(magnitude)
-    return significant(value * 1000**step), _DOWN[step]
-
-
-def _step_up(magnitude: float) -> int:
-    """Place in _UP of the prefix that leaves less than 1000, as it is written."""
-    for step, size in enumerate(_SIZES):
-        if magnitude / size < 999.5:
-            return step
-    return len(_UP) - 1
-
-
-def _step_down(magnitude: float) -> int:
-    """Place in _DOWN of the prefix that leaves 1 or more, as it is written."""
-    for step, size in enumerate(_SIZES[: len(_DOWN)]):
-        if magnitude * size >= 0.9995:
-            return step
-    return len(_DOWN) - 1
-
-
-def column_unit(values: Iterable[float], unit: str = "", *, down: bool = True) -> tuple[float, str]:
-    """(divisor, prefix and unit) for a column, chosen for the median of what is not 0: its values
-    keep one unit.
-
-    A larger one where the largest value would have more than MOST_DIGITS before it: 463 ms is no
-    "463,000,000 ns". ``down`` False: no prefix below 1, for rates ("508 m" a second would be read
-    as millions).
-    """
-    known = sorted(abs(value) for value in values if value)
-    if not known:
-        return 1.0, unit
-    magnitude = known[(len(known) - 1) // 2]
-    step = _step_up(magnitude) if magnitude >= 1 or not down else -_step_down(magnitude)
-    last = 0 if unit == "s" else len(_UP) - 1  # no kiloseconds
-    while step < last and float(f"{known[-1] / 1000.0**step:.3g}") >= 10**MOST_DIGITS:
-        step += 1
-    return 1000.0**step, (_UP[step] if step >= 0 else _DOWN[-step]) + unit
-
-
-def unit_of(
-    value: float, column: tuple[float, str], unit: str = "", *, down: bool = True
-) -> tuple[float, str]:
-    """(divisor, prefix and unit) of one value in a column: the column's, or its own below LEAST
-    of it.
-
-    "88.3 M" stands below "34.2 G", and 1,230 µs below 4.56 µs: large values keep the column's unit.
-    ``unit`` and ``down`` as for :func:`column_unit`.
-    """
-    small = value and abs(value) < LEAST * column[0]
-    return column_unit([value], unit, down=down) if small else column
-
-
-def in_unit(value: float, divisor: float) -> str:
-    """``value / divisor`` with three significant digits, thousands grouped: 0.0123, 1.36, 24.7,
-    105, 12,300."""
-    if not value:
-        return "0"
-    if divisor == 1 and isinstance(value, int) and abs(value) < 1000:
-        return str(value)
-    part = float(f"{value / divisor:.3g}")
-    if abs(part) >= 100:
-        return f"{part:,.0f}"
-    if abs(part) < 1e-6:
-        return "< 0.000001" if part > 0 else "> -0.000001"
-    return f"{part:.{min(2 - floor(log10(abs(part))), 8)}f}"
+        while step < LARGEST and magnitude / 1000**step >= 999.5:
+            step += 1
+    elif magnitude:
+        while step > SMALLEST and magnitude * 1000**-step < 0.9995:
+            step -= 1
+    scaled = value if not step else value / 1000**step if step > 0 else value * 1000**-step
+    return f"{significant(scaled)} {PREFIXES[step - SMALLEST].strip()}{unit}".rstrip()
 
 
 def per_second(value: float) -> str:
@@ -155,12 +88,12 @@ def size(count: float) -> str:
 
 
 def percent(share: float) -> str:
-    """0.0342 -> "3.4 %"; "< 0.1 %" and "> 99.9 %" instead of 0 and 100 for a part."""
+    """0.0342 -> "3.4%"; "< 0.1%" and "> 99.9%" instead of 0 and 100 for a part."""
     if 0 < share < 0.0005:
-        return "< 0.1 %"
+        return "< 0.1%"
     if 0.9995 <= share < 1:
-        return "> 99.9 %"
-    return f"{share * 100:.1f} %"
+        return "> 99.9%"
+    return f"{share * 100:.1f}%"
 
 
 def full(value: float, unit: str = "") -> str:
@@ -200,38 +133,27 @@ def digits(value: float) -> str:
     return f"{value:.6f}".rstrip("0") if "e" in text else text
 
 
-def duration(span: Span) -> str:
+def duration(span: Span, *, is_short: bool = False) -> str:
     """Seconds in the unit that suits the middle figure, for all three."""
     _, one, unit = next(row for row in _UNITS if span.value < row[0])
-    return with_range(span.times(1 / one), unit)
+    return with_range(span.times(1 / one), unit, is_short=is_short)
 
 
-def with_range(span: Span, unit: str = "") -> str:
-    """ "3.1 h (2.6 to 3.9 h)"; without a range where it is none."""
+def with_range(span: Span, unit: str = "", *, is_short: bool = False) -> str:
+    """ "3.1 h (2.6 to 3.9 h)", in a column "3.1 h (2.6-3.9)"; without a range where it is none."""
     tail = f" {unit}" if unit else ""
-    spread = "" if span.low == span.high else f" ({digits(span.low)} to {digits(span.high)}{tail})"
-    return f"{digits(span.value)}{tail}{spread}"
+    value, low, high = map(digits, (span.value, span.low, span.high))
+    if low == high:
+        return f"{value}{tail}"
+    return f"{value}{tail} ({low}-{high})" if is_short else f"{value}{tail} ({low} to {high}{tail})"
 
 
-def compact(span: Span) -> str:
-    """For a column: "3.1 h (2.6-3.9)"."""
-    _, one, unit = next(row for row in _UNITS if span.value < row[0])
-    value, low, high = (digits(part / one) for part in (span.value, span.low, span.high))
-    return f"{value} {unit}" if low == high else f"{value} {unit} ({low}-{high})"
-
-
-def compact_dollars(span: Span) -> str:
-    """For a column: "$12 ($10-15)"."""
-    if span.low == span.high or span.high < 0.01:
-        return money(span.value)
-    return f"{money(span.value)} ({money(span.low)}-{money(span.high).removeprefix('$')})"
-
-
-def dollars(span: Span) -> str:
-    """ "$12.3 ($10.1 to $15.2)"."""
-    return money(span.value) + (
-        "" if span.low == span.high else f" ({money(span.low)} to {money(span.high)})"
-    )
+def dollars(span: Span, *, is_short: bool = False) -> str:
+    """ "$12.3 ($10.1 to $15.2)", in a column "$12.3 ($10.1-15.2)"."""
+    value, low, high = map(money, (span.value, span.low, span.high))
+    if low == high:
+        return value
+    return f"{value} ({low}-{high.removeprefix('$')})" if is_short else f"{value} ({low} to {high})"
 
 
 def money(value: float) -> str:

@@ -13,8 +13,6 @@ from perfctl.orchestrator.predict.predict import WAYS, StepTime
 from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (
-    compact,
-    compact_dollars,
     digits,
     dollars,
     duration,
@@ -196,12 +194,12 @@ def _batches(answer: Answer) -> Table:
             memory = text_cell(gigabytes(room.whole) + ("" if room.fits is None else fits))
         row = [
             count(training.job.batch),
-            text_cell(compact(training.step)),
+            text_cell(duration(training.step, is_short=True)),
             text_cell(digits(training.samples_per_second.value * (tokens or 1))),
             memory,
         ]
         if training.billed is not None:
-            row.append(text_cell(compact(training.billed)))
+            row.append(text_cell(duration(training.billed, is_short=True)))
             costs = [rental.on_demand for rental in _single(training) if rental.on_demand]
             if has_offers:
                 has_cost = costs and not is_too_large(training)
@@ -282,8 +280,8 @@ def _frontier_table(answer: Answer, best: Frontier) -> Table:
     """Return the choices that no other beats in both time and cost, and what they rest on."""
     rows = [
         (
-            text_cell(compact(choice.seconds)),
-            text_cell(compact_dollars(choice.dollars)),
+            text_cell(duration(choice.seconds, is_short=True)),
+            text_cell(dollars(choice.dollars, is_short=True)),
             text_cell(money(choice.spot.value)) if choice.spot else NOT_OFFERED,
             f"{choice.price.provider} {choice.price.instance}".strip()
             + f", {choice.price.count} x {choice.board}, "

@@ -15,7 +15,6 @@ from perfctl.orchestrator.predict.generation import (
 )
 from perfctl.orchestrator.report import prices as prices_text
 from perfctl.orchestrator.report.numbers import (
-    compact,
     digits,
     dollars,
     duration,
@@ -174,8 +173,10 @@ def _table(answer: GenerationAnswer) -> Table:
         rows.append(
             (
                 point.batch,
-                text_cell(compact(point.prefill.time)),
-                text_cell(compact(point.first.time)) if point.first else nothing("one token"),
+                text_cell(duration(point.prefill.time, is_short=True)),
+                text_cell(duration(point.first.time, is_short=True))
+                if point.first
+                else nothing("one token"),
                 text_cell(digits(point.tokens_per_second.value)),
                 text_cell(gigabytes(point.memory.whole)),
                 nothing("not known") if fits is None else "yes" if fits else "no",

@@ -49,7 +49,7 @@ WHICH = (
     "profiler, which slows them, so their speed-up is another figure."
 )
 UNKNOWN = (
-    f"Unknown: the ends of a 95 % interval are more than a factor of {WIDEST:g} apart. Beside it "
+    f"Unknown: the ends of a 95% interval are more than a factor of {WIDEST:g} apart. Beside it "
     "stands about how many more values a side would settle it, if their spread stays as it is "
     "(NIST/SEMATECH e-Handbook, 7.2.2.2)."
 )
@@ -201,7 +201,7 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
         Column("network", style=TEXT),
         Column("device", style=TEXT),
         Column("by whole epochs", "times faster"),
-        Column("95 % interval", style=TEXT),
+        Column("95% interval", style=TEXT),
         Column("by steps", "times faster"),
         Column("95 % interval", style=TEXT),
     ]
@@ -345,7 +345,7 @@ def _gains_table(study: Speedup, levels: Sequence[str], caption: str) -> Table |
         heads += [
             Column(other.label),
             Column(f"{other.label} faster", "times"),
-            Column("95 % interval", style=TEXT),
+            Column("95% interval", style=TEXT),
         ]
     by_device = [{line.key: line for line in other.lines} for other in compared]
     keys = dict.fromkeys(key for lines in by_device for key in lines if key.level in levels)
@@ -418,7 +418,7 @@ def _amdahl_table(other: Against) -> Table | None:
         Column("layer", style=CODE),
         Column("of the step"),
         Column("step faster", "times"),
-        Column("95 % interval", style=TEXT),
+        Column("95% interval", style=TEXT),
         Column("at most", "times", note="if the layer took no time at all"),
     ]
     rows = [

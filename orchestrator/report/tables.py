@@ -14,13 +14,13 @@ from typing import Any
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.report.numbers import (
     DASH,
-    column_unit,
     full,
-    in_unit,
+    per_second,
     percent,
     rounded,
     si,
-    unit_of,
+    size,
+    time,
 )
 
 NAME = 90
@@ -32,8 +32,6 @@ ROWS_SHOWN = 200
 """Longer tables are cut to this, with the number of the other rows."""
 REASONS = 2
 """Reasons that are given for a column without values."""
-STATIC_ROWS = 20
-"""Rows that stand in the page for readers without JavaScript, and in print."""
 LongColumn = tuple[tuple[str, str, str], Sequence[Any]]
 """((label, unit, kind), values)."""
 
@@ -52,58 +50,23 @@ class Cell:
     """Sorted by and exported; None when there is nothing."""
     unit: str | None = None
     """Prefix and unit ("M", "ms", "") beside the number; None for a cell of one piece."""
-    scale: Scale | None = None
-    """How the number is written in another unit; None where it is not."""
+    is_lower_bound: bool = False
+    """Parts of the figure are missing, which ``title`` names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """A number that can be written in another unit."""
-
-    value: float
-    """In ``unit``, without a prefix."""
-    unit: str = ""
-    mark: str = ""
-    """Before the number: "~ ", "ƒ ", "≥ "."""
-    down: bool = True
-    """Prefixes below 1 are used."""
-
-
-def scaled(title: str | None, value: float, scale: Scale, style: str = "") -> Cell:
-    """ "24.7 ms" as a cell of a number and its unit, which suits this number alone until a table
-    chooses one."""
-    divisor, unit = column_unit((scale.value,), scale.unit, down=scale.down)
-    return Cell(
-        scale.mark + in_unit(scale.value, divisor), title, style, rounded(value), unit, scale
-    )
-
-
-def in_own_unit(cell: Cell) -> Cell:
-    """Return the cell in the unit that suits its number alone."""
-    if cell.scale is None:
-        return cell
-    divisor, unit = column_unit((cell.scale.value,), cell.scale.unit, down=cell.scale.down)
-    return replace(cell, text=cell.scale.mark + in_unit(cell.scale.value, divisor), unit=unit)
-
-
-def in_one_unit(cells: Sequence[Cell]) -> list[Cell]:
-    """A column with one unit, chosen for its median; far smaller values have their own, other cells
-    stay as they are."""
-    scales = [cell.scale for cell in cells if cell.scale is not None]
-    if not scales:
-        return list(cells)
-    first = scales[0]
-    column = column_unit((scale.value for scale in scales), first.unit, down=first.down)
-    return [cell if cell.scale is None else _written(cell, cell.scale, column) for cell in cells]
-
-
-def _written(cell: Cell, scale: Scale, column: tuple[float, str]) -> Cell:
-    divisor, unit = unit_of(scale.value, column, scale.unit, down=scale.down)
-    if unit == cell.unit and cell.style != "est":  # an estimate's sign may stand before another
-        return cell
-    return Cell(
-        scale.mark + in_unit(scale.value, divisor), cell.title, cell.style, cell.value, unit, scale
-    )
+def number_cell(
+    shown: str,
+    title: str | None,
+    value: float,
+    *,
+    style: str = "",
+    mark: str = "",
+    is_lower_bound: bool = False,
+) -> Cell:
+    """Return ``shown`` ("24.7 ms") as a cell of a number and its unit; a known zero has none.
+    ``mark`` stands before it."""
+    number, _, unit = shown.partition(" ")
+    return Cell(mark + number, title, style, rounded(value), unit if value else "", is_lower_bound)
 
 
 def text_cell(text: object, title: str | None = None) -> Cell:
@@ -132,16 +95,14 @@ def name_cell(name: str, short: str | None = None) -> Cell:
 
 def amount(value: float | None, unit: str, reason: str = "not collected") -> Cell:
     """A count with an SI prefix (the unit stands in the column's head)."""
-    return nothing(reason) if value is None else scaled(full(value, unit), value, Scale(value))
+    return nothing(reason) if value is None else number_cell(si(value), full(value, unit), value)
 
 
 def rate(value: float | None, unit: str, reason: str = "not collected") -> Cell:
     """So many a second (the unit stands in the column's head)."""
-    return (
-        nothing(reason)
-        if value is None
-        else scaled(full(value, unit), value, Scale(value, down=False))
-    )
+    if value is None:
+        return nothing(reason)
+    return number_cell(per_second(value), full(value, unit), value)
 
 
 def count(value: int | None, reason: str = "not collected") -> Cell:
@@ -156,18 +117,14 @@ def decimal_cell(value: float | None, reason: str = "not collected") -> Cell:
 
 def time_cell(ns: float | None, reason: str = "not collected", note: str | None = None) -> Cell:
     """A duration; the title has the nanoseconds."""
-    return (
-        nothing(reason)
-        if ns is None
-        else scaled(
-            f"{full(ns, 'ns')}{'; ' + note if note else ''}", ns, Scale(float(ns) / 1e9, "s")
-        )
-    )
+    if ns is None:
+        return nothing(reason)
+    return number_cell(time(ns), "; ".join(filter(None, (full(ns, "ns"), note))), ns)
 
 
 def size_cell(value: float | None, reason: str = "not collected") -> Cell:
     """Bytes; the title has them all."""
-    return nothing(reason) if value is None else scaled(full(value, "B"), value, Scale(value, "B"))
+    return nothing(reason) if value is None else number_cell(size(value), full(value, "B"), value)
 
 
 def share_cell(share: float | None, reason: str = "not known") -> Cell:
@@ -177,11 +134,10 @@ def share_cell(share: float | None, reason: str = "not known") -> Cell:
 
 def estimated(cell: Cell, reason: str) -> Cell:
     """The cell as an estimate: "~ " before its value; ``reason`` in its title."""
-    if cell.value is None and cell.scale is None:
+    if cell.value is None:
         return cell
-    scale = None if cell.scale is None else replace(cell.scale, mark="~ ")
     title = "; ".join(filter(None, (cell.title, reason)))
-    return replace(cell, text=f"~ {cell.text}", title=title, style="est", scale=scale)
+    return replace(cell, text=f"~ {cell.text}", title=title, style="est")
 
 
 def mark(figure: Figure) -> str:
@@ -227,7 +183,14 @@ def figure_cell(figure: Figure, unit: str) -> Cell:
         state = style_of(figure)
         return Cell("refused" if state == "refused" else DASH, why(figure), state)
     title = "; ".join(filter(None, (full(figure.value, unit), why(figure))))
-    return scaled(title, figure.value, Scale(figure.value, mark=mark(figure)), style_of(figure))
+    return number_cell(
+        si(figure.value),
+        title,
+        figure.value,
+        style=style_of(figure),
+        mark=mark(figure),
+        is_lower_bound=figure.lower_bound,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +216,9 @@ class Column:
     drops it where they are not."""
 
 
-RUN = Column("run", style="text")
+RUN = Column("run", style="text", is_optional=True)
+"""Left out of a listing whose rows are all of one run."""
+SHOWN_RUN = Column("run", style="text", is_optional=True, note="profiler and batch size")
 
 
 def text_columns(*labels: str) -> list[Column]:
@@ -292,25 +257,37 @@ def table(
     limit: int = ROWS_SHOWN,
     tools: bool = True,
     whole: bool = False,
+    explains: bool = True,
 ) -> Table | None:
     """A table; None when there are no rows. A value is a cell, or becomes one of the kind of
     its column.
 
-    A column in which every cell is a dash is left out, with its reasons above the table.
+    A column in which every cell is a dash is left out unless the table is ``whole``; above the
+    table stands why, if it ``explains``.
     """
-    cells = one_unit_each([tuple(map(_cell, columns, row)) for row in rows])
+    cells = [tuple(map(_cell, columns, row)) for row in rows]
     if not cells:
         return None
     kept = list(range(len(columns))) if whole else with_values(cells)
+    if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
+        kept.remove(0)
     by_column = {place: [row[place] for row in cells] for place in kept}
     heads = in_order(
         [(with_carried(columns[place], found), found) for place, found in by_column.items()]
     )
     shown = tuple(tuple(row[place] for place in kept) for row in cells[:limit])
-    notes = () if whole else tuple(dash_notes(columns, cells))
+    notes = tuple(dash_notes(columns, cells)) if explains and not whole else ()
     return Table(
         heads, shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes
     )
+
+
+def listing(
+    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, tools: bool = True
+) -> Table | None:
+    """A table without columns of dashes only, and without the run's column when there is only
+    one run."""
+    return table(caption, columns, rows, tools=tools, explains=False)
 
 
 def dense_table(
@@ -333,17 +310,8 @@ def whole_table(
     notes: Sequence[str] = (),
 ) -> Table:
     """Return a table of every row and column, each number in its own unit."""
-    cells = [tuple(map(_cell, columns, row)) for row in rows]
-    alone = tuple(tuple(map(_alone, row)) for row in cells)
-    return Table(tuple(columns), alone, caption, tools=False, notes=tuple(notes))
-
-
-def _alone(cell: Cell) -> Cell:
-    """Return the cell in its own unit, which no column changes; a zero has none."""
-    if cell.scale is None:
-        return cell
-    own = replace(in_own_unit(cell), scale=None)
-    return own if cell.scale.value else replace(own, unit="")
+    cells = tuple(tuple(map(_cell, columns, row)) for row in rows)
+    return Table(tuple(columns), cells, caption, tools=False, notes=tuple(notes))
 
 
 def with_values(rows: Sequence[Sequence[Cell]]) -> list[int]:
@@ -370,7 +338,7 @@ def dash_notes(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Ite
 def with_carried(column: Column, cells: Iterable[Cell]) -> Column:
     """The column, marked where its cells show its unit."""
     return replace(
-        column, carried=bool(column.unit) and any(cell.scale is not None for cell in cells)
+        column, carried=bool(column.unit) and any(cell.unit is not None for cell in cells)
     )
 
 
@@ -397,15 +365,6 @@ def _number(cell: Cell) -> float | None:
         return None
 
 
-def one_unit_each(rows: Sequence[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
-    """The rows with one unit down each column."""
-    return (
-        list(zip(*(in_one_unit(column) for column in zip(*rows, strict=True)), strict=True))
-        if rows
-        else []
-    )
-
-
 def _cell(column: Column, value: Any) -> Cell:
     """Words and names by the column's style, times and sizes by its unit, else a count."""
     if isinstance(value, Cell):
@@ -419,28 +378,6 @@ def _cell(column: Column, value: Any) -> Cell:
     return size_cell(value) if column.base == "B" else count(value)
 
 
-def listing(
-    caption: str,
-    columns: Sequence[Column],
-    rows: Iterable[Sequence[Any]],
-    *,
-    drop_run: bool = True,
-    tools: bool = True,
-) -> Table | None:
-    """A table without columns of dashes only, and without the run's column when there is only
-    one run."""
-    cells = [tuple(map(_cell, columns, row)) for row in rows]
-    keep = with_values(cells)
-    if drop_run and len({row[0].text for row in cells}) == 1:
-        keep = [place for place in keep if place]
-    return table(
-        caption,
-        [columns[at] for at in keep],
-        [[row[at] for at in keep] for row in cells],
-        tools=tools,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Grid:
     """A table of any length: its columns as packed() makes them."""
@@ -451,7 +388,6 @@ class Grid:
     columns: tuple[dict[str, Any], ...]
     hidden: int = 0
     notes: tuple[str, ...] = ()
-    first: Table | None = None
 
     @property
     def data(self) -> dict[str, Any]:
@@ -469,8 +405,6 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
     """
     head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
     tidy = [_tidy(value) for value in values]
-    if kind in ("time", "start", "si"):
-        head["scale"] = _scale_of(kind, unit, [value for value in tidy if value is not None])
     known = list(dict.fromkeys(tidy))
     if len(known) == 1:
         return head | {"c": known[0]}
@@ -485,17 +419,6 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
         if sum(map(abs, steps)) < sum(map(abs, tidy)):
             return head | {"s": steps}
     return head | {"v": tidy}
-
-
-def _scale_of(kind: str, unit: str, values: Sequence[float]) -> tuple[float, str]:
-    """(what a value is divided by, unit) of a column, by its median; starts count from
-    the first."""
-    if kind == "si":
-        divisor, prefix = column_unit(values)
-        return divisor, f"{prefix}{'' if unit[:1] in ('F', 'B') or not prefix else ' '}{unit}"
-    first = min(values, default=0) if kind == "start" else 0
-    divisor, shown = column_unit([(value - first) / 1e9 for value in values], "s")
-    return divisor * 1e9, shown
 
 
 def differences(values: Sequence[int]) -> list[int]:
@@ -532,44 +455,7 @@ def long_table(
     ]
     kept = tuple(one for one in made if one["label"] not in empty)
     said = (*([f"not in these reports: {', '.join(empty)}"] if empty else []), *notes)
-    first = _first_rows(
-        caption, [column for column in columns if column[0][0] not in empty], rows, names or {}
-    )
-    return Grid(key, caption, rows, kept, hidden, said, first)
-
-
-def _first_rows(
-    caption: str, columns: Sequence[LongColumn], rows: int, names: Mapping[str, str]
-) -> Table | None:
-    """As an HTML table, without moments on a clock."""
-    shown, columns = (
-        min(rows, STATIC_ROWS),
-        [column for column in columns if column[0][2] != "start"],
-    )
-    heads = [
-        Column(label, "" if kind == "time" else unit, kind if kind in ("text", "code") else "num")
-        for (label, unit, kind), _ in columns
-    ]
-    cells = [
-        [_first_cell(kind, values[row], names) for (_, _, kind), values in columns]
-        for row in range(shown)
-    ]
-    return table(
-        f"{caption}, first {shown} of {rows}" if shown < rows else caption,
-        heads,
-        cells,
-        tools=False,
-    )
-
-
-def _first_cell(kind: str, value: Any, names: Mapping[str, str]) -> Cell:
-    if value is None:
-        return nothing("not in this report")
-    if kind == "time":
-        return time_cell(value)
-    if kind == "code":
-        return name_cell(value, names.get(value))
-    return text_cell(si(value) if kind == "si" else value)
+    return Grid(key, caption, rows, kept, hidden, said)
 
 
 def _tidy(value: Any) -> Any:

@@ -103,7 +103,7 @@ def separate(blocks: Iterable[Sequence[RenderableType]]) -> Iterator[RenderableT
 
 def _draw(table: Table, rows: int | None, width: int) -> RenderableType:
     shown = len(table.rows) if rows is None else rows
-    return draw_table(table, shown, "--json has them", left_out=(), width=width)
+    return draw_table(table, shown, "--json has them", width=width)
 
 
 def as_parts(view: View) -> list[Part]:

@@ -412,7 +412,7 @@ class DerivedCount(NamedTuple):
     rule: str
     """The arithmetic with the numbers put in."""
     verified_error: float | None = None
-    """Relative error that 95 % of counted launches stayed within, 0.01 for 1 %; None when
+    """Relative error that 95% of counted launches stayed within, 0.01 for 1%; None when
     never compared."""
 
 

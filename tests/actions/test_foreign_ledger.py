@@ -94,7 +94,7 @@ def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path: Path
     texts = [item.text for item in findings(found)]
     (said,) = [text for text in texts if text.startswith("FLOPs are derived")]
     assert (
-        "50.0 % of the kernel time" in said
+        "50.0% of the kernel time" in said
         and "all of it by rules verified to" in said
         and "on an A100" in said
     )

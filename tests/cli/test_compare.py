@@ -39,7 +39,7 @@ def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(
     assert row["interval"][0] < 0.3 < row["interval"][1]
     assert row["a"]["runs"] == 4
     assert re.search(
-        r"\d regressions? over 5 %(; largest)?: step at batch 16, \+30\.0 % \(slower\)", said.err
+        r"\d regressions? over 5%(; largest)?: step at batch 16, \+30\.0% \(slower\)", said.err
     )
     assert perfctl("compare", a, b, "--gate", "50%").code == 0
     back = perfctl("compare", b, a, "--json")
@@ -64,7 +64,7 @@ def test_an_upgrade_is_compared_and_named_as_the_likely_cause(
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE], torch="2.99.0")
     said = perfctl("compare", a, b, "--json")
     assert said.code == 3
-    assert said.json["findings"][0].startswith("The step is 30.0 % slower at batch 16: ")
+    assert said.json["findings"][0].startswith("The step is 30.0% slower at batch 16: ")
     assert any(
         "torch (2.15.0+cu132 in A, 2.99.0 in B) is the only version that changed." in text
         for text in said.json["findings"]
@@ -173,7 +173,7 @@ def test_the_markdown_summary_goes_to_stdout_alone(perfctl: Perfctl, repeated: R
     said = perfctl("compare", a, b, "--markdown", "-")
     assert said.code == 3
     assert said.out.startswith("### perfctl compare: b against a\n")
-    assert "step is 30.0 % slower at batch 16" in said.out
+    assert "step is 30.0% slower at batch 16" in said.out
     assert "| 16 | step |" in said.out
 
 

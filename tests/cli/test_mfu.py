@@ -81,7 +81,7 @@ def test_a_reported_figure_is_explained(
 
 def test_a_reported_figure_that_nothing_gives_is_said(perfctl: Callable[..., Said]) -> None:
     assert (
-        "Reported 12.34 %: nothing known gives it. Nearest: "
+        "Reported 12.34%: nothing known gives it. Nearest: "
         in perfctl(*PALM, "--reported", "12.34").out
     )
 

@@ -59,7 +59,7 @@ def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path: Path) -> None:
         done = 1.75 if place else 1.0  # of 2 files, in 60 s
         seconds = round(60 * (2 / done - 1))
         left = f"{seconds} s" if seconds < 60 else "1 min 0 s"
-        assert now.how_far() == f"{done / 2 * 100:.0f} %, about {left} left  "
+        assert now.how_far() == f"{done / 2 * 100:.0f}%, about {left} left  "
 
 
 def test_a_calculation_says_its_part_its_share_and_the_time_left(

@@ -68,7 +68,7 @@ def test_two_precisions_leave_traces_results_and_a_page(
     page = Path("lstm_speedup.html").read_text()
     for words in (
         "Speed-up by layer",
-        "95 % interval",
+        "95% interval",
         "Accuracy by training time",
         "Kinds of work",
         "Peak memory",

@@ -183,7 +183,7 @@ def test_dense_peaks_of_other_accelerators_pass(peak: float) -> None:
 
 
 def test_an_mfu_of_152_percent_is_the_peak_of_an_a100_as_in_torchtitan_4779() -> None:
-    """It printed about 152 % for Llama 3 8B on MI350X, which it did not know, and 20.5 % with the
+    """It printed about 152% for Llama 3 8B on MI350X, which it did not know, and 20.5% with the
     dense 2.3 PFLOP/s."""
     llama: dict[str, Any] = {
         "layers": 32,
@@ -217,7 +217,7 @@ def test_an_mfu_of_152_percent_is_the_peak_of_an_a100_as_in_torchtitan_4779() ->
     slip = "torchtitan over 312 TFLOP/s of the A100 (torchtitan on a device that it does not know)"
     assert wrong[slip] == pytest.approx(1.516, abs=0.001)
     assert not any(" over " not in said for said in wrong), (
-        "no count of FLOPs explains more than 100 %"
+        "no count of FLOPs explains more than 100%"
     )
 
 
@@ -262,5 +262,5 @@ def test_dimensions_that_make_no_sense_are_refused() -> None:
 
 
 def test_more_than_the_device_can_do_is_refused_whole() -> None:
-    with pytest.raises(perfctl.PerfctlError, match="MFU over 100 % by the least count"):
+    with pytest.raises(perfctl.PerfctlError, match="MFU over 100% by the least count"):
         perfctl.mfu(**SIZES, tokens_per_second=1e12, device="A100")

@@ -77,7 +77,7 @@ def row_of(study: Study, layer: str, direction: str) -> tuple[Analysis, LedgerRo
 
 
 def padding(study: Study, layer: str, direction: str, batch: int) -> float | None:
-    """Factor of tile padding, which has to explain 97 % of the gap at least."""
+    """Factor of tile padding, which has to explain 97% of the gap at least."""
     found, row = row_of(study, layer, direction)
     (cause,) = (
         cause

@@ -1,4 +1,4 @@
-"""Under the roofs: shares worked out from the dimensions, over 100 % refused, unknown never 0."""
+"""Under the roofs: shares worked out from the dimensions, over 100% refused, unknown never 0."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PEAKS = Peaks("X", "made up", "published", {"fp32": 10e12, "tensor tf32": 100e12
 
 
 def work(**changes: Any) -> Traffic:
-    """2 GFLOP of fp32 in 1 ms (20 % of the peak) and 1 GB (100 % of the bandwidth would be
+    """2 GFLOP of fp32 in 1 ms (20% of the peak) and 1 GB (100% of the bandwidth would be
     1 ms)."""
     fields: dict[str, Any] = {
         "level": "layer",
@@ -60,7 +60,7 @@ def test_without_time_or_peak_there_is_no_share() -> None:
 
 def test_fewer_flops_than_paper_refuse_the_model_utilisation_and_nothing_else() -> None:
     point = place(work(paper=2e10), PEAKS)
-    assert "200 % of the fp32 peak" in (point.mfu_refused or "") and "fewer FLOPs" in (
+    assert "200% of the fp32 peak" in (point.mfu_refused or "") and "fewer FLOPs" in (
         point.mfu_refused or ""
     )
     assert (
@@ -73,7 +73,7 @@ def test_fewer_flops_than_paper_refuse_the_model_utilisation_and_nothing_else() 
 
 def test_more_bytes_than_the_memory_can_move_refuse_the_intensity_and_not_the_rate() -> None:
     point = place(work(dram=Figure(3e9, "counted")), PEAKS)
-    assert point.over == "bandwidth" and "300 % of the memory bandwidth" in (point.refused or "")
+    assert point.over == "bandwidth" and "300% of the memory bandwidth" in (point.refused or "")
     assert point.reached is None and point.bound is None and point.hfu == pytest.approx(0.2)
 
 

@@ -79,11 +79,11 @@ def test_exactly_the_peak_and_exactly_the_bandwidth_are_believed() -> None:
 def test_over_the_peak_says_by_how_much_of_which_roof() -> None:
     point = place(work(time_ns=1e5), PEAKS)
     assert (point.refused or "").startswith(
-        "200 % of the fp32 peak of the X: the wrong device, a clock above"
+        "200% of the fp32 peak of the X: the wrong device, a clock above"
     )
     over = place(work(dram=counted(2.5e9)), PEAKS)
     assert (over.refused or "").startswith(
-        "250 % of the memory bandwidth of the X: ncu empties the caches"
+        "250% of the memory bandwidth of the X: ncu empties the caches"
     )
 
 
@@ -91,7 +91,7 @@ def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not() -> None:
     assert place(work(paper=1e10), PEAKS).mfu == 1.0
     point = place(work(paper=1.1e10), PEAKS)
     assert point.mfu is None and (point.mfu_refused or "").startswith(
-        "paper FLOPs would take 110 % of the fp32 peak: fewer"
+        "paper FLOPs would take 110% of the fp32 peak: fewer"
     )
 
 
@@ -128,7 +128,7 @@ def test_work_whose_launches_take_5_microseconds_each_is_not_launch_bound_any_mo
 @pytest.mark.parametrize(
     ("flops", "moved", "bound"),
     [
-        (1e4, 299, "launch"),  # neither roof near: 0.1 % and 29.9 %
+        (1e4, 299, "launch"),  # neither roof near: 0.1% and 29.9%
         (1e4, 301, "memory"),
         (2.9e6, 1, "launch"),
         (3.1e6, 1, "compute"),

@@ -93,12 +93,12 @@ def test_a_level_over_its_bandwidth_is_refused_with_a_cause_and_the_others_stay(
     levels = {
         one.level: one for one in place(work(caches={"L2": Figure(6e9, "counted")}), PEAKS).levels
     }
-    assert "150 % of the L2 bandwidth" in (levels["L2"].refused or "") and "reads by the SMs" in (
+    assert "150% of the L2 bandwidth" in (levels["L2"].refused or "") and "reads by the SMs" in (
         levels["L2"].refused or ""
     )
     assert levels["L2"].reached is None and levels["L2"].bound is None and levels["DRAM"].reached
     fast = place(work(time_ns=1e5, dram=Figure(5e7, "counted")), PEAKS)
-    assert {one.refused for one in fast.levels} == {fast.refused} and "200 % of the fp32 peak" in (
+    assert {one.refused for one in fast.levels} == {fast.refused} and "200% of the fp32 peak" in (
         fast.refused or ""
     )
 

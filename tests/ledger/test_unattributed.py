@@ -121,7 +121,7 @@ def test_the_page_speaks_of_it_above_a_twentieth(
     texts = [item.text for item in findings(analyse(study)) if "belongs to no layer" in item.text]
     assert bool(texts) is said
     if said:
-        share = f"{loose / (96 + loose) * 100:.1f} %"
+        share = f"{loose / (96 + loose) * 100:.1f}%"
         assert texts[0].startswith(f"{share} of the kernel time of all steps at batch 64")
         assert f"Mostly the loss and functional calls ({share}, 1 launch)." in texts[0]
 

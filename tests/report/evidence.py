@@ -99,11 +99,7 @@ def unproved(finding: Finding, study: StudyView) -> list[str]:
 
 
 def _facts(section: Section) -> Iterator[Fact]:
-    for table in (
-        *section.tables,
-        *section.folded,
-        *(grid.first for grid in section.grids if grid.first),
-    ):
+    for table in (*section.tables, *section.folded):
         yield from _table(table)
     if section.ledger is not None:
         view = section.ledger

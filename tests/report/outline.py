@@ -10,6 +10,10 @@ from typing import Any
 
 from rich.console import Console
 
+from perfctl.orchestrator.report import terminal
+from perfctl.orchestrator.report.view import draw_views
+from perfctl.records.run import Run
+
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "\"><img src=x onerror=alert(1)>' onfocus='alert(2)",
@@ -69,3 +73,8 @@ def printed(things: Iterable[Any], width: int = 80) -> str:
     for thing in things:
         console.print(thing)
     return out.getvalue()
+
+
+def terminal_run(run: Run) -> Iterable[Any]:
+    """What ``perfctl show --all`` draws of a run."""
+    return draw_views(terminal.run_views(run, is_whole=True), 80)

@@ -21,11 +21,11 @@ from perfctl.orchestrator.report.ledger.causes import (
     [
         (
             WorkFacts(640, 0.01, "sum", slices=4),
-            "conv splits its sum over 4 slices and adds the slices up in sum: 640 FLOP more, 1 %.",
+            "conv splits its sum over 4 slices and adds the slices up in sum: 640 FLOP more, 1%.",
         ),
         (
             WorkFacts(640, 0.01),
-            "conv splits its sum and adds the slices up itself: 640 FLOP more, 1 %.",
+            "conv splits its sum and adds the slices up itself: 640 FLOP more, 1%.",
         ),
     ],
 )

@@ -43,11 +43,13 @@ def test_instructions_that_only_move_constants_are_named_where_there_are_no_laye
     run = scenarios.make_runs(scenario)[0]
     # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs
     moves = 4 * 8 * -(-16 * 128 // 256)
-    (said,) = (item.text for item in without_layers([PreparedRun(run)]) if "constants" in item.text)
+    (said,) = (
+        item.text for item in without_layers([PreparedRun(run)], {}) if "constants" in item.text
+    )
     halves, pipe = (
         int("".join(filter(str.isdigit, part))) for part in said.split(" in ")[0].split(" and ")
     )
     assert (halves, pipe) == (scenarios.STEPS * 32 * moves, scenarios.STEPS * moves)
     assert f"in {scenarios.STEPS} launches" in said
     plain = scenarios.make_runs(scenarios.Scenario(batches=(16,)))[0]
-    assert not any("constants" in item.text for item in without_layers([PreparedRun(plain)]))
+    assert not any("constants" in item.text for item in without_layers([PreparedRun(plain)], {}))

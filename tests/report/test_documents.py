@@ -59,13 +59,13 @@ def test_no_name_is_taken_for_a_command_of_latex() -> None:
         HOSTILE,
         (HOSTILE, "[label]"),
         (HOSTILE, "n"),
-        ((HOSTILE, "[1]"), ("[2pt]", "−1.5 %")),
+        ((HOSTILE, "[1]"), ("[2pt]", "−1.5%")),
         (False, True),
         (HOSTILE,),
     )
     document = tex([part])
     rows = sound(document)
-    assert len(rows) == 3 and rows[2][1] == "$-$1.5 \\%"
+    assert len(rows) == 3 and rows[2][1] == "$-$1.5\\%"
     assert "\\input" not in document and "\\textbackslash{}input" in document
     assert "(U+4E2D)" in latex(HOSTILE), "what T1 fonts lack is named"
     assert not re.search(r"(\\\\|\\midrule|\\endhead|\\item) ?\n?\[", document), (
@@ -110,7 +110,16 @@ def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form
 @pytest.mark.parametrize("form", FORMS)
 def test_a_run_has_its_facts_and_findings(form: str) -> None:
     run = synthetic.gpu_pair(1, 64)[1]
-    text = FORMS[form](terminal.run_document(run))
+    text = FORMS[form](
+        [
+            part
+            for one in terminal.run_views(run, is_whole=True, is_document=True)
+            for part in as_parts(one)
+        ]
+    )
     if form == "tex":
         sound(text)
-    assert "conv2 forward executed 0.500 of the FLOPs on paper" in text and f"Run {run.id}" in text
+    assert (
+        "conv2 forward executed 0.500 of the FLOPs on paper" in text
+        and f"About run {run.id}" in text
+    )

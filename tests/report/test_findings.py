@@ -35,7 +35,7 @@ def test_a_step_that_mostly_waits_is_said_with_its_share() -> None:
     kernels = sum(kernel.duration_ns for kernel in nsys.report.kernels) / synthetic.STEPS
     steps = tuple(step._replace(duration_ns=int(kernels * 4)) for step in nsys.report.steps)
     found = texts(replace(nsys, report=replace(nsys.report, steps=steps)), ncu)
-    assert any("computes in only 25.0 % of a step at batch 64" in text for text in found)
+    assert any("computes in only 25.0% of a step at batch 64" in text for text in found)
 
 
 def test_a_rate_over_the_peak_is_a_warning_with_its_likely_cause() -> None:
@@ -56,11 +56,11 @@ def test_the_largest_layer_is_named_at_both_ends_of_the_sweep_with_its_direction
     }
     assert len(shares) > 1 and shares["backward"] == pytest.approx(16 * 4000 / (16 * 10_100 + 1000))
     assert first.text.startswith(
-        f"conv2 takes the most time: {sum(shares.values()) * 100:.1f} % of the time of all steps "
+        f"conv2 takes the most time: {sum(shares.values()) * 100:.1f}% of the time of all steps "
         "at batch 16"
     )
     assert (
-        f"Its largest direction is backward with {shares['backward'] * 100:.1f} % at batch 16"
+        f"Its largest direction is backward with {shares['backward'] * 100:.1f}% at batch 16"
         in first.text
     )
     assert first.evidence == "ledger"
@@ -112,7 +112,7 @@ def test_a_foreign_report_names_its_largest_kernel_and_nothing_is_said_of_one_wi
     assert texts(replace(run, report=replace(run.report, kernels=[]))) == []
     assert (
         texts(synthetic.foreign_run(1))[0]
-        == "gemm_v0<float> takes 80.0 % of the kernel time (2.00 µs, 2 launches)."
+        == "gemm_v0<float> takes 80.0% of the kernel time (2.00 µs, 2 launches)."
     )
 
 
@@ -128,7 +128,7 @@ def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span
     (item,) = (item for item in said(studies([run])[0]) if "ran kernels" in item.text)
     share = (1500 + 500) / 6000 * 100
     assert (
-        f"{share:.1f} % of the time from the first kernel to the end of the last: 2.00 µs of 6.00 "
+        f"{share:.1f}% of the time from the first kernel to the end of the last: 2.00 µs of 6.00 "
         "µs. 4.00 µs is one wait from b to c"
     ) in item.text
     assert item.evidence == "utilisation"
@@ -162,7 +162,7 @@ def test_a_range_is_named_by_the_gpu_time_it_launched_and_not_by_its_time_on_the
 def test_a_foreign_report_sets_copies_beside_kernels() -> None:
     copies = [Copy("HtoD", 4096, 0, 500), Copy("memset", 4096, 600, 125)]
     text = (
-        "2 copies and memsets took 625 ns for 8.19 kB: 20.0 % of the time of copies and kernels, "
+        "2 copies and memsets took 625 ns for 8.19 kB: 20.0% of the time of copies and kernels, "
         "both summed."
     )
     assert text in texts(synthetic.foreign_run(1, copies=copies))
@@ -202,7 +202,7 @@ def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
         "fp32." in texts(run)
     )
     assert (
-        "gemm_v0<float> takes 80.0 % of the kernel time (2.00 µs, 2 launches). That is under ncu, "
+        "gemm_v0<float> takes 80.0% of the kernel time (2.00 µs, 2 launches). That is under ncu, "
         "at locked clocks." in texts(run)
     )
     tensor = [*counters[:-1], *synthetic.fp_counters(2, 0, 0, 0, pipe=100)[-1:]]

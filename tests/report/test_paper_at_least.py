@@ -19,7 +19,7 @@ from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.rows import ledger_rows
 from perfctl.orchestrator.report.ledger.view import LedgerShape, entries_views
 from perfctl.orchestrator.report.numbers import full
-from perfctl.orchestrator.report.page.about import gaps
+from perfctl.orchestrator.report.page.about import missing_values
 from perfctl.orchestrator.report.view import draw_views
 from perfctl.records.paper import LayerCall
 from perfctl.records.run import Run
@@ -127,12 +127,12 @@ def test_the_findings_and_the_list_of_gaps_name_it(found: Analysis) -> None:
     said = [item.text for item in findings(found) if item.warning]
     where = "Paper FLOPs of conv2 forward, conv2 backward are lower bounds"
     assert f"{where}: linalg_matrix_exp is not counted." in said
-    table = gaps(found.study, found.ledger)
+    table = missing_values(found.study, found.ledger)
     assert table is not None
     shown = [[cell.text for cell in cells] for cells in table.rows]
-    (why,) = [one[2] for one in shown if one[:2] == ["paper FLOPs", "lower bound"]]
+    (why,) = [one[1] for one in shown if one[0] == "paper FLOPs (lower bound)"]
     assert (
-        why.startswith("of 2 of ")
+        why.startswith("2 of ")
         and "(conv2 forward, conv2 backward)" in why
         and why.endswith(f": {WHY}")
     )

@@ -56,7 +56,7 @@ def test_variants_have_a_column_each_and_the_parts_of_one_sweep_one_table() -> N
     ]
     macs = synthetic.macs("conv2", BATCH)
     assert shown["conv2 forward, MAC"] == [f"{n * macs:,}" for n in (1, SECOND)]
-    assert shown["last accuracy"] == ["95.00 %", "–"]
+    assert shown["last accuracy"] == ["95.00%", "–"]
     assert variants_table(other) is None  # stands with the first of them
     assert parts_table(first.parts) is None  # both ran on one device
 

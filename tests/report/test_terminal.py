@@ -12,7 +12,7 @@ from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.view import on_terminal
 from perfctl.records.report import Summary
 from tests.make import synthetic
-from tests.report.outline import printed
+from tests.report.outline import printed, terminal_run
 
 
 def row(number: int, **facts: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_runs_and_the_doctors_findings_fit_eighty_columns_and_say_their_state_in
 
 
 def test_a_run_shows_findings_and_the_ledger() -> None:
-    text = printed(terminal.run_details(synthetic.gpu_pair(1, 64)[1]))
+    text = printed(terminal_run(synthetic.gpu_pair(1, 64)[1]))
     assert max(map(len, text.splitlines())) <= 80
     assert "conv2 forward executed 0.500 of the FLOPs on paper" in text
     assert "1.36 G" in text and "not a time to trust" in " ".join(text.split())
@@ -103,7 +103,7 @@ def test_names_are_no_markup_and_send_no_control_characters() -> None:
         kernel._replace(name="[red]x[/red]\x1b[31m", short_name=None)
         for kernel in run.report.kernels
     ]
-    text = printed(terminal.run_details(replace(run, report=replace(run.report, kernels=kernels))))
+    text = printed(terminal_run(replace(run, report=replace(run.report, kernels=kernels))))
     assert "[red]x" in text and "\x1b" not in text
 
 
@@ -113,10 +113,7 @@ def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero() -> N
     texts = {}
     for form in ("DLProf database, version 1.8.0", "DLProf CSV: summary"):
         texts[form] = printed(
-            terminal.run_details(
-                replace(run, report=replace(run.report, form=form, summaries=figures)),
-                is_whole=True,
-            )
+            terminal_run(replace(run, report=replace(run.report, form=form, summaries=figures)))
         )
     database, csv = ([line.split() for line in text.splitlines()] for text in texts.values())
     assert ["GPU", "Utilization", "0.010363", "%"] in database

@@ -50,11 +50,11 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
         reason.sentence
         == "conv2 forward at batch 16 skips the taps of its filter that fall on the padding: 0.440 of the multiply-adds on paper."
     )
-    assert reason.numbers == "predicts 0.44 of paper, explains 90.0 % of the gap"
+    assert reason.numbers == "predicts 0.44 of paper, explains 90.0% of the gap"
     assert reason.elsewhere == "also at batch 64 (predicts 0.44 to 0.46)"
     assert (
         still_open(rows, found.judgement)
-        == "Unexplained: 10.0 % to 30.0 % of the gap over 2 batch sizes."
+        == "Unexplained: 10.0% to 30.0% of the gap over 2 batch sizes."
     )
     rows = [row for row in found.ledger.rows if row.name == "fc1 forward"]
     assert reasons(rows, found.judgement) == () and still_open(rows, found.judgement) is None
@@ -73,7 +73,7 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
     assert "of the gap (plausible)" in flat
     assert (
         "→ Expected: paper counts every tap of every output." in flat
-        and "unexplained: 10.0 % to 30.0 % of the gap" in flat
+        and "unexplained: 10.0% to 30.0% of the gap" in flat
     )
     view = ledger_view(judged())
     assert view is not None

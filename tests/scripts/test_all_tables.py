@@ -61,7 +61,7 @@ def test_a_table_is_kept_until_a_library_changes(
 
 
 def test_a_table_that_misses_is_kept_with_its_exit_code(folder: Path) -> None:
-    made(folder, SCRIPT + "print('median 9 % < 5 % NO')\nsys.exit(1)\n")
+    made(folder, SCRIPT + "print('median 9% < 5% NO')\nsys.exit(1)\n")
     found = kept()
     assert found is not None
     assert found["code"] == 1

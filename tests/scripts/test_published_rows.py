@@ -56,7 +56,7 @@ def publish(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_costs_of_regimes_are_pulled_together_as_strongly_as_their_differences_are_small_against_the_errors(
     publish: Any,
 ) -> None:
-    """Two regimes of one part, 100 steps each, predicted 10 % too high and too low in turn; the
+    """Two regimes of one part, 100 steps each, predicted 10% too high and too low in turn; the
     third cost is the part's own."""
     errors = np.tile([0.9, 1.1], 50)
     together = np.array([[1.0, 0.0, -1.0], [0.0, 1.0, -1.0]])

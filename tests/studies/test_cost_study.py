@@ -123,7 +123,7 @@ def test_the_points_of_48_networks_give_the_whole_page_with_all_families_in_one_
         "Time of a step against parameters",
         "all families",
         "Fisher",
-        "95 % interval",
+        "95% interval",
         "of ranks",
     ):
         assert words in page, words

@@ -122,8 +122,8 @@ def test_findings_are_short_and_point_at_a_chapter_of_the_page() -> None:
 def test_accuracy_has_its_interval_and_random_weights_give_none() -> None:
     study = page(answers(1, 10, images=3000))
     (row,) = table(study, "Top-1")
-    assert (row["top-1"], row["top-5"], row["images"]) == ("70.0 %", "90.0 %", "3,000")
-    low, high = (float(part) for part in re.findall(r"[\d.]+", row["95 % interval"]))
+    assert (row["top-1"], row["top-5"], row["images"]) == ("70.0%", "90.0%", "3,000")
+    low, high = (float(part) for part in re.findall(r"[\d.]+", row["95% interval"]))
     assert high - low == pytest.approx(
         2 * 196 * (0.7 * 0.3 / 3000) ** 0.5, abs=0.15
     )  # the normal interval is near here

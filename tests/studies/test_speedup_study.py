@@ -159,9 +159,9 @@ BACKWARD = GainLine(LineKey("phase", "backward"), 60.0, 4.5)
 def test_the_headline_says_how_many_times_faster_and_what_the_rest_waits_for() -> None:
     said = headline(*speedup_of(STEP, LOADING, BACKWARD), "unet").text
     times = "U-Net: GPU is 11.30 times faster than CPU by steps (9.80 to 12.90)"
-    assert said == f"{times}; data loading then takes 41.0 % of a step."
+    assert said == f"{times}; data loading then takes 41.0% of a step."
     said = headline(*speedup_of(STEP, BACKWARD), "unet").text
-    assert said.endswith("; backward then takes 45.0 % of a step.")
+    assert said.endswith("; backward then takes 45.0% of a step.")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_s
     assert said.warning
     settle = f"about {found.more} more steps would settle it"
     assert said.text.endswith(
-        f"is unknown: the 95 % interval is wider than a factor of 3; {settle}."
+        f"is unknown: the 95% interval is wider than a factor of 3; {settle}."
     )
     shown = [cell.text for cell in gain_cells(wide)]
     assert shown[1:] == ["unknown", f"needs about {found.more} more steps"], (

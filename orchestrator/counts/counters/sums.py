@@ -218,11 +218,19 @@ def fp16(
     if phantom and capability is not None:
         others = weighted(values, "fp16", {name: weights[name] for name in ("hadd", "hmul")})
         most = weights["hfma"] * (metric(values, op("hfma")) or 0)
+        only_moves = halves is False or not most
         reason = "HFMA2 moved constants and is left out"
-        if halves is not False and most:
+        if not only_moves:
             reason = f"{MOVES_OR_HALVES}: 0 to {most:,.0f} FLOPs"
-        if others.value == 0 and (halves is False or not most):
-            return Figure(0, "counted", reason, rule=others.rule, moves_constants=True)
+        if others.value == 0 and only_moves:
+            return Figure(
+                0,
+                "counted",
+                reason,
+                rule=others.rule,
+                moves_constants=True,
+                only_moves_constants=True,
+            )
         if others.value == 0:
             return missing(
                 "not_available", reason, lacking=(MOVES_OR_HALVES,), moves_constants=True
@@ -234,8 +242,9 @@ def fp16(
             state="estimated",
             reason=reason,
             missing=("fp16 multiply-adds",),
-            lacking=(MOVES_OR_HALVES,),
+            lacking=(reason if only_moves else MOVES_OR_HALVES,),
             moves_constants=True,
+            only_moves_constants=only_moves,
         )
     figure = weighted(values, "fp16", weights)
     if not figure.value:

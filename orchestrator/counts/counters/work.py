@@ -385,7 +385,7 @@ def _peak(values: Values, counter: str) -> float | None:
         values.get(f"{counter}.sum.pct_of_peak_sustained_elapsed"),
     )
     cycles = values.get(f"{counter.partition('__')[0]}__cycles_elapsed.avg")
-    # a share that is printed with two decimals is near enough from 1 % on
+    # a share that is printed with two decimals is near enough from 1% on
     return (
         float(f"{total / (share / 100) / cycles:.3g}")
         if total and share and share >= 1 and cycles

@@ -196,7 +196,7 @@ class PerElement(NamedTuple):
     fmul: float
     fadd: float
     spread: float
-    """By how much of its FLOPs values can change the count, up or down: 0.05 is 5 %."""
+    """By how much of its FLOPs values can change the count, up or down: 0.05 is 5%."""
     source: str
     """Whose machine code says so."""
 

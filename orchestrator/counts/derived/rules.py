@@ -83,7 +83,7 @@ class Verified:
 
     launches: int
     within: float
-    """Largest error of FFMA (or tensor operations) on 95 of 100 launches: 0.01 is 1 %."""
+    """Largest error of FFMA (or tensor operations) on 95 of 100 launches: 0.01 is 1%."""
     worst: float
     chip: str
 
@@ -91,9 +91,7 @@ class Verified:
         on = f"{self.launches:,} launches on {self.chip}"
         if not self.worst:
             return f"exact on {on}"
-        return (
-            f"within {100 * self.within:.2g} % on 95 % of {on}, {100 * self.worst:.2g} % at worst"
-        )
+        return f"within {100 * self.within:.2g}% on 95% of {on}, {100 * self.worst:.2g}% at worst"
 
 
 @lru_cache(maxsize=1)

@@ -182,7 +182,7 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
     """The input gradient of a strided convolution runs over every input: most factors are zeros.
 
     Evidence  the kernel's name, and its count, which is that of a product over every input, within
-              2 %.
+              2%.
     Factor    (all inputs + the other gradient) / both gradients.
     Silent    if all groups as one product have the same count, or forward deviates alike.
     Fix       none; the estimate leaves the inserted zeros out.

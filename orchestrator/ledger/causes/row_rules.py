@@ -173,8 +173,8 @@ def several_algorithms(case: RuleInput) -> Cause | None:
 def tile_padding(case: RuleInput) -> Cause | None:
     """Kernels compute complete tiles, which cover more than the layer has.
 
-    Evidence  the grid, the tile in the kernel's name, and the layer's shape, within 20 % of the
-              count (2 % in gradients and without a grid), or a rule of derived counts that gives
+    Evidence  the grid, the tile in the kernel's name, and the layer's shape, within 20% of the
+              count (2% in gradients and without a grid), or a rule of derived counts that gives
               the count exactly. A Triton kernel has its tile in no name: one filling alone, with
               sides of 16 to 256, fits grid and count (plausible).
     Factor    multiply-adds of the tiles / estimate. The sum is rounded up to the kernel's step, in
@@ -490,7 +490,7 @@ def _work_of(kernel: KernelGroup) -> str:
 def shared_kernel(case: RuleInput) -> Cause | None:
     """One kernel does the work of this layer and of neighbors that have no kernel.
 
-    Evidence  a count that is this layer's estimate plus that of the next layers, within 2 %.
+    Evidence  a count that is this layer's estimate plus that of the next layers, within 2%.
     Factor    (own + theirs) / own; none for the neighbors.
     Silent    if a product lies outside of layers, or the grid explains the count.
     Fix       read the layers together.

@@ -258,8 +258,8 @@ def times(factor: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as text: 0.0156 -> "1.6 %"."""
-    return f"{100 * share:.0f} %" if share >= 0.095 else f"{100 * share:.2g} %"
+    """Return a share as text: 0.0156 -> "1.6%"."""
+    return f"{100 * share:.0f}%" if share >= 0.095 else f"{100 * share:.2g}%"
 
 
 def amount(flops: float) -> str:

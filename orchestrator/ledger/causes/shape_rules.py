@@ -103,7 +103,7 @@ def _causal_share(evidence: RowEvidence) -> float | None:
 def groups_as_dense(case: RuleInput) -> Cause | None:
     """A kernel multiplies all channels of a grouped convolution, the zeros between groups included.
 
-    Evidence  one kernel with the grid, or within 2 % the count, of the convolution without groups.
+    Evidence  one kernel with the grid, or within 2% the count, of the convolution without groups.
     Factor    dense multiply-adds / estimated multiply-adds: the number of groups, and padding.
     Silent    if the grid has blocks for each group.
     Fix       a layout or data type for which cuDNN has a grouped kernel.
@@ -140,7 +140,7 @@ def groups_as_dense(case: RuleInput) -> Cause | None:
 def swapped(case: RuleInput) -> Cause | None:
     """Two layers have each other's counts: a range, or a name, is at the wrong layer.
 
-    Evidence  two rows of one direction, each with the other's estimate as its count, within 1 %.
+    Evidence  two rows of one direction, each with the other's estimate as its count, within 1%.
     Factor    estimate of the other row / own estimate.
     Silent    if a third row fits too.
     Fix       check the ranges and names of both layers.
@@ -174,7 +174,7 @@ def _have_swapped_counts(row: RowEvidence, other: RowEvidence) -> bool:
 def skipped_border(case: RuleInput) -> Cause | None:
     """A depthwise kernel skips the taps that fall on the padding.
 
-    Evidence  depthwise kernels with the count of the taps inside the image, within 2 %.
+    Evidence  depthwise kernels with the count of the taps inside the image, within 2%.
     Factor    taps inside the image / all taps.
     Silent    for gradients, and for kernels of another family.
     Fix       none; the estimate counts every tap of every output.

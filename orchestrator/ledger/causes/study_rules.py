@@ -225,7 +225,7 @@ def times_flat(study: Study, ledger: Ledger, window: Window | None) -> list[Caus
     """Return times that stay while the work grows: of the host's clock always, of kernels if their
     counts stay too.
 
-    Evidence  times at each batch size within 20 %, the estimate, and the device's peak: a rate
+    Evidence  times at each batch size within 20%, the estimate, and the device's peak: a rate
               above it proves that the clock saw the launch.
     Factor    none; the sentence says which FLOP/s these times would mean.
     Silent    if times grow by a fifth.

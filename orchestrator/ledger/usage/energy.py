@@ -4,7 +4,7 @@ the trapezoid rule.
 Readings of power are means over 25 to 100 ms, by the GPU (Yang, Adamek and Armour, "Part-time Power
 Measurements", SC 2024), so a single short step is never measured: the energy of all steps is
 divided by their number, and there is no figure where they are shorter than a few readings. The
-sensor's own accuracy (5 % by NVIDIA's documentation of nvidia-smi) comes on top of the error.
+sensor's own accuracy (5% by NVIDIA's documentation of nvidia-smi) comes on top of the error.
 """
 
 from __future__ import annotations

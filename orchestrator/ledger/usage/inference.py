@@ -337,11 +337,11 @@ def tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
         return UsageShare(None, "the kernels have no durations")
     unsure = times[None] / total
     if unsure > UNNAMED_SHARE_MAX:
-        reason = f"{unsure * 100:.0f} % of the kernel time is in kernels whose names do not say"
+        reason = f"{unsure * 100:.0f}% of the kernel time is in kernels whose names do not say"
         return UsageShare(None, reason)
     reason = "share of kernel time in kernels whose names say tensor cores"
     if unsure:
-        reason += f"; names of {unsure * 100:.1f} % do not say and count as none"
+        reason += f"; names of {unsure * 100:.1f}% do not say and count as none"
     return UsageShare(times[True] / total, reason)
 
 

@@ -261,7 +261,7 @@ def _unrounded(run: Run, share: UsageShare) -> UsageShare:
         return share
     return UsageShare(
         None,
-        "DLProf's CSV rounds: 0.0 % is anything below 0.05 %. Its database (dlprof_dldb.sqlite) "
+        "DLProf's CSV rounds: 0.0% is anything below 0.05%. Its database (dlprof_dldb.sqlite) "
         "has it",
     )
 

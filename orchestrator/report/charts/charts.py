@@ -157,7 +157,7 @@ def shares(
     *,
     what: str = "batch ",
 ) -> str:
-    """One bar a row from 0 to 100 %, its parts in the order of ``colours``; wide parts carry
+    """One bar a row from 0 to 100%, its parts in the order of ``colours``; wide parts carry
     their name.
 
     ``what`` stands before a row's label in the text of a pointed part.
@@ -196,7 +196,7 @@ def shares(
     axes.set_xlim(0, 100)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
     axes.invert_yaxis()
-    axes.set_xticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100 %"])
+    axes.set_xticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100%"])
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)

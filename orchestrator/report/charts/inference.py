@@ -225,7 +225,7 @@ def images_of(point: InferencePoint) -> int:
 
 
 def interval_of(point: InferencePoint) -> tuple[float, float]:
-    """95 % interval of top-1 over its images. Only where ``top1_of`` gives one."""
+    """95% interval of top-1 over its images. Only where ``top1_of`` gives one."""
     return wilson(top1_of(point) or 0.0, images_of(point))
 
 

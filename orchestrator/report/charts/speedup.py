@@ -220,7 +220,7 @@ def across(found: Sequence[Speedup]) -> Iterator[Chart]:
                 for line in lines
             )
             svg = against_batch(f"all-{level}", f"{title}. {said}", lines, ratio, up="times faster")
-            yield Chart(title, svg, f"{note}; shaded: 95 % interval")
+            yield Chart(title, svg, f"{note}; shaded: 95% interval")
 
 
 def _course_charts(one: Speedup, key: str) -> Iterator[Chart]:
@@ -248,8 +248,8 @@ def _bar_charts(one: Speedup, key: str) -> Iterator[Chart]:
     ][:_MOST_BARS]
     if gains:
         title = f"Times faster than {one.base}"
-        note = "Bars are ratios of geometric means, lines their 95 % intervals; 1 is as fast."
-        said = f"{title}, with the 95 % interval"
+        note = "Bars are ratios of geometric means, lines their 95% intervals; 1 is as fast."
+        said = f"{title}, with the 95% interval"
         yield Chart(title, bars(f"{key}-speedup", said, gains, ratio, "times faster", 1.0), note)
 
 

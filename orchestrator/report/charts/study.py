@@ -338,7 +338,7 @@ def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
     source = (
         "derived from kernel names, grids and shapes" if states == {"derived"} else "counted by ncu"
     )
-    note = f"{source}{f'; {near} more within 2 % of 1' if near else ''}"
+    note = f"{source}{f'; {near} more within 2% of 1' if near else ''}"
     if len(news) > len(far):
         note += f"; the {len(far)} furthest of {len(news)}"
     return [Chart("Counted / paper FLOPs, by batch size", svg, note)]
@@ -381,7 +381,7 @@ def utilisation_chart(name: str, studies: Sequence[tuple[str, Sequence[RunUsage]
         "summary"
     )
     drawn = _chart(
-        name, "Share of time with the GPU busy", lines, lambda share: f"{share * 100:.3g} %", note
+        name, "Share of time with the GPU busy", lines, lambda share: f"{share * 100:.3g}%", note
     )
     if drawn is not None:
         return drawn

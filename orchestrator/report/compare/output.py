@@ -18,14 +18,13 @@ from perfctl.orchestrator.report.compare.page import (
 )
 from perfctl.orchestrator.report.compare.words import findings
 from perfctl.orchestrator.report.files.documents import cell_text, markdown_text
-from perfctl.orchestrator.report.tables import in_own_unit
 from perfctl.orchestrator.report.view import View
 
 ROWS = 24
 """Rows of the table on a terminal."""
 MARKDOWN_ROWS = 25
 MARKDOWN_HEAD = """\
-| batch | what | A | B | B/A | 95 % interval | result |
+| batch | what | A | B | B/A | 95% interval | result |
 |--:|---|--:|--:|--:|--:|---|"""
 
 
@@ -109,7 +108,7 @@ def markdown(comparison: Comparison) -> str:
         f"### perfctl compare: {b} against {a}",
         "",
         f"**{len(worse)} worse, {len(better)} better, {len(news)} new, gone or different**; gate "
-        f"{comparison.gate * 100:g} %. A is {a}, B is {b}.",
+        f"{comparison.gate * 100:g}%. A is {a}, B is {b}.",
         "",
     ]
     if said.banner:
@@ -132,7 +131,7 @@ def markdown(comparison: Comparison) -> str:
 
 def _markdown_row(pair: Pair, row: Row) -> str:
     """Return one row of a table of the page, from its batch size to its result."""
-    cells = (cell_text(in_own_unit(cell)) for cell in quantity_cells(pair, row)[1:8])
+    cells = (cell_text(cell) for cell in quantity_cells(pair, row)[1:8])
     return f"| {' | '.join(map(_escaped, cells))} |"
 
 

@@ -32,14 +32,11 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
-    Scale,
     Table,
     amount,
     dash_notes,
-    in_one_unit,
-    in_own_unit,
     nothing,
-    scaled,
+    number_cell,
     size_cell,
     text_cell,
     time_cell,
@@ -145,7 +142,7 @@ def compare_view(comparison: Comparison, *, made_at: str) -> CompareView:
         f"{comparison.b.label} against {comparison.a.label}",
         made_at,
         (describe_side("A", comparison), describe_side("B", comparison)),
-        f"{comparison.gate * 100:g} %",
+        f"{comparison.gate * 100:g}%",
         said.banner,
         said.findings[:SENTENCES],
         said.findings[SENTENCES:],
@@ -177,7 +174,7 @@ def _why(pairs: Sequence[Why]) -> Iterator[Table]:
         Column("change", base="ns"),
         Column("FLOPs, B/A", note="counted; 1 multiply-add = 2"),
     )
-    rows = in_common_unit([_aligned(*item) for item in every[:ROWS_SHOWN]], (6, 7, 8))
+    rows = [_aligned(*item) for item in every[:ROWS_SHOWN]]
     has_several = len({why.pair.heading for why in pairs}) > 1
     shown = [index for index in with_values(rows) if index or has_several]
     notes = [] if all(why.by_layer for why in pairs) else [NO_LAYERS]
@@ -251,18 +248,7 @@ def signed_time(ns: float | None) -> Cell:
     if ns is None:
         return nothing("not known on both sides")
     mark = "" if not ns else "+" if ns > 0 else MINUS
-    return scaled(f"{mark}{full(abs(ns), 'ns')}", ns, Scale(abs(ns) / 1e9, "s", mark))
-
-
-def in_common_unit(
-    rows: Sequence[tuple[Cell, ...]], columns: Sequence[int]
-) -> list[tuple[Cell, ...]]:
-    """Return the rows with one unit in all cells of these columns together."""
-    cells = iter(in_one_unit([row[column] for row in rows for column in columns]))
-    return [
-        tuple(next(cells) if column in columns else cell for column, cell in enumerate(row))
-        for row in rows
-    ]
+    return number_cell(time(abs(ns)), f"{mark}{full(abs(ns), 'ns')}", ns, mark=mark)
 
 
 def _differences(pairs: Sequence[Why]) -> Iterator[tuple[str, Table]]:
@@ -327,7 +313,7 @@ def overview_table(comparison: Comparison, *, is_complete: bool = False) -> Tabl
         is_complete,
     ]
     columns = quantity_columns("", is_code=True)
-    cells = [tuple(map(in_own_unit, quantity_cells(*item))) for item in chosen]
+    cells = [quantity_cells(*item) for item in chosen]
     return Table(
         tuple(compress(columns, used)), tuple(tuple(compress(row, used)) for row in cells), ""
     )
@@ -372,7 +358,7 @@ def _table(
     reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen}
     common = reasons.pop() if len(reasons) == 1 else None
     used = [several, any(pair.batch for pair, _ in chosen), *[True] * 6, common is None]
-    rows = in_common_unit([quantity_cells(*item) for item in shown], (3, 4))
+    rows = [quantity_cells(*item) for item in shown]
     styles = tuple(style_of(row) for _, row in shown)
     return CompareTable(
         key,
@@ -400,7 +386,7 @@ def quantity_columns(base: str, is_code: bool = False) -> tuple[Column, ...]:
         Column("A", base=base),
         Column("B", base=base),
         Column("B/A"),
-        Column("95 % interval", note="of B/A, of this row alone"),
+        Column("95% interval", note="of B/A, of this row alone"),
         Column("result", style="text"),
         Column("why", style="text"),
     )
@@ -473,7 +459,7 @@ def _value(row: Row, number: Number | None, side: str) -> Cell:
     if number.runs > 1:
         note += f"; runs from {time(number.low)} to {time(number.high)}"
     if number.interval is not None:
-        note += f"; 95 % interval {time(number.interval[0])} to {time(number.interval[1])}"
+        note += f"; 95% interval {time(number.interval[0])} to {time(number.interval[1])}"
     return time_cell(number.median, note=note)
 
 

@@ -236,11 +236,11 @@ def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> 
     what = "The step" if is_step else "The kernels of a step"
     a, b = map(time, row.medians)
     at, both = _places_of([pair], several), f"{a} in A, {b} in B"
-    gate = f"{comparison.gate * 100:g} %"
+    gate = f"{comparison.gate * 100:g}%"
     if row.result in _CHANGED:
         have = "is" if is_step else "are"
         interval = around(row.interval)
-        return f"{what} {have} {_much(row)} {row.result}{at}: {both} (95 % interval {interval})."
+        return f"{what} {have} {_much(row)} {row.result}{at}: {both} (95% interval {interval})."
     if row.result == WITHIN:
         change = percent_change(row.change or 0.0)
         return f"{what} changed by {change}{at}, within the gate of {gate}: {both}."
@@ -467,7 +467,7 @@ def _groups(counted: list[Counts]) -> list[list[Counts]]:
 def sentence(group: list[Counts], several: bool = False) -> str:
     """The change of one thing at one or several batch sizes, the weightiest in full.
 
-    "conv2 forward is 20.1 % slower at batch 64 (95 % interval +18.9 % to +21.2 %; 4.12 ms in A,
+    "conv2 forward is 20.1% slower at batch 64 (95% interval +18.9% to +21.2%; 4.12 ms in A,
     4.95 ms in B)."
     """
     pair, row = group[0]
@@ -484,7 +484,7 @@ def sentence(group: list[Counts], several: bool = False) -> str:
     if row.result == DIFFERS:
         of = "a whole step" if row.key.level == "step" else row.name
         return f"Counted FLOPs of {of} differ{places}: {both}{at}."
-    spread = f"95 % interval {around(row.interval)}" if row.interval else "the same in every repeat"
+    spread = f"95% interval {around(row.interval)}" if row.interval else "the same in every repeat"
     rest = "".join(f", {_much(other)} at {one.batch}" for one, other in group[1:])
     name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(
         row.key.what, f"{row.name} is"
@@ -570,15 +570,15 @@ def amount_of(row: Row, value: float) -> str:
 
 
 def percent_change(change: float) -> str:
-    """ "+20.1 %", "−3.0 %", "0.0 %"; from a factor of 10 on "10.5 times"."""
+    """ "+20.1%", "−3.0%", "0.0%"; from a factor of 10 on "10.5 times"."""
     if change >= 9:
         return f"{si(change + 1)} times"
-    text = f"{abs(change) * 100:.1f} %"
-    if text == "0.0 %" and change:
-        return "< 0.1 %" if change > 0 else f"> {MINUS}0.1 %"
+    text = f"{abs(change) * 100:.1f}%"
+    if text == "0.0%" and change:
+        return "< 0.1%" if change > 0 else f"> {MINUS}0.1%"
     return text if not change else ("+" if change > 0 else MINUS) + text
 
 
 def around(ends: tuple[float, float] | None) -> str:
-    """ "+18.9 % to +21.2 %"."""
+    """ "+18.9% to +21.2%"."""
     return "" if ends is None else " to ".join(percent_change(end) for end in ends)

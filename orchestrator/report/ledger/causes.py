@@ -491,7 +491,7 @@ def _describe_gap(
     about = "about " if state == "estimated" else ""
     number = f"{times(ratio)} " if ratio else "none "
     others = ", ".join(str(other.size) for other in rows if other.size != row.size)
-    also = f" (more than 10 % off at batch {others} too)" if others else ""
+    also = f" (more than 10% off at batch {others} too)" if others else ""
     derived = ", derived from its kernels" if state == "derived" else ""
     text = (
         f"{row.name} executed {sure}{about}{number}{'of' if ratio < 1 else 'times'} the FLOPs on "

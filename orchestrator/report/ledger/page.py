@@ -30,7 +30,6 @@ from perfctl.orchestrator.report.tables import (
     figure_cell,
     mark,
     nothing,
-    one_unit_each,
     share_cell,
     style_of,
     text_cell,
@@ -104,7 +103,7 @@ class Reason:
     rule: str
     sentence: str
     numbers: str
-    """ "predicts 3.60 of paper, explains 98.2 % of the gap"; "" for a rule without a number of
+    """ "predicts 3.60 of paper, explains 98.2% of the gap"; "" for a rule without a number of
     that kind."""
     todo: str
     kernels: tuple[str, ...]
@@ -254,7 +253,7 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     whole, minor = " or ".join(wholes), [group for group in groups if group.minor]
     untimed = any(line.share is None for group in minor for line in group.lines)
     below = (
-        f"each below {MINOR_SHARE * 100:.0f} % of the {whole}{' or not timed' if untimed else ''}"
+        f"each below {MINOR_SHARE * 100:.0f}% of the {whole}{' or not timed' if untimed else ''}"
     )
     fold = (
         f"{len(minor)} layers and directions without multiply-adds, "
@@ -265,10 +264,9 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     basis = _basis(found)
     columns = _columns(found, whole, basis)
     lines = [line for group in groups for line in group.lines]
-    rows = iter(one_unit_each([line.cells for line in lines]))
     kept = with_values([line.cells for line in lines])
     groups = [
-        replace(group, lines=tuple(_narrowed(line, next(rows), kept) for line in group.lines))
+        replace(group, lines=tuple(_narrowed(line, kept) for line in group.lines))
         for group in groups
     ]
     columns = tuple(
@@ -281,8 +279,8 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     return LedgerView(columns, tuple(groups), ratio_at, basis, tuple(_notes(found)), sweep, fold)
 
 
-def _narrowed(line: Line, cells: Sequence[Cell], kept: Sequence[int]) -> Line:
-    return replace(line, cells=tuple(cells[place] for place in kept))
+def _narrowed(line: Line, kept: Sequence[int]) -> Line:
+    return replace(line, cells=tuple(line.cells[place] for place in kept))
 
 
 def _columns(found: Analysis, whole: str, basis: str) -> tuple[Column, ...]:
@@ -559,7 +557,7 @@ def _left_over(found: Analysis) -> list[Group]:
 
 
 def _causes_at(item: Unattributed, found: Analysis) -> str:
-    """ "; batch 32: autograd 3.0 %", with the shares that findings name; "" where no cause
+    """ "; batch 32: autograd 3.0%", with the shares that findings name; "" where no cause
     is known."""
     run = found.study.at(item.batch).timing
     said = [

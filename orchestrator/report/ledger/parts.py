@@ -59,7 +59,7 @@ def parts_table(parts: Sequence[Study]) -> Table | None:
                 " ".join(map(str, study.batches)),
             ]
         )
-    return listing("Parts, each with its device", columns, rows, drop_run=False, tools=False)
+    return listing("Parts, each with its device", columns, rows, tools=False)
 
 
 def _gpu(study: Study) -> SeenGpu | None:
@@ -108,9 +108,7 @@ def variants_table(found: Analysis) -> Table | None:
     weights = _weights(layers[0], runs)
     refused = any(item.rule == "more work in less time" for item in found.judgement.sweep)
     rows = [*weights, *_on_paper(layers[0], calls), *_results(runs, refused)]
-    made = listing(
-        f"Variants side by side, batch {batch}", columns, rows, drop_run=False, tools=False
-    )
+    made = listing(f"Variants side by side, batch {batch}", columns, rows, tools=False)
     if made is None:
         return None
     said = ["MAC: multiply-adds of the batch."]
@@ -173,7 +171,7 @@ def _results(runs: Mapping[str | None, Sequence[Run]], refused: bool) -> Iterato
     accuracies = [accuracy(found) for found in runs.values()]
     if any(value is not None for value in accuracies):
         cells = [
-            nothing(NOT_SAID) if one is None else Cell(f"{one * 100:.2f} %", value=one)
+            nothing(NOT_SAID) if one is None else Cell(f"{one * 100:.2f}%", value=one)
             for one in accuracies
         ]
         yield [text_cell("last accuracy"), *cells]
@@ -256,7 +254,7 @@ def times_table(found: Analysis) -> Table | None:
             note="FLOPs on paper / peak: a kernel that multiplies as paper does takes no less",
         ),
         Column("clock / least", note="below 1 the clock cannot have seen such a kernel"),
-        Column("GPU", style="text"),
+        Column("GPU", is_optional=True, style="text"),
     ]
     rows: list[list[Cell]] = []
     peaks: dict[str, float] = {}
@@ -275,7 +273,6 @@ def times_table(found: Analysis) -> Table | None:
         "Times of the host's clock, beside the least that the peak allows",
         columns,
         rows,
-        drop_run=False,
     )
     notes = tuple(f"{name}: {short(si(rate, 'FLOP/s'))}." for name, rate in peaks.items())
     return None if made is None else replace(made, notes=(*made.notes, *notes))

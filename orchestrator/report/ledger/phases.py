@@ -77,9 +77,9 @@ def _table(phase: PhaseParts) -> Table | None:
     columns = [
         Column("part", style="code", note="of the model; blocks that repeat are one row"),
         Column("blocks", note="repeated blocks that have the part"),
-        Column("launches"),
+        Column("launches", is_optional=True),
         Column("kernel time", base="ns", note="of its kernels added up, of all steps of the phase"),
-        Column("share", note="of the phase's kernel time"),
+        Column("share", is_optional=True, note="of the phase's kernel time"),
         Column(
             "paper",
             "FLOP",
@@ -92,11 +92,17 @@ def _table(phase: PhaseParts) -> Table | None:
                 "on paper: weights and activations once each, of attention the cache that it reads"
             ),
         ),
-        Column("FLOP/B", note="paper FLOPs a byte"),
+        Column("FLOP/B", is_optional=True, note="paper FLOPs a byte"),
         Column("bound", style="text", note=_ridge(phase)),
-        Column("time a token", base="ns", note="kernel time over the tokens of the phase"),
+        Column(
+            "time a token",
+            is_optional=True,
+            base="ns",
+            note="kernel time over the tokens of the phase",
+        ),
         Column(
             "of prompts",
+            is_optional=True,
             base="ns",
             note="kernel time of the prompts of mixed steps, by work: an estimate",
         ),

@@ -87,7 +87,7 @@ def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
 
 
 def bound_cell(point: RooflinePoint | None, roofs: Roofline) -> Cell:
-    """ "memory 71 %", with the sentence as its title."""
+    """ "memory 71%", with the sentence as its title."""
     if point is None:
         return nothing("no time and no count")
     said = spoken(point, roofs)
@@ -106,7 +106,7 @@ def bound_cell(point: RooflinePoint | None, roofs: Roofline) -> Cell:
 
 
 def _whole(share: float) -> str:
-    return "< 1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+    return "< 1%" if 0 < share < 0.005 else f"{share * 100:.0f}%"
 
 
 def why_not(point: RooflinePoint, roofs: Roofline) -> str:

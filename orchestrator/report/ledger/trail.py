@@ -290,7 +290,7 @@ def _reasons(row: LedgerRow, found: Analysis) -> TrailStep | None:
     judged = found.judgement.at(row.batch, row.layer, row.direction)
     lines = [explain_reason(reason([(row, cause)])) for cause in judged.causes]
     if judged.unexplained is not None and judged.unexplained >= 0.0005:
-        lines.append(f"{judged.unexplained * 100:.1f} % of the gap stays unexplained.")
+        lines.append(f"{judged.unexplained * 100:.1f}% of the gap stays unexplained.")
     return TrailStep("Why", tuple(lines)) if lines else None
 
 

@@ -25,7 +25,7 @@ from perfctl.orchestrator.report.ledger.phases import (
     phases_of,
     short_parts,
 )
-from perfctl.orchestrator.report.numbers import full
+from perfctl.orchestrator.report.numbers import full, si
 from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
@@ -33,9 +33,8 @@ from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    in_own_unit,
     nothing,
-    scaled,
+    number_cell,
     text_cell,
     with_values,
 )
@@ -50,23 +49,6 @@ LONG_NAME = 16
 the others."""
 WHOLE_FINDINGS = 3
 """Findings with their details; the others are cut to their first sentence."""
-ROOM = {
-    "kernel time",
-    "layers",
-    "launches",
-    "share",
-    "FLOP/B",
-    "time a token",
-    "of prompts",
-    "span",
-    "hidden",
-    "±",
-    "most exposed",
-    "with the most",
-    "GPU",
-    "run",
-}
-"""Columns of the tables beside the ledger that give way on a narrow terminal."""
 TOO_WIDE = "Collectives of all ranks"
 """The table that no terminal has room for."""
 
@@ -119,11 +101,13 @@ def ledger_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
             for number, finding in enumerate(item for item in stated if not item.warning)
         ),
         warnings=tuple(finding.text for finding in stated if finding.warning),
-        tables=with_room(tables),
+        tables=tuple(filter(None, tables)),
     )
     if shape.is_document or not has_repeats(parts):
         yield from entries_views(analysis, shape)
-    yield View("", tables=with_room((variants_table(analysis), times_table(analysis))))
+    elif shape.is_explained:
+        yield View("", notes=_coverage(analysis))
+    yield View("", tables=tuple(filter(None, (variants_table(analysis), times_table(analysis)))))
 
 
 def entries_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
@@ -135,10 +119,15 @@ def entries_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
     table, notes = ledger_table(view, shape)
     yield View("", tables=(table,), notes=tuple(notes))
     if shape.is_explained or not shape.is_whole:
-        placed = (usage.placed_text(run) for run in analysis.study.runs)
-        coverage = tuple(dict.fromkeys(f"{text}." for text in placed if text))
         reasons = tuple(explain_rows(view))
-        yield View("Why" if reasons else "", findings=reasons, notes=(*view.notes, *coverage))
+        basis = (*view.notes, *_coverage(analysis))
+        yield View("Why" if reasons else "", findings=reasons, notes=basis)
+
+
+def _coverage(analysis: Analysis) -> tuple[str, ...]:
+    """Return how much of the kernel time has a module, and how it was found."""
+    placed = (usage.placed_text(run) for run in analysis.study.runs)
+    return tuple(dict.fromkeys(f"{text}." for text in placed if text))
 
 
 def _batches(sizes: Sequence[int]) -> str | None:
@@ -162,7 +151,7 @@ def phase_views(
     for analysis in analyses:
         phases = phases_of(analysis, each=is_by_block)
         if tables := phase_tables([one for one in phases if one.phase == phase]):
-            yield View(heading(analysis.study), tables=with_room(tables))
+            yield View(heading(analysis.study), tables=tuple(filter(None, tables)))
 
 
 def ranks_views(runs: Iterable[Run], shape: LedgerShape) -> Iterator[View]:
@@ -174,23 +163,8 @@ def ranks_views(runs: Iterable[Run], shape: LedgerShape) -> Iterator[View]:
         yield View(
             "Ranks",
             findings=tuple(finding.text for finding in rank_findings(talk)),
-            tables=with_room(tables),
+            tables=tuple(filter(None, tables)),
         )
-
-
-def with_room(tables: Iterable[Table | None]) -> tuple[Table, ...]:
-    """Return the tables with the columns marked that a narrow terminal has no room for."""
-    return tuple(
-        replace(
-            table,
-            columns=tuple(
-                replace(column, is_optional=column.is_optional or column.label in ROOM)
-                for column in table.columns
-            ),
-        )
-        for table in tables
-        if table is not None
-    )
 
 
 def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]]:
@@ -278,7 +252,7 @@ def _by_batch(
 
 
 def _figure(line: Line, place: int, column: Column) -> Cell:
-    cell = in_own_unit(line.cells[place])
+    cell = line.cells[place]
     if column.label != "share" or line.share is None:
         return cell
     return replace(cell, text=whole_percent(line.share))
@@ -310,7 +284,7 @@ def _timed(line: Line | None, at: int) -> Cell:
     """Return "12.1 ms  21%"."""
     if line is None or line.cells[at].style == "no":
         return nothing("not timed") if line is None else line.cells[at]
-    cell = in_own_unit(line.cells[at])
+    cell = line.cells[at]
     share = "" if line.share is None else whole_percent(line.share)
     return Cell(
         f"{cell.text} {cell.unit:<2}{share:>4}",
@@ -330,12 +304,19 @@ def _per_sample(group: Group, labels: Sequence[str]) -> Cell:
     if "estimate" not in labels:
         return nothing("not on paper")
     at = labels.index("estimate")
-    line = next((line for line in group.lines if line.cells[at].scale), group.lines[0])
-    scale = line.cells[at].scale
-    if scale is None:
-        return line.cells[at]
-    value = scale.value / (line.batch or 1)
-    return scaled(full(value, "FLOP"), value, replace(scale, value=value), line.cells[at].style)
+    known = [line for line in group.lines if isinstance(line.cells[at].value, int | float)]
+    if not known:
+        return group.lines[0].cells[at]
+    cell, batch = known[0].cells[at], known[0].batch or 1
+    value = float(cell.value or 0) / batch
+    return number_cell(
+        si(value),
+        full(value, "FLOP"),
+        value,
+        style=cell.style,
+        mark="≥ " if cell.is_lower_bound else "",
+        is_lower_bound=cell.is_lower_bound,
+    )
 
 
 def explain_rows(view: LedgerView) -> Iterator[str]:

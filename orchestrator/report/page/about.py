@@ -7,7 +7,7 @@ import re
 import shlex
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.counts.hardware.peaks import seen_gpu
 from perfctl.orchestrator.counts.kernels.pairing import match, unmatched_lines
@@ -18,6 +18,7 @@ from perfctl.orchestrator.report.findings import lacking_flops
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import (
     RUN,
+    SHOWN_RUN,
     Cell,
     Column,
     Table,
@@ -100,7 +101,7 @@ def runs_table(study: Study) -> Table | None:
         ]
         for run in study.runs
     ]
-    return listing("Runs", columns, rows, drop_run=False)
+    return listing("Runs", columns, rows)
 
 
 def environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
@@ -128,7 +129,7 @@ def differences(runs: Sequence[Run]) -> Table | None:
         if len(found) > 1
         for value, who in found.items()
     ]
-    return listing("What differs between the runs", columns, rows, drop_run=False)
+    return listing("What differs between the runs", columns, rows)
 
 
 def _facts(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
@@ -142,35 +143,73 @@ def _facts(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
     return values
 
 
-def gaps(study: Study, ledger: Ledger) -> Table | None:
-    """Missing figures and why; equal gaps of several runs on one row."""
-    found: dict[tuple[str, str, str, str | None], dict[str, None]] = defaultdict(dict)
-    for run in study.runs:
+def missing_values(study: Study, ledger: Ledger) -> Table | None:
+    """Return what the runs of a study do not have, a row for each reason; None if nothing is
+    missing."""
+    by_reason: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
+    for what, reason, concerns, runs in (
+        *_gaps(study.runs),
+        *_missing_in_ledger(study, ledger),
+        *_missing_counts(study),
+    ):
+        by_reason[reason, concerns, runs][what] = None
+    columns = [
+        Column("what", style="text"),
+        Column("reason", style="text"),
+        Column("concerns", is_optional=True, style="text"),
+        SHOWN_RUN,
+    ]
+    rows = [
+        [_list(names, 8), text_cell(reason), concerns or nothing("the complete run"), runs]
+        for (reason, concerns, runs), names in by_reason.items()
+    ]
+    caption = f"Not in {'this run' if len(study.runs) == 1 else 'these runs'}"
+    return listing(caption, columns, rows)
+
+
+def _gaps(runs: Sequence[Run]) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (what, reason, what it concerns, the runs that lack it), as the reports state it."""
+    labels: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
+    for run in runs:
         for gap in run.report.gaps:
-            found[gap.quantity, gap.state, gap.reason, gap.scope][run_label(run)] = None
-    lacking: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
+            labels[gap.quantity, gap.reason, gap.scope or ""][run_label(run)] = None
+    for (quantity, reason, scope), names in labels.items():
+        group, _, part = quantity.replace("_ns", "_time").partition(".")
+        words = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
+        if quantity.islower():
+            words = words.replace("_", " ").replace("gpu", "GPU").replace("flops", "FLOPs")
+        yield words, reason, scope, _list(names, 6)
+
+
+def _missing_in_ledger(study: Study, ledger: Ledger) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the figures that rows of the ledger lack, in the form of :func:`_gaps`."""
+    layers: dict[tuple[str, bool, str], dict[str, None]] = defaultdict(dict)
     by_phase = _on_paper_by_phase(study.runs)
     for row in ledger.rows:
         for what, figure in (("counted FLOPs", row.counted), ("paper FLOPs", row.paper)):
             if what == "paper FLOPs" and figure.value is None and row.layer in by_phase:
                 continue  # the table of its phase shows them
             if figure.value is None or figure.missing:
-                lacking[what, figure.state, figure.reason or "not collected"][row.name] = None
+                is_bound = figure.value is not None
+                layers[what, is_bound, figure.reason or "not collected"][row.name] = None
         if row.time is None:
-            lacking["time", "not_collected", row.time_reason or "not timed"][row.name] = None
+            layers["time", False, row.time_reason or "not timed"][row.name] = None
     everything = len({(row.layer, row.direction) for row in ledger.rows})
-    rows: list[tuple[str, str, str, Cell | str | None, Cell | str]] = [
-        (*key, _list(who, 6)) for key, who in found.items()
-    ]
-    for (what, state, why), names in lacking.items():
-        state = "lower bound" if state in ("counted", "derived", "estimated") else state
-        concerns = "all rows of the ledger" if len(names) == everything else _list(names, 6)
+    for (what, is_bound, reason), names in layers.items():
         if what == "paper FLOPs" and len(names) != everything:  # the others have them
-            why = f"of {len(names):,} of {everything:,} rows ({_list(_kinds(names), 3)}): {why}"
-        rows.append((what, state, why, concerns, nothing("a gap of the comparison")))
-    for item in study.prepared_runs if study.foreign else ():
-        if (said := lacking_flops(item)) is not None:
-            rows.append(("executed FLOPs", *said, nothing("all kernels"), run_label(item.run)))
+            kinds = dict.fromkeys(_NUMBER.sub("", name.rpartition(".")[2]) for name in names)
+            reason = f"{len(names):,} of {everything:,} rows ({_list(kinds, 3)}): {reason}"
+        concerns = "all rows of the ledger" if len(names) == everything else _list(names, 6)
+        yield f"{what} (lower bound)" if is_bound else what, reason, concerns, ""
+
+
+def _missing_counts(study: Study) -> Iterator[tuple[str, str, str, str]]:
+    """Yield the FLOPs that kernels lack, and launches that two profilers do not share, in the form
+    of :func:`_gaps`."""
+    for prepared in study.prepared_runs if study.foreign else ():
+        if (lacking := lacking_flops(prepared)) is not None:
+            part = " (lower bound)" if lacking[0] == "lower bound" else ""
+            yield f"executed FLOPs{part}", lacking[1], "", run_label(prepared.run)
     for batch in study.prepared_batches:
         runs = [item.run for item in batch.runs]
         timing = next(
@@ -178,22 +217,10 @@ def gaps(study: Study, ledger: Ledger) -> Table | None:
         )
         if batch.counting is not None and timing is not None:
             counting = batch.counting.run
-            at = "the whole capture" if batch.batch is None else f"batch {batch.batch}"
-            pair = f"{counting.profiler} and {timing.profiler}"
-            lines = unmatched_lines(match(counting, timing))
-            rows += [("partner of a launch", "not matched", line, at, pair) for line in lines]
-    columns = [
-        Column("what", style="code"),
-        Column("state", style="text"),
-        Column("why, and what would change it", style="text"),
-        Column("concerns", style="text"),
-        RUN,
-    ]
-    cells = [
-        [text_cell(what), state.replace("_", " "), text_cell(why), *rest]
-        for what, state, why, *rest in rows
-    ]
-    return listing("What is missing, and why", columns, cells, drop_run=False)
+            at = "the complete capture" if batch.batch is None else f"batch {batch.batch}"
+            for line in unmatched_lines(match(counting, timing)):
+                pair = f"{counting.profiler} and {timing.profiler}"
+                yield "partner of a launch", line, at, pair
 
 
 def _on_paper_by_phase(runs: Iterable[Run]) -> set[str]:
@@ -207,12 +234,6 @@ def _on_paper_by_phase(runs: Iterable[Run]) -> set[str]:
         for part in phase.parts
         if part.flops is not None
     }
-
-
-def _kinds(names: Iterable[str]) -> dict[str, None]:
-    """The last components of layers without their numbers, each once: "RMSNorm",
-    "conv2 forward"."""
-    return dict.fromkeys(_NUMBER.sub("", name.rpartition(".")[2]) for name in names)
 
 
 def diagnostics(runs: Sequence[Run]) -> Table | None:

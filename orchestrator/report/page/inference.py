@@ -43,10 +43,10 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
     heads[:0] = [Column("model", style="code")] if model else []
     columns = [
         *heads,
-        Column("batches", note="full batches that were timed"),
+        Column("batches", is_optional=True, note="full batches that were timed"),
         Column("images/s", note="of whole steps, waiting for images included"),
         *(
-            Column(f"p{part}", base="ns", note=f"{part} % of the batches are answered in this time")
+            Column(f"p{part}", base="ns", note=f"{part}% of the batches are answered in this time")
             for part in (50, 95, 99)
         ),
         Column("longest", base="ns"),
@@ -56,10 +56,10 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
         Column("loading", base="ns", note="mean wait for images in a step"),
         Column("copies", base="ns", note="mean, to the device and back"),
         Column("compute", base="ns", note="mean"),
-        Column("images", note="that were read"),
+        Column("images", is_optional=True, note="that were read"),
         Column("top-1"),
         Column("top-5"),
-        Column("loss", note="mean cross-entropy in nats"),
+        Column("loss", is_optional=True, note="mean cross-entropy in nats"),
     ]
     times, shares = [], []
     for item in found:
@@ -174,7 +174,7 @@ def _accuracy(items: Sequence[Latency]) -> Iterator[str]:
         f"images{among}"
     )
     if max(top1) != min(top1) and len({item.figures.get("images") for item in scored}) == 1:
-        low, high = f"{min(top1) * 100:.3f}", f"{max(top1) * 100:.3f} %"
+        low, high = f"{min(top1) * 100:.3f}", f"{max(top1) * 100:.3f}%"
         yield (
             f"Top-1 of {first.model} differs between batch sizes on the same images: {low} to "
             f"{high}. Other kernels round differently; more than a few images would be an error"

@@ -16,7 +16,7 @@ from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
 from perfctl.orchestrator.counts.figure import Figure, missing, total_of
 from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.counts.kernels.short_names import shorten
-from perfctl.orchestrator.ledger.analysis import Analysis, short_names
+from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.sweep import (
     KernelSet,
@@ -89,19 +89,15 @@ _LAUNCH = (
 )
 
 
-def advice_table(
-    runs: Sequence[Run], *, brief: bool = False, names: Mapping[str, str] | None = None
-) -> Table | None:
+def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
     """One row a kernel and rule, the largest estimated speed-up first; results that differ in
-    figures alone are one. ``brief``: two columns, for a terminal. ``names``: short kernel names of
-    the page."""
-    shown = short_names(runs) if names is None else names
+    figures alone are one. ``names``: short kernel names of the page."""
     columns = [
         RUN,
         Column("rule", style="text"),
-        Column("kind", style="text"),
+        Column("kind", is_optional=True, style="text"),
         Column("kernel", style="code"),
-        Column("launches", note="of this kernel for which the rule said so"),
+        Column("launches", is_optional=True, note="of this kernel for which the rule said so"),
         Column(
             "est. speed-up",
             note=(
@@ -111,6 +107,7 @@ def advice_table(
         ),
         Column(
             "of",
+            is_optional=True,
             style="text",
             note="global: of the launch; local: of the work of one unit of the GPU",
         ),
@@ -126,7 +123,7 @@ def advice_table(
         for (_, _, kernel, _), results in same.items():
             best = max(results, key=lambda one: one.estimated_speedup or 0)
             named = (
-                name_cell(kernel, shown.get(kernel))
+                name_cell(kernel, names.get(kernel))
                 if kernel is not None
                 else nothing("the whole report")
             )
@@ -136,13 +133,6 @@ def advice_table(
         [label, one.rule, one.kind, kernel, launches, *_estimate(one), _short(one.text)]
         for one, kernel, label, launches in found
     ]
-    if brief:
-        both = (columns[5], Column("of", style="text"), columns[7])
-        said = (
-            [*_estimate(one), f"{one.rule}, {kernel.text}: {_short(one.text).text}"]
-            for one, kernel, _, _ in found
-        )
-        return listing("What ncu advises", both, said, drop_run=False)
     return listing("What ncu advises", columns, rows)
 
 
@@ -159,10 +149,9 @@ def _short(text: str | None) -> Cell:
     return text_cell(f"{text[: LONGEST - 3].rsplit(' ', 1)[0]} ...", text[:_TITLE])
 
 
-def mix_table(runs: Sequence[Run], names: Mapping[str, str] | None = None) -> Table | None:
+def mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
     """One row a kernel: which instructions its warps executed, over all its launches; the most
     instructions first."""
-    shown = short_names(runs) if names is None else names
     columns = [
         RUN,
         Column("kernel", style="code"),
@@ -185,7 +174,7 @@ def mix_table(runs: Sequence[Run], names: Mapping[str, str] | None = None) -> Ta
             rows.append(
                 [
                     run_label(run),
-                    name_cell(name, shown.get(name)),
+                    name_cell(name, names.get(name)),
                     len(parts),
                     amount(whole.total(), "inst"),
                     _mix(whole),
@@ -213,10 +202,10 @@ def source_table(lines: Sequence[SourceLine]) -> Table | None:
     columns = [
         Column("kernel", style="code"),
         Column("line", style="text", note="or bytes from the kernel's first instruction"),
-        Column("instructions", note="machine instructions of the line"),
-        Column("opcode", style="text", note="of the hottest one"),
+        Column("instructions", is_optional=True, note="machine instructions of the line"),
+        Column("opcode", is_optional=True, style="text", note="of the hottest one"),
         Column("by warps", "inst", note="executed, all launches"),
-        Column("by threads", "inst", note="executed, all launches"),
+        Column("by threads", "inst", is_optional=True, note="executed, all launches"),
         Column("samples", note="of warps that were at it"),
         Column("share", note="of the samples of the run"),
         Column("stall", style="text", note="the most frequent reason at the hottest instruction"),
@@ -237,7 +226,7 @@ def source_table(lines: Sequence[SourceLine]) -> Table | None:
         ]
         for line in lines
     ]
-    return listing("Source lines by samples, then by instructions", columns, rows, drop_run=False)
+    return listing("Source lines by samples, then by instructions", columns, rows)
 
 
 def _place(line: SourceLine) -> Cell:
@@ -258,19 +247,11 @@ def run_label(run: Run) -> str:
     )
 
 
-def summary(
-    runs: Sequence[PreparedRun], *, paths: bool = True, names: Mapping[str, str] | None = None
-) -> Table | None:
-    """One row a run and kernel name, by its share of the run's kernel time.
-
-    ``paths`` adds the executed FLOPs of fp32, fp64, fp16 and tensor.
-
-    ``names``: short names of the whole page; by default of these runs.
-    """
-    names = short_names(prepared.run for prepared in runs) if names is None else names
-    shown = ("total", *PATHS) if paths else ("total",)
+def summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | None:
+    """One row a run and kernel name, by its share of the run's kernel time. ``names``: short names
+    of the whole page."""
     columns = [
-        *([RUN] if len(runs) > 1 else []),
+        RUN,
         Column("kernel", style="code"),
         Column("family", style="text", note="algorithm family, read off the name"),
         Column("launches"),
@@ -281,7 +262,10 @@ def summary(
             "FLOP",
             note="from hardware counters, all launches; 1 multiply-add = 2 FLOPs",
         ),
-        *(Column(path, "FLOP", note=f"the {path} part of what was executed") for path in shown[1:]),
+        *(
+            Column(path, "FLOP", note=f"the {path} part of what was executed", is_optional=True)
+            for path in PATHS
+        ),
     ]
     rows: list[tuple[float, list[Any]]] = []
     for prepared in runs:
@@ -299,43 +283,32 @@ def summary(
         worked = next(
             (reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None
         )
-        for name in sorted(uses, key=lambda name: -took[name]):
-            kernels = uses[name]
+        for name, kernels in uses.items():
             timed = any(kernel.duration_ns is not None for kernel in kernels)
+            time = time_cell(took[name] if timed else None, "this report has no durations", clock)
             flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
-            rows.append(
-                (
-                    took[name] / (total or 1),
-                    [
-                        *([run_label(run)] if len(runs) > 1 else []),
-                        name_cell(name, names.get(name)),
-                        family(name) or nothing("no pattern fits this name"),
-                        len(kernels),
-                        _marked(
-                            time_cell(
-                                took[name] if timed else None, "this report has no durations", clock
-                            ),
-                            worked,
-                        ),
-                        share_cell(took[name] / total if timed and total else None),
-                        *(
-                            figure_cell(total_of(getattr(found, path) for found in flops), "FLOP")
-                            for path in shown
-                        ),
-                    ],
-                )
-            )
+            row = [
+                run_label(run),
+                name_cell(name, names.get(name)),
+                family(name) or nothing("no pattern fits this name"),
+                len(kernels),
+                _marked(time, worked),
+                share_cell(took[name] / total if timed and total else None),
+                *(
+                    figure_cell(total_of(getattr(found, path) for found in flops), "FLOP")
+                    for path in ("total", *PATHS)
+                ),
+            ]
+            rows.append((took[name] / (total or 1), row))
     rows.sort(key=lambda item: -item[0])
-    return listing("Kernels by name", columns, [row for _, row in rows], drop_run=False)
+    return listing("Kernels by name", columns, [row for _, row in rows])
 
 
 def _marked(cell: tables.Cell, worked: str | None) -> tables.Cell:
     """A time that the tool does not state, in the look of derived figures."""
-    if worked is None or cell.scale is None:
+    if worked is None or cell.value is None:
         return cell
-    return replace(
-        cell, title=f"{cell.title}; {worked}", style="der", scale=replace(cell.scale, mark="ƒ ")
-    )
+    return replace(cell, text=f"ƒ {cell.text}", title=f"{cell.title}; {worked}", style="der")
 
 
 def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | None:

@@ -6,13 +6,14 @@ import re
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from perfctl.orchestrator.counts.counters.sums import instructions, ops_path
 from perfctl.orchestrator.counts.derived.records import Derived
 from perfctl.orchestrator.counts.derived.rules import error_of
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse_all, short_names
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse_all
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     Study,
@@ -21,12 +22,14 @@ from perfctl.orchestrator.ledger.prepared import (
     studies,
 )
 from perfctl.orchestrator.ledger.usage.exchange import JobTalk
+from perfctl.orchestrator.ledger.usage.phase_layers import PhaseParts
 from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.orchestrator.report.charts import study as charts_study
+from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.study import chart_views, label, layer_colours
 from perfctl.orchestrator.report.findings import SHOWN, findings
 from perfctl.orchestrator.report.ledger.matrix import Matrix, matrix
-from perfctl.orchestrator.report.ledger.page import Reason, ledger_view
+from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
 from perfctl.orchestrator.report.ledger.phases import has_repeats, phase_tables, phases_of
 from perfctl.orchestrator.report.ledger.roofline import roofline_charts, roofline_tables, roofs_note
@@ -68,28 +71,8 @@ COLUMNS = (
         "verified", style="text", note="error of this rule on launches whose counters are known"
     ),
 )
-NUMBERS = (
-    "charts",
-    "parts",
-    "times",
-    "phases",
-    "passes",
-    "inference",
-    "ledger",
-    "roofline",
-    "sweep",
-    "switches",
-    "kernels",
-    "timeline",
-    "operators",
-    "ranges",
-    "api",
-    "ranks",
-    "utilisation",
-    "memory",
-    "summaries",
-)
-"""Sections of numbers, with their origin beside the heading."""
+WITHOUT_ORIGIN = {"breakdown", "derived", "advice", "runs", "gaps", "repeat"}
+"""Sections without the origin of their numbers beside the heading."""
 CHARTS_FIRST = 2
 """Charts on the first screen; the others are in the batch sweep."""
 WHOLE = 6
@@ -98,17 +81,14 @@ PRINTED = 40
 """Rows of the matrix on paper, those with the most time."""
 
 
-def derived_table(study: Study, names: Mapping[str, str] | None = None) -> Table | None:
-    """One row a batch size, layer, kernel and rule; None where no launch has a rule.
-
-    ``names``: short kernel names of the page.
-    """
-    names = short_names(study.runs) if names is None else names
-    rows = [row for batch in study.prepared_batches for row in _rows(batch, names)]
-    return listing("Derived counts, by the rule of each kernel", COLUMNS, rows, drop_run=False)
+def derived_table(study: Study, names: Mapping[str, str]) -> Table | None:
+    """One row a batch size, layer, kernel and rule; None where no launch has a rule. ``names``:
+    short kernel names of the page."""
+    rows = [row for batch in study.prepared_batches for row in _derived_rows(batch, names)]
+    return listing("Derived counts, by the rule of each kernel", COLUMNS, rows)
 
 
-def _rows(
+def _derived_rows(
     batch: PreparedBatch, names: Mapping[str, str]
 ) -> Iterator[list[Cell | int | str | None]]:
     source = batch.derived or batch.counted
@@ -119,7 +99,8 @@ def _rows(
             groups[kernel.layer, kernel.direction, kernel.name, derived].append(kernel)
     for (layer, direction, name, derived), launches in groups.items():
         name_of, value = ("tensor", derived.tensor) if derived.tensor else ("FFMA", derived.ffma)
-        counted = _counted(batch, launches[0].launch, name_of)
+        values = batch.counted.values.get(launches[0].launch, {}) if batch.counted else {}
+        counted = ops_path(values) if derived.tensor else instructions(values).get("ffma")
         yield [
             batch.batch,
             text_cell(layer) if layer else nothing("no range says so"),
@@ -135,11 +116,6 @@ def _rows(
             derived.rule,
             error_of([derived.family]),
         ]
-
-
-def _counted(batch: PreparedBatch, launch: int, name: str) -> float | None:
-    values = batch.counted.values.get(launch, {}) if batch.counted else {}
-    return ops_path(values) if name == "tensor" else instructions(values).get("ffma")
 
 
 def page_view(
@@ -162,22 +138,16 @@ def page_view(
     drawn, analysed = [], analyse_all(found, peaks)
     for number, one in enumerate(analysed, 1):
         begun(label(one.study), number - 1, len(found))
-        drawn.append(_study(one, f"s{number}", ranks.get(number, ())))
+        drawn.append(_study(StudyPart(f"s{number}", one, ranks.get(number, ()))))
     inference = _inference([study for study in found if answered(study)])
-    if inference is not None:
+    if inference:
         drawn = [_details(view, study, found) for view, study in zip(drawn, found, strict=True)]
-    views = (
-        *([inference] if inference else []),
-        *_benches(bench, len(found) + 1),
-        *_told_apart(drawn),
+    views = (*inference, *_benches(bench, len(found) + 1), *_told_apart(drawn))
+    # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
+    stamp = re.sub(
+        r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at
     )
-    if (
-        title is None
-        and inference is None
-        and not bench
-        and len(found) > 1
-        and len(parts(found)) == 1
-    ):
+    if title is None and not inference and not bench and len(found) > 1 and len(parts(found)) == 1:
         models = dict.fromkeys(
             study.runs[0].report.environment.get("option:model") or study.workload
             for study in found
@@ -187,10 +157,6 @@ def page_view(
         shown = [view for view in views if not view.folded]
         several = f"{len(shown)} studies and reports" if views else "nothing to show"
         title = shown[0].heading if len(shown) == 1 else several
-    # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
-    stamp = re.sub(
-        r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at
-    )
     together = overview(
         [(f"s{number}", one) for number, one in enumerate(analysed, 1) if not answered(one.study)]
     )
@@ -217,12 +183,12 @@ def _benches(bench: Sequence[Study], first: int) -> Iterable[StudyView]:
     return bench_views(bench, first)
 
 
-def _inference(found: Sequence[Study]) -> StudyView | None:
+def _inference(found: Sequence[Study]) -> tuple[StudyView, ...]:
     if not found:
-        return None
+        return ()
     from perfctl.orchestrator.report.studies.inference_view import inference_view
 
-    return inference_view(found)
+    return (inference_view(found),)
 
 
 def _details(view: StudyView, study: Study, found: Sequence[Study]) -> StudyView:
@@ -261,23 +227,58 @@ def _ranks(found: Sequence[Study]) -> dict[int, tuple[JobTalk, ...]]:
     return made
 
 
-def _study(found: Analysis, key: str, ranks: tuple[JobTalk, ...] = ()) -> StudyView:
-    """``ranks``: the jobs whose first rank this study is."""
-    study = found.study
-    said = (*(item for talk in ranks for item in rank_findings(talk)), *findings(found))
-    if answered(study):  # they are in the view of all models
-        said = tuple(item for item in said if item.evidence != "inference")
-    origins = about.origins(study.runs)
-    origin = (
-        None
-        if {name for name, _ in origins} <= {"measured"}
-        else " and ".join(name for name, _ in origins)
-    )
+@dataclass(frozen=True)
+class StudyPart:
+    """A study, and what its chapters share."""
+
+    key: str
+    analysis: Analysis
+    ranks: tuple[JobTalk, ...]
+    """The jobs whose first rank this study is."""
+
+    @property
+    def runs(self) -> Sequence[Run]:
+        return self.analysis.study.runs
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        of_ranks = (item for talk in self.ranks for item in rank_findings(talk))
+        said = (*of_ranks, *findings(self.analysis))
+        if answered(self.analysis.study):  # they are in the view of all models
+            said = tuple(item for item in said if item.evidence != "inference")
+        return said
+
+    @cached_property
+    def origin(self) -> str | None:
+        """Of numbers that were not measured on this machine."""
+        names = [name for name, _ in about.origins(self.runs)]
+        return None if set(names) <= {"measured"} else " and ".join(names)
+
+    @cached_property
+    def phases(self) -> Sequence[PhaseParts]:
+        return phases_of(self.analysis)
+
+    @cached_property
+    def colours(self) -> Mapping[str, int]:
+        return layer_colours(self.analysis.ledger)
+
+    @cached_property
+    def charts(self) -> tuple[Chart, ...]:
+        drawn = chart_views(self.key, self.analysis, timed=not answered(self.analysis.study))
+        if self.origin:
+            drawn = tuple(replace(chart, note=f"{self.origin}; {chart.note}") for chart in drawn)
+        return drawn
+
+
+def _study(part: StudyPart) -> StudyView:
+    study, said = part.analysis.study, part.findings
     sections = tuple(
-        replace(part, origin=origin) if part.key in NUMBERS else part
-        for part in _parts(found, key, origin, ranks, said)
+        section if section.key in WITHOUT_ORIGIN else replace(section, origin=part.origin)
+        for chapters in (_ledger_chapters, _work_chapters, _time_chapters, _run_chapters)
+        for section in chapters(part)
+        if section is not None
     )
-    shown = {part.key for part in sections}
+    shown = {section.key for section in sections}
     if "ledger" in shown:
         said = tuple(
             item if item.evidence in shown else replace(item, evidence="ledger") for item in said
@@ -298,10 +299,10 @@ def _study(found: Analysis, key: str, ranks: tuple[JobTalk, ...] = ()) -> StudyV
         ("from", about.began(study.runs)),
     )
     return StudyView(
-        key,
+        part.key,
         heading(study),
         tuple((name, value) for name, value in facts if value),
-        origins,
+        about.origins(study.runs),
         tuple(news[:SHOWN]),
         tuple(news[SHOWN:]),
         tuple(item for item in said if item.warning),
@@ -316,125 +317,102 @@ def _sequences(study: Study) -> str:
     return "" if only is None else f"{only:,} (sequences in each step)"
 
 
-def _told_above(sweep: Sequence[Reason], said: Sequence[Finding]) -> tuple[Reason, ...]:
-    """Without the sentences that stand among the findings."""
-    told = {item.text for item in said}
-    return tuple(replace(item, sentence="") if item.sentence in told else item for item in sweep)
-
-
-def _parts(
-    found: Analysis,
-    key: str,
-    origin: str | None,
-    ranks: tuple[JobTalk, ...],
-    said: Sequence[Finding],
-) -> Iterable[Section]:
-    """The parts that have contents, in the page's order. ``origin``: of numbers not measured on
-    this machine."""
-    study, entries, batch_points = found.study, found.ledger, found.points
-    some, colours = study.runs, layer_colours(entries)
-    drawn = chart_views(key, found, timed=not answered(study))
-    if origin:
-        drawn = tuple(replace(chart, note=f"{origin}; {chart.note}") for chart in drawn)
-    phases = phases_of(found)
+def _ledger_chapters(part: StudyPart) -> Iterator[Section | None]:
+    """The ledger as matrix or table, the first charts, parts, phases and passes."""
+    found, runs = part.analysis, part.runs
+    repeats = has_repeats(part.phases)
     by_phase = (
-        *_tables("phases", "Prefill and decode", usage.phases_table(some), *phase_tables(phases)),
-        *_tables("passes", "Forward and backward", usage.passes_table(some)),
+        _tables(
+            "phases", "Prefill and decode", usage.phases_table(runs), *phase_tables(part.phases)
+        ),
+        _tables("passes", "Forward and backward", usage.passes_table(runs)),
     )
-    entries_view = _ledger(found, said)
-    if has_repeats(phases):  # in place of a row for each of hundreds of layers
+    entries = _ledger(found, part.findings)
+    if repeats:  # in place of a row for each of hundreds of layers
         yield from by_phase
-        entries_view = entries_view and replace(entries_view, matrix=None, small=())
-    if entries_view is not None and entries_view.matrix is not None:
-        yield entries_view
-    first = 0 if has_repeats(phases) else CHARTS_FIRST
-    if drawn[:first]:
-        yield Section("charts", "Charts", charts=drawn[:first])
-    yield from _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
-    yield from _tables("times", "Host clock", times_table(found))
-    if not has_repeats(phases):
+        entries = entries and replace(entries, matrix=None, small=())
+    has_matrix = entries is not None and entries.matrix is not None
+    if has_matrix:
+        yield entries
+    if first := part.charts[: 0 if repeats else CHARTS_FIRST]:
+        yield Section("charts", "Charts", charts=first)
+    yield _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
+    yield _tables("times", "Host clock", times_table(found))
+    if not repeats:
         yield from by_phase
-    if parts := icicles(found, colours):
-        yield Section("breakdown", "Where the time goes", icicles=parts)
-    if entries_view is not None and entries_view.matrix is None:
-        yield entries_view
-    yield from _tables(
-        "derived",
-        "Derived counts",
-        derived_table(found.study, found.names),
-        folded=found.ledger.any_counted,
-    )
-    if tables := roofline_tables(found.roofline, found.names):
-        drawn_roof = roofline_charts(key, found.roofline, colours, found.names)
-        yield Section(
-            "roofline",
-            "Roofline",
-            note=roofs_note(found.roofline),
-            charts=drawn_roof,
-            tables=tables,
-        )
-    swept = (
-        ()
-        if study.foreign
-        else _some(page_study.sweep_table(batch_points, rates=not answered(study)))
-    )
-    steps = _some(page_study.steps(some))
-    if swept or steps or drawn[first:]:
+    if drawn := icicles(found, part.colours):
+        yield Section("breakdown", "Where the time goes", icicles=drawn)
+    if not has_matrix:
+        yield entries
+
+
+def _work_chapters(part: StudyPart) -> Iterator[Section | None]:
+    """Derived counts, the roofline, the batch sweep, and kernels."""
+    found, study, names = part.analysis, part.analysis.study, part.analysis.names
+    derived = derived_table(study, names)
+    yield _tables("derived", "Derived counts", derived, folded=found.ledger.any_counted)
+    if tables := roofline_tables(found.roofline, names):
+        charts = roofline_charts(part.key, found.roofline, part.colours, names)
+        note = roofs_note(found.roofline)
+        yield Section("roofline", "Roofline", note=note, charts=charts, tables=tables)
+    later = part.charts[0 if has_repeats(part.phases) else CHARTS_FIRST :]
+    swept = page_study.sweep_table(found.points, rates=not answered(study))
+    steps = _some(page_study.steps(part.runs))
+    tables = () if study.foreign else _some(swept)
+    if tables or steps or later:
         title = "Steps" if study.foreign else "Batch sweep"
-        yield Section("sweep", title, tables=swept, folded=steps, charts=drawn[first:])
-    yield from _tables("switches", "Kernel switches", switch_table(found))
-    by_name = _some(kernels.summary(found.study.prepared_runs, names=found.names))
-    long = (
-        kernels.launches(found.study.prepared_runs, found.names),
-        page_study.counters(some, found.names),
+        yield Section("sweep", title, tables=tables, folded=steps, charts=later)
+    yield _tables("switches", "Kernel switches", switch_table(found))
+    grids = (
+        kernels.launches(study.prepared_runs, names),
+        page_study.counters(part.runs, names),
     )
-    if grids := tuple(grid for grid in long if grid):
-        yield Section("kernels", "Kernels", tables=by_name, grids=grids)
-    yield from _tables(
-        "advice",
-        "Advice and instructions of ncu",
-        advice_table(some, names=found.names),
-        mix_table(some, found.names),
-        folded=True,
-    )
-    if views := tuple(timeline.timelines(some, colours, found.names)):
+    if any(grids):
+        by_name = _some(kernels.summary(study.prepared_runs, names))
+        yield Section("kernels", "Kernels", tables=by_name, grids=tuple(filter(None, grids)))
+    advice = (advice_table(part.runs, names), mix_table(part.runs, names))
+    yield _tables("advice", "Advice and instructions of ncu", *advice, folded=True)
+
+
+def _time_chapters(part: StudyPart) -> Iterator[Section | None]:
+    """The timeline, operators, ranges, calls, ranks, and how busy the devices were."""
+    runs, names, folded = part.runs, part.analysis.names, not part.analysis.study.foreign
+    if views := tuple(timeline.timelines(runs, part.colours, names)):
         yield Section("timeline", "Timeline", timelines=views)
     else:
-        yield from _absent("timeline", "Timeline", timeline.absent(some))
-    folded = not study.foreign
-    yield from _tables("operators", "Operators", page_study.operators(some), folded=folded)
-    yield from _tables(
-        "ranges",
-        "Ranges and copies",
-        page_study.ranges(some),
-        page_study.copies(some),
-        folded=folded,
+        yield _absent("timeline", "Timeline", timeline.absent(runs))
+    yield _tables("operators", "Operators", page_study.operators(runs), folded=folded)
+    moved = (page_study.ranges(runs), page_study.copies(runs))
+    yield _tables("ranges", "Ranges and copies", *moved, folded=folded)
+    yield _tables("api", "API calls", page_study.api_calls(runs), folded=True)
+    yield _tables("ranks", "Ranks", *(view for talk in part.ranks for view in ranks_tables(talk)))
+    used = [item.usage for item in part.analysis.study.prepared_runs]
+    tables = _some(
+        usage.ways_table(used),
+        usage.busy_table(used),
+        usage.readings_table(used),
+        usage.energy_table(used),
+        usage.verdicts_table(runs),
+        *usage.waits_tables(used, names),
     )
-    yield from _tables("api", "API calls", page_study.api_calls(some), folded=True)
-    yield from _tables("ranks", "Ranks", *(view for talk in ranks for view in ranks_tables(talk)))
-    used = [item.usage for item in found.study.prepared_runs]
-    known = (
-        *_some(
-            usage.ways_table(used),
-            usage.busy_table(used),
-            usage.readings_table(used),
-            usage.energy_table(used),
-            usage.verdicts_table(some),
-        ),
-        *usage.waits_tables(used, found.names),
-    )
-    chart = charts_study.utilisation_chart(f"{key}-utilisation", [("", used)])
-    if known:
-        yield Section("utilisation", "Utilisation", tables=known, charts=(chart,) if chart else ())
+    if tables:
+        chart = charts_study.utilisation_chart(f"{part.key}-utilisation", [("", used)])
+        charts = (chart,) if chart else ()
+        yield Section("utilisation", "Utilisation", tables=tables, charts=charts)
     else:
-        yield from _absent("utilisation", "Utilisation", usage.absent(some))
-    yield from _tables("memory", "Memory", usage.memory_use_table(used), usage.memory_table(some))
-    yield from _tables("summaries", "Summaries", page_study.summaries(some))
-    tables = _some(about.runs_table(study), about.differences(some))
-    yield Section(
-        "runs", "Runs and environment", tables=tables, environment=about.environment(some)
-    )
-    yield from _tables("gaps", "Gaps", about.gaps(found.study, entries), about.diagnostics(some))
+        yield _absent("utilisation", "Utilisation", usage.absent(runs))
+    yield _tables("memory", "Memory", usage.memory_use_table(used), usage.memory_table(runs))
+
+
+def _run_chapters(part: StudyPart) -> Iterator[Section | None]:
+    """What the figures rest on."""
+    runs, study = part.runs, part.analysis.study
+    yield _tables("summaries", "Summaries", page_study.summaries(runs))
+    tables = _some(about.runs_table(study), about.differences(runs))
+    facts = about.environment(runs)
+    yield Section("runs", "Runs and environment", tables=tables, environment=facts)
+    missing = about.missing_values(study, part.analysis.ledger)
+    yield _tables("gaps", "Gaps", missing, about.diagnostics(runs))
     if again := about.commands(study):
         yield Section("repeat", "Repeat", commands=again)
 
@@ -447,10 +425,12 @@ def _ledger(found: Analysis, said: Sequence[Finding]) -> Section | None:
     minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
     whole = {short: name[:1000] for name, short in found.names.items() if name != short}
     drawn = matrix(found, minor)
+    told = {item.text for item in said}  # no sentence stands twice
+    sweep = (replace(item, sentence="") if item.sentence in told else item for item in view.sweep)
     return Section(
         "ledger",
         "Ledger",
-        ledger=replace(view, sweep=_told_above(view.sweep, said)),
+        ledger=replace(view, sweep=tuple(sweep)),
         matrix=drawn,
         small=_small(found, drawn) if drawn else (),
         trails=packed(trails(found)) | {"names": whole},
@@ -471,15 +451,16 @@ def _small(found: Analysis, drawn: Matrix) -> tuple[str, ...]:
     )
 
 
-def _absent(key: str, title: str, why: str | None) -> Iterable[Section]:
-    if why:
-        yield Section(key, title, note=f"Not collected: {why}.")
+def _absent(key: str, title: str, why: str | None) -> Section | None:
+    return Section(key, title, note=f"Not collected: {why}.") if why else None
 
 
-def _some(*found: Table | None) -> tuple[Table, ...]:
-    return tuple(item for item in found if item is not None)
+def _some(*tables: Table | None) -> tuple[Table, ...]:
+    return tuple(table for table in tables if table is not None)
 
 
-def _tables(key: str, title: str, *found: Table | None, folded: bool = False) -> Iterable[Section]:
-    if kept := _some(*found):
-        yield Section(key, title, folded=kept) if folded else Section(key, title, tables=kept)
+def _tables(key: str, title: str, *tables: Table | None, folded: bool = False) -> Section | None:
+    kept = _some(*tables)
+    if not kept:
+        return None
+    return Section(key, title, folded=kept) if folded else Section(key, title, tables=kept)

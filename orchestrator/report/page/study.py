@@ -52,11 +52,11 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
         Column(
             "over repeats",
             style="text",
-            note="95 % interval of the step over the repeats of the sweep",
+            note="95% interval of the step over the repeats of the sweep",
         ),
         *((Column("time per sample", base="ns"), Column("samples per second")) if rates else ()),
         *(Column(name, base="B") for name in quantities),
-        Column("problems", style="text"),
+        Column("problems", is_optional=True, style="text"),
     ]
     rows = []
     for point in points:
@@ -90,7 +90,7 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
                 problems or nothing("none"),
             ]
         )
-    found = listing("Batch sweep", columns, rows, drop_run=False, tools=False)
+    found = listing("Batch sweep", columns, rows, tools=False)
     return found if found and len(found.columns) > 1 else None
 
 
@@ -130,19 +130,21 @@ def operators(runs: Sequence[Run]) -> Table | None:
     columns = [
         RUN,
         Column("operation", style="code"),
-        Column("category", style="text"),
+        Column("category", is_optional=True, style="text"),
         Column("layer", style="code"),
-        Column("direction", style="text"),
+        Column("direction", is_optional=True, style="text"),
         Column("calls"),
         Column("self time", base="ns", note="on the host, children excluded", order="descending"),
         Column(
             "host time",
+            is_optional=True,
             base="ns",
             note="on the host, children included: rows overlap, do not add them up",
         ),
         Column("device time", base="ns", note="of the kernels it launched", order="descending"),
         Column(
             "allocated, all calls",
+            is_optional=True,
             base="B",
             note="net bytes of every call added up: not memory in use at one time",
         ),
@@ -177,7 +179,7 @@ def ranges(runs: Sequence[Run]) -> Table | None:
     columns = [
         RUN,
         Column("range", style="code"),
-        Column("domain", style="text"),
+        Column("domain", is_optional=True, style="text"),
         Column("times"),
         Column(
             "GPU time",
@@ -196,8 +198,8 @@ def ranges(runs: Sequence[Run]) -> Table | None:
             note="sum, on the host's clock, ranges inside included: rows overlap",
             order="descending",
         ),
-        Column("host mean", base="ns"),
-        Column("host longest", base="ns"),
+        Column("host mean", is_optional=True, base="ns"),
+        Column("host longest", is_optional=True, base="ns"),
     ]
     totals = [item for run in runs for item in range_totals(run)]
     totals.sort(key=lambda item: (-(item.gpu_ns or 0), -item.host_ns, item.name))
@@ -237,7 +239,7 @@ def api_calls(runs: Sequence[Run]) -> Table | None:
         Column("total", base="ns", note="time on the host, calls of all threads added up"),
         Column("share", note="of its domain's total"),
         Column("mean", base="ns"),
-        Column("shortest", base="ns"),
+        Column("shortest", is_optional=True, base="ns"),
         Column("longest", base="ns"),
     ]
     rows = []
@@ -319,7 +321,7 @@ def _ready_made(item: Summary, run: Run) -> Cell:
     if item.value is None:
         return word(item.text)
     if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
-        return Cell("< 0.05", "DLProf's CSV rounds: 0.0 % is anything below 0.05 %", value="< 0.05")
+        return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
     return Cell(full(item.value), full(item.value, item.unit or ""), value=rounded(item.value))
 
 

@@ -11,10 +11,10 @@ from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from perfctl.orchestrator.ledger.analysis import short_names
 from perfctl.orchestrator.ledger.usage.run_usage import projections
 from perfctl.orchestrator.report.numbers import size, time
 from perfctl.orchestrator.report.page.kernels import run_label
@@ -22,19 +22,10 @@ from perfctl.orchestrator.report.tables import differences
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Integers = NDArray[np.int64]
-
 MOST = 250_000
-"""Bars of all runs of a study together. Beyond it, short neighbours are merged, which the
-view says."""
+"""Bars of all runs of a study together; beyond it, a view ends early, and says so."""
 LANES = 16
 """Rows of a track; bars nested deeper are left out and counted."""
-FINEST = 1024
-"""Nanoseconds of the first attempt to merge; doubled until the rest fits."""
 NEARLY_ALL = 0.8
 """A view that would open on more of the recording than this opens on all of it."""
 OTHER, NO_LAYER = 7, 8
@@ -44,7 +35,7 @@ _Place = tuple[str, str | None]
 
 
 class Bar(NamedTuple):
-    """One thing that took time on a track, or several that were merged."""
+    """One thing that took time on a track."""
 
     start: int
     length: int
@@ -53,6 +44,10 @@ class Bar(NamedTuple):
     text: str
     range: int | None
     """``Range.number`` of the range itself, or of the one that launched it."""
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
 
 
 @dataclass(slots=True)
@@ -64,9 +59,6 @@ class _Track:
     bars: list[Bar]
     lanes: list[int] = field(default_factory=list)
     """Row of each bar."""
-    counts: list[int] = field(default_factory=list)
-    """Things in each bar, and the time in them; empty where nothing was merged."""
-    busy: list[int] = field(default_factory=list)
 
 
 class _Numbers(dict[Any, int]):
@@ -78,7 +70,7 @@ class _Numbers(dict[Any, int]):
 
 
 def timelines(
-    runs: Sequence[Run], colours: Mapping[str, int], short: Mapping[str, str] | None = None
+    runs: Sequence[Run], colours: Mapping[str, int], short: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """A view for each run with start times, in order; ncu has none (it runs kernels one by one,
     many times each).
@@ -87,7 +79,6 @@ def timelines(
     the hover.
     """
     timed = [run for run in runs if run.profiler != "ncu"]
-    short = short_names(timed) if short is None else short
     found = [(run, tracks) for run in timed if (tracks := list(_tracks(run, short)))]
     took: dict[str, float] = defaultdict(float)
     for kernel in (kernel for run in runs for kernel in run.report.kernels if not colours):
@@ -118,17 +109,17 @@ def _view(
     hues: Mapping[str, int],
     whole: Mapping[str, str],
 ) -> dict[str, Any]:
-    begin = min(bar.start for track in tracks for bar in track.bars)
-    end = max(bar.start + bar.length for track in tracks for bar in track.bars)
-    notes = [note for track in tracks if (note := _laid(track))]
-    merged, numbers = _merged(tracks, room)
-    notes += merged
+    opened, words = _opened(run)
+    notes = [_cut(tracks, room, opened[0] if opened else 0), *map(_lay_out, tracks)]
+    bars = [bar for track in tracks for bar in track.bars]
+    begin, end = min(bar.start for bar in bars), max(bar.end for bar in bars)
     untimed = sum(not _timed(kernel) for kernel in run.report.kernels)
     if untimed:
         notes.append(f"{untimed:,} kernels have no start or no duration and are not drawn")
     names, texts, places = _Numbers({"": 0}), _Numbers({"": 0}), _Numbers({None: 0})
-    packed = [_packed(track, begin, names, texts, places, numbers) for track in tracks]
-    opened, words = _opened(run)
+    ranges = [bar.range for track in tracks if track.kind == "range" for bar in track.bars]
+    of_range = {number: place for place, number in enumerate(ranges, 1)}
+    packed = [_packed(track, begin, names, texts, places, of_range) for track in tracks]
     if opened is None or opened[1] - opened[0] > NEARLY_ALL * (end - begin):
         opened, words = (begin, end), "all of it"
     of_place = [NO_LAYER if place is None else _colour(place, colours) for place in places]
@@ -146,7 +137,7 @@ def _view(
         "length": end - begin,
         "open": [opened[0] - begin, opened[1] - begin],
         "opened": words,
-        "notes": notes,
+        "notes": list(filter(None, notes)),
         "tracks": packed,
         "names": list(names),
         "texts": list(texts),
@@ -156,6 +147,23 @@ def _view(
         "legend": legend,
         "whole": {brief: name for brief, name in whole.items() if brief in names},
     }
+
+
+def _cut(tracks: Sequence[_Track], room: int, begin: int) -> str | None:
+    """Leave the bars from ``begin`` on for which there is room, if there is none for all; a
+    sentence about the others."""
+    total = sum(len(track.bars) for track in tracks)
+    if total <= room:
+        return None
+    starts = sorted(bar.start for track in tracks for bar in track.bars if bar.end >= begin)
+    end = starts[min(room, len(starts) - 1)]
+    for track in tracks:
+        track.bars = [bar for bar in track.bars if bar.end >= begin and bar.start <= end]
+    kept = sum(len(track.bars) for track in tracks)
+    return (
+        f"{kept:,} of {total:,} bars are drawn, those in {time(end - begin)}, so that the page "
+        "stays small; 'perfctl trace RUN --whole' has all"
+    )
 
 
 def _opened(run: Run) -> tuple[tuple[int, int] | None, str]:
@@ -236,27 +244,18 @@ def _projected_tracks(run: Run) -> Iterator[_Track]:
 
 def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
     streams: dict[tuple[str, int, int], list[Bar]] = defaultdict(list)
-    shapes: dict[tuple[int | None, ...], str] = {}
     for kernel in run.report.kernels:
         if not _timed(kernel):
             continue
-        sides = (
-            kernel.grid_x,
-            kernel.grid_y,
-            kernel.grid_z,
-            kernel.block_x,
-            kernel.block_y,
-            kernel.block_z,
-        )
-        if (shape := shapes.get(sides)) is None:
-            shape = shapes[sides] = _shape(sides)
+        grid = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
+        block = (kernel.block_x, kernel.block_y, kernel.block_z)
         name = short.get(kernel.name, kernel.name)[:1000]
         bar = Bar(
             kernel.start_ns or 0,
             round(kernel.duration_ns or 0),
             name,
             _place(kernel),
-            shape,
+            _shape(grid, block),
             kernel.range_number,
         )
         streams["kernel", kernel.device_index or 0, _stream(kernel.stream)].append(bar)
@@ -275,13 +274,13 @@ def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
         )
 
 
-def _shape(sides: Sequence[int | None]) -> str:
+@lru_cache(maxsize=4096)
+def _shape(*sides: tuple[int | None, ...]) -> str:
     """Grid and block, as far as they are known."""
-    both = {"grid": sides[:3], "block": sides[3:]}
     return "; ".join(
-        f"{what} {'×'.join(str(n) for n in some if n is not None)}"
-        for what, some in both.items()
-        if some[0] is not None
+        f"{what} {'×'.join(str(size) for size in sizes if size is not None)}"
+        for what, sizes in zip(("grid", "block"), sides, strict=True)
+        if sizes[0] is not None
     )
 
 
@@ -310,7 +309,7 @@ def _colour(place: _Place, colours: Mapping[str, int]) -> int:
     return colours.get(layer, OTHER) if layer else colours.get("optimizer", NO_LAYER)
 
 
-def _laid(track: _Track) -> str | None:
+def _lay_out(track: _Track) -> str | None:
     """Put the bars in order, outer before inner, each on its row; a sentence about those below the
     last row."""
     track.bars.sort(key=lambda bar: (bar.start, -bar.length))
@@ -319,89 +318,11 @@ def _laid(track: _Track) -> str | None:
     for bar in track.bars:
         lane = next((place for place, end in enumerate(ends) if end <= bar.start), len(ends))
         if lane < LANES:
-            ends[lane : lane + 1] = [bar.start + bar.length]
+            ends[lane : lane + 1] = [bar.end]
             track.lanes.append(lane)
             kept.append(bar)
     left, track.bars = len(track.bars) - len(kept), kept
     return f"{track.title}: {left:,} bars below row {LANES} are left out" if left else None
-
-
-def _merged(tracks: Sequence[_Track], room: int) -> tuple[list[str], dict[int, int]]:
-    """Merge short neighbours until there is room: (a sentence about it or none, range number ->
-    place among host ranges)."""
-    import numpy as np
-
-    total = sum(len(track.bars) for track in tracks)
-    columns = [
-        np.array(
-            [
-                (bar.start, bar.length, lane)
-                for bar, lane in zip(track.bars, track.lanes, strict=True)
-            ],
-            np.int64,
-        ).reshape(-1, 3)
-        for track in tracks
-    ]
-    cell, groups = FINEST, [np.arange(len(rows)) for rows in columns]
-    while total > room and sum(int(group.max()) + 1 for group in groups) > room and cell < 1 << 62:
-        cell *= 2
-        groups = [_neighbours(rows, cell) for rows in columns]
-    hosts: dict[int, int] = {}
-    before = 0
-    for track, group in zip(tracks, groups, strict=True):
-        if track.kind == "range":
-            places = zip(track.bars, group.tolist(), strict=True)
-            hosts |= {bar.range: before + at for bar, at in places if bar.range is not None}
-        if int(group.max()) + 1 < len(group):
-            _replace(track, group)
-        before += len(track.bars) if track.kind == "range" else 0
-    kept = sum(len(track.bars) for track in tracks)
-    if kept == total:
-        return [], hosts
-    return [
-        (
-            f"{total:,} bars were recorded: neighbours shorter than {time(cell)} are merged into "
-            f"{kept:,}, each with its number and time, so that the page stays small; sums count "
-            "all of them"
-        )
-    ], hosts
-
-
-def _neighbours(rows: Integers, cell: int) -> Integers:
-    """Number of the merged bar of each bar, in order of first start: same row, same stretch of
-    ``cell`` ns, both shorter."""
-    import numpy as np
-
-    start, length, lane = rows.T
-    order = np.lexsort((start, lane))
-    small, stretch = (length < cell)[order], (start // cell)[order]
-    same = small[1:] & small[:-1] & (stretch[1:] == stretch[:-1]) & (np.diff(lane[order]) == 0)
-    group = np.empty(len(rows), np.int64)
-    group[order] = np.concatenate(([0], np.cumsum(~same)))[: len(rows)]
-    _, first, number = np.unique(group, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[number]
-
-
-def _replace(track: _Track, group: Integers) -> None:
-    """The bars of one number become one, without name, from the first start to the last end."""
-    bars: list[Bar] = []
-    lanes, counts, busy = list[int](), list[int](), list[int]()
-    for bar, lane, number in zip(track.bars, track.lanes, group.tolist(), strict=True):
-        if number == len(bars):
-            bars.append(bar)
-            lanes.append(lane)
-            counts.append(1)
-            busy.append(bar.length)
-        else:
-            first = bars[number]
-            bars[number] = Bar(
-                first.start, bar.start + bar.length - first.start, "", None, "", None
-            )
-            counts[number] += 1
-            busy[number] += bar.length
-    track.bars, track.lanes, track.counts, track.busy = bars, lanes, counts, busy
 
 
 def _packed(
@@ -410,27 +331,25 @@ def _packed(
     names: _Numbers,
     texts: _Numbers,
     places: _Numbers,
-    hosts: Mapping[int, int],
+    of_range: Mapping[int | None, int],
 ) -> dict[str, Any]:
-    """s start (differences), d length, n name, t text, y place, l row, r range + 1 (differences); m
-    and b where merged."""
-    bars, count = track.bars, len(track.bars)
-    of_range = [0 if bar.range is None else hosts.get(bar.range, -1) + 1 for bar in bars]
+    """s start (differences), d length, n name, t text, y place, l row, r range, from 1
+    (differences)."""
+    bars = track.bars
+    ranges = [0 if bar.range is None else of_range.get(bar.range, 0) for bar in bars]
     return {
         "title": track.title,
         "kind": track.kind,
         "device": track.device,
         "lanes": max(track.lanes, default=0) + 1,
-        "count": count,
+        "count": len(bars),
         "s": integers(differences([bar.start - begin for bar in bars])),
         "d": integers([bar.length for bar in bars]),
         "n": integers([names[bar.name] for bar in bars]),
         "t": integers([texts[bar.text] for bar in bars]),
         "y": integers([places[bar.place] for bar in bars]),
         "l": integers(track.lanes),
-        "r": "" if track.kind == "range" else integers(differences(of_range), signed=True),
-        "m": integers(track.counts),
-        "b": integers(track.busy),
+        "r": "" if track.kind == "range" else integers(differences(ranges), signed=True),
     }
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor
 
-from perfctl.orchestrator.ledger.analysis import short_names
 from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts
 from perfctl.orchestrator.ledger.usage.readings import UsageShare, seconds
 from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, RunUsage
@@ -17,6 +16,7 @@ from perfctl.orchestrator.report.numbers import percent, significant
 from perfctl.orchestrator.report.page.kernels import run_label
 from perfctl.orchestrator.report.tables import (
     RUN,
+    SHOWN_RUN,
     Cell,
     Column,
     Table,
@@ -77,7 +77,7 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
     found = [item for run in runs for item in run.busy]
     windows = "; ".join(dict.fromkeys(item.window for item in found))
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column("device"),
         Column("stream", style="text"),
         Column("launches"),
@@ -103,7 +103,7 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
         ]
         for item in found
     ]
-    return listing("Share of time with a kernel running", columns, rows, drop_run=False)
+    return listing("Share of time with a kernel running", columns, rows)
 
 
 def phases_table(runs: Sequence[Run]) -> Table | None:
@@ -119,7 +119,7 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
         Column(
             "a kernel runs", base="ns", note="time in which at least one kernel of these steps ran"
         ),
-        Column("kernel time", base="ns", note="of its kernels added up"),
+        Column("kernel time", is_optional=True, base="ns", note="of its kernels added up"),
         Column("time a token", base="ns", note="time in which a kernel ran, over the tokens"),
         Column("tokens/s", note="while a kernel ran: the time in between is left out"),
     ]
@@ -169,8 +169,8 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
     columns = [
         RUN,
         Column("pass", style="text"),
-        Column("layers"),
-        Column("launches"),
+        Column("layers", is_optional=True),
+        Column("launches", is_optional=True),
         Column(
             "a kernel runs",
             base="ns",
@@ -267,7 +267,7 @@ def placed_text(run: Run) -> str | None:
     share, found = placed(run.report), inferred(run.report)
     if share is None:
         return None
-    said = f"{floor(share * 1000) / 10:.1f} % of the kernel time has a module"
+    said = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module"
     if found is None:
         return said
     matched, kernels, least = found
@@ -295,7 +295,7 @@ def absent(runs: Sequence[Run]) -> str | None:
 def readings_table(runs: Sequence[RunUsage]) -> Table | None:
     """Readings of nvidia-smi, DCGM or NVML during a run."""
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column("device"),
         Column("samples"),
         Column(
@@ -332,13 +332,13 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
                 amount(item.clock, "Hz", none),
             ]
         )
-    return listing("Readings of the devices", columns, rows, drop_run=False)
+    return listing("Readings of the devices", columns, rows)
 
 
 def verdicts_table(runs: Sequence[Run]) -> Table | None:
     """What the timeline of each run says could be faster, the largest share of a run first."""
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column("verdict", style="text"),
         Column("share"),
         Column("of", style="text"),
@@ -356,13 +356,13 @@ def verdicts_table(runs: Sequence[Run]) -> Table | None:
         for run in runs
         for said in run_verdicts(run)
     ]
-    return listing("What could be faster, by the timeline", columns, rows, drop_run=False)
+    return listing("What could be faster, by the timeline", columns, rows)
 
 
 def energy_table(runs: Sequence[RunUsage]) -> Table | None:
     """Joules of the GPUs whose power was read; a figure that is not known says why."""
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column("device"),
         Column(
             "energy",
@@ -374,7 +374,7 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         Column(
             "error",
             note=(
-                "of sampling, in the energy: power was read now and then; the sensor's own 5 % is "
+                "of sampling, in the energy: power was read now and then; the sensor's own 5% is "
                 "not in it"
             ),
         ),
@@ -426,10 +426,10 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
             ]
         )
     if len(sources) != 1 or "" in sources:
-        return listing("Energy", columns, rows, drop_run=False)
+        return listing("Energy", columns, rows)
     # below the table, which is wide
-    made = listing("Energy", columns[:-1], [row[:-1] for row in rows], drop_run=False)
-    said = f"From {sources.pop()}. Error: of sampling, without the sensor's own 5 %."
+    made = listing("Energy", columns[:-1], [row[:-1] for row in rows])
+    said = f"From {sources.pop()}. Error: of sampling, without the sensor's own 5%."
     return None if made is None else replace(made, notes=(*made.notes, said))
 
 
@@ -441,7 +441,7 @@ def memory_table(runs: Sequence[Run]) -> Table | None:
     ]
     named = dict.fromkeys(name for _, known in recorded for name in known)
     columns = [
-        RUN,
+        SHOWN_RUN,
         *(Column(f"{moment} {quantity.replace('_', ' ')}", base="B") for moment, quantity in named),
     ]
     rows = [
@@ -452,9 +452,7 @@ def memory_table(runs: Sequence[Run]) -> Table | None:
         for run, known in recorded
         if known
     ]
-    return listing(
-        "Memory figures that runs recorded about themselves", columns, rows, drop_run=False
-    )
+    return listing("Memory figures that runs recorded about themselves", columns, rows)
 
 
 def memory_list(run: Run) -> Table | None:
@@ -464,15 +462,13 @@ def memory_list(run: Run) -> Table | None:
         (f"{item.moment} {item.quantity.replace('_', ' ')}", item.bytes)
         for item in run.report.memory
     ]
-    return listing(
-        "Memory figures that the run recorded about itself", columns, rows, drop_run=False
-    )
+    return listing("Memory figures that the run recorded about itself", columns, rows)
 
 
 def ways_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: busy shares of three tools, use of the GPU's parts, then the host."""
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column(
             "kernels",
             note=(
@@ -517,29 +513,27 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
                 significant(item.host_cores), item.host_reason, value=round(item.host_cores, 4)
             )
         rows.append([run_label(item.run), *map(usage_cell, shares), cores])
-    return listing("GPU and CPU utilisation", columns, rows, drop_run=False)
+    return listing("GPU and CPU utilisation", columns, rows)
 
 
 def usage_cell(share: UsageShare) -> Cell:
-    """With its span in the title. Below 0.1 % it keeps five digits: one decimal of a percentage
+    """With its span in the title. Below 0.1% it keeps five digits: one decimal of a percentage
     would be 0."""
     if share.value is None:
         return nothing(share.reason)
     value = round(share.value, 10)
-    text = f"{value * 100:.5g} %" if 0 < value < 0.001 else percent(value)
+    text = f"{value * 100:.5g}%" if 0 < value < 0.001 else percent(value)
     return Cell(
         text + (f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""), share.reason, value=value
     )
 
 
-def waits_tables(
-    runs: Sequence[RunUsage], short: Mapping[str, str] | None = None
-) -> tuple[Table, ...]:
+def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Table, ...]:
     """Causes of the time without a kernel, and the longest waits with the kernels around them."""
     found = [item for run in runs for item in run.idle if item.count]
     several = len({item.device for item in found}) > 1
     columns = [
-        RUN,
+        SHOWN_RUN,
         *([Column("device")] if several else []),
         Column("waits"),
         *(Column(cause, base="ns", note=_MEANING[cause]) for cause in CAUSES),
@@ -555,7 +549,6 @@ def waits_tables(
         ]
         for item in found
     ]
-    short = short_names(item.run for item in found) if short is None else short
     longest = [
         RUN,
         Column("wait", base="ns", order="descending"),
@@ -571,15 +564,15 @@ def waits_tables(
             wait.length_ns,
             wait.start_ns,
             wait.cause,
-            _kernel(wait.after, "the window begins here", short),
-            _kernel(wait.before, "the window ends here", short),
+            _kernel(wait.after, "the window begins here", names),
+            _kernel(wait.before, "the window ends here", names),
             text_cell(wait.around) if wait.around else nothing("no range was open"),
         ]
         for item in found
         for wait in item.largest
     ]
     tables = (
-        listing("Time without a kernel, by what it was spent on", columns, rows, drop_run=False),
+        listing("Time without a kernel, by what it was spent on", columns, rows),
         listing("The longest waits of each run, ten at most", longest, waits),
     )
     return tuple(table for table in tables if table is not None)
@@ -595,7 +588,7 @@ def _kernel(kernel: Kernel | None, why: str, names: Mapping[str, str]) -> Cell:
 def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
     columns = [
-        RUN,
+        SHOWN_RUN,
         Column("weights, paper", base="B", note="elements of all parameters, 4 bytes each"),
         Column(
             "layer outputs, paper",
@@ -637,6 +630,4 @@ def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
                     *host,
                 )
             )
-    return listing(
-        "Memory on paper, in the allocator, and on the device", columns, rows, drop_run=False
-    )
+    return listing("Memory on paper, in the allocator, and on the device", columns, rows)

@@ -57,7 +57,7 @@ ON_CPU = (
 ON_GPU = "peak of what torch allocated on the device"
 HOW = (
     (
-        "Each coefficient stands with its number of points and its 95 % interval (Fisher's z). "
+        "Each coefficient stands with its number of points and its 95% interval (Fisher's z). "
         "Spearman's is of ranks: any rising curve gives 1. Pearson's is of the values: a straight "
         "line gives 1. Depth and width are each family's own (Inception's depth is its modules), "
         "so they are not compared across families."
@@ -267,9 +267,9 @@ def _table(caption: str, rows: Sequence[Relation]) -> Table | None:
         Column("points"),
         Column("networks"),
         Column("Spearman", note="of ranks"),
-        Column("95 % interval", style="text"),
+        Column("95% interval", style="text"),
         Column("Pearson", note="of values"),
-        Column("95 % interval", style="text"),
+        Column("95% interval", style="text"),
         Column("exponent", note="slope of the logarithms: 1 where proportional"),
         Column("", style="text"),
     ]

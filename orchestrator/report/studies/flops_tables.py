@@ -480,9 +480,7 @@ def epochs(chosen: Sequence[tuple[Network, Run]]) -> Table | None:
             cells = [
                 decimal_cell(train.loss if train else None),
                 decimal_cell(test.loss if test else None),
-                nothing("no test")
-                if right is None
-                else Cell(f"{right:.2%}".replace("%", " %"), value=right),
+                nothing("no test") if right is None else Cell(f"{right:.2%}", value=right),
                 time_cell(train.duration_ns if train else None),
                 time_cell(test.duration_ns if test else None),
             ]

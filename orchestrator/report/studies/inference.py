@@ -60,7 +60,7 @@ _TEXT = {
     "latency": (
         (
             "The time of an answer: copies and computation of one full batch, with its images "
-            "ready. p50 is the median; p95 and p99 are the times that 95 % and 99 % of the batches "
+            "ready. p50 is the median; p95 and p99 are the times that 95% and 99% of the batches "
             "do not exceed (nearest rank)."
         ),
     ),
@@ -69,14 +69,14 @@ _TEXT = {
     ),
     "utilisation": (
         (
-            f"The GPU counts as busy where a kernel runs for {BUSY * 100:.0f} % of the time or "
+            f"The GPU counts as busy where a kernel runs for {BUSY * 100:.0f}% of the time or "
             "more. Waiting for images is idle time."
         ),
     ),
     "accuracy": (
         (
             "The interval says how far top-1 may be off because only so many images were scored: "
-            "95 %, after Wilson. It does not cover whether these images are typical."
+            "95%, after Wilson. It does not cover whether these images are typical."
         ),
     ),
     "kernels": (
@@ -294,7 +294,7 @@ def _on_batch(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
             largest.append(last)
         else:
             text = (
-                f"From batch {since} on, a larger batch gives {model} under {PAYS * 100:.0f} % "
+                f"From batch {since} on, a larger batch gives {model} under {PAYS * 100:.0f}% "
                 "more images/s."
             )
             found.append((text, f"{model} {since}"))
@@ -307,7 +307,7 @@ def _on_batch(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
             "throughput",
         )
         return
-    lead = f"Batch from which a larger one gives under {PAYS * 100:.0f} % more images/s"
+    lead = f"Batch from which a larger one gives under {PAYS * 100:.0f}% more images/s"
     yield from ((text, "throughput") for text in _few(lead, found))
 
 
@@ -379,7 +379,7 @@ def _on_busy(
     found = list(_busy_of_each(points, busy))
     yield from (
         (text, "utilisation")
-        for text in _few(f"Batch from which the GPU is busy ({BUSY * 100:.0f} % or more)", found)
+        for text in _few(f"Batch from which the GPU is busy ({BUSY * 100:.0f}% or more)", found)
     )
 
 
@@ -421,7 +421,7 @@ def _busy_of_each(
         else:
             yield (
                 (
-                    f"{one.model} keeps the GPU busy from batch {one.batch} on ({BUSY * 100:.0f} % "
+                    f"{one.model} keeps the GPU busy from batch {one.batch} on ({BUSY * 100:.0f}% "
                     f"or more){sampled}."
                 ),
                 f"{one.model} {one.batch}{sampled}",
@@ -501,7 +501,7 @@ def _on_states(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
         found = []
         for model, mine in of_models:
             stated = [(point, labelled(run, LABELS[heading])) for point, run in dlprof_runs(mine)]
-            known = [(f"{cell.text} %", _at(point)) for point, cell in stated if cell.style != "no"]
+            known = [(f"{cell.text}%", _at(point)) for point, cell in stated if cell.style != "no"]
             if known:
                 text = f"{model}: DLProf states {heading} {_ends([''.join(one) for one in known])}."
                 found.append((text, f"{model} {_ends([one for one, _ in known])}"))

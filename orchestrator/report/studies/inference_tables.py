@@ -170,7 +170,7 @@ def _busy_table(busy: Sequence[BusyFrom]) -> Table | None:
             ]
         )
     return table(
-        f"Batch size from which the GPU is busy ({BUSY * 100:.0f} % of the time or more)",
+        f"Batch size from which the GPU is busy ({BUSY * 100:.0f}% of the time or more)",
         columns,
         rows,
     )
@@ -277,7 +277,7 @@ def why(point: InferencePoint, figure: str) -> str:
 def _accuracy_table(points: Sequence[InferencePoint]) -> Table | None:
     columns = [
         Column("top-1"),
-        Column("95 % interval", style="text", note="Wilson, for this many images"),
+        Column("95% interval", style="text", note="Wilson, for this many images"),
         Column("top-5"),
         Column("loss", note="mean cross-entropy in nats"),
         Column("images", note="that were read and scored"),
@@ -536,7 +536,7 @@ def _as_stated(run: Run, one: Summary) -> Cell:
     if one.value is None:
         return text_cell(one.text) if one.text else nothing("the report does not say")
     if _rounded_to_nothing(run, one):
-        return Cell("< 0.05", "DLProf's CSV rounds: 0.0 % is anything below 0.05 %", value="< 0.05")
+        return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
     return Cell(f"{one.value:,.10g}", value=one.value)
 
 

@@ -14,11 +14,10 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
-    Scale,
     Table,
     count,
     nothing,
-    scaled,
+    number_cell,
     share_cell,
     size_cell,
     table,
@@ -78,7 +77,10 @@ def ranks_table(job: Job) -> Table:
     columns = [
         Column("rank"),
         Column(
-            "span", base="ns", note="from the first kernel's or copy's start to the last one's end"
+            "span",
+            is_optional=True,
+            base="ns",
+            note="from the first kernel's or copy's start to the last one's end",
         ),
         Column("compute", base="ns", note="time with a kernel that is of no collective"),
         Column(
@@ -87,7 +89,11 @@ def ranks_table(job: Job) -> Table:
             note="time with a kernel of a collective, waiting for other ranks included",
         ),
         Column("exposed", base="ns", note="of that, time without a compute kernel"),
-        Column("hidden", note="share of the collectives' time that compute kernels cover"),
+        Column(
+            "hidden",
+            is_optional=True,
+            note="share of the collectives' time that compute kernels cover",
+        ),
         Column("idle", base="ns", note="of the span, without kernel and copy"),
         Column(
             "waits",
@@ -100,7 +106,7 @@ def ranks_table(job: Job) -> Table:
             base="ns",
             note="added to this rank's clock it gives the first rank's, by the ends of collectives",
         ),
-        Column("±", base="ns", note="median absolute deviation of the same"),
+        Column("±", is_optional=True, base="ns", note="median absolute deviation of the same"),
     ]
     rows = [
         [
@@ -156,7 +162,7 @@ def _bandwidth_cells(talk: JobTalk, speed: float | None, why: str | None) -> tup
     if speed is None:
         return nothing(why or "not known"), nothing(why or "not known")
     share = None if talk.link_peak is None else speed / talk.link_peak
-    return scaled(full(speed, "B/s"), speed, Scale(speed, "B/s")), share_cell(
+    return number_cell(si(speed, "B/s"), full(speed, "B/s"), speed), share_cell(
         share, talk.link_reason or "not known"
     )
 
@@ -227,13 +233,13 @@ def steps_table(talk: JobTalk) -> Table | None:
     """A row a step."""
     columns = [
         Column("step"),
-        Column("span", base="ns", note="median over the ranks"),
+        Column("span", is_optional=True, base="ns", note="median over the ranks"),
         Column("exposed", base="ns", note="mean over the ranks"),
         Column("share", note="of the span"),
-        Column("most exposed", base="ns"),
+        Column("most exposed", is_optional=True, base="ns"),
         Column("compute", base="ns", note="mean over the ranks"),
         Column("imbalance", note="most compute over mean compute"),
-        Column("with the most"),
+        Column("with the most", is_optional=True),
     ]
     rows = []
     for one in talk.steps:

@@ -92,7 +92,7 @@ def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessi
         held = with_sessions(held, on_cpu(STEP_NS + more, **{CPU_WAIT: 0.01, CPU_OTHERS: 0.02}), {})
     busy = on_cpu(8 * STEP_NS, **{CPU_WAIT: 0.87, CPU_OTHERS: 0.86})
     (row,) = (row for row in judge("net", held, busy, {}).rows if row.quantity == TIME)
-    assert row.result == NOT_JUDGED and "threads waited for a core in 87 %" in row.reason
+    assert row.result == NOT_JUDGED and "threads waited for a core in 87%" in row.reason
     assert not judge("net", held, busy, {}).undecided
     kept = with_sessions(held, busy, {}).places
     assert [values[TIME] for values in kept.values() if TIME in values] == [

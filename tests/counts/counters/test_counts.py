@@ -191,7 +191,7 @@ def test_beside_moves_of_constants_only_additions_and_products_are_left() -> Non
         ("7.0", 3200, 100, None, False),
         ("10.0", 3200, 100, None, False),
         ("8.0", 3200, 99, None, False),  # 32 x 99 = 3168 is fewer than 3200
-        ("8.0", 3200, 105, None, True),  # 5 % more
+        ("8.0", 3200, 105, None, True),  # 5% more
         ("8.0", 3200, 106, None, False),
         ("8.0", 3200, 0, None, False),
         ("8.0", 3200, None, None, False),

@@ -1,4 +1,4 @@
-"""Figures that the sources of the conventions print, reproduced within 0.1 % from dimensions.
+"""Figures that the sources of the conventions print, reproduced within 0.1% from dimensions.
 
 Sources: PaLM (arXiv 2204.02311, tables 3, 21 and 22, appendix B); nanoGPT
 (transformer_sizing.ipynb; issue 178); Megatron-LM (arXiv 2205.05198, tables 3 and 5); torchtitan
@@ -78,7 +78,7 @@ def test_palms_mfu_and_hfu() -> None:
 
 
 def test_palms_mfu_of_megatron_turing_is_cut_off_not_rounded() -> None:
-    """The paper has 29.7 % and 30.2 %; its own numbers give 29.77 % and 30.27 %, so 0.1 % cannot
+    """The paper has 29.7% and 30.2%; its own numbers give 29.77% and 30.27%, so 0.1% cannot
     be met."""
     model = by_hand(
         layers=105, hidden=20480, heads=128, ffn=4 * 20480, vocab=50_257, seq=2048, parameters=530e9
@@ -111,7 +111,7 @@ def test_nanogpts_notebook_to_the_last_digit() -> None:
 
 def test_nanogpts_own_mfu_leaves_positions_out() -> None:
     """The log of issue 178: train_shakespeare_char.py with train.py's 40 steps of gradient
-    accumulation, 893.76 ms, 16.68 %."""
+    accumulation, 893.76 ms, 16.68%."""
     model = by_hand(layers=6, hidden=384, heads=6, ffn=4 * 384, vocab=65, tied=True, seq=256)
     model = replace(model, positions=256 * 384, others=13 * 384)
     found = audit(model, 40 * 64 * 256 / 0.89376, 1, Peak(A100, ""))
@@ -163,7 +163,7 @@ def test_megatrons_table_of_mfu_and_hfu(
 
 
 def test_megatrons_22b_is_as_near_as_its_iteration_time() -> None:
-    """1.10 s has three digits, so that its 41.5 % is known within 0.45 %, not 0.1 %."""
+    """1.10 s has three digits, so that its 41.5% is known within 0.45%, not 0.1%."""
     model = by_hand(
         layers=48, hidden=6144, heads=64, ffn=4 * 6144, vocab=51_200, seq=2048, head_dim=96
     )
@@ -238,7 +238,7 @@ def test_torchtitans_flops_with_experts_and_windows_to_the_last_digit() -> None:
 
 
 def test_olmo_cores_log_of_its_model_with_windows() -> None:
-    """Pull request 511: 258,163 tokens/s, 441.0 TFLOP/s, 44.57 %. It names no model; OLMo 3 190M at
+    """Pull request 511: 258,163 tokens/s, 441.0 TFLOP/s, 44.57%. It names no model; OLMo 3 190M at
     8,192 tokens fits all three."""
     hidden, layers = 768, 12
     model = by_hand(

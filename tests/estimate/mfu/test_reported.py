@@ -27,7 +27,7 @@ A100, H100 = (
 def explained(
     model: Decoder, tokens_per_second: float, percent: float, peak: Peak, devices: int = 1
 ) -> tuple[Match, ...]:
-    """``percent``: within 0.1 %, as published with one digit more than that."""
+    """``percent``: within 0.1%, as published with one digit more than that."""
     found = audit(
         model, tokens_per_second, devices, peak, reported=(percent / 100, percent / 1e5)
     ).reported

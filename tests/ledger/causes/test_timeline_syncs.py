@@ -55,7 +55,7 @@ def test_a_bare_synchronisation_costs_the_time_from_the_last_kernels_end_to_the_
     assert found.share == pytest.approx((300 - 100) / 400)
     assert (
         f"{name}, 1 time: 90 µs" in found.sentence
-        and "200 µs in all, 50 % of 400 µs" in found.sentence
+        and "200 µs in all, 50% of 400 µs" in found.sentence
     )
     assert found.sentence.endswith("Most of it is at train.py(12): step.")
     assert "synchronize() and the like out of the step" in found.todo and "pinned" not in found.todo

@@ -47,7 +47,7 @@ def test_a_step_of_short_kernels_far_apart_is_launch_bound_by_its_gaps() -> None
     found = said(run_of(row(50, length=10, gap=30)))["launch bound"]
     assert found.share == pytest.approx(49 * 30 / (50 * 10 + 49 * 30))
     assert (
-        "1.47 ms (75 %)" in found.sentence
+        "1.47 ms (75%)" in found.sentence
         and "49 gaps" in found.sentence
         and "CUDA graph" in found.todo
     )
@@ -65,7 +65,7 @@ def test_a_busy_step_with_a_small_gap_after_each_kernel_is_not_launch_bound() ->
 def test_gaps_of_less_than_a_fifth_of_the_step_are_not_launch_bound(
     length: int, fires: bool
 ) -> None:
-    """49 gaps of 10 us after 50 kernels: 18.6 % of the time with kernels of 43 us, 20.1 % with
+    """49 gaps of 10 us after 50 kernels: 18.6% of the time with kernels of 43 us, 20.1% with
     kernels of 39 us."""
     assert (49 * 10 / (50 * length + 49 * 10) >= 0.2) is fires
     assert ("launch bound" in said(run_of(row(50, length, gap=10)))) is fires

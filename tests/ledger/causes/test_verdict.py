@@ -212,7 +212,7 @@ def test_what_no_rule_explains_is_said_in_percent() -> None:
     said = headlines(judgement, entries)
     assert len(said) == 3 and all("0.700 of the FLOPs on paper" in item.sentence for item in said)
     assert all(
-        "no rule explains it: 100 % of the gap stays unexplained" in item.sentence for item in said
+        "no rule explains it: 100% of the gap stays unexplained" in item.sentence for item in said
     )
 
 
@@ -247,7 +247,7 @@ def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_
         layer: max(row.share or 0 for row in entries.rows if row.name == f"{layer} forward")
         for layer in ("conv2", "fc2")
     }
-    assert most["conv2"] > 0.01 > most["fc2"], "51 times the paper, in 0.08 % of the time"
+    assert most["conv2"] > 0.01 > most["fc2"], "51 times the paper, in 0.08% of the time"
     assert "tile padding explains" in said[3].sentence
 
 

@@ -119,7 +119,7 @@ def test_a_gap_of_more_than_a_tenth_is_told_and_a_lower_bound_only_where_it_lies
             0.02,
             (
                 "fc forward executed 2.00 times the FLOPs on paper at batch "
-                "64: Winograd explains 0.444, split-K explains 1.500; 2 % of the gap stays "
+                "64: Winograd explains 0.444, split-K explains 1.500; 2% of the gap stays "
                 "unexplained."
             ),
         ),
@@ -140,7 +140,7 @@ def test_a_gap_of_more_than_a_tenth_is_told_and_a_lower_bound_only_where_it_lies
             1.0,
             (
                 "fc forward executed 2.00 times the FLOPs on paper at batch 64; no rule explains "
-                "it: 100 % of the gap stays unexplained."
+                "it: 100% of the gap stays unexplained."
             ),
         ),
     ],
@@ -161,7 +161,7 @@ def test_a_row_is_told_once_at_its_largest_gap_with_the_other_batches() -> None:
     rows = (row("fc", 0.5, 16), row("fc", 3.0, 32), row("fc", 1.05, 64), row("fc", 1.2, 128))
     (found,) = headlines(Judgement(), Ledger(rows, ()))
     assert found.sentence == (
-        "fc forward executed 3.00 times the FLOPs on paper at batch 32 (more than 10 % off at "
+        "fc forward executed 3.00 times the FLOPs on paper at batch 32 (more than 10% off at "
         "batch 16, 128 too); no rule explains it."
     )
     assert found.place == (32, "fc", "forward")

@@ -257,7 +257,7 @@ def test_backward_of_every_layer_is_autograds_thread() -> None:
     assert describe_cause(said) == (
         "Backward of every layer has no kernels at batch 64: it is launched from autograd's own "
         "thread, which a range around loss.backward() does not reach. On paper it is 1.28 MFLOP, "
-        "50 % of the step. Kernels outside of layers executed 640 kFLOP, 50 % of that."
+        "50% of the step. Kernels outside of layers executed 640 kFLOP, 50% of that."
     )
     assert (describe_fix(said), said.kernels) == (AUTOGRAD, ("loose", "more"))
 
@@ -270,35 +270,35 @@ def test_backward_of_every_layer_is_autograds_thread() -> None:
             (
                 "Backward of the first layer, a, has no kernels at batch 64: its input needs no "
                 "gradient, so a module backward hook fires before the kernels run. On paper it is "
-                "128 kFLOP, 5 % of the step."
+                "128 kFLOP, 5% of the step."
             ),
         ),
         (
             (("b", "backward"),),
             (
                 "Backward of b has no kernels at batch 64: no range reached its kernels. On paper "
-                "it is 256 kFLOP, 10 % of the step."
+                "it is 256 kFLOP, 10% of the step."
             ),
         ),
         (
             (("a", "backward"), ("b", "backward"), ("c", "backward")),
             (
                 "Backward of a, b, c has no kernels at batch 64: no range reached its kernels. On "
-                "paper it is 768 kFLOP, 30 % of the step."
+                "paper it is 768 kFLOP, 30% of the step."
             ),
         ),
         (
             (("a", "forward"),),
             (
                 "Forward of a has no kernels at batch 64: no range reached its kernels. On paper "
-                "it is 128 kFLOP, 5 % of the step."
+                "it is 128 kFLOP, 5% of the step."
             ),
         ),
         (
             tuple((layer, "forward") for layer in "abcd"),
             (
                 "Forward of a, b, c and others has no kernels at batch 64: no range reached its "
-                "kernels. On paper it is 1.28 MFLOP, 50 % of the step."
+                "kernels. On paper it is 1.28 MFLOP, 50% of the step."
             ),
         ),
     ],

@@ -63,7 +63,7 @@ def test_beta_adds_each_value_of_the_tiles_once() -> None:
     said = layout_and_epilogue(RuleInput(row(shape, sgemm(area * 9, area)), by_place()))
     assert said is not None
     assert "(scaling, sums onto its output)" in describe_cause(said)
-    # 2,048 rows of 128 are within 2 % of 2,080, which 2,050 rows need
+    # 2,048 rows of 128 are within 2% of 2,080, which 2,050 rows need
     nearly = GemmShape(m=2000, n=256, k=128)
     assert " ".join(of(nearly, sgemm(2080 * 256 * 128, 2080 * 256)).rules) == "", (
         "FMUL speaks against it"
@@ -104,7 +104,7 @@ def test_a_recorded_grid_has_to_agree_with_fmul(
 
 
 def test_two_parts_of_a_small_gap_are_told_though_each_is_half_a_percent_of_paper_at_most() -> None:
-    # 215 x 32 = 6,880 rows: 0.3 % more, and a scale of 1 / 256: 0.4 %
+    # 215 x 32 = 6,880 rows: 0.3% more, and a scale of 1 / 256: 0.4%
     shape = GemmShape(m=6860, n=384, k=128)
     area = 6880 * 384
     given = RuleInput(row(shape, sgemm(area * 128, area)), by_place())

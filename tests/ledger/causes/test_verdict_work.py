@@ -80,7 +80,7 @@ def test_a_split_sum_says_its_slices_and_what_they_cost(
     assert said is not None
     assert describe_cause(said) == (
         f"fc forward at batch 32 splits its sum{slices} and adds the slices up in sum: 640 "
-        "FLOP more, 1 %."
+        "FLOP more, 1%."
     )
     assert (said.factor, said.kernels) == (pytest.approx(1.01), ("sum",))
 
@@ -116,7 +116,7 @@ def test_work_beside_the_products_says_what_does_it(
     )
     assert said is not None
     assert describe_cause(said) == (
-        f"fc forward at batch 32 executes 1.28 kFLOP in addition to its products ({who}), 2 % more."
+        f"fc forward at batch 32 executes 1.28 kFLOP in addition to its products ({who}), 2% more."
     )
     assert said.factor == pytest.approx(1.02)
 
@@ -248,7 +248,7 @@ def test_winograd_says_its_multiplies_its_transforms_and_both() -> None:
     assert said is not None
     assert describe_cause(said) == (
         "fc forward at batch 32 runs as winograd F(2x2,3x3), which needs 0.444 of the "
-        "multiply-adds on paper (4^2 multiplies in place of 2^2 x 3^2), and 5 % of paper on top "
+        "multiply-adds on paper (4^2 multiplies in place of 2^2 x 3^2), and 5% of paper on top "
         "for its transforms, 0.494 together. Counted were 0.438 in multiply-adds."
     )
     assert (said.rule, said.factor, said.kernels) == (
@@ -279,7 +279,7 @@ def test_fourier_says_its_tiles_and_its_transforms() -> None:
     assert said is not None
     assert describe_cause(said) == (
         "fc forward at batch 2 runs as FFT, which needs 0.230 of the multiply-adds on paper (2 "
-        "tiles of 16 x 16 points, 16 x 9 complex products each), and 5 % of paper on top for its "
+        "tiles of 16 x 16 points, 16 x 9 complex products each), and 5% of paper on top for its "
         "transforms, 0.280 together."
     )
     assert (said.rule, said.factor) == ("FFT", pytest.approx(147_456 / 640_000 + 0.05))

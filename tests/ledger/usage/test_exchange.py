@@ -162,7 +162,7 @@ def test_a_gradients_reduction_is_of_the_layer_before_it_and_its_time_is_that_of
     assert found.link_peak == NVLINK
     table = layers_table(found)
     assert table is not None
-    assert table.rows[0][-1].text == "50.0 %"  # 150 of 300 GB/s
+    assert table.rows[0][-1].text == "50.0%"  # 150 of 300 GB/s
     (layer,) = found.layers
     assert (layer.exposed_ns, layer.most_ns) == ((4 + 1) / 2 * MS, 4 * MS)
     (step,) = found.steps
@@ -246,7 +246,7 @@ def test_nobody_is_called_a_straggler_where_it_costs_little_or_clocks_or_turns_e
 
 
 def test_waiting_of_stages_for_each_other_is_a_bubble_and_an_all_to_all_is_none() -> None:
-    """Rank 1 receives from 0 on, for 6 ms, while it computes nothing; of its 10 ms that is 60 %."""
+    """Rank 1 receives from 0 on, for 6 ms, while it computes nothing; of its 10 ms that is 60%."""
     pair = (
         on_rank(0, [work(0, 5)], [talk(5, 1, "send")]),
         on_rank(1, [work(6, 4)], [talk(0, 6, "recv")]),
@@ -254,7 +254,7 @@ def test_waiting_of_stages_for_each_other_is_a_bubble_and_an_all_to_all_is_none(
     found = job(*pair)
     assert [(one.rank, one.waiting_ns) for one in found.bubbles] == [(0, 1 * MS), (1, 6 * MS)]
     assert found.bubbles[1].share == pytest.approx(0.6)
-    assert "Pipeline bubbles: rank 1 waits in sends and receives for 60.0 % of its time" in said(
+    assert "Pipeline bubbles: rank 1 waits in sends and receives for 60.0% of its time" in said(
         found
     )
     exchange = job(*(on_rank(rank, [work(6, 4)], [talk(0, 6, "all_to_all")]) for rank in (0, 1)))

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from perfctl.orchestrator.ledger.usage.training import passes, queries
-from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.page.usage import passes_table
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
 from tests.make import synthetic
-from tests.report.outline import printed
+from tests.report.outline import printed, terminal_run
 
 TILE, BLOCKS, HEADS, SEQUENCES = 128, 5, 8, 3
 FLASH2 = (
@@ -168,7 +167,7 @@ def test_the_table_says_what_part_of_the_exchanges_nothing_hides() -> None:
     made = passes_table([training(kernels, profiler="torch")])
     assert (
         made is not None
-        and "Exchanges that no other kernel hides: 20.0 % of the time." in made.notes
+        and "Exchanges that no other kernel hides: 20.0% of the time." in made.notes
     )
     alone = passes_table([training([kernels[0], kernels[2]], profiler="torch")])
     assert alone is not None and not any("Exchanges" in note for note in alone.notes)
@@ -198,7 +197,7 @@ def test_the_terminal_shows_the_time_that_a_share_is_of_beside_the_time_in_which
             ("grad_input", 90 * MS, 40 * MS),
         )
     ]
-    shown = printed(terminal.run_details(training(kernels, profiler="torch")))
+    shown = printed(terminal_run(training(kernels, profiler="torch")))
     (forward,) = (line for line in shown.splitlines() if line.startswith("forward"))
-    for words in ("90.0 ms", "120 ms", "75.0 %"):
+    for words in ("90.0 ms", "120 ms", "75.0%"):
         assert words in forward

@@ -20,7 +20,7 @@ from perfctl.orchestrator.ledger.usage.phase_layers import (
 )
 from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.orchestrator.report.ledger.phases import padding_findings, phase_tables, short_parts
-from perfctl.orchestrator.report.page.about import gaps
+from perfctl.orchestrator.report.page.about import missing_values
 from perfctl.records.paper import OpShape
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Kernel
 from perfctl.records.run import Run
@@ -219,7 +219,7 @@ def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_th
         kernel._replace(direction="forward") for kernel in (*found.run.report.kernels, *norms)
     ]
     (study,) = studies([replace(found.run, report=replace(found.run.report, kernels=kernels))])
-    table = gaps(study, ledger(study))
+    table = missing_values(study, ledger(study))
     assert table is not None
-    (said,) = (row[2].text for row in table.rows if row[0].text == "paper FLOPs")
-    assert said.startswith(f"of {BLOCKS} of {BLOCKS * 4} rows (Norm forward): ")
+    (said,) = (row[1].text for row in table.rows if row[0].text == "paper FLOPs")
+    assert said.startswith(f"{BLOCKS} of {BLOCKS * 4} rows (Norm forward): ")

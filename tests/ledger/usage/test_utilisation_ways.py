@@ -111,7 +111,7 @@ def test_dlprof_s_rounded_zero_is_not_known_and_not_zero(
     item = RunUsage(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu", synthetic)).ways
     for found in (item.dlprof, item.dlprof_tensor):
         assert found.value is None
-        assert "below 0.05 %" in found.reason
+        assert "below 0.05%" in found.reason
 
 
 def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(
@@ -161,7 +161,7 @@ def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none
 
 
 def sampled_run(synthetic: ModuleType, length: int, profiler: str = "none", **fields: Any) -> Run:
-    """A run of two equal steps of ``length`` ns together, with a sample of 5.5 % every 100 ms."""
+    """A run of two equal steps of ``length`` ns together, with a sample of 5.5% every 100 ms."""
     samples = [Sample(at * SECOND // 10, 0.055, *[None] * 5, 0) for at in range(60)]
     steps = [
         Step(0, "step", SECOND, length // 2),

@@ -87,19 +87,19 @@ def conv2_ns(found: Comparison) -> float:
         (
             1.2,
             (
-                "The step is 20.0 % slower at batch 64: 1.00 ms in A, 1.20 ms in B (95 % interval "
-                "+19.7 % to +20.3 %)."
+                "The step is 20.0% slower at batch 64: 1.00 ms in A, 1.20 ms in B (95% interval "
+                "+19.7% to +20.3%)."
             ),
         ),
-        (0.8, "The step is 20.0 % faster at batch 64: 1.00 ms in A, 800 µs in B (95 % interval "),
+        (0.8, "The step is 20.0% faster at batch 64: 1.00 ms in A, 800 µs in B (95% interval "),
         (
             1.03,
             (
-                "The step changed by +3.0 % at batch 64, within the gate of 5 %: 1.00 ms in A, "
+                "The step changed by +3.0% at batch 64, within the gate of 5%: 1.00 ms in A, "
                 "1.03 ms in B."
             ),
         ),
-        (1.0, "The step did not change by more than 5 % at batch 64: "),
+        (1.0, "The step did not change by more than 5% at batch 64: "),
     ],
 )
 def test_several_repeats_say_how_the_step_changed(by: float, first: str) -> None:
@@ -120,14 +120,14 @@ def test_noise_is_said_in_one_sentence_with_the_repeats_that_would_do() -> None:
 
 def test_one_run_each_of_few_steps_is_too_little_and_five_repeats_would_do() -> None:
     first = said(made("A", (1.0,), steps=3), made("B", (1.5,), steps=3))[0]
-    assert first.startswith("The step took 50.0 % longer at batch 64 (")
+    assert first.startswith("The step took 50.0% longer at batch 64 (")
     assert "too little to judge: 5 repeats a side would do." in first
 
 
 def test_another_algorithm_is_what_is_behind_the_change() -> None:
     a, b = made("A", QUIET, winograd=True), made("B", scaled(1.0), conv2=1.5)
     _, because, *_ = said(a, b)
-    much = f"+50.0 % time; +{0.5 * conv2_ns(compare(a, b)) / 1000:.0f} µs"
+    much = f"+50.0% time; +{0.5 * conv2_ns(compare(a, b)) / 1000:.0f} µs"
     assert because == (
         "cuDNN changed from Winograd F(2x2,3x3) to implicit GEMM in conv2 (forward, backward): "
         f"{much}, all of the change of kernel time."
@@ -183,7 +183,7 @@ def test_a_step_that_grew_between_its_kernels_is_not_laid_to_them() -> None:
         for run in b.runs
     )
     news = said(made("A", QUIET), Side("B", longer))
-    assert news[0].startswith("The step is 100.0 % slower at batch 64: 1.00 ms in A, 2.00 ms in B")
+    assert news[0].startswith("The step is 100.0% slower at batch 64: 1.00 ms in A, 2.00 ms in B")
     assert news[1].endswith("the rest is between kernels (host, launches, data).")
 
 
@@ -215,12 +215,12 @@ def test_without_steps_and_counts_the_kernels_of_the_report_are_added_up() -> No
 def test_other_work_is_shown_and_called_not_comparable() -> None:
     news = said(made("A", QUIET), made("B", scaled(1.5), batch=128))
     assert news[0].startswith(
-        "Not comparable (batch 64 in A, 128 in B): the step took 50.0 % longer, 1.00 ms in A, 1.50 "
+        "Not comparable (batch 64 in A, 128 in B): the step took 50.0% longer, 1.00 ms in A, 1.50 "
         "ms in B."
     )
     assert news[-1].startswith("Likely cause: batch 64 in A, 128 in B.")
     forced = said(made("A", QUIET), made("B", scaled(1.5), batch=128), anyway=True)
-    assert forced[0].startswith("The step is 50.0 % slower at batch 64 / 128: ")
+    assert forced[0].startswith("The step is 50.0% slower at batch 64 / 128: ")
 
 
 def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it() -> None:

@@ -351,7 +351,7 @@ def test_findings_tables_and_charts_stand_without_javascript(browser: Any, writt
             ".findings li",
             "table.ledger tbody tr",
             "svg.chart path",
-            "#s1-launches noscript td",
+            "#s1-launches noscript .note",
         ):
             assert visit.page.locator(part).first.is_visible(), part
 

@@ -1,4 +1,4 @@
-"""The calculator's page in Chromium against Python, off the grid: times within 0.5 %, memory and
+"""The calculator's page in Chromium against Python, off the grid: times within 0.5%, memory and
 sentences the same."""
 
 from __future__ import annotations

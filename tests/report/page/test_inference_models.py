@@ -31,7 +31,7 @@ SCORED = (
 
 
 def answers(model: str, batch: int, compute: float, *, images: int = 400, **changes: Any) -> Run:
-    """Steps of 1 ms loading, 1 ms copies and ``compute`` ms, give or take 2 %."""
+    """Steps of 1 ms loading, 1 ms copies and ``compute`` ms, give or take 2%."""
     rows = []
     for number in range(images // batch):
         took = round(compute * MS * (1.02 if number % 2 else 0.98))
@@ -149,10 +149,10 @@ def test_more_batch_stops_paying_where_no_larger_one_gives_a_tenth_more(
 
 def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words() -> None:
     texts = [item.text for item in view(sweep(("net", ((1, 2), (4, 10), (20, 50.5))))).findings]
-    # 333 to 381: 14 % more
-    assert "From batch 4 on, a larger batch gives net under 10 % more images/s." not in texts
+    # 333 to 381: 14% more
+    assert "From batch 4 on, a larger batch gives net under 10% more images/s." not in texts
     texts = [item.text for item in view(sweep(("net", ((1, 2), (4, 8), (20, 46.5))))).findings]
-    assert "From batch 4 on, a larger batch gives net under 10 % more images/s." in texts, (
+    assert "From batch 4 on, a larger batch gives net under 10% more images/s." in texts, (
         "400 to 412 images/s"
     )
     assert (times_as_many(1.04), times_as_many(1.06)) == (
@@ -187,14 +187,14 @@ def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one
     (section,) = [
         part for part in view(sweep(*TWO, summaries=few)).sections if part.key == "accuracy"
     ]
-    assert "95 % interval" not in [column.label for column in section.tables[0].columns]
+    assert "95% interval" not in [column.label for column in section.tables[0].columns]
     said = " ".join(section.tables[0].notes)
     assert re.search(
-        r"95 % interval: unknown: .* wider than 50 percentage points; about \d+ more images would "
+        r"95% interval: unknown: .* wider than 50 percentage points; about \d+ more images would "
         "settle it",
         said,
     )
-    assert section.charts[0].note == "too few images for a 95 % interval"
+    assert section.charts[0].note == "too few images for a 95% interval"
 
 
 def test_findings_have_at_most_140_characters_with_long_names() -> None:

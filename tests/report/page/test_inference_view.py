@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from rich.console import Group
 
-from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.page.inference import inference_findings, inference_tables
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
+from tests.report.outline import terminal_run
 
 MS = 1_000_000
 
@@ -78,7 +78,7 @@ def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_
 def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_synthetic_ones(
     infer: Any,
 ) -> None:
-    assert "waits for images in 47.6 % of a step at batch 4" in said(infer(4, load=10))
+    assert "waits for images in 47.6% of a step at batch 4" in said(infer(4, load=10))
     assert "--dataloader-workers 2" in said(infer(4, load=10))
     assert "--dataloader-workers 8" in said(
         infer(4, load=10, facts={"option:dataloader_workers": "4"})
@@ -91,12 +91,12 @@ def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_
     infer: Any,
 ) -> None:
     text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.698)))
-    assert text.count("puts the right class first for 69.8 % of 3,000 images") == 1
-    assert "five first for 90.0 %" in text
+    assert text.count("puts the right class first for 69.8% of 3,000 images") == 1
+    assert "five first for 90.0%" in text
     assert "differs between batch sizes" not in text
     assert "right class" not in said(infer(1, summaries=accuracy(None, None)))
     text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.697)))
-    assert "differs between batch sizes on the same images: 69.700 to 69.800 %" in text
+    assert "differs between batch sizes on the same images: 69.700 to 69.800%" in text
 
 
 def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_no_part(
@@ -120,5 +120,5 @@ def test_the_page_and_the_terminal_show_the_same_latency(infer: Any) -> None:
         "one table: its caption, and the name of its region"
     )
     assert 'href="#infer-latency"' in page
-    titles = [part.renderables[0] for part in terminal.run_details(run) if isinstance(part, Group)]
+    titles = [part.renderables[0] for part in terminal_run(run) if isinstance(part, Group)]
     assert any(str(title).startswith("Latency of a batch") for title in titles)

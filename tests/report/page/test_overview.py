@@ -70,7 +70,7 @@ def test_reports_without_times_and_counts_stand_in_the_table_and_in_no_drawing()
     found = shown([synthetic.foreign_run(1), synthetic.foreign_run(2)])
     assert [row["model or report"] for row in rows(found)] == ["foreign1.sqlite", "foreign2.sqlite"]
     assert found is not None and found.charts == () and found.lines == ()
-    assert {row["GPU busy"] for row in rows(found)} == {"71.4 %"}, "2,500 of 3,500 ns"
+    assert {row["GPU busy"] for row in rows(found)} == {"71.4%"}, "2,500 of 3,500 ns"
 
 
 def test_curves_name_what_differs_and_every_row_and_name_leads_to_its_study(

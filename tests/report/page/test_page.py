@@ -59,7 +59,7 @@ def test_nothing_is_loaded_from_elsewhere_and_the_full_figure_from_the_dimension
     assert not [value for _, name, value in outline(page).attributes if name == "src"]
     flops = 2 * 64 * 64 * 24 * 24 * 288
     assert f'title="{flops:,} FLOP' in page
-    assert "1,360\u00a0<u>MFLOP</u>" in page and "1 multiply-add = 2 FLOPs" in page
+    assert "1.36\u00a0<u>GFLOP</u>" in page and "1 multiply-add = 2 FLOPs" in page
 
 
 def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[Any]) -> None:

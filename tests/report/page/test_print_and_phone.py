@@ -13,7 +13,6 @@ from perfctl.orchestrator.report.page.page import render
 from tests.make import synthetic
 from tests.report.visit import Visit
 
-PREFIX = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 LETTERS = """() => {
   document.querySelectorAll("details.fold").forEach(part => { part.open = true; });
   const lines = node => { const range = document.createRange(); range.selectNodeContents(node);
@@ -85,7 +84,7 @@ def test_no_column_of_the_page_is_dashes_throughout(visit: Visit) -> None:
     assert dashes == []
 
 
-def test_numbers_carry_their_unit_and_a_column_has_one_but_for_what_is_below_a_tenth_of_it(
+def test_numbers_carry_their_unit_and_have_no_more_than_three_digits_before_it(
     visit: Visit,
 ) -> None:
     columns = visit.page.evaluate(
@@ -98,16 +97,8 @@ def test_numbers_carry_their_unit_and_a_column_has_one_but_for_what_is_below_a_t
     found = {label.strip(): cells for label, cells in columns if cells}
     assert {"estimate", "time"} <= set(found)
     for label, cells in found.items():
-        numbers = [
-            (
-                float(re.sub(r"[^0-9.]", "", text)),
-                PREFIX.get("".join(unit)[:1], 1.0) if unit != ["B"] else 1.0,
-            )
-            for text, *unit in cells
-        ]
-        largest = max((factor for value, factor in numbers if value), default=0.0)
-        small = [value * factor for value, factor in numbers if value and factor < largest]
-        assert all(value < 0.1 * largest for value in small), (label, cells)
+        values = [float(re.sub(r"[^0-9.]", "", text)) for text, *_ in cells]
+        assert max(values) < 1000, (label, cells)
 
 
 def test_hovering_gives_the_full_value_with_commas(visit: Visit) -> None:

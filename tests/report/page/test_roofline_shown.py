@@ -55,9 +55,7 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
     assert said.startswith(
         f"compute-bound: {intensity:.0f} FLOP per byte, above the ridge at {ridge:.1f}"
     )
-    assert (
-        bound_cell(point, found.roofline).text == f"compute {round((point.reached or 0) * 100)} %"
-    )
+    assert bound_cell(point, found.roofline).text == f"compute {round((point.reached or 0) * 100)}%"
     note = roofs_note(found.roofline)
     assert "published figures of the V100 SXM2, dense" in note and "memory 900 GB/s" in note
     captions = [table.caption for table in roofline_tables(found.roofline)]
