@@ -247,7 +247,7 @@ def _line(path: Path, written: Written) -> str:
         return f"{path}: in the store already, as run {written.run_id} (--again takes it in again)"
     line = f"{path}: run {written.run_id}: {_counts([written])}"
     if written.placed is not None:
-        line += f"; {floor(written.placed * 1000) / 10:.1f} % of the kernel time has a module"
+        line += f"; {floor(written.placed * 1000) / 10:.1f}% of the kernel time has a module"
     return f"{line}; partial: {written.reason}" if written.reason else line
 
 

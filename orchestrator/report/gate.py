@@ -57,7 +57,7 @@ class Line(NamedTuple):
 
     @property
     def text(self) -> str:
-        """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100 %)"."""
+        """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100%)"."""
         if DASH in (self.before, self.after):
             return f"{self.where}: {self.reason}"
         reason = f" ({self.reason})" if self.reason else ""
@@ -158,7 +158,7 @@ def _lines(outcome: Outcome, results: Sequence[str]) -> Iterator[Line]:
                 before, after = number(cause.whole.before), number(cause.whole.after)
                 also.append(f"the whole {cause.whole.key.direction or 'step'}: {before} to {after}")
             changes = [
-                row.key.name + ("" if row.change is None else f" ({100 * row.change:+.3g} %)")
+                row.key.name + ("" if row.change is None else f" ({100 * row.change:+.3g}%)")
                 for row in cause.others
             ]
             also += [f"also {', '.join(changes[:MAX_NAMES])}"] if changes else []

@@ -99,7 +99,7 @@ def view(history: History) -> View:
     return View(
         f"{count} in {points} points",
         (
-            f"Of {stores}. A time changed if it moved by more than {history.gate * 100:g} %, "
+            f"Of {stores}. A time changed if it moved by more than {history.gate * 100:g}%, "
             "significantly, and stayed there; an exact count, whenever it is another.",
         ),
         tuple(_table_of(history, line) for line in history.lines),
@@ -134,10 +134,10 @@ def _table_of(history: History, line: Line) -> Table:
 
 
 def _change_of(series: Series) -> str:
-    """Return "+5.2 %", or why there is none."""
+    """Return "+5.2%", or why there is none."""
     if series.changes:
         shares = (change.change for change in series.changes)
-        return ", ".join("new" if share == inf else f"{share * 100:+.3g} %" for share in shares)
+        return ", ".join("new" if share == inf else f"{share * 100:+.3g}%" for share in shares)
     if series.exact:
         return "none"
     if series.what.quantity == "throughput":

@@ -128,7 +128,7 @@ def device_of(label: str) -> str:
 
 def headline(study: Speedup, other: Against, key: str, *, several: bool = False) -> Finding:
     """Return "U-Net: GPU is 11.30 times faster than CPU by whole epochs (9.80 to 12.90); data
-    loading then takes 41 % of a step."
+    loading then takes 41% of a step."
 
     By whole epochs if they are known, else by steps; if the steps say otherwise, that follows.
     ``several``: with the batch size. ``key``: of the section that proves it.
@@ -189,7 +189,7 @@ def _why_unknown(lines: dict[str, GainLine]) -> str:
     for line in lines.values():
         if line.unsettled:
             wide = line.unsettled.judged
-            return f"the 95 % interval is wider than {wide.bound}; {wide.further} would settle it"
+            return f"the 95% interval is wider than {wide.bound}; {wide.further} would settle it"
     reasons = (line.reason for line in lines.values() if line.reason)
     return next(reasons, "neither steps nor epochs were timed")
 
@@ -203,7 +203,7 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
         Column("by whole epochs", "times faster"),
         Column("95% interval", style=TEXT),
         Column("by steps", "times faster"),
-        Column("95 % interval", style=TEXT),
+        Column("95% interval", style=TEXT),
     ]
     rows = []
     for study in studies:
@@ -221,7 +221,7 @@ def notes(study: Speedup) -> list[str]:
     if any(len(_lines_by_level(other)) == 2 for other in study.against):
         sentences.append(WHICH)
     sentences.append(
-        f"Faster than {study.base}, with the 95 % interval; warm-up steps and test passes are in "
+        f"Faster than {study.base}, with the 95% interval; warm-up steps and test passes are in "
         "no time."
     )
     for other in study.against:

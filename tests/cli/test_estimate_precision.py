@@ -27,7 +27,7 @@ def test_a_table_of_types_comes_with_the_meaning_of_the_precision(
 ) -> None:
     text = said(capsys, "--precision", "bf16")
     (row,) = (line.split() for line in text.splitlines() if line.startswith("bf16 "))
-    assert row[1:3] == ["1.54", "G"] and "100.0 %" in text
+    assert row[1:3] == ["1.54", "G"] and "100.0%" in text
     assert 'bf16: torch.autocast("cuda", dtype=torch.bfloat16) by CUDA\'s op lists' in text
     assert "casts: 19, which read" in text
 

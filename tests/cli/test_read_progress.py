@@ -74,7 +74,7 @@ def test_a_calculation_says_its_part_its_share_and_the_time_left(
         steps("working out vgg16", 2, 8)
         time.sleep(0.4)
     said = re.search(
-        r"25 %, about 1 min (\d+) s left  3 of 8: working out vgg16", terminal.getvalue()
+        r"25%, about 1 min (\d+) s left  3 of 8: working out vgg16", terminal.getvalue()
     )
     assert said is not None
     least = 30 * (8 // 2 - 1)  # each second that the test itself takes adds three

@@ -4,7 +4,7 @@ A step by the fit that ships is the product of two tables of ``predict.grid``, a
 and costs of a device, so that 84 models on 99 devices stay small. Every other step is a curve of
 ``predict.grid``. The page reads between two batch sizes on a straight line. Numbers of the tables
 are 32-bit floats; those of a curve 16-bit levels, whose logarithms are evenly spaced (``LEVELS`` a
-factor of e: 0.025 % at most).
+factor of e: 0.025% at most).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def show_size(value: float) -> str:
 
 
 def _show_share(value: float) -> str:
-    return f"{value * 100:.3g} %"
+    return f"{value * 100:.3g}%"
 
 
 def _percentile(part: int, more: str = "") -> Lines:
@@ -129,9 +129,9 @@ def _every_chart(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart]
     yield from _draw_lines(peak, points)
     scored = [point for point in points if top1_of(point) is not None]
     is_wide = any(map(wide_of, scored))
-    note = "shaded: 95 % interval for this many images (Wilson)"
+    note = "shaded: 95% interval for this many images (Wilson)"
     if is_wide:
-        note = "too few images for a 95 % interval"
+        note = "too few images for a 95% interval"
     top1 = Lines("accuracy-top1", "Top-1", note, top1_of, percent)
     yield from _draw_lines(top1, scored, None if is_wide else interval_of)
     yield from _courses(points)
