@@ -96,9 +96,13 @@ class EstimateOptions(Request):
         Option("Work out --layer line by line; without it, all digits of every layer.", "Output"),
     ] = False
     value: Annotated[
-        int | None,
+        str | None,
         Option(
-            "Your own value for the layer: which slip explains it?", "Output", names=("--check",)
+            'Your own value for the layer: "1.36 GFLOP", "1936 KiB", "18496 parameters"; a bare '
+            "number is the forward pass. Is it right, and if not, which mistake gives it?",
+            "Output",
+            names=("--check",),
+            metavar="VALUE",
         ),
     ] = None
     has_every_row: Annotated[
@@ -138,7 +142,9 @@ def run(asked: EstimateOptions, events: Events) -> Estimated:
         output = NetworkSheets(asked.model, estimates.network_sheets(), estimates.problems)
     elif is_of_layer:
         sheets = estimates.sheets(asked.layer)
-        findings = check_value(asked.value, sheets) if asked.value is not None else {}
+        findings = {}
+        if asked.value is not None:
+            findings = check_value(asked.value, sheets, estimates.other_sheets(asked.layer))
         output = sheet_output(asked.model, sheets, findings, estimates.problems)
     else:
         batches = estimates.batches if asked.layer is None else estimates.part(asked.layer)

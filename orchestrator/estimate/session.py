@@ -451,6 +451,20 @@ class ModelEstimate:
         """
         return {size: _sheet(found, layer) for size, found in self.batches.items()}
 
+    def other_sheets(self, layer: str | None = None) -> Mapping[int, list[Sheet]]:
+        """Return the sheets of all layers but this one that multiply, by batch size."""
+        from perfctl.orchestrator.estimate.sheets.sheet import layers_of
+
+        return {
+            size: [
+                sheet
+                for name in layers_of(found.ops)
+                if layer is not None and name != _path(layer)
+                if (sheet := _sheet(found, name)).facts is not None
+            ]
+            for size, found in self.batches.items()
+        }
+
 
 def estimate_model(
     request: Request,
@@ -505,13 +519,19 @@ def _with_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
     return replace(request, optimizer=DEFAULT_OPTIMIZER), (said,)
 
 
-def check_value(value: int, sheets: Mapping[int, Sheet]) -> Mapping[int, Finding]:
-    """Compare a value worked out by hand with each sheet: which figure of the layer is it, or which
-    slip explains it?"""
-    from perfctl.orchestrator.estimate.sheets import slips as checking
+def check_value(
+    value: str, sheets: Mapping[int, Sheet], others: Mapping[int, Sequence[Sheet]]
+) -> Mapping[int, Finding]:
+    """Compare a value worked out by hand with the sheet of each batch size. ``others``: the sheets
+    of the other layers. Raises UsageError if it is no value."""
+    from perfctl.orchestrator.estimate.sheets.slips import check, read_stated
 
+    stated = read_stated(value)
     return {
-        size: checking.check(value, sheet.facts, sheet.quantities) for size, sheet in sheets.items()
+        size: check(
+            stated, sheet.facts, sheet.quantities, batches=sheets, others=others.get(size, ())
+        )
+        for size, sheet in sheets.items()
     }
 
 

@@ -116,7 +116,7 @@ def ingest(
     now, number = write.now(), next(_CALLS)
     again_here = f".{number}" if number else ""  # keeps calls within a second apart
     name = f"ingest {now} {os.getpid()}{again_here}"
-    sweep = SweepFacts(name, "ingest", command_line, os.uname().nodename, now)
+    sweep = SweepFacts(name, "ingest", command_line, None, now)
     taken: list[tuple[Path, Written]] = []
     failed: list[str] = []
     empty: list[Path] = []

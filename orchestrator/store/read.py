@@ -297,7 +297,8 @@ def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
     found = _dicts(
         connection,
         f"SELECT {schema.select_list('run')}, sweep.name AS sweep_name, "
-        "sweep.command AS sweep_command, sweep.host AS sweep_host "
+        "sweep.command AS sweep_command, iif(sweep.kind = 'ingest', NULL, sweep.host) AS "
+        "sweep_host "
         "FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
         run_id,
     )

@@ -163,6 +163,7 @@ COSTS = {
     "bias": 1.05,
     "positions": 1.1,
     "unit": 1.1,
+    "doubled": 1.25,
     "terms": 1.1,
     "one operation less": 1.15,
     "channels": 1.2,
@@ -390,7 +391,7 @@ def _operations(
         if outputs:
             yield value + outputs, bias, "bias", f"{worked} {unit}"
     doubled = "FLOP mistaken for MAC and doubled again"
-    yield 4 * macs, doubled, "unit", f"2 x {_number(flops)} = {_number(4 * macs)}"
+    yield 4 * macs, doubled, "doubled", f"2 x {_number(flops)} = {_number(4 * macs)}"
     halved = "halved, as if multiply-adds were FLOPs"
     yield macs / 2, halved, "halved", f"{_number(macs)} / 2 = {_number(macs / 2)}"
     if outputs:
