@@ -53,7 +53,7 @@ def _called(application: Any, arguments: Sequence[str]) -> Any:
     root: Any = typer.main.get_command(application)
     found = root
     for word in arguments:
-        inside = getattr(found, "commands", {}).get(word)
+        inside = found.get_command(None, word) if hasattr(found, "get_command") else None
         if inside is None:
             break
         found = inside

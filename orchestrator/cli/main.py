@@ -143,7 +143,7 @@ GROUPS = {
         "dlprof": ("measure.profilers:dlprof", "Sweep under DLProf (last released in 2021)."),
         "infer": ("measure.infer:infer", "Measure inference over models and batch sizes."),
         "speedup": ("measure.speedup:speedup", "Train on each device and precision, and compare."),
-        "study": ("study.group:study", "Do a whole study: page, summary, tables, charts."),
+        "study": ("study:study", "Do a whole study: page, summary, tables, charts."),
         "replay": ("measure.replay:replay", "Replay a recorded sweep, without a GPU or the tool."),
         "prepare": ("prepare", "Sort a data set's archive into class folders."),
     },

@@ -44,6 +44,7 @@ from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.options import read_seconds
 from perfctl.orchestrator.predict.bench import (
     FLOPS,
     MEMORY,
@@ -69,7 +70,6 @@ from perfctl.workloads.spec import SpecError
 
 _ROWS = 12
 """Rows of a table on the terminal; --json has all."""
-_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,17 +236,6 @@ def bench(
             request,
             run(request.points, partial(sweep_of, request), Budget(request.budget), listener),
         )
-
-
-def seconds(text: str) -> float:
-    """ "30m", "2h", "90s" in seconds. Raises UsageError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if found is None or found[2] not in _UNITS:
-        raise UsageError(
-            f"`budget`: '{text}' is not a time",
-            "Use for instance 30m, 2h or 90s; 0 measures nothing new",
-        )
-    return float(found[1]) * _UNITS[found[2]]
 
 
 def part_of(
@@ -453,7 +442,7 @@ class BenchOptions:
         Option(
             "Stop after this time: 30m, 2h, 90s. 0 only takes in what is there. Default: no limit.",
             metavar="TIME",
-            parse=seconds,
+            parse=read_seconds,
         ),
     ] = None
     shard: Annotated[

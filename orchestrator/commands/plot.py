@@ -234,7 +234,7 @@ def drawings(source: PlotOptions, messages: Messages = SILENT) -> dict[str, Draw
 def _of_bench(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
     """Those of a bench and of ``perfctl study cost``; empty without a bench."""
     from perfctl.orchestrator.commands.bench import bench_charts
-    from perfctl.orchestrator.commands.study.cost import leave_out
+    from perfctl.orchestrator.commands.study import leave_out
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.studies.cost import left_out_chart
 
@@ -249,7 +249,7 @@ def _of_bench(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
 
 
 def _of_page(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
-    from perfctl.orchestrator.commands.study.flops import networks_of
+    from perfctl.orchestrator.ledger.network import networks_of
     from perfctl.orchestrator.ledger.usage.inference import inference_points
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.charts import study as charts_study

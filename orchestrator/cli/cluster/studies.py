@@ -15,14 +15,15 @@ from perfctl.orchestrator.cli import commands, console, flags
 from perfctl.orchestrator.cli.measure.profilers import AFTER, CONTEXT
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster.plan import Site, with_defaults
+from perfctl.orchestrator.launch.sweep.study import SEEDS, read_study
 from perfctl.orchestrator.options import Option
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.commands.study.folder import StudyParts
+    from perfctl.orchestrator.launch.sweep.study import StudyParts
 
-STUDIES = ("flops", "inference", "speedup", "cost")
-DEVICES = {"speedup": ("--devices", "cpu,cuda")}
-"""What the nodes have, where the study is not told: this machine need not have a GPU."""
+DEVICES = {"devices": "cpu,cuda", "device": "cuda"}
+"""Option of a study -> what the nodes have, where it is not told: this machine need not have a
+GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,8 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
     def render_study(context: typer.Context, **given: Any) -> None:
         """Write the job scripts of a study: each part a task, and a gather job that makes the page.
 
-        The first word is the study (flops, inference, speedup, cost); its options are those of
-        perfctl study NAME. Needs no Slurm.
+        The first word is the study (flops, inference, speedup, cost, or a TOML file); its options
+        are those of perfctl study NAME. Needs no Slurm.
         """
         from perfctl.orchestrator.actions.sweep import slurm as actions
 
@@ -57,7 +58,7 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
             name,
             study.parts,
             study.finish,
-            study.folder.path,
+            study.out,
             site,
             study.device,
             line,
@@ -68,8 +69,7 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
             for text in rendered.texts.values():
                 console.result(text)
             return
-        study.folder.path.mkdir(parents=True, exist_ok=True)
-        study.write_files()
+        study.out.mkdir(parents=True, exist_ok=True)
         actions.write(rendered, force=rendering.force)
         shown(rendered.plan, site)
 
@@ -80,25 +80,26 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
 def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> StudyParts:
     """The parts of ``perfctl study WORDS``, read as that command reads them. Raises UsageError,
     also for its bad options."""
-    from perfctl.orchestrator.cli.study.group import study, taking_parts
+    from perfctl.orchestrator.cli.study import study, taking_parts
 
     name = words[0] if words else None
-    if name not in STUDIES:
-        said = f"'{name}' is not a study" if name else "there is no study"
-        raise UsageError(
-            f"{said}", f"Say perfctl slurm render study NAME, with one of {', '.join(STUDIES)}"
-        )
-    option, device = DEVICES.get(name, ("--device", "cuda"))
-    given = any(word == option or word.startswith(f"{option}=") for word in words)
-    words = [name, "--dry-run", *(() if given else (option, device)), *words[1:]]
+    if name is None or not (name in SEEDS or name.endswith(".toml")):
+        problem = f"'{name}' is not a study" if name else "there is no study"
+        remedy = f"perfctl slurm render study NAME, with one of {', '.join(SEEDS)}, or a TOML file"
+        raise UsageError(problem, f"Say {remedy}")
+    known = read_study(name).options
+    option = next((option for option in DEVICES if option in known), None)
+    is_given = any(word.partition("=")[0] == f"--{option}" for word in words)
+    device = () if option is None or is_given else (f"--{option}", DEVICES[option])
+    words = [name, "--dry-run", *device, *words[1:]]
     with taking_parts() as taken, flags.about(study, [name]):
         study(
             [*words, *(("--", *program) if program else ())],
             standalone_mode=False,
             prog_name="perfctl study",
         )
-    (found,) = taken
-    return found
+    (parts,) = taken
+    return parts
 
 
 def _folders(words: Sequence[str]) -> tuple[Path, ...]:

@@ -36,6 +36,9 @@ def markdown(study: StudyPage, charts: Sequence[str] = ()) -> str:
         ]
     for chapter in study.chapters:
         parts += _chapter(chapter, charts)
+    keys = tuple(f"{chapter.key}-" for chapter in study.chapters)
+    if others := [name for name in charts if not name.startswith(keys)]:
+        parts += ["## Charts", *(f"![{name}](charts/{name})" for name in others)]
     if study.missing:
         parts += [
             "## Not in this study",
@@ -52,7 +55,7 @@ def _chapter(chapter: Chapter, charts: Sequence[str]) -> Iterator[str]:
     for name in charts:
         if name.startswith(f"{chapter.key}-"):
             yield f"![{_plain(chapter.title)}](charts/{name})"
-    for table in chapter.tables:
+    for table in filter(None, chapter.tables):
         yield f"**{_plain(table.caption)}**"
         yield from map(_plain, table.notes)
         yield _rows(table)
@@ -91,7 +94,7 @@ def csv_files(study: StudyPage) -> Iterator[tuple[str, Iterable[str]]]:
     """(name of the file, its lines) of every table: full values in the units of the head; empty
     where unknown."""
     for chapter in study.chapters:
-        for table in (*chapter.tables, *chapter.folded):
+        for table in filter(None, (*chapter.tables, *chapter.folded)):
             yield f"{chapter.key}-{_file_name(table.caption)}.csv", lines(*_values(table))
 
 

@@ -1,0 +1,180 @@
+"""perfctl study: a command for each study that comes with perfctl, and for a TOML file of the
+user's."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfctl.orchestrator.cli import commands, console
+from perfctl.orchestrator.cli.measure.bench import listening as listening_to_benches
+from perfctl.orchestrator.cli.measure.profilers import (
+    AFTER,
+    CONTEXT,
+    PASS_ON_CONTEXT,
+    SweepCommand,
+    listening,
+)
+from perfctl.orchestrator.launch.sweep.study import (
+    SEEDS,
+    Study,
+    StudyParts,
+    StudyRequest,
+    parts_of,
+    read_study,
+)
+from perfctl.orchestrator.options import Option, options_of
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.commands.study import StudyResult
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """Options of every study."""
+
+    quick: Annotated[bool, Option("A small form that takes under 3 minutes on two CPU cores.")] = (
+        False
+    )
+    source: Annotated[
+        Path | None,
+        Option(
+            "Run nothing: take the runs from this folder, report or store.",
+            names=("--from",),
+            metavar="PATH",
+        ),
+    ] = None
+    part: Annotated[
+        str | None, Option("Run this part only (tasks of a cluster).", "Cluster", metavar="LABEL")
+    ] = None
+    dry_run: Annotated[
+        bool,
+        Option("Run nothing: print the commands of the study's parts, for a batch system."),
+    ] = False
+    out: Annotated[
+        Path | None,
+        Option(
+            "Folder of the study: runs, store, page, summary, tables, charts. Default: study-NAME.",
+            "Output",
+            names=("--out", "-o"),
+            metavar="FOLDER",
+        ),
+    ] = None
+
+
+_RUNNING = {field.name: field for field in options_of(Running)}
+_TAKEN: ContextVar[list[StudyParts] | None] = ContextVar("taken", default=None)
+
+
+@contextmanager
+def taking_parts() -> Iterator[list[StudyParts]]:
+    """Parts that --dry-run would print inside the block, instead of printing them."""
+    taken: list[StudyParts] = []
+    token = _TAKEN.set(taken)
+    try:
+        yield taken
+    finally:
+        _TAKEN.reset(token)
+
+
+class _Studies(commands.CommandList):
+    """The studies of perfctl, and those of files."""
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        known = super().get_command(ctx, name)
+        if known is not None or not name.endswith(".toml"):
+            return known
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        _add(alone, name)
+        return typer.main.get_command(alone)
+
+
+study = typer.Typer(
+    name="study",
+    cls=_Studies,
+    no_args_is_help=True,
+    help="Do a whole study: measure, compare, and write a page and a summary. "
+    "perfctl study FILE.toml does one of your own.",
+)
+
+
+def _function(declared: Study) -> Callable[..., None]:
+    """Return what typer calls for a study."""
+
+    def call(context: typer.Context, **given: Any) -> None:
+        values = commands.values_of(declared.options, given)
+        running = Running(**commands.values_of(_RUNNING, given))
+        request = StudyRequest(
+            declared,
+            {
+                name: value
+                for name, value in values.items()
+                if value != declared.options[name].default
+            },
+            running.out or Path(f"study-{declared.kind}"),
+            running.quick,
+            running.source,
+            running.part,
+            tuple(context.args),
+            context.meta.get(AFTER),
+            console.command_line(),
+        )
+        _run(request, is_planned=running.dry_run)
+
+    text = inspect.cleandoc(declared.content.get("help", declared.content.get("line", "")))
+    parameters = [CONTEXT, *commands.parameters_of({**declared.options, **_RUNNING})]
+    return commands.with_parameters(call, parameters, text)
+
+
+def _run(request: StudyRequest, *, is_planned: bool) -> None:
+    from perfctl.orchestrator.commands.study import resolve_devices, run_part, run_study
+
+    if is_planned:
+        request, _ = resolve_devices(request, is_planned=True)
+        parts = parts_of(request)
+        taken = _TAKEN.get()
+        if taken is not None:
+            taken.append(parts)
+            return
+        for words in (*(words for _, words in parts.parts), parts.finish):
+            console.result(shlex.join(["perfctl", *words]))
+    elif request.part is not None:
+        run_part(request, listening, listening_to_benches, console)
+    else:
+        _show(run_study(request, listening, listening_to_benches, console))
+
+
+def _show(result: StudyResult) -> None:
+    """Print the findings and the names of what was written. Raises PartlyDone where a part
+    failed."""
+    for number, finding in enumerate(result.page.findings, 1):
+        console.result(f"{number}  {finding.text}")
+    for what, why in result.page.missing:
+        console.note(f"not in this study: {what}: {why}")
+    for path in result.files:
+        console.result(f"Wrote {path}")
+    result.check()
+
+
+def _add(group: typer.Typer, name: str) -> None:
+    """Add the command of a study. Raises UsageError for a file that is none."""
+    declared = read_study(name)
+    takes_program = bool(declared.content.get("takes_program"))
+    group.command(
+        name,
+        short_help=declared.content.get("line"),
+        cls=SweepCommand if takes_program else commands.Command,
+        context_settings=PASS_ON_CONTEXT if takes_program else None,
+    )(_function(declared))
+
+
+for _name in SEEDS:
+    _add(study, _name)

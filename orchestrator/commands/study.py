@@ -1,0 +1,653 @@
+"""Do a whole study: run the sweeps that are not there yet, or read what is recorded, and write a
+page, a summary, tables and charts. A study is a TOML file (``launch.sweep.study``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.actions.messages import Messages
+from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Silent
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.launch.sweep.options import resolve_device
+from perfctl.orchestrator.launch.sweep.study import (
+    RUNS,
+    StudyRequest,
+    StudySweep,
+    check_request,
+    sweeps_of,
+)
+from perfctl.records.sqlite_header import HEADER_BYTES, application_id
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.actions.sweep.sweep import Listening
+    from perfctl.orchestrator.commands import bench
+    from perfctl.orchestrator.compare.speedup import Speedup
+    from perfctl.orchestrator.ingest.context import Event
+    from perfctl.orchestrator.launch.sweep.request import SweepRequest
+    from perfctl.orchestrator.predict.fit import LeftOut
+    from perfctl.orchestrator.report.studies.records import StudyPage, Subject
+    from perfctl.records.run import Run
+
+CHART_MM = 140
+"""Width of a chart in the Markdown: a page of text."""
+NO_GPU = (
+    "there is no NVIDIA GPU here; give the same command on a machine that has one, or --from PATH "
+    "with its runs"
+)
+SUMMARY_LINE = 15
+"""The line of dlprof_summary.csv that the script of the published study printed."""
+CALCULATOR = "calculator.html"
+SILENT = Silent()
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResult:
+    """A study that was written."""
+
+    page: StudyPage
+    files: tuple[Path, ...]
+    problems: tuple[str, ...]
+    """Parts that failed, and why."""
+
+    def check(self) -> None:
+        """Raises PartlyDone where a part failed."""
+        if self.problems:
+            raise PartlyDone(
+                f"{len(self.problems)} of the parts failed or are partial: {self.problems[0]}",
+                "The rest is in the study; the same command tries again",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What the page of a study is made from."""
+
+    request: StudyRequest
+    store: Path
+    """A file of ``perfctl bench export`` where one was named."""
+    messages: Messages
+
+    def value(self, option: str) -> Any:
+        """Return the value of an option of the study; None for one that it does not have."""
+        return self.request.values.get(option)
+
+    def runs(self) -> list[Run]:
+        """Return the newest run of each kind."""
+        from perfctl.orchestrator.actions.tables import newest_runs
+
+        return newest_runs(self.store)
+
+
+def run_study(
+    request: StudyRequest,
+    listening: Listening | None = None,
+    bench_listening: bench.Listening | None = None,
+    messages: Messages = SILENT,
+) -> StudyResult:
+    """Run what is asked, or read what is recorded, and write the study. The same call goes on
+    where it stopped.
+
+    Everything is checked first, and a part that fails leaves the rest: ``StudyResult.check``
+    raises for it. Raises UsageError, also for a folder that holds another study; ToolMissing;
+    Interrupted; StoreError; PerfctlError where there is no run to show.
+    """
+    check_request(request)
+    if (prices := request.values.get("prices")) is not None:
+        from perfctl.orchestrator.actions.predict.prices import load
+
+        load(prices)
+    request, absent = resolve_devices(request, messages)
+    failed: list[tuple[str, str]] = []
+    if request.source is not None:
+        store = _take_source(request, failed, messages)
+    else:
+        store = request.out / DEFAULT_STORE
+        measure = _measure_bench if "bench" in request.study.content else _measure
+        failed += measure(request, listening, bench_listening, messages)
+    return _write(Material(request, store, messages), absent, failed)
+
+
+def run_part(
+    request: StudyRequest,
+    listening: Listening | None = None,
+    bench_listening: bench.Listening | None = None,
+    messages: Messages = SILENT,
+) -> None:
+    """Run one part beside others, into its run folders only. Raises UsageError for a label that is
+    not known, PartlyDone where it fails."""
+    check_request(request)
+    request, _ = resolve_devices(request, messages)
+    if "bench" in request.study.content:
+        _run_bench(request, bench_listening)
+        return
+    sweeps = {sweep.label: sweep for sweep in sweeps_of(request)}
+    if request.part not in sweeps:
+        raise UsageError(f"`part`: '{request.part}' is not known", f"Use {', '.join(sweeps)}")
+    made = request_of(sweeps[request.part], request, messages)
+    request.out.mkdir(parents=True, exist_ok=True)
+    from perfctl.orchestrator.actions.sweep.sweep import run_request, unheard
+
+    run_request(made, None, listening or unheard).check()
+
+
+def request_of(
+    sweep: StudySweep, request: StudyRequest, messages: Messages = SILENT
+) -> SweepRequest:
+    """Return the sweep, checked. Raises UsageError."""
+    from perfctl.orchestrator.actions.sweep.request import sweep_request
+    from perfctl.orchestrator.actions.sweep.sweep import infer_requests, profiler_named
+
+    if sweep.model is not None:
+        requests = infer_requests(
+            [sweep.model],
+            sweep.profiler,
+            sweep.options,
+            arguments=sweep.arguments,
+            messages=messages,
+        )
+        return requests[sweep.model]
+    profiler = profiler_named(sweep.profiler)
+    return sweep_request(
+        profiler, sweep.options, sweep.arguments, request.program, messages=messages
+    )
+
+
+def resolve_devices(
+    request: StudyRequest, messages: Messages = SILENT, *, is_planned: bool = False
+) -> tuple[StudyRequest, list[tuple[str, str]]]:
+    """Return the request with the devices that it compares, and what this machine lacks for it.
+
+    ``is_planned``: other machines will run it. Raises UsageError.
+    """
+    from perfctl.orchestrator.actions import speedup as ways
+
+    devices = request.values.get("devices")
+    if devices is None or request.source is not None:
+        return request, []
+    asked = ways.default_ways(messages) if devices == "auto" else ways.ways_of(devices)
+    chosen, absent = list(asked), []
+    if not is_planned and resolve_device("auto") != "cuda":
+        chosen = [way for way in asked if way.device != "cuda"]
+        if len(chosen) < len(asked):
+            lost = ", ".join(way.label for way in asked if way not in chosen)
+            messages.warning(f"{lost}: {NO_GPU}")
+            chosen = list(ways.default_ways(messages)) if len(chosen) < 2 else chosen
+        absent = [("a GPU", NO_GPU)]
+    labels = ",".join(way.label for way in chosen)
+    return replace(request, typed={**request.typed, "devices": labels}), absent
+
+
+def _measure(
+    request: StudyRequest,
+    listening: Listening | None,
+    bench_listening: object,
+    messages: Messages,
+) -> Iterator[tuple[str, str]]:
+    """Run the sweeps; yield (part, why it gave nothing or not all)."""
+    from perfctl.orchestrator.actions import speedup as ways
+    from perfctl.orchestrator.actions.sweep.sweep import run_request, unheard
+    from perfctl.orchestrator.launch.catalog import check_tools
+
+    requests = []
+    for sweep in sweeps_of(request):
+        made = request_of(sweep, request, messages)
+        if sweep.has_results:
+            also = "compile" if "--compile" in sweep.arguments else None
+            ways.check(ways.Way(made.device, also), made)
+        if (why := why_not_counted(made)) is not None:
+            messages.note(f"{sweep.label}: {why}")
+            continue
+        if request.program is None:
+            check_tools(made.profiler, made.device)
+        requests.append((sweep, made))
+    claim(request)
+    store = request.out / DEFAULT_STORE
+    for sweep, made in requests:
+        messages.note(f"{sweep.label}:")
+        if sweep.has_results:
+            ways.run_way(made, store, listening)
+            continue
+        for run in run_request(made, store, listening or unheard).not_whole:
+            yield sweep.label, f"batch {run.batch_size}: {run.status}, {run.reason}"
+
+
+def why_not_counted(request: SweepRequest) -> str | None:
+    """Return why ncu cannot count here; None where it can, and for a sweep that counts nothing."""
+    from perfctl.orchestrator.launch.catalog import check_tools
+
+    if request.profiler.name != "ncu":
+        return None
+    if request.device != "cuda":
+        return "no counts: the runs are on a CPU, and FLOPs are counted on NVIDIA GPUs only"
+    try:
+        check_tools(request.profiler, request.device)
+    except ToolMissing as missing:
+        return f"no counts: {missing}"
+    return None
+
+
+def _measure_bench(
+    request: StudyRequest,
+    listening: object,
+    bench_listening: bench.Listening | None,
+    messages: Messages,
+) -> Iterator[tuple[str, str]]:
+    try:
+        _run_bench(request, bench_listening)
+    except PartlyDone as problem:
+        yield "the bench", str(problem)
+
+
+def _run_bench(request: StudyRequest, listening: bench.Listening | None) -> None:
+    """Run the bench of a study, or a part of it. Raises PartlyDone where points failed."""
+    from perfctl.orchestrator.commands import bench
+
+    asked = bench_request_of(request)
+    if request.part is None:
+        claim(request)
+    bench.bench(asked, *([listening] if listening else [])).check()
+
+
+def bench_request_of(request: StudyRequest) -> bench.BenchRequest:
+    """Return the bench of a study, whose runs and store are in its folder. Raises UsageError."""
+    from importlib import resources
+
+    from perfctl.orchestrator.actions.bench_file import read_bench
+    from perfctl.orchestrator.commands import bench
+
+    declared, values = request.study.content["bench"], request.values
+    own = declared["quick"] if request.quick else declared["design"]
+    file = values.get("design") or resources.files("perfctl.templates").joinpath(own)
+    with resources.as_file(file) as path:
+        design = read_bench(path)
+    return bench.bench_request(
+        design,
+        device=values.get("device"),
+        threads=values.get("threads"),
+        part=None if request.part is None else bench.part_of(request.part),
+        budget=values.get("budget"),
+        out=request.out / RUNS,
+        store=request.out / DEFAULT_STORE,
+        command_line=request.command_line,
+    )
+
+
+def claim(request: StudyRequest) -> None:
+    """Create the folder for this request, or find it there from the same one: the study then goes
+    on from what it holds.
+
+    Raises UsageError when the folder holds another study, PerfctlError when it cannot be written.
+    """
+    asked = json.loads(json.dumps({"study": request.study.name, **request.identity}, default=str))
+    file = request.out / "study.json"
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        before = None
+    except (OSError, ValueError) as error:
+        raise PerfctlError(
+            f"{file}: cannot be read ({error})", "Remove it, or choose another `out`"
+        ) from error
+    if before is not None and before != asked:
+        keys = [key for key in {**asked, **before} if asked.get(key) != before.get(key)]
+        which = ", ".join(f"{key} was {before.get(key)}, now {asked.get(key)}" for key in keys)
+        raise UsageError(
+            f"{request.out} holds another study ({which})",
+            "Choose another `out`, or remove that folder",
+        )
+    with _writing(request.out):
+        request.out.mkdir(parents=True, exist_ok=True)
+    if before is None:
+        write_text(file, json.dumps(asked, indent=1) + "\n")
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Raise PerfctlError where the folder cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise PerfctlError(
+            f"{folder}: cannot be written ({error.strerror})", "Choose another `out`"
+        ) from error
+
+
+@contextmanager
+def _none_if_empty(folder: Path) -> Iterator[None]:
+    """Where the block fails, a folder that holds no more than its request goes again."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            if [path.name for path in folder.iterdir()] == ["study.json"]:
+                (folder / "study.json").unlink()
+                folder.rmdir()
+        raise
+
+
+def _take_source(request: StudyRequest, failed: list[tuple[str, str]], messages: Messages) -> Path:
+    """Return the store with the recorded runs: the one that was named or stands in the folder,
+    else the study's own with all reports. Those that cannot be read go to ``failed``."""
+    from perfctl.orchestrator.actions.ingest import ingest
+    from perfctl.orchestrator.commands import bench
+    from perfctl.orchestrator.ingest.context import UserHints
+
+    source = request.source
+    assert source is not None
+    claim(request)
+    is_bench = "bench" in request.study.content
+    if _is_store(source) or (is_bench and source.suffix == ".json"):
+        return source
+    if (source / DEFAULT_STORE).is_file():
+        return source / DEFAULT_STORE
+    runs = source / RUNS if (source / RUNS).is_dir() else source
+    store = request.out / DEFAULT_STORE
+    with _none_if_empty(request.out):
+        if is_bench:
+            unread = bench.gather(runs, store, request.command_line)
+        else:
+            values = request.values
+            done = ingest(
+                [runs],
+                store,
+                hints=UserHints(workload=values.get("workload"), precision=values.get("precision")),
+                listener=lambda event: _tell(event, messages),
+                command_line=request.command_line,
+            )
+            if done.failed and not done.taken:
+                done.check()
+            unread = tuple(done.failed)
+    failed += [("a file that could not be read", text) for text in unread]
+    return store
+
+
+def _is_store(path: Path) -> bool:
+    from perfctl.orchestrator.store.database import APPLICATION_ID
+
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return application_id(file.read(HEADER_BYTES)) == APPLICATION_ID
+
+
+def _tell(event: Event, messages: Messages) -> None:
+    """Say what an ingest says; its progress is not shown."""
+    from perfctl.orchestrator.ingest.context import Failed, Found, Note, Warned
+
+    match event:
+        case Found(total):
+            messages.note(f"reading {total} reports")
+        case Note(text):
+            messages.note(text)
+        case Warned(text) | Failed(text):
+            messages.warning(text)
+
+
+def _write(
+    material: Material, missing: Sequence[tuple[str, str]], failed: Sequence[tuple[str, str]]
+) -> StudyResult:
+    """Write page, summary, tables and charts (PNG); earlier ones are replaced.
+
+    Names of charts begin with the key of their chapter ("time-step" for a chart in "time").
+    """
+    from perfctl.orchestrator.report.charts import files as charts_files
+    from perfctl.orchestrator.report.page.page import render_study
+    from perfctl.orchestrator.report.studies.records import study_page
+    from perfctl.orchestrator.report.studies.written import csv_files, markdown
+
+    request, links = material.request, list[tuple[str, str]]()
+    content, out = request.study.content, request.out
+    names = dict.fromkeys(chapter["show"].partition(".")[0] for chapter in content["chapters"])
+    if content.get("report"):
+        links = [("Every layer, kernel, operation and run of this study", "report.html")]
+    with _none_if_empty(out):
+        with charts_files.drawn() as drawings:
+            subjects = {name: SUBJECTS[name](material) for name in names}
+            page = study_page(
+                request.study.kind,
+                content,
+                subjects,
+                missing=[*missing, *failed],
+                links=links,
+                source=request.source,
+                command=request.command_line or None,
+            )
+        text = render_study(page)
+        if links:
+            from perfctl.orchestrator.commands.report import report
+
+            report(material.store, out / "report.html")
+    charts, tables = out / "charts", out / "tables"
+    with _writing(out):
+        for folder in (charts, tables):
+            folder.mkdir(parents=True, exist_ok=True)
+            for old in folder.iterdir():
+                old.unlink()
+        for drawing in drawings:
+            charts_files.save(drawing, charts / f"{drawing.name}.png", "png", CHART_MM, dpi=150)
+    for name, lines in csv_files(page):
+        write_text(tables / name, "".join(lines))
+    summary = markdown(page, [f"{drawing.name}.png" for drawing in drawings])
+    write_text(out / "summary.md", summary)
+    write_text(out / "study.html", text)
+    problems = [f"{part}: {why}" for part, why in failed]
+    problems += [problem for subject in subjects.values() for problem in subject.problems]
+    extra = [out / file for _, file in page.links if file == CALCULATOR]
+    files = (out / "study.html", out / "summary.md", tables, charts, *extra)
+    return StudyResult(page, files, tuple(problems))
+
+
+def _prepare_flops(material: Material) -> Subject:
+    from perfctl.orchestrator.report.studies.flops import subject
+
+    return subject(
+        material.runs(),
+        workload=material.value("workload"),
+        layer=material.value("layer"),
+        batch=material.value("batch"),
+        hand=material.value("hand") or (),
+    )
+
+
+def _prepare_inference(material: Material) -> Subject:
+    from perfctl.orchestrator.report.studies.inference import subject
+
+    runs = [run for run in material.runs() if run.mode != "train"]
+    if not runs:
+        raise PerfctlError(
+            f"{material.request.source or material.store}: it holds no run of inference and no "
+            "such report",
+            "Name the folder that has them",
+        )
+    lines = {run.id: _summary_line(run, material.store) for run in runs}
+    return subject(runs, {run: line for run, line in lines.items() if line is not None})
+
+
+def _summary_line(run: Run, store: Path) -> str | None:
+    """Return line 15 of the run's dlprof_summary.csv; None where there is no such file or line."""
+    if run.profiler != "dlprof" or run.artifact is None:
+        return None
+    path = store.resolve().parent / run.artifact
+    file = path / "dlprof_summary.csv" if path.is_dir() else path
+    if file.suffix != ".csv" or not file.is_file():
+        return None
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        found = islice(lines, SUMMARY_LINE - 1, SUMMARY_LINE)
+        return next((line.strip()[:200] for line in found), None)
+
+
+def _prepare_speedup(material: Material) -> Subject:
+    """Compare the devices of each network, and write results.json and the notebook."""
+    from importlib import resources
+
+    from perfctl.orchestrator.actions import speedup as ways
+    from perfctl.orchestrator.actions.sides import side
+    from perfctl.orchestrator.actions.tables import runs as all_runs
+    from perfctl.orchestrator.compare.speedup import arms_by_network
+    from perfctl.orchestrator.outputs import to_json
+    from perfctl.orchestrator.report.studies.speedup import subject
+
+    store = material.store
+    allowed = ways.allowed_facts(filter(None, (material.value("allow") or "").split(",")))
+    is_read_now = material.request.source is not None and store.parent == material.request.out
+    runs = all_runs(store) if is_read_now else side(store, store, material.messages).runs
+    networks, missing = arms_by_network(runs)
+    speedups: list[Speedup] = []
+    failed = []
+    for network, arms in networks.items():
+        try:
+            speedups += ways.compare_arms(
+                arms,
+                store,
+                allowed=allowed | ways.ASKED,
+                peaks=material.value("peaks") or "published",
+                messages=material.messages,
+            ).studies
+        except PerfctlError as error:
+            reasons = (r.reason for of_batch in arms.values() for a in of_batch for r in a.runs)
+            why = next(filter(None, reasons), None) or str(error)
+            missing.append((network, why))
+            failed.append(f"{network}: {why}")
+    if not speedups:
+        absent = failed or [f"{what}: {why}" for what, why in missing] or ["no run trains"]
+        raise PerfctlError(
+            f"no network has two devices to compare: {'; '.join(absent)}",
+            "perfctl speedup and perfctl torch --mode train make such runs",
+        )
+    out = material.request.out
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "results.json", json.dumps(to_json(speedups), indent=1) + "\n")
+    notebook = resources.files("perfctl.templates").joinpath("speedup.ipynb")
+    write_text(out / "speedup.ipynb", notebook.read_text(encoding="utf-8"))
+    return subject(speedups, networks, missing, failed)
+
+
+def _prepare_cost(material: Material) -> Subject:
+    """Relate the points of a bench, leave each network out of a fit, write the calculator."""
+    from perfctl.orchestrator.commands import bench
+    from perfctl.orchestrator.report.studies.cost import subject
+
+    store = material.store
+    if store.suffix == ".json":
+        points = bench.bench_points(file=store)
+        why = (
+            "it needs a store: a file of perfctl bench export has no peaks of the machine; "
+            "--from STORE"
+        )
+        missing = [("the fit and the calculator", why)]
+        return subject(points, bench.observations(points), (), missing=missing)
+    points = bench.bench_points(store)
+    missing, failed, calculator = [], [], None
+    fits: tuple[Any, ...] = ()
+    try:
+        fits = leave_out(store, missing, material.messages)
+        calculator = _write_calculator(material)
+    except PerfctlError as error:
+        missing.append(("the calculator's page", str(error)))
+        failed.append(str(error))
+    return subject(
+        points,
+        bench.observations(points),
+        fits,
+        calculator=calculator,
+        missing=missing,
+        problems=failed,
+    )
+
+
+def leave_out(
+    store: Path, missing: list[tuple[str, str]], messages: Messages = SILENT
+) -> tuple[LeftOut, ...]:
+    """Return the fits of the store, each with the error of networks that it did not see; what
+    cannot be fitted goes to ``missing``."""
+    from perfctl.orchestrator.actions.predict.calculator import store_and_devices
+    from perfctl.orchestrator.predict.fit import left_out
+
+    learned, _ = store_and_devices(store)
+    errors = []
+    for fit in learned.fits:
+        steps = [
+            step
+            for step in learned.measured
+            if (step.machine, step.case.precision, step.case.training)
+            == (fit.machine.name, fit.precision, fit.training)
+        ]
+        messages.note(f"leaving out each of {len({step.case.model for step in steps})} networks")
+        try:
+            errors.append(left_out(fit, steps))
+        except (UsageError, ToolMissing) as error:
+            missing.append(("the error of a network left out", str(error)))
+    notes: Sequence[str] = learned.notes
+    if not errors and not notes:
+        notes = ("the store has no 20 measured steps of one device",)
+    missing += [("a fit", note) for note in dict.fromkeys(notes)]
+    return tuple(errors)
+
+
+@dataclass(frozen=True, slots=True)
+class _EveryTwentieth:
+    """Tells of every twentieth model that is worked out."""
+
+    messages: Messages
+
+    def note(self, text: str) -> None:
+        self.messages.note(text)
+
+    def warning(self, text: str) -> None:
+        self.messages.warning(text)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        if done % 20 == 1:
+            self.messages.note(f"{what} ({done} of {total})")
+
+
+def _write_calculator(material: Material) -> str:
+    """Write the calculator into the study's folder; say which prices of the user's it has."""
+    from perfctl.orchestrator.actions.predict.prices import load
+    from perfctl.orchestrator.commands.calculator import CalculatorOptions, write_page
+    from perfctl.orchestrator.report.prices import days
+
+    prices = material.value("prices")
+    options = CalculatorOptions(
+        material.request.out / CALCULATOR,
+        models=material.value("models") or "none",
+        store=material.store,
+        prices=prices,
+        force=True,
+    )
+    used = write_page(options, _EveryTwentieth(material.messages)).prices
+    if prices is not None:
+        table = load(prices)
+        unused = len(table.prices) - len(used)
+        why = (
+            f"; {unused} not used: they state no date, or not which form of the GPU it is "
+            "('perfctl predict --list-prices --prices')"
+        )
+        material.messages.note(
+            f"the calculator has {len(used)} of the {len(table.prices)} prices in {table.where}"
+            f"{f', of {days(used)}' if used else ''}{why if unused else ''}"
+        )
+    return CALCULATOR
+
+
+def _prepare_report(material: Material) -> Subject:
+    from perfctl.orchestrator.report.studies.ordinary import subject
+
+    return subject(material.runs())
+
+
+SUBJECTS: Mapping[str, Callable[[Material], Subject]] = {
+    "flops": _prepare_flops,
+    "inference": _prepare_inference,
+    "speedup": _prepare_speedup,
+    "cost": _prepare_cost,
+    "report": _prepare_report,
+}
+"""What stands before the point in the ``show`` of a chapter -> what its chapters are made of."""
