@@ -322,7 +322,13 @@ def test_one_real_study_is_measured_resumed_and_written(
     assert "squeezenet1_1 runs" in out
     text = Path("study/summary.md").read_text()
     assert "the weights are random" in text
-    assert "aten::" in (Path("study/tables") / "kernels-the-slowest-of-each-run.csv").read_text()
+    assert (
+        "aten::"
+        in (
+            Path("study/tables")
+            / "kernels-kernels-or-operators-by-name-the-15-slowest-of-each-run.csv"
+        ).read_text()
+    )
     code, again, err = perfctl(*words)
     assert (code, err.count("whole already, skipped")) == (0, 2)
     assert again == out

@@ -16,6 +16,7 @@ from perfctl.orchestrator.ledger.usage.inference import (
     inference_points,
 )
 from perfctl.orchestrator.ledger.usage.readings import BUSY, UsageShare
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.ledger.usage.three_reports import iteration_rows, name_rows, summary_row
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.inference import (
@@ -29,6 +30,7 @@ from perfctl.orchestrator.report.findings import SHOWN
 from perfctl.orchestrator.report.numbers import percent
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
+from perfctl.orchestrator.report.page.usage import memory_use_table, readings_table
 from perfctl.orchestrator.report.studies import inference_findings as sentences
 from perfctl.orchestrator.report.studies.inference_findings import (
     LABELS,
@@ -304,24 +306,22 @@ def _share(share: UsageShare) -> Cell:
 
 def memory_chapter(answers: Answers) -> Chapter:
     """The highest memory of each run, by what recorded it."""
-    fields = {
-        "allocated": "allocated by torch",
-        "reserved": "reserved by torch",
-        "process": "process on the GPU",
-        "device": "everybody on the GPU",
-        "device_total": "GPU's memory",
-        "host": "host resident",
-    }
-    columns = [Column("peak", base="B"), Column("of", style="text")]
-    columns += [Column(label, base="B") for label in fields.values()]
-    rows = []
-    for point in (point for point in answers.points if point.peak is not None):
-        values = [[getattr(use.memory, field) for use in point.uses] for field in fields]
-        largest = [next((one for one in each if one is not None), None) for each in values]
-        cells = (size_cell(value, "not recorded") for value in largest)
-        rows.append((point, [point.peak, point.peak_of, *cells]))
-    made = _table("Peak memory", columns, rows)
-    return Chapter(charts=answers.charts.get("memory", ()), tables=(made,))
+    tables = _by_model(answers, memory_use_table)
+    return Chapter(charts=answers.charts.get("memory", ()), tables=tables)
+
+
+def _by_model(
+    answers: Answers, tabulate: Callable[[Sequence[RunUsage]], Table | None]
+) -> tuple[Table | None, ...]:
+    """Return a table of the runs of each model, which its caption names."""
+    uses: dict[str, list[RunUsage]] = {}
+    for point in answers.points:
+        uses.setdefault(point.model, []).extend(point.uses)
+    tables = {model: tabulate(used) for model, used in uses.items()}
+    return tuple(
+        one and replace(one, caption=f"{model}: {one.caption.lower()}")
+        for model, one in tables.items()
+    )
 
 
 def accuracy_chapter(answers: Answers) -> Chapter:
@@ -378,34 +378,21 @@ def _unreadable_cell(point: InferencePoint) -> Cell:
 
 def kernels_chapter(answers: Answers) -> Chapter:
     """The kernel report of DLProf: kernels, or operators of a CPU, by name."""
-    slowest, every = [], []
+    rows = []
     for point, run in answers.profiled:
-        names = name_rows(run)
-        for number, row in enumerate(names[:NAMES_MAX]):
-            share, each = share_cell(row.share), "only sums are kept of operators"
+        for row in name_rows(run)[:NAMES_MAX]:
             tensor = "" if row.tensor is None else "yes" if row.tensor else "no"
-            if not number:
-                values = [run.profiler, row.name, row.calls, row.total, share, len(names)]
-                slowest.append((point, values))
             cells = [
                 row.name,
                 tensor or nothing("neither its name nor an operator says"),
                 row.calls,
                 row.total,
                 row.mean,
-                time_cell(row.shortest, each),
-                time_cell(row.longest, each),
-                share,
+                time_cell(row.shortest, "only sums are kept of operators"),
+                time_cell(row.longest, "only sums are kept of operators"),
+                share_cell(row.share),
             ]
-            every.append((point, cells))
-    first = [
-        Column("profiler", style="text"),
-        Column("slowest kernel or operator", style="code"),
-        Column("calls"),
-        Column("total", base="ns"),
-        Column("share"),
-        Column("different names"),
-    ]
+            rows.append((point, cells))
     columns = [
         Column("kernel or operator", style="code"),
         Column("uses tensor cores", style="text"),
@@ -416,11 +403,8 @@ def kernels_chapter(answers: Answers) -> Chapter:
     ]
     caption = f"Kernels or operators by name, the {NAMES_MAX} slowest of each run"
     why = "no run has kernels or operators; --profiler torch, or dlprof's --reports, gives them"
-    return Chapter(
-        tables=(_table("The slowest of each run", first, slowest),),
-        folded=(_table(caption, columns, every),),
-        missing=() if every else (("kernel and iteration reports", why),),
-    )
+    missing = () if rows else (("kernel and iteration reports", why),)
+    return Chapter(tables=(_table(caption, columns, rows),), missing=missing)
 
 
 def iterations_chapter(answers: Answers) -> Chapter:
@@ -520,36 +504,9 @@ def names_chapter(answers: Answers) -> Chapter:
 
 def samples_chapter(answers: Answers) -> Chapter:
     """Readings of the GPU by nvidia-smi, DCGM or NVML, over time."""
-    columns = [
-        Column("device"),
-        Column("readings"),
-        Column("utilisation", note="mean over time, of the measured steps where they are known"),
-        Column("memory used", base="B", note="highest"),
-        Column("memory", base="B"),
-        Column("power", "W", note="mean"),
-        Column("temperature", "°C", note="highest"),
-    ]
-    rows = []
-    for point in answers.points:
-        for one in (reading for use in point.uses for reading in use.readings):
-            measured = (one.power, one.temperature)
-            cells = [
-                count(one.device, "the readings do not say"),
-                one.count,
-                share_cell(one.utilisation, one.span),
-                size_cell(one.memory_used, "not sampled"),
-                size_cell(one.memory_total, "not sampled"),
-                *(
-                    nothing("not sampled")
-                    if value is None
-                    else Cell(f"{value:.3g}", value=round(value, 3))
-                    for value in measured
-                ),
-            ]
-            rows.append((point, cells))
     return Chapter(
         charts=answers.charts.get("samples", ()),
-        tables=(_table("Readings of the GPU", columns, rows),),
+        tables=_by_model(answers, readings_table),
         findings=tuple(sentences.judge_samples(answers.points)),
     )
 

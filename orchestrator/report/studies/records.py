@@ -34,7 +34,7 @@ class Chapter:
 
     @property
     def is_empty(self) -> bool:
-        return not any((*self.charts, *self.tables, *self.folded))
+        return not any((*self.text, *self.charts, *self.tables, *self.folded))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def _chapters(
             chapter,
             key=chapter.key or entry.get("key", name),
             title=title,
-            text=(*text, *chapter.text),
+            text=() if chapter.is_empty else (*text, *chapter.text),
             charts=tuple(chart for chart in chapter.charts if chart),
             tables=tuple(table for table in chapter.tables if table),
             folded=tuple(table for table in chapter.folded if table),

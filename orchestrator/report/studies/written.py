@@ -86,8 +86,10 @@ def _shown(cell: Cell) -> str:
 
 
 def _plain(text: str) -> str:
-    """On one line, and without what Markdown or HTML would read: names come from reports."""
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split()))
+    """Return the text on one line, without what Markdown or HTML would read: names come from
+    reports. An underscore within a name means nothing there."""
+    marks = r"[\\`*|<>\[\]]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"
+    return re.sub(f"({marks})", r"\\\1", " ".join(text.split()))
 
 
 def csv_files(study: StudyPage) -> Iterator[tuple[str, Iterable[str]]]:
