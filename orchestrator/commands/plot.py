@@ -234,7 +234,7 @@ def drawings(source: PlotOptions, messages: Messages = SILENT) -> dict[str, Draw
 def _of_bench(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
     """Those of a bench and of ``perfctl study cost``; empty without a bench."""
     from perfctl.orchestrator.commands.bench import bench_charts
-    from perfctl.orchestrator.commands.study import leave_out
+    from perfctl.orchestrator.commands.study_subjects import leave_out
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.studies.cost import left_out_chart
 

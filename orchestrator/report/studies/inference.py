@@ -507,7 +507,6 @@ def samples_chapter(answers: Answers) -> Chapter:
     return Chapter(
         charts=answers.charts.get("samples", ()),
         tables=_by_model(answers, readings_table),
-        findings=tuple(sentences.judge_samples(answers.points)),
     )
 
 

@@ -14,7 +14,7 @@ from perfctl.orchestrator.ledger.usage.inference import (
 )
 from perfctl.orchestrator.ledger.usage.readings import BUSY
 from perfctl.orchestrator.report.charts.inference import images_of, interval_of, top1_of, wide_of
-from perfctl.orchestrator.report.numbers import per_second, percent, size, time
+from perfctl.orchestrator.report.numbers import per_second, percent, time
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.tables import Cell, nothing, text_cell
 from perfctl.orchestrator.statistics import FEWEST_STEPS, Ratio, Untested, compare_samples
@@ -96,7 +96,6 @@ def judge_throughput(points: Sequence[InferencePoint]) -> Iterator[str]:
     if len(best) > 1:
         yield _headline(best[0], best[1])
     pays: Short = []
-    grows: list[int] = []
     runs: Short = []
     waits: Short = []
     share = f"under {PAYS * 100:.0f} % more images/s"
@@ -109,7 +108,6 @@ def judge_throughput(points: Sequence[InferencePoint]) -> Iterator[str]:
             most = f"up to the largest that was measured, {last}"
             text = f"A larger batch gives {model} more images/s {most}."
             pays.append((text, f"{model} none up to {last}"))
-            grows.append(last)
         elif len(rates) > 1:
             text = f"From batch {since} on, a larger batch gives {model} {share}."
             pays.append((text, f"{model} {since}"))
@@ -126,13 +124,7 @@ def judge_throughput(points: Sequence[InferencePoint]) -> Iterator[str]:
                 more = max(2, worst.workers * 2)
                 text += f"; --dataloader-workers {more} loads more of them meanwhile"
             waits.append((f"{text}.", f"{model} {at}"))
-    if len(grows) == len(pays) > 2 and len(set(grows)) == 1:
-        yield (
-            "A larger batch gives every model more images/s, up to the largest that was measured, "
-            f"{grows[0]}."
-        )
-    else:
-        yield from _join(f"Batch from which a larger one gives {share}", pays)
+    yield from _join(f"Batch from which a larger one gives {share}", pays)
     yield from _join("Most images/s", runs)
     yield from _join("Waiting for images", waits)
 
@@ -271,19 +263,6 @@ def judge_names(
             ]
             found += _ends(f"{model}: DLProf states {heading}", model, stated)
         yield from _join(f"{heading} that DLProf states, first and last batch", found)
-
-
-def judge_samples(points: Sequence[InferencePoint]) -> Iterator[str]:
-    """How much memory of the GPU was in use, where no run was timed."""
-    found: Short = []
-    for model in names_of(points) if not _latencies(points) else ():
-        used = []
-        for point in (point for point in points if point.model == model):
-            readings = [one.memory_used or 0 for use in point.uses for one in use.readings]
-            if most := max(readings, default=0):
-                used.append((size(most), point.batch))
-        found += _ends(f"{model}: GPU memory in use up to", model, used)
-    yield from _join("GPU memory in use, first and last batch", found)
 
 
 def _ends(lead: str, model: str, values: Sequence[tuple[str, int | None]]) -> Short:
