@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,18 +69,6 @@ class Running:
 
 
 _RUNNING = {field.name: field for field in options_of(Running)}
-_TAKEN: ContextVar[list[StudyParts] | None] = ContextVar("taken", default=None)
-
-
-@contextmanager
-def taking_parts() -> Iterator[list[StudyParts]]:
-    """Parts that --dry-run would print inside the block, instead of printing them."""
-    taken: list[StudyParts] = []
-    token = _TAKEN.set(taken)
-    try:
-        yield taken
-    finally:
-        _TAKEN.reset(token)
 
 
 class _Studies(commands.CommandList):
@@ -110,46 +96,54 @@ def _function(declared: Study) -> Callable[..., None]:
     """Return what typer calls for a study."""
 
     def call(context: typer.Context, **given: Any) -> None:
-        values = commands.values_of(declared.options, given)
-        running = Running(**commands.values_of(_RUNNING, given))
-        request = StudyRequest(
-            declared,
-            {
-                name: value
-                for name, value in values.items()
-                if value != declared.options[name].default
-            },
-            running.out or Path(f"study-{declared.kind}"),
-            running.quick,
-            running.source,
-            running.part,
-            tuple(context.args),
-            context.meta.get(AFTER),
-            console.command_line(),
-        )
-        _run(request, is_planned=running.dry_run)
+        from perfctl.orchestrator.commands.study import run_part, run_study
+
+        request = _request(declared, context, given)
+        if given["dry_run"]:
+            parts = plan(request)
+            for words in (*(words for _, words in parts.parts), parts.finish):
+                console.result(shlex.join(["perfctl", *words]))
+        elif request.part is not None:
+            run_part(request, listening, listening_to_benches, console)
+        else:
+            _show(run_study(request, listening, listening_to_benches, console))
 
     text = inspect.cleandoc(declared.content.get("help", declared.content.get("line", "")))
     parameters = [CONTEXT, *commands.parameters_of({**declared.options, **_RUNNING})]
     return commands.with_parameters(call, parameters, text)
 
 
-def _run(request: StudyRequest, *, is_planned: bool) -> None:
-    from perfctl.orchestrator.commands.study import resolve_devices, run_part, run_study
+def _request(declared: Study, context: Any, given: Mapping[str, Any]) -> StudyRequest:
+    """Return what was typed for a study."""
+    values = commands.values_of(declared.options, given)
+    defaults = {name: field.default for name, field in declared.options.items()}
+    running = Running(**commands.values_of(_RUNNING, given))
+    return StudyRequest(
+        declared,
+        {name: value for name, value in values.items() if value != defaults[name]},
+        running.out or Path(f"study-{declared.kind}"),
+        running.quick,
+        running.source,
+        running.part,
+        tuple(context.args),
+        context.meta.get(AFTER),
+        console.command_line(),
+    )
 
-    if is_planned:
-        request, _ = resolve_devices(request, is_planned=True)
-        parts = parts_of(request)
-        taken = _TAKEN.get()
-        if taken is not None:
-            taken.append(parts)
-            return
-        for words in (*(words for _, words in parts.parts), parts.finish):
-            console.result(shlex.join(["perfctl", *words]))
-    elif request.part is not None:
-        run_part(request, listening, listening_to_benches, console)
-    else:
-        _show(run_study(request, listening, listening_to_benches, console))
+
+def plan(request: StudyRequest) -> StudyParts:
+    """Return the parts of a study that other machines will run. Raises UsageError."""
+    from perfctl.orchestrator.commands.study import resolve_devices
+
+    request, _ = resolve_devices(request, is_planned=True)
+    return parts_of(request)
+
+
+def read_parts(name: str, words: Sequence[str]) -> StudyParts:
+    """Return the parts of ``perfctl study NAME WORDS``. Raises UsageError, and typer's errors."""
+    command: Any = typer.main.get_command(study)
+    context = command.get_command(None, name).make_context(f"perfctl study {name}", list(words))
+    return plan(_request(read_study(name), context, context.params))
 
 
 def _show(result: StudyResult) -> None:

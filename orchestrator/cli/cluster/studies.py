@@ -80,7 +80,7 @@ def command(shown: Callable[..., None]) -> Callable[..., None]:
 def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> StudyParts:
     """The parts of ``perfctl study WORDS``, read as that command reads them. Raises UsageError,
     also for its bad options."""
-    from perfctl.orchestrator.cli.study import study, taking_parts
+    from perfctl.orchestrator.cli.study import read_parts, study
 
     name = words[0] if words else None
     if name is None or not (name in SEEDS or name.endswith(".toml")):
@@ -91,15 +91,9 @@ def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> Stud
     option = next((option for option in DEVICES if option in known), None)
     is_given = any(word.partition("=")[0] == f"--{option}" for word in words)
     device = () if option is None or is_given else (f"--{option}", DEVICES[option])
-    words = [name, "--dry-run", *device, *words[1:]]
-    with taking_parts() as taken, flags.about(study, [name]):
-        study(
-            [*words, *(("--", *program) if program else ())],
-            standalone_mode=False,
-            prog_name="perfctl study",
-        )
-    (parts,) = taken
-    return parts
+    after = ("--", *program) if program else ()
+    with flags.about(study, [name]):
+        return read_parts(name, [*device, *words[1:], *after])
 
 
 def _folders(words: Sequence[str]) -> tuple[Path, ...]:

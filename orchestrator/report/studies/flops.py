@@ -33,10 +33,9 @@ from perfctl.orchestrator.report.charts.comparison import (
     training_charts,
 )
 from perfctl.orchestrator.report.numbers import full, ratio, si, time
-from perfctl.orchestrator.report.page.about import ORIGINS, device_text
+from perfctl.orchestrator.report.page.about import ORIGINS
 from perfctl.orchestrator.report.page.records import LONGEST, shortened
 from perfctl.orchestrator.report.studies.flops_runs import (
-    DATA,
     Compared,
     find_trained,
     machine_chapter,
@@ -44,7 +43,7 @@ from perfctl.orchestrator.report.studies.flops_runs import (
     training_chapter,
     verdicts_chapter,
 )
-from perfctl.orchestrator.report.studies.records import Chapter, Subject
+from perfctl.orchestrator.report.studies.records import Chapter, Subject, facts_of
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -88,48 +87,17 @@ def subject(
     values = tuple(check_hand_values(networks, hand, batch))
     points = tuple((network, network.points(layer)) for network in networks)
     compared = Compared(networks, layer, batch, values, points)
+    facts = {"network": heading(networks[0].analyses[0].study)}
+    if len(networks) > 1:
+        facts["compared"] = " with ".join(network.label for network in networks)
+    facts |= facts_of(compared.runs)
     origins = dict.fromkeys(run.origin for run in compared.runs if run.origin != "measured")
     return Subject(
         {name: partial(chapter, compared) for name, chapter in CHAPTERS.items()},
-        tuple(_facts(compared)),
+        tuple(facts.items()),
         {"layer": layer, "network": str(compared.runs[0].workload)},
         origins=tuple(ORIGINS.get(name, name) for name in origins),
     )
-
-
-def _facts(compared: Compared) -> Iterator[tuple[str, str]]:
-    runs = compared.runs
-    yield "network", heading(compared.networks[0].analyses[0].study)
-    if len(compared.networks) > 1:
-        yield "compared", " with ".join(network.label for network in compared.networks)
-    devices = dict.fromkeys(
-        filter(
-            None,
-            (device_text(one.study) for network in compared.networks for one in network.analyses),
-        )
-    )
-    yield "device", ", ".join(devices) or "not recorded"
-    batches = {batch for network in compared.networks for batch in network.batches}
-    yield "batch sizes", ", ".join(map(str, sorted(batches)))
-    tools = dict.fromkeys(_tool(run) for run in runs)
-    if any(point.host for point in compared.all_points):
-        tools["the host's clock, which waited for nothing"] = None
-    yield "measured by", ", ".join(filter(None, tools))
-    data = dict.fromkeys(run.report.environment.get("option:data", "") for run in runs)
-    if named := [f"{name} ({DATA[name]})" if name in DATA else name for name in data if name]:
-        yield "data", ", ".join(named)
-    if day := min((run.started_at for run in runs if run.started_at), default="")[:10]:
-        yield "date", day
-
-
-def _tool(run: Run) -> str:
-    """Return what measured: the profiler, or the clock where a run says which."""
-    if run.profiler != "none":
-        return {"torch": "the PyTorch profiler"}.get(run.profiler, run.profiler)
-    if run.report.layer_times:
-        return "a synchronised clock"
-    timed = any(step.duration_ns is not None for step in run.report.steps)
-    return "a clock without a profiler" if timed else ""
 
 
 def network_chapter(compared: Compared) -> Chapter:

@@ -38,7 +38,7 @@ from perfctl.orchestrator.report.studies.inference_findings import (
     labelled,
     stated_cell,
 )
-from perfctl.orchestrator.report.studies.records import Chapter, Subject
+from perfctl.orchestrator.report.studies.records import Chapter, Subject, facts_of
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -104,11 +104,20 @@ def subject(runs: Sequence[Run], summary_lines: Mapping[int, str]) -> Subject:
     bad = [run for run in runs if run.status != "ok"]
     return Subject(
         {name: partial(chapter, answers) for name, chapter in CHAPTERS.items()},
-        tuple(sentences.facts_of(points)),
+        tuple(_facts(points).items()),
         missing=tuple(_missing(answers)),
         origins=(", ".join(sorted(origins)),) if origins else (),
         problems=tuple(f"run {run.id} ({run.profiler}): {run.status}, {run.reason}" for run in bad),
     )
+
+
+def _facts(points: Sequence[InferencePoint]) -> dict[str, str]:
+    images = sorted({images_of(point) for point in points} - {0})
+    ends = dict.fromkeys((*images[:1], *images[-1:]))
+    what = "models" if any(point.batch for point in points) else "reports"
+    facts = {what: ", ".join(sentences.names_of(points))}
+    facts |= facts_of([run for point in points for run in point.runs])
+    return facts | ({"images": " to ".join(f"{one:,}" for one in ends)} if images else {})
 
 
 def _prepare(runs: Sequence[Run], summary_lines: Mapping[int, str]) -> Answers:
@@ -149,7 +158,7 @@ def inference_view(studies: Sequence[Study]) -> StudyView:
     return StudyView(
         "infer",
         f"Inference: {title}",
-        (*sentences.facts_of(points), ("from", about.began(runs))),
+        tuple(_facts(points).items()),
         about.origins(runs),
         tuple(findings[:SHOWN]),
         tuple(findings[SHOWN:]),

@@ -36,28 +36,6 @@ Short = list[tuple[str, str]]
 """(sentence about a model, the same in short)."""
 
 
-def facts_of(points: Sequence[InferencePoint]) -> Iterator[tuple[str, str]]:
-    """Yield the name and value of what ran, where and on what."""
-    runs = [run for point in points for run in point.runs]
-    weights = {weights for run in runs if (weights := run.report.environment.get("weights"))}
-    images = sorted({images_of(point) for point in points} - {0})
-    devices = [device for run in runs for device in run.devices[:1]]
-    named = [device.name for device in devices if device.name]
-    batches = sorted({point.batch for point in points if point.batch is not None})
-    profilers = dict.fromkeys(
-        run.profiler for run in runs if run.profiler not in ("none", "workload")
-    )
-    facts = {
-        "models" if batches else "reports": ", ".join(names_of(points)),
-        "batch sizes": ", ".join(map(str, batches)),
-        "device": ", ".join(dict.fromkeys(named or [device.kind for device in devices])),
-        "weights": "random" if weights == {"none"} else ", ".join(sorted(weights)),
-        "images": " to ".join(f"{one:,}" for one in dict.fromkeys((*images[:1], *images[-1:]))),
-        "profilers": ", ".join(profilers),
-    }
-    yield from ((name, value) for name, value in facts.items() if value)
-
-
 def names_of(points: Sequence[InferencePoint]) -> list[str]:
     """Return the models, in order of appearance."""
     return list(dict.fromkeys(point.model for point in points))

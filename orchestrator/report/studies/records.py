@@ -9,8 +9,10 @@ from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.tables import Table
+from perfctl.records.run import Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +152,20 @@ def _chapters(
             tables=tuple(table for table in chapter.tables if table),
             folded=tuple(table for table in chapter.folded if table),
         )
+
+
+def facts_of(runs: Sequence[Run]) -> dict[str, str]:
+    """Return what measured the runs, where and on what."""
+    devices = [device for run in runs for device in run.devices[:1]]
+    named = [device.name for device in devices if device.name]
+    batches = sorted({run.batch_size for run in runs if run.batch_size is not None})
+    facts = {
+        "device": ", ".join(dict.fromkeys(named or [device.kind for device in devices])),
+        "batch sizes": ", ".join(map(str, batches)),
+        "measured by": about.tools(runs),
+    }
+    for fact in ("option:data", "weights", "torch", "threads"):
+        values = (run.report.environment.get(fact) for run in runs)
+        facts[fact.removeprefix("option:")] = ", ".join(dict.fromkeys(filter(None, values)))
+    facts["date"] = about.began(runs)
+    return {name: value for name, value in facts.items() if value}

@@ -13,16 +13,13 @@ from perfctl.orchestrator.report import speedup as parts
 from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.numbers import percent, ratio, short, time
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.studies.records import Chapter, Subject
+from perfctl.orchestrator.report.studies.records import Chapter, Subject, facts_of
 from perfctl.orchestrator.report.tables import (
-    Cell,
     Column,
     Table,
     count,
     nothing,
     table,
-    text_cell,
-    time_cell,
 )
 from perfctl.records.run import Run
 
@@ -101,11 +98,7 @@ def _facts(trained: Trained) -> Iterator[tuple[str, str]]:
         sizes = f" ({run.variant})" if run.variant else ""
         size = f"{parameters:,} parameters" if parameters else "as recorded"
         yield parts.NAMES.get(network, network), size + sizes
-    batches = sorted({run.batch_size for _, _, run in runs if run.batch_size is not None})
-    yield "batch sizes", ", ".join(map(str, batches)) or "not recorded"
-    for fact in ("torch", "threads"):
-        if values := {run.report.environment.get(fact, "") for _, _, run in runs} - {""}:
-            yield fact, ", ".join(sorted(values))
+    yield from facts_of([run for _, _, run in runs]).items()
     devices = dict.fromkeys(
         f"{arm.label}: {arm.device or 'not recorded'}"
         for one in trained.speedups
@@ -129,7 +122,6 @@ def answer_chapter(trained: Trained) -> Chapter:
         findings=(
             *findings,
             *(one for pair in pairs for one in _details(*pair)),
-            *_unsteady(pairs),
         ),
     )
 
@@ -156,23 +148,6 @@ def _describe_reached(item: Reached) -> str:
     return f"training time to {article} {item.what} of {target}: {times}."
 
 
-def _unsteady(pairs: Sequence[tuple[Speedup, str]]) -> Iterator[Finding]:
-    """That the machine was not quiet: the widest range of steps within a run, and how many others
-    are wide."""
-    wide = [
-        (high / low, f"{parts.name_of(one)} on {parts.device_of(arm.label)}", low, high, key)
-        for one, key in pairs
-        for arm in one.arms
-        for low, high in [arm.step_range or (0, 0)]
-        if low and high > parts.UNSTEADY * low
-    ]
-    if wide:
-        _, what, low, high, key = max(wide)
-        others = f"; {len(wide) - 1} more such" if wide[1:] else ""
-        text = f"steps of {what} took {time(low)} to {time(high)}{others}"
-        yield Finding(f"The machine was not quiet: {text}.", key, True)
-
-
 def network_chapters(trained: Trained) -> Iterator[Chapter]:
     """A chapter for each network and batch size: each alone, gains, results, layers, operations."""
     for one, key in zip(trained.speedups, trained.keys, strict=True):
@@ -191,28 +166,11 @@ def network_chapters(trained: Trained) -> Iterator[Chapter]:
         yield Chapter(
             tuple(parts.notes(one)),
             tuple(charts.charts(one, key)),
-            (*shown, _ranges(one)),
+            tuple(shown),
             tuple(folded),
             key=key,
             title=f"{parts.name_of(one)}, batch {one.batch}",
         )
-
-
-def _ranges(one: Speedup) -> Table | None:
-    """Return how far the steps of each device are apart."""
-    heads = [
-        Column("device", style="text"),
-        Column("fastest step", base="ns"),
-        Column("slowest step", base="ns"),
-        Column("slowest / fastest"),
-    ]
-    rows = []
-    for arm in one.arms:
-        if arm.step_range:
-            low, high = arm.step_range
-            factor = Cell(ratio(high / low), value=high / low) if low else nothing("0 s")
-            rows.append([text_cell(arm.label), time_cell(low), time_cell(high), factor])
-    return table("Spread of the steps", heads, rows)
 
 
 def pies_chapter(trained: Trained) -> Chapter:
