@@ -83,8 +83,13 @@ def run_study(
         store = _take_source(request, failed, messages)
     else:
         store = request.out / DEFAULT_STORE
-        measure = _measure_bench if "bench" in request.study.content else _measure
-        failed += measure(request, listening, bench_listening, messages)
+        if "bench" not in request.study.content:
+            failed += _measure(request, listening, messages)
+        else:
+            try:
+                _run_bench(request, bench_listening)
+            except PartlyDone as problem:
+                failed.append(("the bench", str(problem)))
     return _write(Material(request, store, messages), absent, failed)
 
 
@@ -159,10 +164,7 @@ def resolve_devices(
 
 
 def _measure(
-    request: StudyRequest,
-    listening: Listening | None,
-    bench_listening: object,
-    messages: Messages,
+    request: StudyRequest, listening: Listening | None, messages: Messages
 ) -> Iterator[tuple[str, str]]:
     """Run the sweeps; yield (part, why it gave nothing or not all)."""
     from perfctl.orchestrator.actions import speedup as ways
@@ -205,18 +207,6 @@ def why_not_counted(request: SweepRequest) -> str | None:
     except ToolMissing as missing:
         return f"no counts: {missing}"
     return None
-
-
-def _measure_bench(
-    request: StudyRequest,
-    listening: object,
-    bench_listening: bench.Listening | None,
-    messages: Messages,
-) -> Iterator[tuple[str, str]]:
-    try:
-        _run_bench(request, bench_listening)
-    except PartlyDone as problem:
-        yield "the bench", str(problem)
 
 
 def _run_bench(request: StudyRequest, listening: bench.Listening | None) -> None:
