@@ -73,6 +73,12 @@ def run_study(
     Interrupted; StoreError; PerfctlError where there is no run to show.
     """
     check_request(request)
+    for chapter in request.study.content["chapters"]:
+        if chapter["show"].partition(".")[0] not in SUBJECTS:
+            raise UsageError(
+                f"there is no chapter '{chapter['show']}'",
+                f"Begin with {', '.join(f'{name}.' for name in SUBJECTS)}",
+            )
     if (prices := request.values.get("prices")) is not None:
         from perfctl.orchestrator.actions.predict.prices import load
 

@@ -127,7 +127,7 @@ def read_study(name: str) -> Study:
             content = tomllib.loads(Path(name).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UsageError(f"{name}: cannot be read as a study: {error}") from error
-    _check_keys(name, content, _KEYS)
+    _check_keys(name, content, _KEYS, ("title", "chapters"))
     for sweep in content.get("sweeps", ()):
         _check_keys(f"{name}: sweeps", sweep, _SWEEP_KEYS, ("label", "profiler"))
     for chapter in content.get("chapters", ()):
@@ -240,6 +240,8 @@ def _values_of(variable: str, source: str | list[str], values: Mapping[str, Any]
     """Return the values of a variable: those that an option lists, or those of the file."""
     if isinstance(source, list):
         return list(dict.fromkeys(_fill(text, values) for text in source))
+    if source not in values:
+        raise UsageError(f"'{source}' is not an option of the study", "Add it to [options]")
     listed = [piece.strip() for piece in (values[source] or "").split(",") if piece.strip()]
     if not listed:
         raise UsageError(
@@ -252,8 +254,12 @@ def _values_of(variable: str, source: str | list[str], values: Mapping[str, Any]
 
 
 def _fill(text: str, values: Mapping[str, Any]) -> str:
-    """Return the text with values in the place of their names; "" for one that is not given."""
-    return text.format_map({name: "" if one is None else one for name, one in values.items()})
+    """Return the text with values in the place of their names; "" for one that is not given.
+    Raises UsageError for a name that is not known."""
+    try:
+        return text.format_map({name: "" if one is None else one for name, one in values.items()})
+    except (KeyError, ValueError, IndexError) as error:
+        raise UsageError(f"'{text}': {error} is neither an option nor a variable") from error
 
 
 def _words(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -261,7 +267,7 @@ def _words(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     words: list[str] = []
     for piece in re.split(r"\s+(?=--)", text.strip()):
         names = [name for _, name, _, _ in Formatter().parse(piece) if name]
-        if all(values[name] not in (None, "") for name in names):
+        if all(values.get(name, name) not in (None, "") for name in names):
             words += shlex.split(_fill(piece, values))
     return tuple(words)
 
@@ -281,7 +287,7 @@ def _sweep(
     if "batches" in entry:
         sizes = read_batches(_fill(entry["batches"], values))
     elif "without" in entry and not has_program:
-        sizes = tuple(size for size in sizes if size != values[entry["without"]])
+        sizes = tuple(size for size in sizes if size != values.get(entry["without"]))
     if entry.get("quick_ends") and request.quick:
         sizes = tuple(sorted({min(sizes), max(sizes)}))
     if not sizes:
@@ -303,7 +309,7 @@ def _sweep(
     elif also or entry.get("device"):
         given["precision"] = also or "fp32"
     if "more" in entry:
-        arguments = (*arguments, *shlex.split(values[_fill(entry["more"], values)] or ""))
+        arguments = (*arguments, *shlex.split(values.get(_fill(entry["more"], values)) or ""))
     if "sweep_name" in given:
         given["sweep_name"] = given["sweep_name"].replace(":", "_")
     if has_program:

@@ -112,7 +112,7 @@ def study_page(
         origins = [f"recorded in {source}"]
     return StudyPage(
         kind,
-        content["title"].format_map(words),
+        _fill(content["title"], words),
         tuple(fact for one in whole for fact in one.facts),
         tuple(finding for finding in findings if finding.evidence in keys)[:MAX_FINDINGS],
         chapters,
@@ -121,6 +121,14 @@ def study_page(
         command,
         (*links, *(link for one in whole for link in one.links)),
     )
+
+
+def _fill(text: str, words: Mapping[str, str]) -> str:
+    try:
+        return text.format_map(words)
+    except (KeyError, ValueError, IndexError) as error:
+        known = ", ".join(f"{{{name}}}" for name in words)
+        raise UsageError(f"'{text}': {error} is not known", f"Use {known}") from error
 
 
 def _one_sentence(finding: Finding | str, key: str) -> Finding:
@@ -140,9 +148,9 @@ def _chapters(
             f"Use {', '.join(f'{subject}.{one}' for one in known)}",
         )
     made = known[name]()
-    text = tuple(sentence.format_map(words) for sentence in entry.get("text", ()))
+    text = tuple(_fill(sentence, words) for sentence in entry.get("text", ()))
     for chapter in (made,) if isinstance(made, Chapter) else made:
-        title = chapter.title or entry.get("title", name.capitalize()).format_map(words)
+        title = chapter.title or _fill(entry.get("title", name.capitalize()), words)
         yield replace(
             chapter,
             key=chapter.key or entry.get("key", name),
