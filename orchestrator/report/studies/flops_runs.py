@@ -9,17 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.ledger.hand_values import HandValue
-from perfctl.orchestrator.ledger.network import (
-    LayerPoint,
-    Network,
-)
+from perfctl.orchestrator.ledger.network import LayerPoint, Network
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.charts.comparison import (
-    training_charts,
-)
+from perfctl.orchestrator.report.charts.comparison import training_charts
 from perfctl.orchestrator.report.findings import findings as page_findings
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
-from perfctl.orchestrator.report.numbers import full, size
+from perfctl.orchestrator.report.numbers import full, percent, size
 from perfctl.orchestrator.report.page.study import summaries
 from perfctl.orchestrator.report.page.usage import readings_table, ways_table
 from perfctl.orchestrator.report.studies.records import Chapter
@@ -29,6 +24,7 @@ from perfctl.orchestrator.report.tables import (
     Table,
     decimal_cell,
     nothing,
+    share_cell,
     table,
     text_cell,
     time_cell,
@@ -258,6 +254,7 @@ def training_chapter(compared: Compared) -> Chapter:
         Column("time of the test", base="ns"),
     ]
     rows, findings = [], []
+    data = chosen[0][1].report.environment.get("option:data")
     for network, run in chosen:
         steps = {(step.phase, step.number): step for step in run.report.steps}
         numbers = sorted({number for phase, number in steps if phase in ("epoch", "test")})
@@ -266,26 +263,23 @@ def training_chapter(compared: Compared) -> Chapter:
             train, test = steps.get(("epoch", number)), steps.get(("test", number))
             right = test.accuracy if test else None
             last = number + 1 if train else None if stated is None else round(stated)
-            accuracy = nothing("no test") if right is None else Cell(f"{right:.2%}", value=right)
             cells = [
                 nothing("the report does not say") if last is None else text_cell(last),
                 *compared.name(network),
                 decimal_cell(train.loss if train else None),
                 decimal_cell(test.loss if test else None),
-                replace(accuracy, text=accuracy.text.replace("%", " %")),
+                share_cell(right, "no test"),
                 time_cell(train.duration_ns if train else None),
                 time_cell(test.duration_ns if test else None),
             ]
             rows.append((number, cells))
             if number == numbers[-1] and right is not None and test is not None:
-                data = run.report.environment.get("option:data")
                 of = f"{network.label}: " if len(chosen) > 1 else ""
                 loss = f", loss {test.loss:.4f}" if test.loss is not None else ""
                 on = "drawn digits" if data == "synthetic" else "the test data"
                 after = "" if last is None else f" after {last} epoch{'' if last == 1 else 's'}"
-                findings.append(f"{of}Accuracy {right * 100:.2f} %{loss} on {on}{after}.")
+                findings.append(f"{of}Accuracy {percent(right)}{loss} on {on}{after}.")
     rows.sort(key=lambda row: row[0])
-    data = chosen[0][1].report.environment.get("option:data")
     text = f"Trained on: {DATA.get(data or '', data or 'data that the run does not name')}."
     named = [
         (network.label if len(chosen) > 1 else "", run)

@@ -260,11 +260,7 @@ def utilisation_chapter(answers: Answers) -> Chapter:
     columns = [
         Column("GPU busy"),
         Column("GPU idle", note="1 - busy, by kernels only: sampling does not tell"),
-        Column(
-            "by",
-            style="text",
-            note="kernels; sampled: the driver's figure, an estimate; DLProf: its summary",
-        ),
+        Column("by", style="text", note="sampled: the driver's figure, an estimate"),
         Column("over", style="text", note="shares over different times differ"),
         Column("tensor cores"),
         Column("memory in use", note="highest reading over all of the GPU's memory"),
