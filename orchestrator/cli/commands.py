@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
@@ -149,11 +149,12 @@ def called(application: Any, arguments: Sequence[str]) -> Any:
 
     root: Any = typer.main.get_command(application)
     command = root
-    for word in arguments:
-        inside = getattr(command, "commands", {}).get(word)
-        if inside is None:
-            break
-        command = inside
+    with suppress(UsageError):  # of a file that is no study
+        for word in arguments:
+            inside = command.get_command(None, word) if hasattr(command, "get_command") else None
+            if inside is None:
+                break
+            command = inside
     return None if command is root else command
 
 

@@ -146,7 +146,7 @@ GROUPS = {
         "dlprof": ("profile.DLPROF", "Sweep under DLProf (last released in 2021)."),
         "infer": ("infer", "Measure inference over models and batch sizes."),
         "speedup": ("speedup", "Train on each device and precision, and compare."),
-        "study": ("study.group:study", "Do a whole study: page, summary, tables, charts."),
+        "study": ("study:study", "Do a whole study: page, summary, tables, charts."),
         "replay": ("replay", "Replay a recorded sweep, without a GPU or the tool."),
         "prepare": ("prepare", "Sort a data set's archive into class folders."),
     },

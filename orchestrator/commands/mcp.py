@@ -318,6 +318,4 @@ def make_visible(text: str) -> str:
     )
 
 
-COMMAND = Command(
-    McpOptions, run, lambda _: View(""), has_document=False, has_json=False
-)
+COMMAND = Command(McpOptions, run, lambda _: View(""), has_document=False, has_json=False)

@@ -133,6 +133,4 @@ def _moment(when: float) -> str:
     return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-COMMAND = Command(
-    ServeOptions, run, lambda _: View(""), has_document=False, has_json=False
-)
+COMMAND = Command(ServeOptions, run, lambda _: View(""), has_document=False, has_json=False)

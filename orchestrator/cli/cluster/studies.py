@@ -15,22 +15,23 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.launch.cluster import render
 from perfctl.orchestrator.launch.cluster.plan import Site, with_defaults
 from perfctl.orchestrator.launch.sweep.options import OUTPUT
+from perfctl.orchestrator.launch.sweep.study import SEEDS, read_study
 from perfctl.orchestrator.options import Option, part_of
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.commands.study.folder import StudyParts
+    from perfctl.orchestrator.launch.sweep.study import StudyParts
 
-STUDIES = ("flops", "inference", "speedup", "cost")
-DEVICES = {"speedup": ("--devices", "cpu,cuda")}
-"""What the nodes have, where the study is not told: this machine need not have a GPU."""
+DEVICES = {"devices": "cpu,cuda", "device": "cuda"}
+"""Option of a study -> what the nodes have, where it is not told: this machine need not have a
+GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyScriptOptions(Site):
     """Write the job scripts of a study: each part a task, and a gather job that makes the page.
 
-    The first word is the study (flops, inference, speedup, cost); its options are those of
-    perfctl study NAME. Needs no Slurm.
+    The first word is the study (flops, inference, speedup, cost, or a TOML file); its options are
+    those of perfctl study NAME. Needs no Slurm.
     """
 
     force: Annotated[bool, Option("Replace scripts that were edited.", OUTPUT, is_common=True)] = (
@@ -55,7 +56,7 @@ def render_study(asked: StudyScriptOptions, events: Events) -> slurm.Scripts:
             f"study-{study.kind}",
             study.parts,
             study.finish,
-            study.folder.path,
+            study.out,
             site,
             study.device,
             asked.command_line,
@@ -63,8 +64,7 @@ def render_study(asked: StudyScriptOptions, events: Events) -> slurm.Scripts:
         )
     )
     if not asked.dry_run:
-        study.folder.path.mkdir(parents=True, exist_ok=True)
-        study.write_files()
+        study.out.mkdir(parents=True, exist_ok=True)
     is_written = not asked.dry_run
     return slurm.finish_scripts(rendered, site, events, force=asked.force, is_written=is_written)
 
@@ -75,28 +75,25 @@ COMMAND = Command(StudyScriptOptions, render_study, slurm.show_scripts, has_docu
 def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> StudyParts:
     """The parts of ``perfctl study WORDS``, read as that command reads them. Raises UsageError,
     also for its bad options."""
-    from perfctl.orchestrator.cli.study.group import study, taking_parts
+    from perfctl.orchestrator.cli.study import read_parts, study
 
     name = words[0] if words else None
-    if name not in STUDIES:
-        said = f"'{name}' is not a study" if name else "there is no study"
-        raise UsageError(
-            f"{said}", f"Say perfctl slurm render study NAME, with one of {', '.join(STUDIES)}"
-        )
-    option, device = DEVICES.get(name, ("--device", "cuda"))
-    given = any(word == option or word.startswith(f"{option}=") for word in words)
-    words = [name, "--dry-run", *(() if given else (option, device)), *words[1:]]
-    typed = [*words, *(("--", *program) if program else ())]
-    with taking_parts() as taken:
-        try:
-            study(typed, standalone_mode=False, prog_name="perfctl study")
-        except PerfctlError as error:
-            command = commands.called(study, [name])
-            error.message = commands.with_flags(error.message, command)
-            error.remedy = error.remedy and commands.with_flags(error.remedy, command)
-            raise
-    (found,) = taken
-    return found
+    if name is None or not (name in SEEDS or name.endswith(".toml")):
+        problem = f"'{name}' is not a study" if name else "there is no study"
+        remedy = f"perfctl slurm render study NAME, with one of {', '.join(SEEDS)}, or a TOML file"
+        raise UsageError(problem, f"Say {remedy}")
+    known = read_study(name).options
+    option = next((option for option in DEVICES if option in known), None)
+    is_given = any(word.partition("=")[0] == f"--{option}" for word in words)
+    device = () if option is None or is_given else (f"--{option}", DEVICES[option])
+    after = ("--", *program) if program else ()
+    try:
+        return read_parts(name, [*device, *words[1:], *after])
+    except PerfctlError as error:
+        command = commands.called(study, [name])
+        error.message = commands.with_flags(error.message, command)
+        error.remedy = error.remedy and commands.with_flags(error.remedy, command)
+        raise
 
 
 def _folders(words: Sequence[str]) -> tuple[Path, ...]:

@@ -133,6 +133,11 @@ class Finding:
     text: str = ""
     """The value as it was written."""
 
+    @property
+    def stated(self) -> str:
+        """Return the value as it was written, a bare number with its thousands marked."""
+        return f"{self.value:,}" if self.text.isdecimal() or not self.text else self.text
+
 
 class Mistake(NamedTuple):
     """One thing that goes wrong, as factors on what is right."""
@@ -512,7 +517,6 @@ def in_its_unit(finding: Finding) -> str:
 def explain(finding: Finding, layer: str = "") -> str:
     """Return the finding in a few sentences. ``layer``: its name, if the sentence must say it."""
     right = _right_value(finding)
-    value = f"{finding.value:,}" if finding.text.isdecimal() or not finding.text else finding.text
     if finding.exact and not finding.slips:
         what = f"{finding.quantity}, in {UNIT_NAMES.get(finding.unit, finding.unit)}"
         more = ""
@@ -520,8 +524,8 @@ def explain(finding: Finding, layer: str = "") -> str:
             more = f" In FLOPs: {2 * finding.right:,}."
         elif finding.unit == "FLOP":
             more = f" In multiply-adds: {finding.right // 2:,}."
-        return f"{value} is right: {what}. {finding.worked}.{more}"
-    yours = f"Your {value} for {layer}" if layer else value
+        return f"{finding.stated} is right: {what}. {finding.worked}.{more}"
+    yours = f"Your {finding.stated} for {layer}" if layer else finding.stated
     if not finding.exact:
         return (
             f"{yours} is not the right value, and no usual mistake or pair of mistakes gives it. "

@@ -220,7 +220,7 @@ def _benches(bench: Sequence[Study], first: int) -> Iterable[StudyView]:
 def _inference(found: Sequence[Study]) -> StudyView | None:
     if not found:
         return None
-    from perfctl.orchestrator.report.studies.inference_view import inference_view
+    from perfctl.orchestrator.report.studies.inference import inference_view
 
     return inference_view(found)
 
