@@ -3,13 +3,16 @@ page, a summary, tables and charts. A study is a TOML file (``launch.sweep.study
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+from perfctl.orchestrator.commands.declare import Command, CommandLine, Group, Option
 from perfctl.orchestrator.commands.study_subjects import CALCULATOR, SUBJECTS, Material
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.events import SILENT, Events
@@ -17,11 +20,17 @@ from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.launch.sweep.options import resolve_device
 from perfctl.orchestrator.launch.sweep.study import (
     RUNS,
+    SEEDS,
+    Study,
+    StudyParts,
     StudyRequest,
     StudySweep,
     check_request,
+    parts_of,
+    read_study,
     sweeps_of,
 )
+from perfctl.orchestrator.report.view import Lines, View
 from perfctl.orchestrator.store import DEFAULT_STORE
 from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
@@ -37,6 +46,51 @@ NO_GPU = (
     "there is no NVIDIA GPU here; give the same command on a machine that has one, or --from PATH "
     "with its runs"
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """Options of every study."""
+
+    quick: Annotated[bool, Option("A small form that takes under 3 minutes on two CPU cores.")] = (
+        False
+    )
+    source: Annotated[
+        Path | None,
+        Option(
+            "Run nothing: take the runs from this folder, report or store.",
+            names=("--from",),
+            metavar="PATH",
+        ),
+    ] = None
+    part: Annotated[
+        str | None, Option("Run this part only (tasks of a cluster).", "Cluster", metavar="LABEL")
+    ] = None
+    dry_run: Annotated[
+        bool, Option("Run nothing: print the commands of the study's parts, for a batch system.")
+    ] = False
+    out: Annotated[
+        Path | None,
+        Option(
+            "Folder of the study: runs, store, page, summary, tables, charts. Default: study-NAME.",
+            "Output",
+            names=("--out", "-o"),
+            metavar="FOLDER",
+        ),
+    ] = None
+    command_line: CommandLine = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramStudyOptions(StudyOptions):
+    """Options of a study of any program."""
+
+    arguments: Annotated[
+        Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
+    ] = ()
+    program: Annotated[
+        Sequence[str] | None, Option("The program of your own.", filled_from="program")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,3 +448,98 @@ def _write(
     extra = [out / file for _, file in page.links if file == CALCULATOR]
     files = (out / "study.html", out / "summary.md", tables, charts, *extra)
     return StudyResult(page, files, tuple(problems))
+
+
+def options_class(
+    study: Study, *more: type[Any], defaults: Mapping[str, Any] | None = None
+) -> type[Any]:
+    """Return the class of a study's options: its own, those of every study, and those of the
+    classes ``more``, which go before. ``defaults``: other ones of its own."""
+    defaults = defaults or {}
+    own = [
+        (name, Annotated[field.hint, field.option], defaults.get(name, field.default))
+        for name, field in study.options.items()
+    ]
+    declared = make_dataclass("OwnOptions", own, frozen=True, kw_only=True)
+    common = ProgramStudyOptions if study.content.get("takes_program") else StudyOptions
+    return make_dataclass("Options", (), bases=(*more, common, declared), frozen=True, kw_only=True)
+
+
+def request_from(study: Study, asked: Any) -> StudyRequest:
+    """Return what the options ask of a study."""
+    typed = {name: getattr(asked, name) for name in study.options}
+    return StudyRequest(
+        study,
+        {name: value for name, value in typed.items() if value != study.options[name].default},
+        asked.out or Path(f"study-{study.kind}"),
+        asked.quick,
+        asked.source,
+        asked.part,
+        tuple(getattr(asked, "arguments", ())),
+        getattr(asked, "program", None),
+        asked.command_line,
+    )
+
+
+def plan(request: StudyRequest) -> StudyParts:
+    """Return the parts of a study that other machines will run. Raises UsageError."""
+    request, _ = resolve_devices(request, is_planned=True)
+    return parts_of(request)
+
+
+def show(result: StudyResult | StudyParts | None) -> View | Lines:
+    """Return the findings and the names of what was written; or the commands of the parts."""
+    if isinstance(result, StudyParts):
+        words = (*(words for _, words in result.parts), result.finish)
+        return Lines((f"{shlex.join(['perfctl', *one])}\n" for one in words), "--dry-run")
+    if result is None:
+        return View("")
+    findings = (f"{number}  {one.text}" for number, one in enumerate(result.page.findings, 1))
+    return View("", lines=(*findings, *(f"Wrote {path}" for path in result.files)))
+
+
+def _check(result: StudyResult | StudyParts | None, events: Events) -> None:
+    """Say what is not in the study. Raises PartlyDone where a part failed."""
+    if isinstance(result, StudyResult):
+        for what, why in result.page.missing:
+            events.note(f"not in this study: {what}: {why}")
+        result.check()
+
+
+def command_of(study: Study) -> Command[Any, Any]:
+    """Return the command of a study."""
+
+    def run(asked: Any, events: Events) -> StudyResult | StudyParts | None:
+        request = request_from(study, asked)
+        if asked.dry_run:
+            return plan(request)
+        if request.part is None:
+            return run_study(request, events)
+        run_part(request, events)
+        return None
+
+    options = options_class(study)
+    options.__doc__ = inspect.cleandoc(study.content.get("help", study.content.get("line", "")))
+    return Command(
+        options,
+        run,
+        show,
+        has_document=False,
+        has_json=False,
+        check=_check,
+        line=study.content.get("line", ""),
+    )
+
+
+def command_of_file(word: str) -> Command[Any, Any] | None:
+    """Return the command of a user's TOML file; None for a word that names none. Raises UsageError
+    for a file that is no study."""
+    return command_of(read_study(word)) if word.endswith(".toml") else None
+
+
+GROUP = Group(
+    "Do a whole study: measure, compare, and write a page and a summary. perfctl study FILE.toml "
+    "does one of your own.",
+    {name: command_of(read_study(name)) for name in SEEDS},
+    find=command_of_file,
+)

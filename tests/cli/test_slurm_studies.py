@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.cluster.studies import parts_of
 from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster import render as rendering
+from perfctl.orchestrator.launch.cluster.render import PartsRequest
 from perfctl.orchestrator.launch.sweep.study import SEEDS as STUDIES
 
 Call = Callable[..., tuple[int, str]]
@@ -35,11 +35,22 @@ def render(capsys: pytest.CaptureFixture[str]) -> Call:
     return call
 
 
+def parts_of(words: Sequence[str], program: Sequence[str] = ()) -> PartsRequest:
+    """What an array is asked to hold for a study that these words name."""
+    asked = []
+    make = rendering.render_parts
+    after = ("--", *program) if program else ()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendering, "render_parts", lambda one: make(asked.append(one) or one))
+        assert run(["slurm", "render", "study", *words, "--dry-run", *after]) == 0
+    return asked[0]
+
+
 MORE = {"inference": ("--models", "resnet18")}
 """Words without which a study is not complete."""
 
 
-def options(words: tuple[str, ...]) -> dict[str, str]:
+def options(words: Sequence[str]) -> dict[str, str]:
     """Option -> its value."""
     return {word: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
 
@@ -151,8 +162,7 @@ def test_a_dry_run_prints_the_scripts_and_writes_nothing(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "there is no study"),
-        (("nonsense",), "'nonsense' is not a study"),
+        (("nonsense",), "no such command 'nonsense'"),
         (("flops", "--hand", "conv2"), "--hand: 'conv2'"),
         (("speedup", "--devices", "cpu"), "--devices needs two or more"),
         (("cost", "--models"), "requires an argument"),
@@ -170,6 +180,7 @@ def test_what_makes_no_sense_is_one_line_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_name_the_four_studies_are_listed() -> None:
-    with pytest.raises(UsageError, match="flops, inference, speedup, cost"):
-        parts_of([])
+def test_without_a_name_the_four_studies_are_listed(render: Call) -> None:
+    code, printed = render("study")
+    assert code == 0
+    assert all(f"  {name} " in printed for name in STUDIES)
