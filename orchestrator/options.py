@@ -7,6 +7,7 @@ field means. Commands, and the records of a sweep and of its profilers, declare 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
@@ -119,3 +120,15 @@ def read_batches(text: str, field: str = "batches") -> tuple[int, ...]:
                 f"`{field}`: '{piece}' is not a batch size", f"Say for instance `{field}` 16,32,64"
             )
     return tuple(map(int, pieces))
+
+
+def read_seconds(text: str) -> float:
+    """Return "30m", "2h" or "90s" in seconds. Raises UsageError."""
+    units = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in units:
+        raise UsageError(
+            f"`budget`: '{text}' is not a time",
+            "Use for instance 30m, 2h or 90s; 0 measures nothing new",
+        )
+    return float(match[1]) * units[match[2]]

@@ -146,7 +146,7 @@ GROUPS = {
         "dlprof": ("profile.DLPROF", "Sweep under DLProf (last released in 2021)."),
         "infer": ("infer", "Measure inference over models and batch sizes."),
         "speedup": ("speedup", "Train on each device and precision, and compare."),
-        "study": ("study.group:study", "Do a whole study: page, summary, tables, charts."),
+        "study": ("study.GROUP", "Do a whole study: page, summary, tables, charts."),
         "replay": ("replay", "Replay a recorded sweep, without a GPU or the tool."),
         "prepare": ("prepare", "Sort a data set's archive into class folders."),
     },
@@ -189,7 +189,7 @@ GROUPS = {
         ),
     },
     "Cluster": {
-        "slurm": ("cluster.slurm:slurm", "Run a sweep as an array of Slurm jobs."),
+        "slurm": ("slurm.GROUP", "Run a sweep as an array of Slurm jobs."),
         "image": ("image.GROUP", "Make Apptainer (Singularity) images that hold perfctl."),
     },
 }
@@ -197,8 +197,6 @@ GROUPS = {
 ``commands`` (in COMMAND, if nothing is named), or MODULE:FUNCTION below this package; and its
 line."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-PASS_ON = ("infer", "speedup")
-"""Commands that are not declared yet and pass options that they do not know on to the workload."""
 
 
 class _Commands(commands.CommandList):
@@ -239,13 +237,7 @@ def application(only: str | None = None) -> typer.Typer:
             continue
         module, _, attribute = place.partition(":")
         command = getattr(import_module(f"perfctl.orchestrator.cli.{module}"), attribute)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, short_help=line)
-        else:
-            settings = commands.PASS_ON_CONTEXT if name in PASS_ON else None
-            app.command(name, short_help=line, cls=commands.Command, context_settings=settings)(
-                command
-            )
+        app.command(name, short_help=line, cls=commands.Command)(command)
     return app
 
 

@@ -46,6 +46,7 @@ from perfctl.orchestrator.launch.sweep.bench_file import (
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.options import read_seconds
 from perfctl.orchestrator.predict.bench import (
     Correlation,
     correlations,
@@ -69,7 +70,6 @@ _REASONS = 5
 """Reasons of skipped networks that are said; --dry-run says all."""
 _ROWS = 12
 """Rows of a table on the terminal; --json has all."""
-_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class BenchOptions:
         Option(
             "Stop after this time: 30m, 2h, 90s. 0 only takes in what is there. Default: no limit.",
             metavar="TIME",
-            parse=seconds,
+            parse=read_seconds,
         ),
     ] = None
     shard: Annotated[
@@ -230,7 +230,9 @@ class BenchResult:
             raise PartlyDone(problem, "The same command goes on from here")
 
 
-def bench_request(bench: Bench, asked: BenchOptions) -> BenchRequest:
+def bench_request(
+    bench: Bench, asked: BenchOptions, environment: Mapping[str, str] = os.environ
+) -> BenchRequest:
     """Return the design of ``bench``, or this machine's part of it. Nothing is started.
 
     Device and threads that were asked for replace those of ``bench``. Raises UsageError when
@@ -241,7 +243,7 @@ def bench_request(bench: Bench, asked: BenchOptions) -> BenchRequest:
         device=resolve_device(asked.device or bench.device),
         threads=asked.threads or bench.threads,
     )
-    whole, part = design(bench), part_of(asked.shard)
+    whole, part = design(bench), part_of(asked.shard, environment)
     points = share(whole.points, *part) if part else whole.points
     return BenchRequest(bench, whole, points, part, asked)
 
@@ -306,17 +308,6 @@ def tell_points(request: BenchRequest, events: Events) -> Listener:
             events.note(f"{name}: whole already, skipped")
 
     return Listener(started=start, finished=finish, stopped=finish)
-
-
-def seconds(text: str) -> float:
-    """ "30m", "2h", "90s" in seconds. Raises UsageError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if found is None or found[2] not in _UNITS:
-        raise UsageError(
-            f"`budget`: '{text}' is not a time",
-            "Use for instance 30m, 2h or 90s; 0 measures nothing new",
-        )
-    return float(found[1]) * _UNITS[found[2]]
 
 
 def part_of(

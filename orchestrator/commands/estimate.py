@@ -142,9 +142,11 @@ def run(asked: EstimateOptions, events: Events) -> Estimated:
         output = NetworkSheets(asked.model, estimates.network_sheets(), estimates.problems)
     elif is_of_layer:
         sheets = estimates.sheets(asked.layer)
-        findings = {}
-        if asked.value is not None:
-            findings = check_value(asked.value, sheets, estimates.other_sheets(asked.layer))
+        findings = (
+            check_value(asked.value, sheets, estimates.other_sheets(asked.layer))
+            if asked.value is not None
+            else {}
+        )
         output = sheet_output(asked.model, sheets, findings, estimates.problems)
     else:
         batches = estimates.batches if asked.layer is None else estimates.part(asked.layer)

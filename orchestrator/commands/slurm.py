@@ -3,6 +3,7 @@ bring what they left into one store and page."""
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from perfctl.orchestrator.commands import study
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -33,6 +35,7 @@ from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.orchestrator.launch.sweep.study import SEEDS, Study, read_study
 from perfctl.orchestrator.options import part_of, words_of
 from perfctl.orchestrator.report.tables import Column, dense_table
 from perfctl.orchestrator.report.view import Lines, View
@@ -45,6 +48,9 @@ OF_ARRAY = ("batches", "store", "device", "workload")
 """Options of sweeps that the words of a task have once for all, or not at all."""
 FIRST_WORDS = ("mode", "steps", "warmup", "precision", "out", "timeout")
 """Options that stand first in the words of a task, as in the scripts of earlier releases."""
+NODE_DEVICES = {"devices": "cpu,cuda", "device": "cuda"}
+"""Option of a study -> what the nodes have, where it is not told: this machine need not have a
+GPU."""
 Folder = Annotated[
     Path,
     Option(
@@ -226,6 +232,60 @@ def _relative(path: Path) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyScriptOptions(Site):
+    """Write the job scripts of a study: each part a task, and a gather job that makes the page.
+
+    The options are those of the study and of your site. Needs no Slurm.
+    """
+
+    force: Annotated[bool, Option("Replace scripts that were edited.", OUTPUT, is_common=True)] = (
+        False
+    )
+    dry_run: DryRun = False
+
+
+def command_of_study(declared: Study) -> Command[Any, Scripts]:
+    """Return the command that writes the job scripts of a study."""
+
+    def render_study(asked: Any, events: Events) -> Scripts:
+        site = with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
+        request = study.request_from(declared, asked)
+        parts = study.plan(request)
+        named = [*map(str, request.typed.values()), *request.words, str(request.out)]
+        folders = [Path(word) for word in (*named, str(request.source)) if word]
+        rendered = render.render_parts(
+            render.PartsRequest(
+                f"study-{parts.kind}",
+                parts.parts,
+                parts.finish,
+                parts.out,
+                site,
+                parts.device,
+                request.command_line,
+                tuple(folder.resolve() for folder in folders if folder.is_dir()),
+            )
+        )
+        if not asked.dry_run:
+            parts.out.mkdir(parents=True, exist_ok=True)
+        is_written = not asked.dry_run
+        return finish_scripts(rendered, site, events, force=asked.force, is_written=is_written)
+
+    name = next((name for name in NODE_DEVICES if name in declared.options), None)
+    defaults = {name: NODE_DEVICES[name]} if name is not None else {}
+    options = study.options_class(declared, StudyScriptOptions, defaults=defaults)
+    options.__doc__ = inspect.getdoc(StudyScriptOptions)
+    line = declared.content.get("line", "")
+    return Command(options, render_study, show_scripts, has_document=False, line=line)
+
+
+STUDIES = Group(
+    "Write the job scripts of a study: each part a task, and a gather job that makes the page.",
+    {name: command_of_study(read_study(name)) for name in SEEDS},
+    find=lambda word: command_of_study(read_study(word)) if word.endswith(".toml") else None,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -520,6 +580,7 @@ GROUP = Group(
                 "perfctl slurm render study speedup --partition gpu",
             ),
         ),
+        "render study": STUDIES,
         "ingest": Command(IngestArrayOptions, render_ingest, show_ingest, has_document=False),
         "submit": Command(SubmitOptions, submit, show_submitted, has_document=False),
         "status": Command(StatusOptions, read_status, show_status),
@@ -533,5 +594,5 @@ GROUP = Group(
         ),
         "cancel": Command(CancelOptions, cancel, show_cancelled, has_document=False),
     },
-    lambda words: ["render-study", *words[2:]] if words[:2] == ["render", "study"] else words,
+    lambda words: ["render study", *words[2:]] if words[:2] == ["render", "study"] else words,
 )

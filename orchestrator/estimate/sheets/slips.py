@@ -168,6 +168,11 @@ class Finding:
     text: str = ""
     """The value as it was written."""
 
+    @property
+    def stated(self) -> str:
+        """Return the value as it was written, its thousands marked."""
+        return re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", self.text, count=1)
+
 
 class Mistake(NamedTuple):
     """One thing that goes wrong, as factors on what is right."""
@@ -516,17 +521,12 @@ def _number(value: Fraction) -> str:
 def in_its_unit(finding: Finding) -> str:
     """Return the value as it was written, with its unit if it is right."""
     is_bare = not re.search("[a-z]", finding.text, re.IGNORECASE)
-    return _written(finding) + (f" {finding.unit}" if is_bare and not finding.slips else "")
-
-
-def _written(finding: Finding) -> str:
-    return re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", finding.text, count=1)
+    return finding.stated + (f" {finding.unit}" if is_bare and not finding.slips else "")
 
 
 def explain(finding: Finding, layer: str = "") -> str:
     """Return the finding in a few sentences. ``layer``: its name, if the sentence must say it."""
     right = _right_value(finding)
-    value = _written(finding)
     if finding.exact and not finding.slips:
         what = f"{finding.quantity}, in {UNIT_NAMES.get(finding.unit, finding.unit)}"
         more = ""
@@ -534,8 +534,8 @@ def explain(finding: Finding, layer: str = "") -> str:
             more = f" In FLOPs: {2 * finding.right:,}."
         elif finding.unit == "FLOP":
             more = f" In multiply-adds: {finding.right // 2:,}."
-        return f"{value} is right: {what}. {finding.worked}.{more}"
-    yours = f"Your {value} for {layer}" if layer else value
+        return f"{finding.stated} is right: {what}. {finding.worked}.{more}"
+    yours = f"Your {finding.stated} for {layer}" if layer else finding.stated
     if not finding.exact:
         return (
             f"{yours} is not the right value, and no usual mistake or pair of mistakes gives it. "
