@@ -221,7 +221,7 @@ def _subjects(asked: GateOptions) -> list[Subject]:
     if asked.name is None:
         return subjects
     if len(subjects) != 1:
-        raise UsageError("`name` is of one --model or --runs", "Name each in a call of its own")
+        raise UsageError("`name` is of one of `models` or `runs`", "Name each in a call of its own")
     return [Subject(asked.name, subjects[0].given)]
 
 

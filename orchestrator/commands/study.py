@@ -341,15 +341,15 @@ def _none_if_empty(folder: Path) -> Iterator[None]:
 def _take_source(request: StudyRequest, failed: list[tuple[str, str]], events: Events) -> Path:
     """Return the store with the recorded runs: the one that was named or stands in the folder,
     else the study's own with all reports. Those that cannot be read go to ``failed``."""
-    from perfctl.orchestrator.ingest.ingest import ingest
     from perfctl.orchestrator.commands import bench
     from perfctl.orchestrator.ingest.context import UserHints
+    from perfctl.orchestrator.ingest.ingest import ingest
 
     source = request.source
     assert source is not None
     claim(request)
     is_bench = "bench" in request.study.content
-    if _is_store(source) or (is_bench and source.suffix == ".json"):
+    if _is_store(source) or (is_bench and not source.is_dir()):
         return source
     if (source / DEFAULT_STORE).is_file():
         return source / DEFAULT_STORE

@@ -100,7 +100,7 @@ def test_the_times_do_not_follow_the_batch_either(page: str) -> None:
 
 
 def test_the_hand_estimate_used_11x11_outputs_and_slipped_in_the_product(page: str) -> None:
-    assert f"(operations, batch 64): {64 * 18432 * 120:,} could come from" in page
+    assert f"(operations, batch 64) is wrong.{64 * 18432 * 120:,} could come from" in page
     assert "nput 13x13 instead of 26x26 and 11x11 taken as 120" in page
     assert (
         f"{64 * 18432 * 120:,} could come from input 13x13 instead of 26x26 and 11x11 taken as 120"
