@@ -65,7 +65,7 @@ class Measured:
 
     points: tuple[BenchPoint, ...]
     observations: tuple[Observation, ...]
-    """The same points."""
+    """Sizes and quantities of each point."""
     relations: tuple[Relation, ...]
     fits: tuple[LeftOut, ...]
 
