@@ -30,7 +30,7 @@ FILE = Path("perfctl-gate.json")
 FORMAT, VERSION = "perfctl gate", 1
 _LARGEST = 64 << 20
 _FIELDS = Place._fields
-_REMEDY = "Restore it from version control, or make it anew with `update`"
+_REMEDY = "Restore it from version control, or create it again with `update`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ def read(path: Path) -> Baseline:
     """Raises UsageError where there is none, PerfctlError for what is no baseline."""
     try:
         if path.stat().st_size > _LARGEST:
-            raise PerfctlError(f"{path} is larger than a baseline is", _REMEDY)
+            raise PerfctlError(f"{path} is too large for a baseline", _REMEDY)
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(
-            f"there is no baseline {path}", "Make it with `update`, and commit it"
+            f"baseline {path} not found", "Create it with `update`, and commit it"
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise PerfctlError(f"{path} cannot be read: {error}", _REMEDY) from error
@@ -80,12 +80,12 @@ def read(path: Path) -> Baseline:
         raise PerfctlError(
             f"{path} is version {found.get('version')!r} of a baseline, and this perfctl reads "
             f"{VERSION}",
-            "Use the perfctl that wrote it, or make it anew with `update`",
+            "Use the perfctl version that wrote it, or create it again with `update`",
         )
     try:
         entries = tuple(map(_entry, found["entries"]))
         if not entries or len({entry.name for entry in entries}) < len(entries):
-            raise ValueError("two entries have one name" if entries else "it has no entries")
+            raise ValueError("two entries have the same name" if entries else "it has no entries")
         return Baseline(entries, _tolerances(found.get("tolerances", {})))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, UsageError) as error:
         raise PerfctlError(
@@ -100,20 +100,20 @@ def _entry(given: Mapping[str, Any]) -> Entry:
         where = [line.get(name, default) for name, default in Place._field_defaults.items()]
         place = msgspec.convert(where, Place)
         if place in places:
-            raise ValueError(f"{place.name} is there twice")
+            raise ValueError(f"{place.name} exists twice")
         places[place] = {
             name: _value(name, value) for name, value in line.items() if name not in _FIELDS
         }
     environment = msgspec.convert(given.get("environment", {}), dict[str, dict[str, str]])
     if not places:
-        raise ValueError("an entry holds nothing")
+        raise ValueError("an entry is empty")
     return Entry(str(given["name"]), subject, Measured(places, {}, environment))
 
 
 def _subject(given: Mapping[str, Any]) -> dict[str, Any]:
     named = [given[kind] for kind in ("model", "runs") if kind in given]
     if not msgspec.convert(named, list[str]):
-        raise ValueError("an entry names neither a model nor runs")
+        raise ValueError("an entry has neither a model nor runs")
     batches = msgspec.convert(given.get("batches", [1]), list[int])
     if not batches or min(batches) < 1:
         raise ValueError(f"{batches!r:.80} are not batch sizes")
@@ -124,7 +124,7 @@ def _value(quantity: str, value: Any) -> Value:
     if quantity == TIME:
         times = tuple(float(one) for one in value)
         if not times or not all(math.isfinite(one) and one >= 0 for one in times):
-            raise ValueError("a time is not some numbers of nanoseconds")
+            raise ValueError("a time is not a list of nanoseconds")
         return times
     if isinstance(value, dict):
         return {str(name): _number(one) for name, one in value.items()}
@@ -135,7 +135,7 @@ def _value(quantity: str, value: Any) -> Value:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**1000:
-        raise ValueError(f"{value!r} is not a figure")
+        raise ValueError(f"{value!r} is not a valid value")
     return value
 
 
@@ -147,7 +147,7 @@ def check_tolerance(quantity: str, share: float) -> float:
     """Raises UsageError for a quantity that no gate has, or a share below 0."""
     if quantity not in KINDS:
         raise UsageError(
-            f"`tolerances`: there is no quantity '{quantity}'", f"There are {', '.join(KINDS)}"
+            f"`tolerances`: unknown quantity '{quantity}'", f"There are {', '.join(KINDS)}"
         )
     if not (math.isfinite(share) and share >= 0):
         raise UsageError(f"`tolerances`: {quantity} must be 0 or more, got {share}", "0.05 is 5%")

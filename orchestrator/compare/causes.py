@@ -39,15 +39,15 @@ ALGORITHM, ARITHMETIC, OTHER_KERNELS = "another algorithm", "other arithmetic", 
 LAUNCHES, GRIDS, SAME = "launches", "other grids", "same kernels"
 ONLY_A, ONLY_B, TIMED = "only in A", "only in B", "no kernels recorded"
 KINDS = {
-    ALGORITHM: "the kernels compute it in another way, by their names",
-    ARITHMETIC: "the same algorithm, in another type of numbers or on other units",
+    ALGORITHM: "the kernels use another algorithm, according to their names",
+    ARITHMETIC: "the same algorithm, in another data type or on other units",
     OTHER_KERNELS: "the same algorithm, with other kernels: another tile, layout or version",
-    LAUNCHES: "the same kernels, another number of times a step",
-    GRIDS: "the same kernels as often, on other grids: tensors of another size",
-    SAME: "the same kernels, as often, on the same grids",
+    LAUNCHES: "the same kernels, another number of times per step",
+    GRIDS: "the same kernels equally often, on other grids: tensors of another size",
+    SAME: "the same kernels, equally often, on the same grids",
     ONLY_A: "B did not run it",
     ONLY_B: "A did not run it",
-    TIMED: "its time is known, and not its kernels",
+    TIMED: "its time is known, but not its kernels",
 }
 """What stands behind the change of a place, those that say most first -> its meaning."""
 _LAUNCHES_SHARE_MAX = 0.01
@@ -75,17 +75,17 @@ RowKey = tuple[str, str]
 """(layer, direction); ("", family) of kernels of no layer."""
 _Ranked = tuple[str, str]
 """(level, reason)."""
-_NOTHING: _Ranked = (UNLIKELY, "nothing in the figures points to it")
+_NOTHING: _Ranked = (UNLIKELY, "no value points to it")
 _OTHER = (ALGORITHM, ARITHMETIC, OTHER_KERNELS)
 _LAUNCHED = (ONLY_A, ONLY_B, LAUNCHES)
 _ALWAYS: Mapping[str, _Ranked] = {
     **dict.fromkeys(
         ("workload", "variant", "mode", "batch", "world_size"),
-        (LIKELY, "the step does other work"),
+        (LIKELY, "A and B do a different amount of work per step"),
     ),
     **dict.fromkeys(
         ("device", "cpu_model", "cpu_capability"),
-        (LIKELY, "every kernel takes another time on another device"),
+        (LIKELY, "kernel times differ between devices"),
     ),
     **dict.fromkeys(
         ("profiler", "profiler version", "what timed the steps", "perfctl"),
@@ -253,7 +253,7 @@ class Why:
         facts. None is ranked if nothing was compared: no change could then have a cause."""
         if not any(row.medians for row in self.pair.rows):
             return tuple(
-                Suspect(difference, NOT_RANKED, "nothing was compared")
+                Suspect(difference, NOT_RANKED, "nothing to compare")
                 for difference in self.pair.differences
             )
         ranked = [
@@ -423,7 +423,7 @@ def _rank(difference: Difference, why: Why) -> _Ranked:
         level, reason = rule(why)
     if level == LIKELY and NOT_RECORDED in (difference.a, difference.b):
         side = "A" if difference.a == NOT_RECORDED else "B"
-        return POSSIBLE, f"not recorded in {side}, so it may be the same"
+        return POSSIBLE, f"{side} did not record it, so it may be the same"
     return level, reason
 
 
@@ -453,17 +453,17 @@ def _rank_by_unchanged_kernels(reason: str, why: Why) -> _Ranked:
     if factor is None:
         return POSSIBLE, reason
     if abs(factor - 1) <= UNCHANGED_KERNELS_SHARE_MAX:
-        return UNLIKELY, f"kernels that are the same took {factor:.2f} times as long"
+        return UNLIKELY, f"unchanged kernels took {factor:.2f} times as long"
     if why.result not in WORSE + BETTER:
-        return POSSIBLE, f"{reason}, and no change of the step is shown"
-    return LIKELY, f"{reason}: those that are the same took {factor:.2f} times as long"
+        return POSSIBLE, f"{reason}, and the step shows no change"
+    return LIKELY, f"{reason}: the unchanged ones took {factor:.2f} times as long"
 
 
 def _rank_types(why: Why) -> _Ranked:
     if parts := why.of(ARITHMETIC):
-        return LIKELY, f"{_name_parts(parts)} multiply in another type of numbers"
+        return LIKELY, f"{_name_parts(parts)} multiply in another data type"
     if _parts_with(why.parts, lambda side: bool(side.arithmetic)):
-        return UNLIKELY, "the kernels multiply in the same types of numbers"
+        return UNLIKELY, "the kernels multiply in the same data types"
     return POSSIBLE, "other arithmetic"
 
 
@@ -474,42 +474,42 @@ def _rank_library(library: str, operation: str, reason: str, why: Why) -> _Ranke
         return LIKELY, f"{reason}, and {_name_parts(parts)} ran other kernels"
     if _parts_with(why.parts, lambda side: library in side.libraries):
         return UNLIKELY, f"the same {operation} kernels ran"
-    return UNLIKELY, f"none of its {operation} kernels ran"
+    return UNLIKELY, f"no {operation} kernel ran"
 
 
 def _rank_torch(why: Why) -> _Ranked:
     if not why.has_kernels:
-        return LIKELY, "torch and the CPU libraries it comes with do the arithmetic"
+        return LIKELY, "torch and its CPU libraries do the arithmetic"
     other = why.of(*_OTHER)
     changed = why.of(*_LAUNCHED) + _parts_with(
         other, lambda side: not side.libraries & {"cudnn", "cublas"}
     )
     if changed:
-        return LIKELY, f"torch chooses what is launched, and {_name_parts(changed)} changed"
+        return LIKELY, f"torch chooses the kernels, and {_name_parts(changed)} changed"
     if other:
-        return POSSIBLE, "torch comes with its own CUDA, cuBLAS and cuDNN"
+        return POSSIBLE, "torch includes CUDA, cuBLAS and cuDNN"
     if between_kernels(why):
-        return LIKELY, "the time between kernels changed, which is torch's on the host"
-    return UNLIKELY, "the same kernels were launched as often"
+        return LIKELY, "the time between kernels changed, which torch spends on the host"
+    return UNLIKELY, "both sides launched the same kernels equally often"
 
 
 def _rank_code(why: Why) -> _Ranked:
     if changed := why.of(*_LAUNCHED, GRIDS):
-        return LIKELY, f"your code says what runs, and {_name_parts(changed)} changed"
+        return LIKELY, f"your code decides what runs, and {_name_parts(changed)} changed"
     if not why.has_kernels or between_kernels(why):
         return LIKELY, "your code runs on the host"
     if why.of(*_OTHER):
-        return POSSIBLE, "your code says how each layer is computed"
-    return UNLIKELY, "the same kernels were launched as often"
+        return POSSIBLE, "your code decides how each layer is computed"
+    return UNLIKELY, "both sides launched the same kernels equally often"
 
 
 def _rank_host(why: Why) -> _Ranked:
     if not why.has_kernels:
         return LIKELY, "the step ran on the CPU"
     if between_kernels(why):
-        return LIKELY, "the time between kernels changed, which is the host's"
+        return LIKELY, "the time between kernels changed, which the host spends"
     if why.step is not None and why.kernels is not None:
-        return UNLIKELY, "the kernels' time changed as the step's did"
+        return UNLIKELY, "the kernel time changed like the step time"
     return POSSIBLE, "the host launches the kernels"
 
 
@@ -526,7 +526,7 @@ def _rank_driver(why: Why) -> _Ranked:
 def _rank_data(why: Why) -> _Ranked:
     if parts := why.of(GRIDS):
         return LIKELY, f"{_name_parts(parts)} ran on tensors of another size"
-    return POSSIBLE, "other data may be other work"
+    return POSSIBLE, "other data may need other work"
 
 
 _CLOCK = partial(_rank_by_unchanged_kernels, "the clock changes the time of every kernel")
@@ -537,7 +537,7 @@ _CUDA = partial(
     _rank_library,
     "cublas",
     "GEMM",
-    "GEMMs run the kernels that cuBLAS chooses, which comes with CUDA",
+    "GEMMs run the kernels that cuBLAS (part of CUDA) chooses",
 )
 _RULES: Mapping[str, Callable[[Why], _Ranked]] = {
     **dict.fromkeys(("largest clock", "SM clock while it ran"), _CLOCK),

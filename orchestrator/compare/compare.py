@@ -193,7 +193,7 @@ def _compare_pair(opposed: Opposed, anyway: bool) -> Pair:
     for label, runs, used in (("A", opposed.a, a), ("B", opposed.b, b)):
         others = sorted({run.profiler for run in runs} - set(profilers))
         if others and profilers:
-            notes.append(f"{', '.join(others)} ran in {label} only and is not compared")
+            notes.append(f"perfctl does not compare {', '.join(others)}, which ran in {label} only")
         if (busy := busy_with_others(used)) is not None:
             notes.append(f"In {label} {busy}")
     sizes = a[0].batch_size, b[0].batch_size

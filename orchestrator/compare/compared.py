@@ -27,7 +27,7 @@ MEANING = {
     WITHIN: "significant, and below the gate",
     NOT_SHOWN: "not significant: the spread is as large as the difference",
     EQUAL: "the same count",
-    NOT_JUDGED: "no spread, figures of different meaning, or sides that are not comparable",
+    NOT_JUDGED: "no spread, values of different meaning, or sides that are not comparable",
 }
 
 
@@ -171,7 +171,7 @@ def _compare_sides(
     is_constant = before.low == before.high and after.low == after.high
     is_equal = is_constant and before.median == after.median
     if row.key.quantity in ENERGIES:
-        return replace(row, reason=f"one figure a run, not judged; {notes}")
+        return replace(row, reason=f"one value per run, not judged; {notes}")
     if row.key.quantity == "flops":
         return _compare_counts(row, is_equal, is_constant, a, b)
     if row.key.quantity == "memory" and is_equal:
@@ -179,9 +179,9 @@ def _compare_sides(
     if row.key.quantity == "memory" and is_constant:
         return _compare_bytes(row, len(a), len(b))
     if len({run.basis for run in both}) > 1:
-        return replace(row, reason=f"not the same clock: {row.basis}")
+        return replace(row, reason=f"different clocks: {row.basis}")
     if not all(run.trusted for run in both):
-        return replace(row, reason=f"{row.basis}; times come from nsys or torch")
+        return replace(row, reason=f"{row.basis}; use times from nsys or torch")
     if before.runs < before.of_runs or after.runs < after.of_runs:
         in_runs = (
             f"{number.runs} of {number.of_runs} runs of {side}"
@@ -207,8 +207,8 @@ def _compare_counts(
     if has_bound:
         return replace(row, reason=notes)
     if not is_constant:
-        return replace(row, reason="the count is not the same in all repeats of one side")
-    reason = f"counts are exact, so this is another computation{'; ' + notes if notes else ''}"
+        return replace(row, reason="the count differs between the repeats of one side")
+    reason = f"counts are exact, so the computation changed{'; ' + notes if notes else ''}"
     return replace(row, result=DIFFERS, reason=reason)
 
 
@@ -218,7 +218,7 @@ def _compare_bytes(row: Row, runs_a: int, runs_b: int) -> Row:
         single = f"{'A' if runs_a < runs_b else 'B'} is one run"
         if runs_a == runs_b:
             single = "one run each"
-        reason = f"{single}: whether another run needs the same is unknown; run 2 or more repeats"
+        reason = f"{single}, so the spread between runs is unknown; run 2 or more repeats"
         return replace(row, reason=reason)
     if row.change is None:
         return replace(row, reason="A is 0, so the change is undefined")

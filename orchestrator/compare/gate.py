@@ -54,38 +54,34 @@ class Kind(NamedTuple):
 
 KINDS: Mapping[str, Kind] = {
     "setup": Kind(
-        "", "what was asked for: options, mode, precision, device, batch size", less_is_better=False
+        "", "request: options, mode, precision, device, batch size", less_is_better=False
     ),
     "steps": Kind("", "measured steps of a recording", less_is_better=False),
-    "algorithm": Kind("", "how the kernels compute it, by their names", less_is_better=False),
+    "algorithm": Kind("", "how the kernels compute it, from their names", less_is_better=False),
     "cast_bytes": Kind(
         "bytes", "read and written by copies from one floating-point type to another"
     ),
     "flops": Kind("FLOP", "multiply-adds x 2, by formula, or as counted"),
     "parameters": Kind("", "elements of all parameters"),
-    "launches": Kind("", "kernels a step"),
-    "kernels": Kind("", "names of kernels, and launches of each a step", less_is_better=False),
-    "counted_flops": Kind("FLOP", "what kernels executed in a step, by counters"),
+    "launches": Kind("", "kernels per step"),
+    "kernels": Kind("", "names of kernels, and launches of each per step", less_is_better=False),
+    "counted_flops": Kind("FLOP", "FLOPs that kernels executed per step, from counters"),
     "derived_flops": Kind(
-        "FLOP", "what kernels executed in a step, by their names, grids and shapes"
+        "FLOP", "FLOPs that kernels executed per step, from names, grids and shapes"
     ),
-    "threads": Kind(
-        "", "of all blocks of all launches a step, by grids and blocks", less_is_better=False
-    ),
-    "operations": Kind("", "operations that PyTorch's dispatcher sees in a step"),
+    "threads": Kind("", "of all launches per step, from grids and blocks", less_is_better=False),
+    "operations": Kind("", "operations in PyTorch's dispatcher per step"),
     "elementwise_flops": Kind("FLOP", "by formula: biases, activations, norms, pooling"),
     "copied_bytes": Kind(
-        "bytes", "tensors that clone makes, also where contiguous or reshape call it"
+        "bytes", "tensors made by clone, including calls from contiguous or reshape"
     ),
     "bytes": Kind("bytes", "tensors that operations read and write, by formula"),
     "dram_bytes": Kind(
-        "bytes", "between the GPU and its memory in a step, by counters", tolerance=0.05
+        "bytes", "between the GPU and its memory per step, from counters", tolerance=0.05
     ),
-    "memory_peak": Kind(
-        "bytes", "largest sum of the tensors that are alive, as the allocator rounds them"
-    ),
+    "memory_peak": Kind("bytes", "largest sum of live tensors, with the allocator's rounding"),
     "allocated": Kind("bytes", "peak of PyTorch's allocator", tolerance=0.01),
-    "time": Kind("ns", "a step: the median of each session, a sweep with --repeat", tolerance=0.05),
+    "time": Kind("ns", "per step: median of each session (a sweep with --repeat)", tolerance=0.05),
 }
 """Quantity -> what it means; those first that name a cause rather than a consequence: a cast moves
 bytes, and a wider layer does too. A tolerance is stated in the baseline where it was chosen."""
@@ -137,13 +133,13 @@ class Measured:
 SAME, WITHIN, WORSE, CHANGED, BETTER = "same", "within the tolerance", "worse", "changed", "better"
 NEW, MISSING, NOT_JUDGED = "new", "missing", "not judged"
 MEANING = {
-    WORSE: "more than the baseline, by more than the tolerance; of time, shown by its spread too",
-    CHANGED: "another value, where more and less do not say which is better",
-    MISSING: "in the baseline, and not known now",
-    NEW: "not in the baseline: --update takes it in",
-    BETTER: "less than the baseline: --update holds the new level",
-    NOT_JUDGED: "known on both sides, and not to be compared",
-    WITHIN: "differs by no more than the tolerance, or than its spread explains",
+    WORSE: "above the baseline by more than the tolerance; for time, also significant",
+    CHANGED: "a different value of a quantity without a better direction",
+    MISSING: "in the baseline, but unknown now",
+    NEW: "not in the baseline; --update adds it",
+    BETTER: "less than the baseline; --update records the new level",
+    NOT_JUDGED: "known on both sides, but not comparable",
+    WITHIN: "differs by at most the tolerance or its spread",
     SAME: "equal",
 }
 """Verdict -> what it means; what a reader must see first comes first."""
@@ -356,9 +352,9 @@ def _judge_missing(row: Judged, after: Measured) -> Judged:
     )
     is_part = bool(row.key.layer or row.key.direction)
     if reason is not None or not is_known or not is_part:
-        return replace(row, result=MISSING, reason=reason or "in the baseline, and not known now")
+        return replace(row, result=MISSING, reason=reason or "in the baseline, but unknown now")
     if row.quantity == TIME:
-        return replace(row, reason="nothing of it was timed now")
+        return replace(row, reason="it has no time now")
     kind = KINDS.get(row.quantity)
     change = -1.0 if isinstance(row.before, int | float) else None
     result = BETTER if kind is not None and kind.less_is_better else CHANGED
@@ -387,7 +383,7 @@ def _judge_value(row: Judged, tolerances: Mapping[str, float]) -> Judged:
     result = WORSE if new > old else BETTER
     tolerance = tolerances.get(row.quantity, kind.tolerance)
     if abs(new - old) <= tolerance * abs(old):
-        result, reason = WITHIN, f"{reason}; {100 * tolerance:g}% is allowed"
+        result, reason = WITHIN, f"{reason}; the tolerance is {100 * tolerance:g}%"
     elif not kind.less_is_better:
         result = CHANGED
     return replace(row, result=result, reason=reason, change=change)
@@ -450,7 +446,7 @@ def _compare_sessions(row: Judged, blocked: str | None, factor: float = 1.0) -> 
     as long."""
     old, new = _sessions(row.before), _sessions(row.after)
     if blocked is not None:
-        return Untested(f"not the same machine, clock or profiler: {blocked}")
+        return Untested(f"the machine, clock or profiler differs: {blocked}")
     if len(old) < SESSIONS_MIN:
         sessions = f"{len(old)} session{'s' if len(old) > 1 else ''}"
         return Untested(

@@ -64,7 +64,7 @@ def of_model(estimates: Mapping[int, Estimate]) -> Measured:
         for direction, totals in (("forward", estimate.forward), ("backward", estimate.backward)):
             if totals.unknown:
                 names = ", ".join(dict.fromkeys(name for name, _ in totals.unknown))
-                reason = f"no formula for {names}: only what is known is held"
+                reason = f"no formula for {names}: the gate checks the known part only"
                 unknown[f"batch {batch}, FLOPs of {direction}"] = reason
     return Measured(places, unknown)
 
@@ -186,7 +186,7 @@ def _add_repeats(
             continue
         first, *others = (counts.get((place, quantity)) for counts in counts_of_runs)
         if first is None or any(value != first for value in others):
-            unknown[f"{place.name}: {quantity}"] = "not the same in all repeats, so it is not exact"
+            unknown[f"{place.name}: {quantity}"] = "it differs between repeats, so it is not exact"
             continue
         places.setdefault(place, {})[quantity] = first
     times = [time for run in prepared if (time := _step_time(run)) is not None]
@@ -228,7 +228,7 @@ def _counts(
     if item.steps:
         yield at, "steps", item.steps
     elif run.report.kernels:
-        yield at, SETUP, "counts are of the whole report: nothing says how many steps it has"
+        yield at, SETUP, "counts cover the complete report, whose number of steps is unknown"
     recorded = observe_memory(item)
     if LAUNCHES in recorded:
         yield at, "launches", _as_count(recorded[LAUNCHES].values[0])
@@ -279,9 +279,11 @@ def _executed(at: Place, run: PreparedRun, how: str, unknown: dict[str, str]) ->
                 yield place, quantity, figure.value
             elif figure.value is not None:
                 state = "a lower bound" if figure.lower_bound else figure.state
-                reason = figure.reason or "some launches have no such figure"
+                reason = figure.reason or "some launches have no value"
                 unknown[what] = f"{state}: {reason}"
             elif how == "counted":
                 unknown[what] = figure.reason or figure.state
             elif quantity != "dram_bytes":  # nothing derives bytes of DRAM
-                unknown[what] = "no rule for a kernel of these, or its grid is not of this work"
+                unknown[what] = (
+                    "no rule for one of these kernels, or its grid does not match this work"
+                )

@@ -29,7 +29,7 @@ QUANTITIES = {
     "step": "ns",
     "throughput": "samples/s",
     "flops": "FLOP",
-    "launches": "launches a step",
+    "launches": "launches per step",
     "memory": "B",
     "layer": "ns",
 }

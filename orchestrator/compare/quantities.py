@@ -21,7 +21,7 @@ LEVELS = ("step", "layer", "kernel")
 PHASES = ("data", "copy", "forward", "backward", "optimizer", "inference")
 UNATTRIBUTED = "not attributed"
 KERNELS = "kernels of a step"
-PER_REPORT = "sums over the whole report, whose number of steps is unknown"
+PER_REPORT = "sums over the complete report, whose number of steps is unknown"
 ENERGIES = ("energy", "energy-delay product")
 QUANTITIES = ("time", "throughput", "memory", *ENERGIES, "flops")
 
@@ -51,7 +51,7 @@ class Key(NamedTuple):
 
 STEP_TIME, KERNEL_TIME = Key("step", "time", "step"), Key("step", "time", KERNELS)
 SAMPLE_RATE = Key("step", "throughput", "samples per second")
-COUNTED_FLOPS = Key("step", "flops", "counted FLOPs")
+COUNTED_FLOPS = Key("step", "flops", "executed FLOPs")
 LAUNCHES = Key("step", "launches", "launches")
 PEAK_MEMORY = Key("step", "memory", "peak allocated")
 
@@ -97,7 +97,7 @@ def observe_times(run: PreparedRun) -> dict[Key, Observed]:
 
 
 def observe_flops(run: PreparedRun) -> dict[Key, Observed]:
-    """Return the counted FLOPs of a step, by layer and direction and in all."""
+    """Return the executed FLOPs of a step, by layer and direction and in all."""
     if not run.run.report.counters:
         return {}
     (study,) = studies([run.run])
@@ -116,7 +116,7 @@ def observe_flops(run: PreparedRun) -> dict[Key, Observed]:
 
 
 def _exact(figure: Figure) -> Observed:
-    note, basis = None, "counted by ncu, per step"
+    note, basis = None, "measured by ncu, per step"
     if figure.lower_bound:
         note = f"a lower bound: {figure.reason or 'a part is missing'}"
     elif figure.state != "counted":

@@ -19,7 +19,7 @@ NOT_RECORDED = "not recorded"
 CPU_BUSY_SHARE_MAX = 0.05
 """A larger share of waiting, or of cores that other programs use, makes a time on a CPU that of the
 other programs too."""
-_OTHER_WORK = "other work is timed"
+_OTHER_WORK = "the measured work differs"
 _OTHER_SOFTWARE = "an upgrade, which may be the cause"
 _INFORMATION = "said only"
 
@@ -107,7 +107,7 @@ FACTS = (
     Fact("workload", True, _OTHER_WORK, lambda run: run.workload),
     Fact("variant", True, _OTHER_WORK, lambda run: run.variant or "defaults"),
     Fact("mode", True, _OTHER_WORK, lambda run: run.mode),
-    Fact("precision", True, "other arithmetic is timed", lambda run: run.precision),
+    Fact("precision", True, "the arithmetic differs", lambda run: run.precision),
     Fact(
         "batch",
         True,
@@ -118,12 +118,14 @@ FACTS = (
     Fact(
         "largest clock",
         True,
-        "the device is set to another clock",
+        "the devices have different maximum clocks",
         lambda run: next((f"{d.clock_hz / 1e6:.0f} MHz" for d in run.devices if d.clock_hz), None),
     ),
-    Fact("SM clock while it ran", True, "the device ran at another clock", _sampled_clock, 0.05),
+    Fact(
+        "SM clock while it ran", True, "the devices ran at different clocks", _sampled_clock, 0.05
+    ),
     *(
-        Fact(name, True, "TF32 is other arithmetic", _environment(name))
+        Fact(name, True, "TF32 changes the arithmetic", _environment(name))
         for name in ("tf32_conv", "tf32_matmul")
     ),
     *(
@@ -147,20 +149,20 @@ FACTS = (
     *(
         Fact(name, True, why, _environment(name, is_for_cpu=True))
         for name, why in (
-            ("cpu_model", "processors of one name differ in speed"),
+            ("cpu_model", "processors with the same name differ in speed"),
             ("cpu_capability", "torch uses other instructions"),
-            ("threads", "on a CPU, threads change the time"),
+            ("threads", "on a CPU, the number of threads changes the time"),
         )
     ),
     Fact(
         "world_size", True, _OTHER_WORK, lambda run: run.report.environment.get("world_size", "1")
     ),
-    Fact("what timed the steps", True, "steps were timed by another clock", _environment("clock")),
-    Fact("commit", False, "other code of yours may have run", commit_of, software=True),
+    Fact("what timed the steps", True, "another clock timed the steps", _environment("clock")),
+    Fact("commit", False, "your code may differ", commit_of, software=True),
     Fact(
         "profiler version",
         False,
-        "profilers differ in what they add to a step",
+        "profilers add different overhead to a step",
         lambda run: run.profiler_version,
     ),
     *(
@@ -202,7 +204,7 @@ def compare_facts(
             continue
         mixed = fact.software and max(len(values_a), len(values_b)) > 1
         blocks = (fact.blocks or mixed) and bool(values_a) and bool(values_b)
-        why = "repeats of one side are not alike" if mixed else fact.why
+        why = "the repeats of one side differ" if mixed else fact.why
         differences.append(Difference(fact.name, text_a, text_b, blocks, why, fact.software))
     return tuple(differences), tuple(facts)
 

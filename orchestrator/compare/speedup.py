@@ -230,7 +230,7 @@ def find_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ..
         replace(difference, blocks=difference.fact in MUST_AGREE) for difference in differences
     ]
     recorded = {fact for fact, _, _ in facts}
-    why = "whether the work is the same is not known"
+    why = "it is unknown whether the work is the same"
     for name in MUST_AGREE:
         if name not in recorded:
             judged.append(Difference(name, NOT_RECORDED, NOT_RECORDED, False, why))
@@ -242,7 +242,7 @@ def find_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ..
             for side in (a, b)
         )
         if left != right:
-            judged.append(Difference(name, left, right, True, "other work is timed"))
+            judged.append(Difference(name, left, right, True, "the measured work differs"))
     return tuple(judged)
 
 

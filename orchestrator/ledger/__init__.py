@@ -3,7 +3,7 @@
 One pass leads from runs to causes. Read it in this order:
 
 ``prepared``   Runs that may be read side by side are a ``Study``. Each of its runs knows the layer
-               and direction of every kernel, the counted FLOPs per step, and the time per step;
+               and direction of every kernel, the executed FLOPs per step, and the time per step;
                each is computed once, at its first use.
 ``timing``     Time per step by layer and direction, and the clock that it is of.
 ``ledger``     One ``LedgerRow`` per layer, direction and batch size: the estimated FLOPs

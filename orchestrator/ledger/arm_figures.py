@@ -58,7 +58,7 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """FLOPs on paper over measured time. 1 multiply-add = 2 FLOPs."""
+    """Estimated FLOPs over measured time. 1 multiply-add = 2 FLOPs."""
 
     flops: int | None
     per_second: float | None
@@ -189,20 +189,20 @@ def shares(run: Run) -> Mapping[str, float] | None:
 def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
     """FLOPs of a step on paper over its measured time, and the device's peak."""
     if not run.layer_calls:
-        return Rate(None, None, None, "the shapes of the layers were not recorded")
+        return Rate(None, None, None, "the run did not record the shapes of the layers")
     directions = ("forward", *BACKWARD) if run.mode == "train" else ("forward",)
     total = totals(run.layer_calls, directions)
     if total.at_least:
         names = ", ".join(name for name, _ in total.unknown)
         return Rate(
-            None, None, None, f"at least {total.flops:,} FLOP on paper: {names} not counted"
+            None, None, None, f"at least {total.flops:,} estimated FLOPs; not included: {names}"
         )
     flops = total.flops
     roofs = peaks_of(run.device, peaks)
     precision = run.precision or ""
     path = precision if run.device_kind == "cpu" else PATH_OF.get(precision, precision)
     peak = roofs.flops.get(path)
-    reason = None if peak else roofs.reason or f"no peak of {path} is known for {roofs.device}"
+    reason = None if peak else roofs.reason or f"the {path} peak of {roofs.device} is unknown"
     return Rate(flops, flops * 1e9 / step_ns if step_ns else None, peak, reason)
 
 

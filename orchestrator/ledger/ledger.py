@@ -68,22 +68,22 @@ _KINDS = {
     "conv": "convolution",
 }
 NO_RANGES = "a report without layer ranges, which 'perfctl nsys' and 'perfctl torch' record"
-NO_BACKWARD = "backward kernels, because ranges on autograd's own thread are missing"
+NO_BACKWARD = "backward kernels, because the report has no ranges on the thread of autograd"
 NO_CALL = "launches outside every range, from another thread or process or a CUDA graph"
 COMPILED_CODE = "compiled code, whose layers share one range"
-BETWEEN = "the script's own code between modules, such as the loss or clipping"
+BETWEEN = "script code between modules, such as the loss or clipping"
 
 OUTSIDE = "outside of layers"
-UNRECOGNISED = "kernels that are not recognised"
-NEITHER = "the report has no counters, and none of its kernels has a rule that derives them"
+UNRECOGNISED = "unrecognized kernels"
+NEITHER = "the report has no counters, and perfctl has no rule for its kernels"
 
-NO_SHAPES = "no formula: its shapes were not seen"
+NO_SHAPES = "no formula, because its shapes are unknown"
 
-GUESSED = "the layer of some launches was guessed"
-NOT_TAKEN_OVER = "ncu left out launches that repeat another, and its counts do not fit them"
-OF_ANOTHER = "counted in a layer of the same kernels, grids and shapes"
+GUESSED = "perfctl guessed the layer of some launches"
+NOT_TAKEN_OVER = "ncu excluded launches that repeat another, and its counts do not match them"
+OF_ANOTHER = "measured in a layer with the same kernels, grids and shapes"
 """Why the count of a launch that ncu did not replay is that of one which it repeats."""
-NO_STEPS = "the report does not say how many steps it covers"
+NO_STEPS = "the report does not state its number of steps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class LedgerRow:
     to 1."""
     whole: str | None
     achieved: float | None
-    """Paper FLOPs / median time, per second; None when either is missing, paper is 0 or a lower
+    """Estimated FLOPs / median time, per second; None when either is missing, paper is 0 or a lower
     bound, or the clock is not to trust."""
     kernels: tuple[KernelUse, ...]
     guessed: float = 0.0
@@ -161,8 +161,8 @@ class LedgerRow:
 
     @property
     def whole_paper(self) -> float | None:
-        """Paper FLOPs when all of them are known; None for no figure and for a lower bound, which
-        nothing is judged by."""
+        """Estimated FLOPs if all of them are known; None if there are none, or for a lower bound,
+        by which nothing is judged."""
         return None if self.paper.lower_bound else self.paper.value
 
     @property
@@ -317,7 +317,7 @@ def _row(
     positions = [call.position for call in calls if call.position is not None]
     not_timed = "no run at this batch size timed its layers"
     if times is not None:
-        not_timed = "no range or kernel of it was seen"
+        not_timed = "the report has no range or kernel of it"
     return LedgerRow(
         batch=batch.batch,
         layer=key[0],
@@ -405,7 +405,9 @@ def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
         return {}, missing("not_collected", _without_steps(counting))
     layers = counting.run.report.environment.get("ncu:layers")
     unseen = (
-        f"ncu counted in {layers} only (--layer)" if layers else f"{profiler} saw no kernel of it"
+        f"ncu measured {layers} only (--layer)"
+        if layers
+        else f"{profiler} recorded no kernel of it"
     )
     return _by_key(counting), missing("not_collected", unseen)
 
@@ -414,16 +416,16 @@ def _without_steps(run: PreparedRun) -> str:
     """ "ncu counted FADD only, and the report does not say how many steps it covers"."""
     profiler = run.run.profiler
     if isinstance(run, DerivedRun):
-        return f"no counters were collected, and {NO_STEPS}, so nothing is derived for a step"
+        return f"the report has no counters, and {NO_STEPS}, so perfctl derives nothing per step"
     if any(figure.total.value is not None for figure in run.flops.values()):
-        return f"{profiler} counted its kernels, but {NO_STEPS}"
+        return f"{profiler} measured its kernels, but {NO_STEPS}"
     seen = dict.fromkeys(
         name.upper() for values in run.values.values() for name in instructions(values)
     )
     return (
-        f"{profiler} counted {' and '.join(seen)} only, and {NO_STEPS}"
+        f"{profiler} measured {' and '.join(seen)} only, and {NO_STEPS}"
         if seen
-        else f"{profiler} counted no FLOPs, and {NO_STEPS}"
+        else f"{profiler} measured no FLOPs, and {NO_STEPS}"
     )
 
 
@@ -502,8 +504,8 @@ def beyond_time(run: Run) -> tuple[str, ...]:
     outside = sum(kernel.step is None for kernel in kernels)
     if 0 < outside < len(kernels):
         reasons.append(
-            f"{outside} of {len(kernels)} launches lie outside every measured step and count "
-            "nowhere"
+            f"{outside} of {len(kernels)} launches are outside of all measured steps and not "
+            "included"
         )
     return tuple(reasons)
 

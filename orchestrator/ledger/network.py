@@ -29,7 +29,7 @@ from perfctl.workloads.models.mnist_cnn import CONV2
 PARAMETER_BYTES = 4
 """Bytes of a parameter: autocast keeps them in fp32, too."""
 MNIST_CNN = "mnist_cnn"
-NO_BACKWARD = "the runs recorded the shapes of forward only"
+NO_BACKWARD = "the runs recorded forward shapes only"
 _WEIGHTS = {"fadd": 1, "fmul": 1, "ffma": 2}
 """FLOPs of an fp32 instruction; 1 multiply-add = 2."""
 _BACKWARD = (*GRADIENTS, "backward")
@@ -138,7 +138,8 @@ class Network:
         return network_sheet(modules_of(self.ops(batch)), max(calls, key=len, default=()))
 
     def step_paper(self, batch: int) -> Figure:
-        """Paper FLOPs of a whole step; not known where a training's backward was not recorded."""
+        """Estimated FLOPs of a step; unknown if the backward pass of a training run was not
+        recorded."""
         sheet, mode = self.network_sheet(batch), self.analyses[0].study.mode
         if not sheet.lines:
             return missing("not_available", "no run recorded the shapes of the layers")
@@ -229,7 +230,7 @@ def _point(network: Network, batch: int, layer: str) -> LayerPoint:
         for row in analysis.ledger.rows
         if (row.batch, row.layer, row.direction) == (batch, layer, "forward")
     ]
-    nothing = missing("not_collected", "no run at this batch size saw the layer")
+    nothing = missing("not_collected", "no run at this batch size recorded the layer")
     counted_rows = [
         row for row in rows if row.counted.value is not None and row.counted.state != "derived"
     ]
@@ -244,11 +245,11 @@ def _point(network: Network, batch: int, layer: str) -> LayerPoint:
         if figure and figure.state == "derived" and figure.value is not None
     ]
     loose = _loose_work(batches) if counted.value is None else LooseWork(None, (), None)
-    why = "no kernel was recorded"
+    why = "the run recorded no kernel"
     if loose.names:
         why = "its kernels belong to no layer"
     elif any(item.run.report.kernels for of_batch in batches for item in of_batch.runs):
-        why = "no rule for the kernels that ran"
+        why = "perfctl has no rule for its kernels"
     whole = [item.counted.whole_work for item in batches if item.counted is not None]
     return LayerPoint(
         batch=batch,

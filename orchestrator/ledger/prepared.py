@@ -474,7 +474,7 @@ class Study:
     def on_paper(self) -> bool:
         """True where there is a ledger: of a run of perfctl's, of a report that holds its
         operators' shapes, and of a trace of torch.profiler whose kernels have layers, which has
-        times without paper FLOPs."""
+        times without estimated FLOPs."""
         return not self.foreign or any(run.report.ops or _has_layers(run) for run in self.runs)
 
     @cached_property

@@ -33,12 +33,12 @@ FAR = 0.3
 """Below this share of what is attainable, neither roof is what holds the work back."""
 
 _COLD = (
-    "ncu empties the caches before a kernel, so some of the counted bytes come from the L2 cache "
-    "when it runs alone"
+    "ncu empties the caches before each kernel, so without ncu some of the counted bytes come "
+    "from the L2 cache"
 )
 _MORE_BYTES = {
-    "L1": "the counter also has traffic that the roof's figure leaves out (shared memory, stores)",
-    "L2": "the white paper's figure is for reads by the SMs; the counter also has writes and fills",
+    "L1": "the counter also includes traffic that the peak excludes (shared memory, stores)",
+    "L2": "the white paper states reads by the SMs; the counter also includes writes and fills",
     "DRAM": _COLD,
 }
 """Level -> the likely cause of more bytes than it can move."""
@@ -56,7 +56,7 @@ class Traffic:
     layer: str | None
     direction: str | None
     paths: Mapping[str, Figure]
-    """path -> counted FLOPs; tensor ones by input type. Empty when nothing was counted."""
+    """path -> executed FLOPs; tensor ones by input type. Empty when nothing was counted."""
     counted: Figure
     paper: float | None
     dram: Figure
@@ -99,7 +99,7 @@ class LevelPoint:
     moved: Figure
     """Bytes."""
     intensity: float | None
-    """Counted FLOPs per byte of this level; None without FLOPs or bytes."""
+    """Executed FLOPs per byte of this level; None without FLOPs or bytes."""
     bytes_per_second: float | None
     bandwidth: float | None
     """None where it is not known."""
@@ -132,7 +132,7 @@ class RooflinePoint:
     """The roof: the path with the most FLOPs, or the one that the precision asks for."""
     peak: float | None
     intensity: float | None
-    """Counted FLOPs per DRAM byte."""
+    """Executed FLOPs per DRAM byte."""
     ridge: float | None
     achieved: float | None
     bytes_per_second: float | None
@@ -143,7 +143,7 @@ class RooflinePoint:
     bound: str | None
     """compute, memory or launch; None when the numbers do not say."""
     mfu: float | None
-    """Paper FLOPs / time / peak, 0..1; hfu: counted FLOPs."""
+    """Estimated FLOPs / time / peak, 0..1; hfu: executed FLOPs."""
     hfu: float | None
     refused: str | None = None
     """Why a share over 100% is not shown, with the likely cause."""
@@ -193,7 +193,7 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     mfu_refused = None
     if over != "peak" and mfu and mfu > 1:
         cause = _why(traffic, peaks, mfu * (peak or 0), paper=True)
-        mfu_refused = f"paper FLOPs would take {mfu * 100:.0f}% of the {path} peak: {cause}"
+        mfu_refused = f"the estimated FLOPs would need {mfu * 100:.0f}% of the {path} peak: {cause}"
     attainable = dram.attainable or peak
     reached = achieved / attainable if achieved and attainable and not refused else None
     return RooflinePoint(
@@ -258,7 +258,7 @@ def _levels(
 
 
 def roof(traffic: Traffic) -> str | None:
-    """The path with the most counted FLOPs; without a count, what the precision asks for; None for
+    """The path with the most executed FLOPs; without a count, what the precision asks for; None for
     no FLOPs at all."""
     known = {path: figure.value for path, figure in traffic.paths.items() if figure.value}
     if known:
@@ -318,15 +318,15 @@ def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) ->
         return mismatch
     if traffic.busy and traffic.busy > 1:
         return (
-            "its kernels add up to more time than the step took by the host's clock, which did not "
+            "the sum of its kernel times exceeds the step time of the CPU timer, which did not "
             "wait for them"
         )
     if peaks.kind == "derived":
-        return "the clock in the run's record is not the one it ran at"
+        return "the recorded clock differs from the actual clock"
     if peaks.kind == "measured":
         return (
-            "the measurement had fewer threads than the run, or shared the machine; delete its "
-            "file and measure again"
+            "the peak measurement had fewer threads than the run, or shared the machine; delete "
+            "its file and measure again"
         )
     if (
         paper
@@ -334,24 +334,26 @@ def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) ->
         and traffic.paper
         and traffic.counted.value < 0.9 * traffic.paper
     ):
-        return "fewer FLOPs were executed than are on paper; see the counted share"
+        return (
+            "the kernels executed fewer than the estimated FLOPs; see the share of executed FLOPs"
+        )
     if traffic.counted.value is None:
         if traffic.precision == "fp32" and rate <= peaks.flops.get("tensor tf32", 0):
             return (
-                "TF32 is likely on (torch lets cuDNN use it by default); 'perfctl ncu' would count "
-                "it"
+                "TF32 is likely on (torch enables it for cuDNN by default); 'perfctl ncu' "
+                "measures it"
             )
         return (
-            "fewer FLOPs may have been executed than are on paper (Winograd), or the time lacks "
-            "kernels"
+            "the kernels may have executed fewer than the estimated FLOPs (Winograd), or the "
+            "time lacks kernels"
         )
-    return "the wrong device, a clock above the published one, or launches that were not timed"
+    return "the wrong device, a clock above the published one, or launches without a time"
 
 
 def _mismatch(traffic: Traffic) -> str | None:
     counted, timed = traffic.counted_launches, traffic.launches
     if counted and timed and abs(counted - timed) > 0.01 * counted:
-        return f"{timed:g} launches were timed and {counted:g} were counted: not the same work"
+        return f"{timed:g} launches have a time and {counted:g} have counters, so the work differs"
     return None
 
 
@@ -409,12 +411,12 @@ class Roofline:
         reasons = []
         if missing:
             reasons.append(
-                f"{' and '.join(missing)} bytes were not collected; --set roofline of ncu and of "
-                "perfctl ncu collects them"
+                f"{' and '.join(missing)} bytes were not collected; use --set roofline of ncu or "
+                "perfctl ncu"
             )
         if unknown:
             reasons.append(
-                f"the bandwidth of {' and '.join(unknown)} of the {self.peaks.device} is not known"
+                f"the bandwidth of {' and '.join(unknown)} of the {self.peaks.device} is unknown"
             )
         text = "; ".join(reasons)
         return f"{text[:1].upper()}{text[1:]}." if text else None
@@ -494,13 +496,13 @@ def wall_time(run: PreparedRun) -> tuple[float, str] | None:
     step, basis = run.step_time
     answers = latency(run.run)
     if answers and (median := answers.percentiles[50]) is not None:
-        return median, f"{basis}, without waiting for images"
+        return median, f"{basis}, without the wait for images"
     return step.median, basis
 
 
 def _partly(rows: Sequence[LedgerRow]) -> str | None:
-    """Return why not all paper FLOPs of rows are known: "at least 1,024 FLOP on paper: fft
-    (forward) not counted"."""
+    """Return what the estimated FLOPs of rows do not include: "at least 1,024 estimated FLOPs; not
+    included: fft (forward)"."""
     names = dict.fromkeys(
         f"{call.kind or 'an operation'} ({call.direction})"
         for row in rows
@@ -510,7 +512,8 @@ def _partly(rows: Sequence[LedgerRow]) -> str | None:
     if not names:
         return None
     known = sum(int(row.paper.value or 0) for row in rows)
-    return f"{f'at least {known:,} FLOP on paper: ' if known else ''}{', '.join(names)} not counted"
+    least = f"at least {known:,} estimated FLOPs; " if known else ""
+    return f"{least}not included: {', '.join(names)}"
 
 
 def _step(
@@ -520,7 +523,7 @@ def _step(
     partly = _partly(rows)
     known = [row.paper.value for row in rows if row.paper.value is not None]
     work = (batch.counting.whole_work if batch.counting else None) or nothing
-    name = "whole step" if batch.batch is None else f"whole step, batch {batch.batch}"
+    name = "complete step" if batch.batch is None else f"complete step, batch {batch.batch}"
     if batch.timing and covers_capture(batch.timing.run):
         name = "all kernels of the capture"
     times, inside = batch.times, None

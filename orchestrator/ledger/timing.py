@@ -1,10 +1,10 @@
 """Time per step by layer and direction, and the clock it was read from.
 
-On a GPU only kernel times count, because the host's clock sees the launch and not the kernel. On a
+On a GPU only kernel times count, because the CPU timer sees the launch and not the kernel. On a
 CPU the ranges around the layers are timed; of a range that holds other layers only the self
 time counts.
 
-Times that a program read off the host's clock are summaries named "host_time:LAYER:DIRECTION", in
+Times that a program read off the CPU timer are summaries named "host_time:LAYER:DIRECTION", in
 nanoseconds.
 """
 
@@ -34,7 +34,7 @@ KERNEL_BASIS = {
     "nsys": "kernels, nsys",
     "torch": "kernels, torch (CUPTI)",
     "dlprof": "kernels, DLProf",
-    "ncu": "kernels under ncu, locked clocks: not a time to trust",
+    "ncu": "kernels under ncu at locked clocks: not a realistic time",
     "rocprofv3": "kernels, rocprofv3",
     "rocprof": "kernels, rocprof",
     "rocprof-compute": "kernels, rocprof-compute",
@@ -63,7 +63,7 @@ class HostTime:
 
 
 def host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
-    """Every time of the host's clock that came with the runs."""
+    """Every time of the CPU timer that came with the runs."""
     for run in runs:
         for item in run.report.summaries:
             head, _, place = item.name.partition(":")
@@ -166,7 +166,7 @@ def step_time(run: Run) -> tuple[Spread, str] | None:
         watched = (
             "with no profiler" if run.profiler == "none" else f"while {run.profiler} was recording"
         )
-        return spread(timed), f"host clock around each step, {watched}"
+        return spread(timed), f"CPU timer around each step, {watched}"
     ranges = [
         item.duration_ns
         for item in run.report.ranges

@@ -50,13 +50,13 @@ _CAUSES = {
     "copy": "spent copying",
     "synchronising": "spent in synchronising calls",
     "launches one by one": "the time from one short kernel to the next",
-    "host": "waiting for the host, whose launches came late or which waited itself",
+    "host": "waiting for the host, which launched late or waited",
 }
 ONE_WAIT = 0.5
 """A wait with this share of the time without a kernel is named."""
 MUCH = 0.05
 """A larger share of time that belongs to no layer gets a sentence."""
-DERIVED_PARTS = "some kernels have no rule, or a rule for a part of their instructions only"
+DERIVED_PARTS = "perfctl has no rule, or only a partial rule, for some kernels"
 WORTH = 0.1
 """Share of the time outside of layers from which on a sentence names a cause."""
 SHOWN = 6
@@ -112,10 +112,9 @@ def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
         )
     if held := fits([run.memory for run in runs]):
         yield Finding(
-            f"Batch {held.batch:,} is the largest that fits into {size(held.limit)}. That follows "
-            "from a straight line through the reserved peaks of batches "
-            f"{', '.join(map(str, held.batches))}: {size(held.fixed)} and {size(held.per_sample)} "
-            "a sample.",
+            f"Batch {held.batch:,} is the largest that fits into {size(held.limit)} (linear fit "
+            f"to the reserved peaks of batches {', '.join(map(str, held.batches))}: "
+            f"{size(held.fixed)} fixed plus {size(held.per_sample)} per sample).",
             "memory",
         )
 
@@ -148,7 +147,7 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
 
 
 def _of_shapes(found: Analysis) -> Iterator[Finding]:
-    """Of a report made elsewhere whose operators' shapes give paper FLOPs."""
+    """Findings of an existing report whose operators' shapes give estimated FLOPs."""
     if found.ledger.rows and found.study.on_paper:
         gaps, phases = _gaps(found), phases_of(found)
         yield from gaps
@@ -178,16 +177,16 @@ def _derived(found: Analysis) -> Iterator[Finding]:
     if run is None or known is None:
         return
     text = (
-        f"FLOPs are derived from kernel names, grids and shapes, for {percent(known.share)} of the "
-        "kernel time"
+        "perfctl derived the FLOPs from kernel names, grids and shapes, for "
+        f"{percent(known.share)} of the kernel time"
     )
     if known.verified:
         part = "all" if known.verified > 0.999 else percent(known.verified)
         how = f"verified to {percent(known.within)}" if known.within > EXACT else "exact"
-        text += f"; {part} of it by rules {how} on {' and '.join(known.chips)}"
+        text += f"; for {part} of it, the rules are {how} on {' and '.join(known.chips)}"
     else:
-        text += ", by rules that no counter has verified"
-    yield Finding(f"{text}. 'perfctl ncu' counts them.", "ledger")
+        text += "; no counter has verified the rules"
+    yield Finding(f"{text}. Run 'perfctl ncu' to measure them.", "ledger")
 
 
 def _largest_shares(ledger: Ledger) -> Iterator[Finding]:
@@ -209,7 +208,8 @@ def _largest_shares(ledger: Ledger) -> Iterator[Finding]:
     )
     if first.place == last.place:
         end = f", {at_end}{last.at}" if both else ""
-        text = f"{_upper(who)} takes the most time: {share} of the {first.whole}{first.at}{end}."
+        most = "is the most expensive layer" if first.layer else "takes the most time"
+        text = f"{_upper(who)} {most}: {share} of the {first.whole}{first.at}{end}."
     else:
         text = f"{_upper(who)} takes the most time{first.at}: {share} of the {first.whole}."
         text += f" {_upper(other)} takes the most{last.at}: {at_end}."
@@ -218,16 +218,18 @@ def _largest_shares(ledger: Ledger) -> Iterator[Finding]:
         for rows in ((low, high) if both else (low,))
         if len(rows) > 1
     ]
-    if largest:
+    if largest and first.place == last.place and len({row.direction for row in largest}) == 1:
+        shares = " and ".join(percent(row.share or 0) for row in largest)
+        at = largest[0].at if both and len(largest) == 1 else ""
+        text += f" Its {largest[0].direction} pass takes {shares}{at}."
+    elif largest:
         each = (
             f"{row.direction if first.place == last.place else row.name} with "
             f"{percent(row.share or 0)}{row.at}"
             for row in largest
         )
-        text += (
-            f" {'Its' if first.place == last.place else 'The'} largest direction is "
-            f"{' and '.join(each)}."
-        )
+        whose = "Its" if first.place == last.place else "The"
+        text += f" {whose} largest pass is {' and '.join(each)}."
     yield Finding(text, "ledger")
 
 
@@ -278,7 +280,7 @@ def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
         f"{max(factor, 1 / factor):.1f}"
     )
     if overlap:
-        text = "scatters too much to rank the smallest and the largest batch"
+        text = "is too noisy to compare the smallest and the largest batch size"
     yield Finding(f"Time per sample {text}: {between}.", "sweep")
 
 
@@ -297,8 +299,11 @@ def _gaps(found: Analysis) -> list[Finding]:
     ]
     if not said and any(row.ratio for row in found.ledger.rows):
         derived = any(row.counted.state == "derived" for row in found.ledger.rows)
-        what = "FLOPs derived from the kernels" if derived else "Counted FLOPs"
-        text = f"{what} lie within 10% of paper in every layer and direction where both are known."
+        what = "Derived FLOPs" if derived else "Executed FLOPs"
+        text = (
+            f"{what} are within 10% of the estimated FLOPs in every layer and pass where both are "
+            "known."
+        )
         return [Finding(text, "ledger")]
     return said
 
@@ -324,23 +329,26 @@ def _waits(found: Analysis) -> Iterator[Finding]:
     ]
     if waiting:
         worst = min(waiting, key=lambda work: work.busy or 0)
-        who, _ = gpu_of([item.run for item in found.study.prepared_runs])
+        who, verb = gpu_of([item.run for item in found.study.prepared_runs])
+        waits = "It waits" if verb == "is" else "They wait"
         share = percent(worst.busy or 0)
         text = (
-            f"{who} computes in only {share} of a step at batch {worst.batch}, by medians: it "
-            "waits for launches."
+            f"{who} {verb} busy for only {share} of a step at batch {worst.batch} (median). "
+            f"{waits} for kernel launches."
         )
         if len(waiting) > 1:
-            text += f" Below half of the step at {len(waiting)} batch sizes."
+            text += f" The share is below half of the step at {len(waiting)} batch sizes."
         yield Finding(text, "roofline")
 
 
 def _refused(found: Analysis) -> Iterator[Finding]:
     over = [point for point in found.roofline.above_kernels if point.over == "peak"]
     if over:
-        more = f" The same in {len(over) - 1} more rows." if len(over) > 1 else ""
+        more = f" The same applies to {len(over) - 1} more rows." if len(over) > 1 else ""
         yield Finding(
-            f"{over[0].traffic.name} is refused: {over[0].refused}.{more}", "roofline", warning=True
+            f"perfctl refuses {over[0].traffic.name}: {over[0].refused}.{more}",
+            "roofline",
+            warning=True,
         )
 
 
@@ -358,14 +366,15 @@ def _outside(study: Study, ledger: Ledger) -> Iterator[Finding]:
             )
             said.append(f"{cause.text} ({percent(cause.share * worst.share)}{often})")
     mostly = (
-        f" Mostly {' and '.join(filter(None, (', '.join(said[:-1]), said[-1])))}." if said else ""
+        f": mostly {' and '.join(filter(None, (', '.join(said[:-1]), said[-1])))}" if said else ""
     )
     beyond = "".join(
-        f" Not in this time: {reason}." for reason in (beyond_time(run.run) if run else ())
+        f" This time does not include all kernels: {reason}."
+        for reason in (beyond_time(run.run) if run else ())
     )
     text = (
-        f"{percent(worst.share)} of the {worst.whole}{at_batch(worst.batch)} belongs to no "
-        f"layer.{mostly}{beyond}"
+        f"{percent(worst.share)} of the {worst.whole}{at_batch(worst.batch)} is not attributed to "
+        f"a layer{mostly}.{beyond}"
     )
     yield Finding(text, "ledger")
 
@@ -382,15 +391,15 @@ def _not_counted(ledger: Ledger, *, told: bool = False) -> Iterator[Finding]:
         reasons = sorted({row.counted.reason for row in ledger.rows if row.counted.reason})
         said = "; ".join(reasons[:2])
         text = (
-            f"{said}: no FLOPs per step, no ratio."
+            f"{said}. perfctl therefore cannot compute FLOPs per step or a ratio."
             if said.endswith(NO_STEPS)
-            else f"Executed FLOPs were not counted: {said}."
+            else f"There are no executed FLOPs: {said}."
         )
         yield Finding(text, "gaps", warning=True)
     elif any(row.counted.state == "derived" for row in ledger.rows):
         if bounds:
             names = _few(sorted({row.name for row in bounds}))
-            text = f"Derived FLOPs of {names} are lower bounds: {DERIVED_PARTS}."
+            text = f"The derived FLOPs of {names} are lower bounds: {DERIVED_PARTS}."
             yield Finding(text, "gaps", warning=True)
     else:
         names_by_reason: defaultdict[str, set[str]] = defaultdict(set)
@@ -398,7 +407,7 @@ def _not_counted(ledger: Ledger, *, told: bool = False) -> Iterator[Finding]:
             for reason in row.counted.lacking or ("some launches have no counters",):
                 names_by_reason[reason].add(row.name)
         for reason, named in names_by_reason.items():
-            text = f"Counted FLOPs of {_few(sorted(named))} are lower bounds: {reason}."
+            text = f"The executed FLOPs of {_few(sorted(named))} are lower bounds: {reason}."
             yield Finding(text, "gaps", warning=True)
 
 
@@ -420,9 +429,9 @@ def _not_on_paper(ledger: Ledger) -> Iterator[Finding]:
             _few(list(found)) for found in (names, dict.fromkeys(row.name for row in rows))
         )
         states = {"lower bounds" if row.paper.lower_bound else "unknown" for row in rows}
-        said = f"{what} {'are' if len(names) > 1 else 'is'} not counted"
+        said = f"they do not include {what}"
         yield Finding(
-            f"Paper FLOPs of {where} are {' or '.join(sorted(states))}: {said}.",
+            f"The estimated FLOPs of {where} are {' or '.join(sorted(states))}: {said}.",
             "gaps",
             warning=True,
         )
@@ -489,7 +498,7 @@ def _largest(run: Run, names: Mapping[str, str]) -> Iterator[Finding]:
         return
     name = max(times, key=lambda name: times[name])
     took, often, spoken = time(times[name]), _launches(len(groups[name])), names.get(name, name)
-    clock = " That is under ncu, at locked clocks." if run.profiler == "ncu" else ""
+    clock = " This time is under ncu, at locked clocks." if run.profiler == "ncu" else ""
     if len(times) == 1:
         yield Finding(f"{spoken} is the only kernel: {often}, {took}.{clock}", "kernels")
     else:
@@ -509,7 +518,7 @@ def _executed(
     known = {name: figure for name, figure in sums.items() if figure.value}
     if not known:
         if all(figure.value == 0 and not figure.lower_bound for figure in sums.values()):
-            yield Finding("No kernel executed a FLOP that the counters see.", "kernels")
+            yield Finding("The counters recorded no floating-point operations.", "kernels")
         return
     name, figure = max(known.items(), key=lambda item: item[1].value or 0)
     paths = {path: total_of(getattr(item, path) for item in groups[name]) for path in PATHS}
@@ -522,7 +531,7 @@ def _executed(
         "derived": "by its rule ",
     }.get(figure.state, "")
     amount, often = f"{about}{si(figure.value or 0)}FLOP", _launches(len(groups[name]))
-    rule = f", estimated as {part.reason}" if part.state == "estimated" and part.reason else ""
+    rule = f" (approximate: {part.reason})" if part.state == "estimated" and part.reason else ""
     yield Finding(
         f"{names.get(name, name)} executed {amount} in {often}{most}. {which}{rule}.", "kernels"
     )
@@ -540,7 +549,8 @@ def _moved(run: PreparedRun) -> Iterator[Finding]:
         pipe = sum(int(metric(run.values[launch], PIPE_TENSOR) or 0) for launch in launches)
         yield Finding(
             f"{count(halves).text} HFMA and {count(pipe).text} tensor instructions in "
-            f"{_launches(len(launches))} only moved constants: no arithmetic, and not counted.",
+            f"{_launches(len(launches))} only moved constants. They are no arithmetic, and the "
+            "executed FLOPs do not include them.",
             "kernels",
         )
 
@@ -588,8 +598,8 @@ def _one_wait(prepared: PreparedRun, busy: Busy, names: Mapping[str, str]) -> st
     ends = f" from {after} to {before}" if after and before else ""
     around = f", while the host was in {_middle(longest.around)}" if longest.around else ""
     return (
-        f" {time(longest.length_ns)} is one wait{ends}{around}; without it, kernels ran for "
-        f"{percent(busy.running_ns / rest)} of {time(rest)}."
+        f" One idle gap takes {time(longest.length_ns)}{ends}{around}; without it, kernels ran "
+        f"for {percent(busy.running_ns / rest)} of {time(rest)}."
     )
 
 
@@ -620,7 +630,7 @@ def _ranges(run: Run) -> Iterator[Finding]:
         often = "" if top.times == 1 else f" in {count(top.times).text} times"
         yield Finding(
             f"Range {_middle(top.name)} launched the most GPU time: "
-            f"{time(top.gpu_ns or 0)}{often}. The host was in it for {time(top.host_ns)}.",
+            f"{time(top.gpu_ns or 0)}{often}. The host spent {time(top.host_ns)} in it.",
             "ranges",
         )
 
@@ -644,8 +654,7 @@ def _copies(run: Run) -> Iterator[Finding]:
         )
         share = percent(took / (took + kernels))
         text = (
-            f"{often} took {time(took)}{bytes_}: {share} of the time of copies and kernels, both "
-            "summed."
+            f"{often} took {time(took)}{bytes_}: {share} of the summed time of copies and kernels."
         )
         yield Finding(f"{text}{_before_kernels(run, took)}", "ranges")
 
@@ -663,7 +672,7 @@ def _before_kernels(run: Run, took: int) -> str:
     if before < took / 10:
         return ""
     much = "All" if before == took else "Most" if before > took / 2 else "Part"
-    return f" {much} of it came before the first kernel."
+    return f" {much} of this time is before the first kernel."
 
 
 def _missing(prepared: PreparedRun, *, derived: bool) -> Iterator[Finding]:
@@ -697,7 +706,7 @@ def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
     counts = any(makes_flops(counter.name) for counter in run.report.counters)
     if is_amd(run) and not counts:
         what = (
-            "no counter that FLOPs are made from was collected"
+            "the run collected no counter for FLOPs"
             if run.profiler in TOOLS
             else f"{run.profiler} does not record them"
         )

@@ -95,12 +95,12 @@ def headline(outcomes: Sequence[Outcome]) -> str:
     if missing:
         verb = "is" if counts[MISSING] == 1 else "are"
         return (
-            f"{counts[MISSING]:,} of the baseline's quantities {verb} not known now; "
+            f"{counts[MISSING]:,} of the baseline's quantities {verb} unknown now; "
             f"{missing[0].entry}: {missing[0].text}"
         )
     more = f", {counts[BETTER]:,} of them lower" if counts[BETTER] else ""
-    quantities = f"{judged:,} quantities are as in the baseline{more}"
-    return quantities if judged else "no quantity could be judged"
+    quantities = f"{judged:,} quantities match the baseline{more}"
+    return quantities if judged else "perfctl could not judge any quantity"
 
 
 def gate_view(outcomes: Sequence[Outcome]) -> View:
@@ -122,7 +122,7 @@ def gate_view(outcomes: Sequence[Outcome]) -> View:
         for text in (
             *(f"could not be judged: {problem}" for problem in outcome.problems[:MAX_NAMES]),
             *(f"also changed: {difference}" for difference in outcome.differences[:MAX_NAMES]),
-            *(f"not held: {note}" for note in outcome.notes[:1]),
+            *(f"not checked: {note}" for note in outcome.notes[:1]),
         )
     ]
     heads = ("entry", "", "where", "baseline", "now", "because")
@@ -144,7 +144,7 @@ def comment(outcomes: Sequence[Outcome]) -> str:
     """Return a comment on a pull request, of at most 30 lines."""
     view = gate_view(outcomes)
     facts = (headline(outcomes), view.title, *view.facts)[: MAX_NAMES + 2]
-    note = "1 multiply-add = 2 FLOPs. perfctl gate --update takes the new values as the baseline."
+    note = "1 multiply-add = 2 FLOPs. perfctl gate --update makes the new values the baseline."
     notes = (*(f"{text}." for text in view.notes), note)
     return FORMS["md"](as_parts(replace(view, title="perfctl gate", facts=facts, notes=notes)))
 
@@ -156,7 +156,9 @@ def _lines(outcome: Outcome, results: Sequence[str]) -> Iterator[Line]:
             also = []
             if cause.whole is not None and isinstance(cause.whole.before, int | float):
                 before, after = number(cause.whole.before), number(cause.whole.after)
-                also.append(f"the whole {cause.whole.key.direction or 'step'}: {before} to {after}")
+                also.append(
+                    f"the complete {cause.whole.key.direction or 'step'}: {before} to {after}"
+                )
             changes = [
                 row.key.name + ("" if row.change is None else f" ({100 * row.change:+.3g}%)")
                 for row in cause.others

@@ -95,12 +95,13 @@ def view(history: History) -> View:
     names = _short(history.stores) if len(history.stores) > 1 else list(history.stores)
     stores = ", ".join(names)
     if len(names) > 4:
-        stores = f"{len(names)} stores, {names[0]} to {names[-1]}"
+        stores = f"{len(names)} databases, {names[0]} to {names[-1]}"
     return View(
         f"{count} in {points} points",
         (
-            f"Of {stores}. A time changed if it moved by more than {history.gate * 100:g}%, "
-            "significantly, and stayed there; an exact count, whenever it is another.",
+            f"From {stores}. perfctl reports a time if it changed significantly, by more than "
+            f"{history.gate * 100:g}%, and stayed at the new level. It reports every change of an "
+            "exact count.",
         ),
         tuple(_table_of(history, line) for line in history.lines),
         notes=("Trend: the newest points, from the smallest to the largest value.",),
@@ -115,7 +116,7 @@ def _table_of(history: History, line: Line) -> Table:
     )
     notes = [*_about(line), *(sentence(history, line, *change) for change in changes[:ROWS])]
     if len(changes) > ROWS:
-        notes.append(f"and {len(changes) - ROWS} more changes: --json has them")
+        notes.append(f"and {len(changes) - ROWS} more changes (see --json)")
     cells = [
         (
             series.what.name,
@@ -141,7 +142,7 @@ def _change_of(series: Series) -> str:
     if series.exact:
         return "none"
     if series.what.quantity == "throughput":
-        return "as the step's"
+        return "like the step"
     return "none significant" if len(series.values) >= fewest() else "too few points"
 
 
@@ -157,11 +158,11 @@ def heading(line: Line) -> str:
 def _about(line: Line) -> Iterator[str]:
     """Why it is a line of its own, and why its times are not judged."""
     if line.apart:
-        yield f"a line of its own: {line.apart}"
+        yield f"a separate line: {line.apart}"
     if len(line.points) < fewest():
         yield (
-            f"times are not judged: a change shows from {fewest()} points on ('perfctl compare' "
-            "judges two by their repeats)"
+            f"perfctl needs {fewest()} points to judge times ('perfctl compare' compares two runs "
+            "by their repeats)"
         )
 
 
@@ -190,11 +191,7 @@ def sentence(found: History, line: Line, series: Series, change: Change) -> str:
         f"{one.difference.fact} {one.difference.a} to {one.difference.b} ({one.level})"
         for one in blamed[:3]
     ]
-    also = (
-        f"; also changed: {', '.join(differ)}"
-        if differ
-        else "; nothing else that was recorded changed"
-    )
+    also = f"; also changed: {', '.join(differ)}" if differ else "; no other recorded fact changed"
     by = "came" if change.change == inf else f"{change.change * 100:+.3g}%"
     return f"{series.what.name} {by} {where} ({sure}){also}"
 

@@ -54,7 +54,7 @@ def view(found: Audit) -> View:
     assumed."""
     model = found.model
     count = f"{model.parameters:,} parameters" + (
-        f", {model.active:,} met by a token" if model.idle else ""
+        f", {model.active:,} active per token" if model.idle else ""
     )
     devices = f"{found.devices:,} x " if found.devices > 1 else ""
     facts = [f"{found.tokens_per_second:,g} tokens/s on {devices}{found.peak.source}"]
@@ -62,7 +62,7 @@ def view(found: Audit) -> View:
         facts.append(f"HFU: {_recomputed(found.recompute)}")
     rows = [found.exact, found.causal, *found.rows]
     notes = [
-        f"{row.convention.key}: {'refused' if row.terms else 'not known'}, {row.refused}"
+        f"{row.convention.key}: {'refused' if row.terms else 'unknown'}, {row.refused}"
         for row in rows
         if row.refused is not None
     ]
@@ -71,7 +71,7 @@ def view(found: Audit) -> View:
         notes.append(f"{only.key}: {only.formula} ({only.source})")
     explained = _explained(found.reported) if found.reported is not None else ()
     return View(
-        f"{model.name}: {count}, {model.seq:,} tokens a sequence",
+        f"{model.name}: {count}, {model.seq:,} tokens per sequence",
         tuple(facts),
         (_formulas(found, rows),),
         notes=(*explained, *notes, *found.notes),
@@ -94,12 +94,12 @@ def _formulas(found: Audit, rows: Sequence[Row]) -> Table:
 
 def _recomputed(recompute: str | float) -> str:
     if recompute == "selective":
-        return "the two products of attention run again in backward (selective recomputing)"
+        return "backward recomputes the two GEMMs of attention (selective recomputation)"
     if recompute == "full":
-        return "the forward pass of all layers runs again in backward (full recomputing)"
+        return "backward recomputes the forward pass of all layers (full recomputation)"
     return (
-        f"{float(recompute):.0%} of the forward products with weights and all of attention run "
-        "again in backward"
+        f"{float(recompute):.0%} of the forward GEMMs with weights and all of attention run again "
+        "in backward"
     )
 
 
@@ -142,20 +142,20 @@ def _explained(found: Reported) -> Iterator[str]:
     if not found.matches:
         near = found.nearest
         share = (
-            f". It is in percent: write {found.value * 10000:g} for a share of "
+            f". The value is in percent: write {found.value * 10000:g} for a share of "
             f"{found.value * 100:g}"
             if found.value < 0.01
             else ""
         )
         yield (
-            f"{said}: nothing known gives it{share}. Nearest: {near.said}, {near.value:.2%} "
-            f"({near.source})"
+            f"{said}: no known formula gives this value{share}. Closest: {near.said}, "
+            f"{near.value:.2%} ({near.source})"
         )
         return
     first, *more = found.matches
     yield f"{said}: {_match(first)}"
     if more:
-        yield "It cannot be told apart by this figure from:"
+        yield "With this value, these formulas fit equally well:"
         yield from (f"  {_match(one)}" for one in more[:_MATCHES])
         if len(more) > _MATCHES:
             yield f"  and {len(more) - _MATCHES} more (--json)"

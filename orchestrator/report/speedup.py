@@ -44,13 +44,13 @@ GAINS, SAME_RESULT = "Speed-up", "Training time to the same result"
 OPEN_ON_PAGE = ("Each alone", GAINS, SAME_RESULT)
 """Tables that are not folded on the page."""
 WHICH = (
-    "Whole epochs answer how much sooner training ends: every sample is loaded and trained on "
-    "once, without a profiler. Steps answer where in a step the time goes; they run under the "
-    "profiler, which slows them, so their speed-up is another figure."
+    "Complete epochs show how much sooner training ends: they load and train on every sample "
+    "once, without a profiler. Steps show where the time of a step goes. They run under the "
+    "profiler, which slows them, so their speed-up differs."
 )
 UNKNOWN = (
-    f"Unknown: the ends of a 95% interval are more than a factor of {WIDEST:g} apart. Beside it "
-    "stands about how many more values a side would settle it, if their spread stays as it is "
+    f"Unknown: the ends of a 95% interval are more than a factor of {WIDEST:g} apart. The table "
+    "states about how many more values per side would suffice if their spread stays the same "
     "(NIST/SEMATECH e-Handbook, 7.2.2.2)."
 )
 
@@ -87,7 +87,7 @@ def page_view(studies: Sequence[Speedup]) -> dict[str, Any]:
                 tuple(part for part in parts if part.caption in OPEN_ON_PAGE),
                 tuple(part for part in parts if part.caption not in OPEN_ON_PAGE),
                 key=key,
-                title=f"Batch {study.batch}" if study.batch else "Batch size not known",
+                title=f"Batch {study.batch}" if study.batch else "Batch size unknown",
             )
         )
     several = len(studies) > 1
@@ -103,7 +103,7 @@ def page_view(studies: Sequence[Speedup]) -> dict[str, Any]:
 
 def _title(studies: Sequence[Speedup]) -> str:
     first = studies[0]
-    batch = "" if len(studies) > 1 else f", batch {first.batch or 'not known'}"
+    batch = "" if len(studies) > 1 else f", batch {first.batch or 'unknown'}"
     return f"{first.workload or 'a program'}{batch}: {', '.join(arm.label for arm in first.arms)}"
 
 
@@ -139,10 +139,10 @@ def headline(study: Speedup, other: Against, key: str, *, several: bool = False)
     if other.refused:
         text, is_warning = f"has no speed-up: {other.refused[0]}", True
     elif epochs and steps and (apart or _sign(epochs) != _sign(steps)):
-        text = f"{_describe_gain(epochs, base, 'whole epochs')}; steps under the profiler say "
+        text = f"{_describe_gain(epochs, base, 'complete epochs')}; steps under the profiler give "
         text, is_warning = f"{text}{ratio(steps.value)} ({span(steps)})", apart is not None
     elif gain := epochs or steps:
-        by = "whole epochs" if epochs else "steps"
+        by = "complete epochs" if epochs else "steps"
         text = f"{_describe_gain(gain, base, by)}{_describe_rest(other)}"
     else:
         text, is_warning = f"against {base} is unknown: {_why_unknown(lines)}", True
@@ -189,9 +189,9 @@ def _why_unknown(lines: dict[str, GainLine]) -> str:
     for line in lines.values():
         if line.unsettled:
             wide = line.unsettled.judged
-            return f"the 95% interval is wider than {wide.bound}; {wide.further} would settle it"
+            return f"the 95% interval is wider than {wide.bound}; {wide.further} would suffice"
     reasons = (line.reason for line in lines.values() if line.reason)
-    return next(reasons, "neither steps nor epochs were timed")
+    return next(reasons, "neither steps nor epochs have a time")
 
 
 def overview(studies: Sequence[Speedup]) -> Table | None:
@@ -200,7 +200,7 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
     heads = [
         Column("network", style=TEXT),
         Column("device", style=TEXT),
-        Column("by whole epochs", "times faster"),
+        Column("by complete epochs", "times faster"),
         Column("95% interval", style=TEXT),
         Column("by steps", "times faster"),
         Column("95% interval", style=TEXT),
@@ -221,16 +221,16 @@ def notes(study: Speedup) -> list[str]:
     if any(len(_lines_by_level(other)) == 2 for other in study.against):
         sentences.append(WHICH)
     sentences.append(
-        f"Faster than {study.base}, with the 95% interval; warm-up steps and test passes are in "
-        "no time."
+        f"Faster than {study.base}, with the 95% interval; times exclude warm-up steps and test "
+        "passes."
     )
     for other in study.against:
         sentences += [f"{other.label} has no speed-up: {reason}." for reason in other.refused]
         unknown = [item.fact for item in other.differences if item.a == item.b]
         if unknown:
             sentences.append(
-                f"Neither {study.base} nor {other.label} recorded {', '.join(unknown)}: it may be "
-                "other work."
+                f"Neither {study.base} nor {other.label} recorded {', '.join(unknown)}: the work "
+                "may differ."
             )
         differ = [
             f"{item.fact} ({item.a}; {item.b})" for item in other.differences if item.a != item.b
@@ -244,15 +244,15 @@ def notes(study: Speedup) -> list[str]:
         if apart := disagreement(other.lines):
             steps, epochs = (f"{ratio(gain.value)} ({span(gain)})" for gain in apart)
             sentences.append(
-                f"{other.label}: steps and epochs disagree, {steps} and {epochs}: the epochs are "
-                "the answer."
+                f"{other.label}: steps and epochs disagree ({steps} and {epochs}). Use the value "
+                "of the epochs."
             )
     for arm in study.arms:
         if arm.step_range is not None and arm.step_range[1] > UNSTEADY * arm.step_range[0]:
             sentences.append(
                 f"The steps of {arm.label} took between {time(arm.step_range[0])} and "
-                f"{time(arm.step_range[1])}: something else used the machine, or the device was "
-                "not warm yet; run it again when it is quiet (--again)."
+                f"{time(arm.step_range[1])}: other programs used the machine, or the device was "
+                "not warm yet. Run it again on an idle machine (--again)."
             )
     return sentences + [
         f"{arm.label}: {what}: {reason}." for arm in study.arms for what, reason in arm.gaps
@@ -285,12 +285,12 @@ def _arms_table(study: Speedup) -> Table | None:
         Column("step"),
         Column("steps/s"),
         Column("samples/s"),
-        Column("FLOP/s", note="on paper / step time; 1 multiply-add = 2"),
+        Column("FLOP/s", note="estimated FLOPs / step time; 1 multiply-add = 2 FLOPs"),
         Column("of peak"),
         Column("peak memory"),
-        Column("memory on paper", note="tensors at the fullest moment of a step"),
-        Column("of paper", note="measured peak / paper"),
-        Column("idle", note="of the steps: no kernel ran"),
+        Column("estimated memory", note="tensors at the peak of a step"),
+        Column("of estimate", note="measured peak / estimate"),
+        Column("idle", note="of the steps, no kernel ran"),
         Column("launch-bound", note="kernels that waited longer than they ran"),
         Column("copies hidden", note="copy time during which a kernel ran"),
         Column("outside operations", note="of the steps, on a CPU"),
@@ -307,13 +307,13 @@ def _arms_table(study: Speedup) -> Table | None:
 
 def _arm_cells(arm: ArmFacts) -> list[Any]:
     flop_rate, paper = arm.rate, arm.paper_memory
-    no_paper = arm.paper_memory_reason or "not worked out"
+    no_paper = arm.paper_memory_reason or "not computed"
     of_peak = None
     if flop_rate.peak is not None and flop_rate.per_second is not None:
         of_peak = flop_rate.per_second / flop_rate.peak
     # of a device: torch's allocator counts there what paper counts
     allocated = arm.memory.get("peak allocated")
-    of_paper = nothing("a host's peak also holds Python, torch and the data")
+    of_paper = nothing("a host peak also includes Python, torch and the data")
     if allocated is not None:
         of_paper = share_cell(allocated / paper if paper else None, no_paper)
     peaks = map(arm.memory.get, ("peak allocated", "peak host_resident", "peak host resident"))
@@ -322,11 +322,11 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
         text_cell(arm.label),
         text_cell(arm.device or "not recorded"),
         arm.runs,
-        time_cell(arm.total_ns, "no epochs were asked for (--epochs)"),
+        time_cell(arm.total_ns, "the command did not request epochs (--epochs)"),
         time_cell(arm.step_ns),
         rate(arm.steps_per_second, "1/s"),
         rate(arm.samples_per_second, "1/s"),
-        amount(flop_rate.per_second, "FLOP/s", flop_rate.reason or "steps were not timed"),
+        amount(flop_rate.per_second, "FLOP/s", flop_rate.reason or "the steps have no times"),
         share_cell(of_peak, flop_rate.reason or "not known"),
         size_cell(next((peak for peak in peaks if peak is not None), None)),
         size_cell(paper, no_paper),
@@ -334,7 +334,7 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
         share_cell(arm.idle, no_kernels),
         share_cell(arm.launch_bound, no_kernels),
         share_cell(arm.overlap, no_kernels if arm.idle is None else "no copies"),
-        share_cell(arm.overhead, "the trace holds kernels"),
+        share_cell(arm.overhead, "the trace has kernels"),
     ]
 
 
@@ -369,7 +369,7 @@ def gain_cells(line: GainLine | None) -> list[Cell]:
         unknown = Cell("unknown", line.reason, "no")
         return [after, unknown, Cell(needs, line.reason, "no", value=needs)]
     if line.gain is None:
-        return [after, *[nothing(line.reason or "no spread is known")] * 2]
+        return [after, *[nothing(line.reason or "the spread is unknown")] * 2]
     return [after, *_faster_cells(line.gain)]
 
 
@@ -404,7 +404,7 @@ def _epochs_table(study: Speedup) -> Table | None:
             decimal_cell(item.loss),
             decimal_cell(item.test_loss),
             share_cell(item.accuracy),
-            share_cell(item.dice, "its answers are no masks"),
+            share_cell(item.dice, "its outputs are not masks"),
         ]
         for arm in study.arms
         for item in arm.epochs
@@ -419,7 +419,7 @@ def _amdahl_table(other: Against) -> Table | None:
         Column("of the step"),
         Column("step faster", "times"),
         Column("95% interval", style=TEXT),
-        Column("at most", "times", note="if the layer took no time at all"),
+        Column("at most", "times", note="if the layer took no time"),
     ]
     rows = [
         [

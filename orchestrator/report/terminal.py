@@ -81,7 +81,7 @@ def _findings(analysis: Analysis, tables: Iterable[Table | None] = ()) -> View:
     stated, study = findings(analysis), analysis.study
     return View(
         f"{heading(study)}   {about.device_text(study) or ''}   {about.tools(study.runs)}",
-        () if stated else ("Nothing stands out.",),
+        () if stated else ("No findings.",),
         tuple(filter(None, tables)),
         findings=tuple(item.text for item in stated if not item.warning),
         warnings=tuple(item.text for item in stated if item.warning),

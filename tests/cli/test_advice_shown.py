@@ -82,7 +82,7 @@ def test_advice_is_shown_by_its_estimated_speed_up_with_launches_that_say_the_sa
 def test_the_page_has_advice_folded_and_escaped(perfctl: Perfctl) -> None:
     assert perfctl("report", "--out", "page.html").code == 0
     page = Path("page.html").read_text()
-    assert "What ncu advises" in page
+    assert "Advice of ncu" in page
     assert "Instruction mix, by opcode" in page
     assert "Fine &lt;as&gt; it is" in page
     assert "<as>" not in page

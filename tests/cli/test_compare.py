@@ -87,7 +87,7 @@ def test_other_precision_is_shown_and_judged_by_anyway_alone(
     anyway = perfctl("compare", a, b, "--anyway", "--out", "c.html", "--markdown", "c.md")
     assert anyway.code == 3
     for text in (anyway.out, Path("c.html").read_text(), Path("c.md").read_text()):
-        assert "compared anyway" in " ".join(text.split()).replace("\\", "")
+        assert "Compared anyway" in " ".join(text.split()).replace("\\", "")
 
 
 def test_two_profilers_are_not_comparable(perfctl: Perfctl, recorded: Path) -> None:
@@ -147,7 +147,9 @@ def test_a_run_that_the_other_side_has_nothing_like_is_not_called_no_run(
         (other / name).write_text(json.dumps(about | {"workload": "other"}))
     said = perfctl("compare", recorded / "torch" / "b16", "other")
     assert said.code == 1
-    assert "A  b16: 0 runs of 1, for the other side has none like it" in said.out.splitlines()
+    assert (
+        "A  b16: 0 runs of 1, because the other side has no matching runs" in said.out.splitlines()
+    )
 
 
 def test_without_a_store_a_name_that_is_no_file_is_said(perfctl: Perfctl) -> None:

@@ -79,7 +79,7 @@ def test_what_is_not_taken_over_makes_a_lower_bound_that_says_why(
     why = "its 9 launches under ncu are not the 11 of the plain step"
     assert row["counted_why"].startswith("10 of 21 launches; ") and why in row["counted_why"]
     (verdict,) = (one for one in row["verdicts"] if one["rule"] == "counter not collected")
-    assert "leave launches out (--nvtx-exclude of --launches distinct)" in verdict["sentence"]
+    assert "excluded launches (--nvtx-exclude of --launches distinct)" in verdict["sentence"]
 
 
 def test_without_its_plan_a_missing_row_is_one_that_ncu_was_told_to_leave_out(
@@ -90,7 +90,7 @@ def test_without_its_plan_a_missing_row_is_one_that_ncu_was_told_to_leave_out(
     assert row["counted_flops"] is None
     (verdict,) = row["verdicts"]
     assert verdict["rule"] == "direction missing"
-    assert "Profile again, all of it: ncu was asked to leave launches out" in verdict["todo"]
+    assert "Profile the complete run again: ncu excluded launches" in verdict["todo"]
     found = perfctl("show", "--store", "h100-ncu-distinct.db").out
     assert "did not run during" not in " ".join(found.split())
 
@@ -109,7 +109,7 @@ def test_without_its_plan_a_row_of_which_ncu_left_out_a_part_is_a_lower_bound(
     table.write_text("".join(line for line in lines if site not in line))
     row = ledger(perfctl, folder)[ATTENTION]
     assert (row["counted_flops"], row["counted_is_lower_bound"]) == (4_297_594_880, True)
-    assert "ncu was told to leave it out" in row["counted_why"]
-    assert "without fp16, launches that ncu left out" in row["counted_why"]
+    assert "a filter excluded it from ncu" in row["counted_why"]
+    assert "without fp16, launches that ncu excluded" in row["counted_why"]
     (verdict,) = (one for one in row["verdicts"] if one["rule"] == "counter not collected")
-    assert "leave launches out (--nvtx-exclude of --launches distinct)" in verdict["sentence"]
+    assert "excluded launches (--nvtx-exclude of --launches distinct)" in verdict["sentence"]

@@ -28,7 +28,7 @@ def test_the_ledger_fits_eighty_columns_and_says_what_is_not_collected(
     assert done.code == 0
     assert max(map(len, done.out.splitlines())) <= 80
     assert re.search(r"conv2 +forward +21\.2 M", done.out) and "not attri" in done.out
-    assert "FLOPs are counted on NVIDIA GPUs only" in " ".join(done.out.split())
+    assert "perfctl measures FLOPs with GPU counters" in " ".join(done.out.split())
 
 
 def test_layer_and_batch_narrow_the_rows(in_store: Callable[..., Any]) -> None:

@@ -17,6 +17,6 @@ def test_the_warning_of_lower_bounds_names_the_reason_that_the_counts_have(
     assert perfctl("replay", RECORDINGS / "ncu-bf16").code == 0
     said = " ".join(perfctl("ledger").out.split())
     (line,) = (part for part in said.split("! ")[1:] if "are lower bounds" in part)
-    assert line.startswith("Counted FLOPs of conv1 forward, ")
-    why = "HFMA2 moves constants or multiplies halves, and no counter tells which"
+    assert line.startswith("The executed FLOPs of conv1 forward, ")
+    why = "HFMA2 moves constants or multiplies halves, and no counter distinguishes them"
     assert f"and 5 more are lower bounds: {why}. " in line

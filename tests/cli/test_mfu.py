@@ -49,7 +49,7 @@ def test_the_table_has_mfu_and_hfu_of_palm(perfctl: Callable[..., Said]) -> None
         f"{238300 * REMATERIALISED / SUPPLY:.1%}",
     ]
     words = " ".join(found.out.split())
-    assert "75% of the forward products" in words
+    assert "75% of the forward GEMMs" in words
     assert "attention halved (causal) -0.5%" in words
 
 
@@ -81,7 +81,7 @@ def test_a_reported_figure_is_explained(
 
 def test_a_reported_figure_that_nothing_gives_is_said(perfctl: Callable[..., Said]) -> None:
     assert (
-        "Reported 12.34%: nothing known gives it. Nearest: "
+        "Reported 12.34%: no known formula gives this value. Closest: "
         in perfctl(*PALM, "--reported", "12.34").out
     )
 
@@ -110,7 +110,7 @@ def test_what_makes_no_sense_is_one_line(
 
 def test_a_reported_share_is_told_from_percent(perfctl: Callable[..., Said]) -> None:
     assert (
-        "nothing known gives it. It is in percent: write 46.2 for a share of 0.462. Nearest"
-        in " ".join(perfctl(*PALM, "--reported", "0.462").out.split())
+        "no known formula gives this value. The value is in percent: write 46.2 for a share of 0.462. "
+        "Closest" in " ".join(perfctl(*PALM, "--reported", "0.462").out.split())
     )
     assert "in percent: write" not in perfctl(*PALM, "--reported", "12.34").out

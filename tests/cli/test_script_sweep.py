@@ -352,7 +352,7 @@ def test_the_cost_of_ncu_is_told_from_one_plain_step(
     )
     part = estimate(metrics="fadd", layers=("conv1",))
     said = cost_lines(part.cost, part.batch_size, part.layers)[0]
-    assert " launches a step in conv1 (of 4) x 5 steps" in said
+    assert " launches per step in conv1 (of 4) x 5 steps" in said
     with pytest.raises(RunFailed, match="`layer`: no launch of the step is in nope"):
         estimate(layers=("nope",))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recorded"], (

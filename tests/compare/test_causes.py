@@ -248,7 +248,7 @@ def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause(net: Any) -
     assert (found.difference.fact, found.level, found.why) == (
         "cudnn",
         "possible",
-        "not recorded in A, so it may be the same",
+        "A did not record it, so it may be the same",
     )
 
 
@@ -258,5 +258,5 @@ def test_no_difference_is_ranked_where_nothing_was_compared(net: Any) -> None:
     ).pairs
     alone = replace(pair, rows=tuple(replace(row, before=None) for row in pair.rows))
     assert {(one.level, one.why) for one in explain(alone).suspects} == {
-        ("not ranked", "nothing was compared")
+        ("not ranked", "nothing to compare")
     }

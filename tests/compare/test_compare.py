@@ -178,7 +178,7 @@ def test_fewer_flops_by_one_in_a_billion_are_news_too(synthetic: ModuleType) -> 
     )
     # of the layer and of the step
     assert [row.result for _, row in found.news] == [DIFFERS, DIFFERS]
-    row = the_row(found, "counted FLOPs", "flops")
+    row = the_row(found, "executed FLOPs", "flops")
     assert row.before is not None
     assert row.after is not None
     assert row.after.median - row.before.median == 2  # 3 more FFMA over 3 steps

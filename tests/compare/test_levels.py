@@ -134,7 +134,7 @@ def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides(
     step, memory = found["step", "time", "step"], found["step", "memory", "peak allocated"]
     assert (step.before and step.before.median, step.basis) == (
         100,
-        "host clock around each step, while nsys was recording",
+        "CPU timer around each step, while nsys was recording",
     )
     assert (memory.before and memory.before.median, memory.result) == (512, EQUAL)
     assert [row.after.median for row in pair.rows if row.after and row.key.level != "step"] == [
@@ -152,8 +152,8 @@ def test_a_profiler_of_one_side_alone_is_named_and_not_compared(synthetic: Modul
     b = [*side(synthetic, "B", 0.0).runs, *side(synthetic, "B", 0.0, first=5, profiler="ncu").runs]
     (pair,) = compare(Side("A", tuple(a)), Side("B", tuple(b))).pairs
     assert pair.notes == (
-        "dlprof, none ran in A only and is not compared",
-        "ncu ran in B only and is not compared",
+        "perfctl does not compare dlprof, none, which ran in A only",
+        "perfctl does not compare ncu, which ran in B only",
     )
     assert [run.profiler for run in (*pair.runs_a, *pair.runs_b)] == ["torch", "torch"]
 
@@ -183,7 +183,7 @@ def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_b
     step = next(row for row in forced.rows if row.key == Key("step", "time", "step"))
     assert (step.result, step.change) == (NOT_JUDGED, pytest.approx(math.exp(0.5) - 1))
     assert step.reason.startswith(
-        "not the same clock: host clock around each step, while torch was recording / host"
+        "different clocks: CPU timer around each step, while torch was recording / CPU"
     )
 
 

@@ -28,7 +28,7 @@ from perfctl.orchestrator.compare.quantities import Key, Observed
 
 CONV = Key("layer", "time", "", "conv2", "forward")
 STEP = Key("step", "time", "step")
-FLOPS = Key("step", "flops", "counted FLOPs")
+FLOPS = Key("step", "flops", "executed FLOPs")
 PEAK = Key("step", "memory", "peak allocated")
 
 
@@ -158,31 +158,31 @@ def test_what_several_runs_of_the_other_side_lack_says_how_many_they_are() -> No
             NOT_JUDGED,
             "a lower bound: y; estimated: x",
         ),
-        ([seen(8)], [seen(9)], DIFFERS, "counts are exact, so this is another computation"),
-        ([seen(8)] * 2, [seen(7)] * 2, DIFFERS, "counts are exact, so this is another computation"),
+        ([seen(8)], [seen(9)], DIFFERS, "counts are exact, so the computation changed"),
+        ([seen(8)] * 2, [seen(7)] * 2, DIFFERS, "counts are exact, so the computation changed"),
         (
             [seen(8)],
             [seen(9, note="estimated: x")],
             DIFFERS,
-            "counts are exact, so this is another computation; estimated: x",
+            "counts are exact, so the computation changed; estimated: x",
         ),
         (
             [seen(8), seen(9)],
             [seen(8)],
             NOT_JUDGED,
-            "the count is not the same in all repeats of one side",
+            "the count differs between the repeats of one side",
         ),
         (
             [seen(8)],
             [seen(8), seen(9)],
             NOT_JUDGED,
-            "the count is not the same in all repeats of one side",
+            "the count differs between the repeats of one side",
         ),
         (
             [seen(8), seen(9)],
             [seen(8), seen(9)],
             NOT_JUDGED,
-            "the count is not the same in all repeats of one side",
+            "the count differs between the repeats of one side",
         ),
     ],
 )
@@ -193,7 +193,7 @@ def test_counts_are_equal_or_differ_or_nothing_is_said_of_them(
     assert (row.result, row.reason, row.p) == (verdict, why, None)
 
 
-UNKNOWN = "whether another run needs the same is unknown; run 2 or more repeats"
+UNKNOWN = "the spread between runs is unknown; run 2 or more repeats"
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,9 @@ UNKNOWN = "whether another run needs the same is unknown; run 2 or more repeats"
     [
         ([5.0], [5.0], EQUAL, None, "the same in every run"),
         ([5.0, 5.0], [5.0], EQUAL, None, "the same in every run"),
-        ([5.0], [6.0], NOT_JUDGED, None, f"one run each: {UNKNOWN}"),
-        ([5.0, 5.0], [6.0], NOT_JUDGED, None, f"B is one run: {UNKNOWN}"),
-        ([5.0], [6.0, 6.0, 6.0], NOT_JUDGED, None, f"A is one run: {UNKNOWN}"),
+        ([5.0], [6.0], NOT_JUDGED, None, f"one run each, so {UNKNOWN}"),
+        ([5.0, 5.0], [6.0], NOT_JUDGED, None, f"B is one run, so {UNKNOWN}"),
+        ([5.0], [6.0, 6.0, 6.0], NOT_JUDGED, None, f"A is one run, so {UNKNOWN}"),
         (
             [5.0, 5.0],
             [6.0, 6.0, 6.0],
@@ -234,9 +234,9 @@ def test_memory_with_a_spread_is_judged_like_a_time() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "why"),
     [
-        ([seen(1.0)], [seen(2.0, basis="another")], "not the same clock: the clock / another"),
-        ([seen(1.0, trusted=False)], [seen(2.0)], "the clock; times come from nsys or torch"),
-        ([seen(1.0)], [seen(2.0, trusted=False)], "the clock; times come from nsys or torch"),
+        ([seen(1.0)], [seen(2.0, basis="another")], "different clocks: the clock / another"),
+        ([seen(1.0, trusted=False)], [seen(2.0)], "the clock; use times from nsys or torch"),
+        ([seen(1.0)], [seen(2.0, trusted=False)], "the clock; use times from nsys or torch"),
         (
             [seen(1.0), None],
             [seen(2.0)] * 2,

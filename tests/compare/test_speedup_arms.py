@@ -203,10 +203,10 @@ def test_the_rate_is_flops_on_paper_over_time(
         ("gpu", "tf32", 6.0, None),
         ("gpu", "fp16", 7.0, None),
         ("gpu", "fp64", 2.0, None),
-        ("gpu", "fp32", None, "no peak of fp32 is known for this one"),
-        ("gpu", "int8", None, "no peak of int8 is known for this one"),
+        ("gpu", "fp32", None, "the fp32 peak of this one is unknown"),
+        ("gpu", "int8", None, "the int8 peak of this one is unknown"),
         ("cpu", "bf16", 3.0, None),
-        ("cpu", "fp16", None, "no peak of fp16 is known for this one"),
+        ("cpu", "fp16", None, "the fp16 peak of this one is unknown"),
     ],
 )
 def test_a_precision_is_held_against_the_peak_of_its_own_path(
@@ -226,7 +226,7 @@ def test_without_shapes_there_is_no_rate_but_the_reason(synthetic: ModuleType) -
         None,
         None,
         None,
-        "the shapes of the layers were not recorded",
+        "the run did not record the shapes of the layers",
     )
 
 

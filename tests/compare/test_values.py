@@ -19,7 +19,7 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.report import Kernel, MemoryFigure, Sample, Step
 from perfctl.records.run import Run
 
-HOST = "host clock around each step, while torch was recording"
+HOST = "CPU timer around each step, while torch was recording"
 
 
 def kernel(
@@ -132,7 +132,7 @@ def test_without_numbers_the_kernels_are_spread_over_the_steps_measured(
     whole = of_kernels(
         observe_times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
     )
-    basis = "sums over the whole report, whose number of steps is unknown"
+    basis = "sums over the complete report, whose number of steps is unknown"
     assert whole == {("fc", "forward", "gemm"): Observed((80,), basis, True, ("1x1x1",), 4.0)}
 
 
@@ -152,7 +152,7 @@ def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words(
         ("nsys", "kernels, nsys", True),
         ("torch", "kernels, torch (CUPTI)", True),
         ("nvprof", "kernels, nvprof", True),
-        ("ncu", "kernels under ncu, locked clocks: not a time to trust", False),
+        ("ncu", "kernels under ncu at locked clocks: not a realistic time", False),
     ],
 )
 def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
@@ -194,9 +194,9 @@ def test_counted_flops_are_those_of_one_step_by_layer_and_in_all(synthetic: Modu
     assert {key[3:5]: seen.values for key, seen in found.items() if key.level == "layer"} == {
         where: (count,) for where, count in expected.items()
     }
-    assert found[Key("step", "flops", "counted FLOPs")].values == (sum(expected.values()),)
+    assert found[Key("step", "flops", "executed FLOPs")].values == (sum(expected.values()),)
     assert {(seen.basis, seen.note) for seen in found.values()} == {
-        ("counted by ncu, per step", None)
+        ("measured by ncu, per step", None)
     }
 
 
@@ -245,7 +245,7 @@ def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole(synthetic: Modul
     found = observe_flops(
         PreparedRun(replace(run, report=replace(run.report, kernels=mine, counters=kept)))
     )
-    whole = found[Key("step", "flops", "counted FLOPs")]
+    whole = found[Key("step", "flops", "executed FLOPs")]
     assert whole.note is None
     assert whole.values == (
         sum(seen.values[0] for key, seen in found.items() if key.level == "layer"),

@@ -38,7 +38,7 @@ def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first(
         profiler="dlprof", kernels=[kernel(step=None), kernel(step=None)]
     )
     names = PreparedRun(unnumbered).row_kernels["fc", "forward"].names
-    assert list(names.values()) == [2], "of the whole report where no steps are known"
+    assert list(names.values()) == [2], "of the complete report where no steps are known"
 
 
 def test_the_share_of_guessed_launches_is_told_where_there_are_any(synthetic: ModuleType) -> None:

@@ -213,9 +213,12 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(
     ]
     last, unknown = rows[-1], rows[-2]
     assert (last.paper.value, len(last.calls), last.kind) == (7, 2, None)
-    assert (unknown.kind, unknown.paper.reason) == (None, "no formula: its shapes were not seen")
+    assert (unknown.kind, unknown.paper.reason) == (
+        None,
+        "no formula, because its shapes are unknown",
+    )
     assert [(found.kind, found.time_reason) for found in rows[:2]] == [
-        ("Linear", "no range or kernel of it was seen")
+        ("Linear", "the report has no range or kernel of it")
     ] * 2
     assert (unknown.time_reason, unknown.share, unknown.whole) == (
         None,
@@ -270,7 +273,10 @@ def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_m
     # beside the gradients, as the engine names what has no formula
     other = call("fc", "backward", 0, None, "other")
     assert rows("backward", weight, other) == [("backward", 10, "no formula for other (backward)")]
-    apart = [("forward", None, "no formula: its shapes were not seen"), ("grad_weight", 10, None)]
+    apart = [
+        ("forward", None, "no formula, because its shapes are unknown"),
+        ("grad_weight", 10, None),
+    ]
     assert rows("forward", weight, call("fc", "backward", 0, 8)) == [*apart, ("backward", 8, None)]
     assert rows("backward", call("fc", "backward", 0, 8)) == [("backward", 8, None)]
     nameless = call("fc", "backward", 0, None, "")
@@ -308,11 +314,13 @@ def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_cou
         [replace(narrowed, layer_calls=(*narrowed.layer_calls, call("late", "forward", 9)))]
     )
     late = row(ledger(study), "late", "forward", 64).counted
-    assert (late.state, late.reason) == ("not_collected", "ncu counted in conv2 only (--layer)")
+    assert (late.state, late.reason) == ("not_collected", "ncu measured conv2 only (--layer)")
     (study,) = studies(
         [replace(whole, layer_calls=(*whole.layer_calls, call("late", "forward", 9)))]
     )
-    assert row(ledger(study), "late", "forward", 64).counted.reason == "ncu saw no kernel of it"
+    assert (
+        row(ledger(study), "late", "forward", 64).counted.reason == "ncu recorded no kernel of it"
+    )
 
 
 def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
@@ -331,9 +339,7 @@ def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
         reason(replace(bare, status="failed", reason=None)) == "the ncu run has no counters: failed"
     )
     none, dlprof = replace(bare, profiler="none"), replace(bare, profiler="dlprof")
-    assert (
-        reason(none) == reason(dlprof) == "no ncu run at this batch size; 'perfctl ncu' makes one"
-    )
+    assert reason(none) == reason(dlprof) == "no ncu run at this batch size; run 'perfctl ncu'"
     stepless = replace(
         ncu,
         report=replace(
@@ -342,11 +348,11 @@ def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
     )
     assert (
         reason(stepless)
-        == "ncu counted its kernels, but the report does not say how many steps it covers"
+        == "ncu measured its kernels, but the report does not state its number of steps"
     )
     adds = [one for one in stepless.report.counters if "_fadd_" in one.name]
     assert adds and reason(replace(stepless, report=replace(stepless.report, counters=adds))) == (
-        "ncu counted FADD only, and the report does not say how many steps it covers"
+        "ncu measured FADD only, and the report does not state its number of steps"
     )
 
 

@@ -36,8 +36,8 @@ def test_two_gpus_in_one_study_are_told_with_the_runs_on_each(synthetic: ModuleT
     )
     assert describe_cause(said) == (
         "Parts of this study ran on different GPUs (Tesla V100 of 16,384 MiB, a GPU of 40,960 "
-        "MiB): their times cannot be compared. In this order: ncu at batch 16 to 64; runs without "
-        "a profiler at batch 64."
+        "MiB), so their times cannot be compared. Runs, in the same order: ncu at "
+        "batch 16 to 64; runs without a profiler at batch 64."
     )
     assert (said.rule, said.factor, said.confidence) == ("other GPU", None, "observed")
 
@@ -119,10 +119,10 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told(synthetic: ModuleType
     ]
     (said,) = less_time_for_more(studies(runs))
     assert describe_cause(said) == (
-        "More work in less time: conv2 forward took 0.1304 ms for 3 M multiply-adds with k=5, but "
-        "0.1746 ms for 600 k by default. Such times cannot be compared: the host's clock saw "
-        "launches, not kernels, or the GPUs were not the same (no record names the GPU of the one "
-        "with k=5). Multiply-adds are of batch 64."
+        "Implausible timing: conv2 forward took 0.1304 ms for 3 M multiply-adds with k=5, but "
+        "0.1746 ms for only 600 k by default. These times cannot be compared: the CPU timer "
+        "measured launches instead of kernels, or the GPUs differ (no record names the GPU of "
+        "the run with k=5). The multiply-adds are those of batch 64."
     )
     both = [replace(runs[0], device=V100), replace(runs[1], device=BIG)]
     (named,) = less_time_for_more(studies(both))

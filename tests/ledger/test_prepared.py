@@ -102,7 +102,7 @@ def test_nsys_is_believed_before_torch_and_ncu_last(synthetic: ModuleType) -> No
     assert timed(ncu, torch) is torch
     only = PreparedBatch(8, (PreparedRun(ncu),), None).timing
     assert only is not None and only.layer_times is not None
-    assert not only.layer_times.trusted and "not a time to trust" in only.layer_times.basis
+    assert not only.layer_times.trusted and "not a realistic time" in only.layer_times.basis
 
 
 def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: ModuleType) -> None:

@@ -91,12 +91,12 @@ def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not() -> None:
     assert place(work(paper=1e10), PEAKS).mfu == 1.0
     point = place(work(paper=1.1e10), PEAKS)
     assert point.mfu is None and (point.mfu_refused or "").startswith(
-        "paper FLOPs would take 110% of the fp32 peak: fewer"
+        "the estimated FLOPs would need 110% of the fp32 peak: the kernels executed fewer"
     )
 
 
 @pytest.mark.parametrize(
-    ("counts", "cause"), [(8.99e9, "fewer FLOPs were executed than are"), (9e9, "the wrong device")]
+    ("counts", "cause"), [(8.99e9, "the kernels executed fewer than"), (9e9, "the wrong device")]
 )
 def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(counts: float, cause: str) -> None:
     point = place(work(paper=1e10, counted=counted(counts), time_ns=9e5), PEAKS)
@@ -204,7 +204,7 @@ def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_n
     launches: int, mismatch: bool
 ) -> None:
     point = place(work(time_ns=1e5, launches=launches, counted_launches=100), PEAKS)
-    said = f"{launches} launches were timed and 100 were counted: not the same work"
+    said = f"{launches} launches have a time and 100 have counters, so the work differs"
     assert (said in (point.refused or "")) == mismatch
     stream = place(work(dram=counted(3e9), launches=launches, counted_launches=100), PEAKS)
     assert (said in (stream.refused or "")) == mismatch
@@ -213,10 +213,10 @@ def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_n
 @pytest.mark.parametrize(
     ("changes", "kind", "cause"),
     [
-        ({}, "derived", "the clock in the run's record"),
+        ({}, "derived", "the recorded clock differs"),
         ({}, "measured", "fewer threads than the run"),
         ({"busy": 1.01, "level": "run"}, "derived", "did not wait for them"),
-        ({"busy": 1.0, "level": "run"}, "derived", "the clock in the run's record"),
+        ({"busy": 1.0, "level": "run"}, "derived", "the recorded clock differs"),
         ({"counted": NONE, "paths": {}, "paper": 2e9}, "published", "TF32 is likely on"),
         # just what TF32 reaches
         ({"counted": NONE, "paths": {}, "paper": 1e10}, "published", "TF32 is likely on"),
@@ -255,7 +255,7 @@ def test_peaks_of_a_record_without_clock_or_sms_are_not_made_up() -> None:
     found = peaks_of(device)
     assert (
         found.source
-        == "10 SMs x 1500 MHz of the run's own record, CC 8.6; tensor peaks are not known"
+        == "10 SMs x 1500 MHz from the record of the run, CC 8.6; tensor peaks are unknown"
     )
     assert (
         found.flops["fp32"] == 10 * 256 * 1.5e9
@@ -266,7 +266,7 @@ def test_peaks_of_a_record_without_clock_or_sms_are_not_made_up() -> None:
     assert none.reason is not None and none.reason.startswith(
         "NVIDIA Something is not in the table of devices (docs/devices.md)"
     )
-    assert peaks_of(None).reason == "no record says which device it was"
+    assert peaks_of(None).reason == "no record names the device"
     assert (peaks_of(Device("A100-SXM4-40GB MIG 1g.5gb", "gpu")).reason or "").startswith(
         "A100-SXM4-40GB MIG 1g.5gb is a slice"
     )
@@ -286,8 +286,8 @@ def test_the_last_of_several_measurements_of_one_device_is_taken_and_threads_are
         read_measured({**record, "bandwidth_bps": 4, "threads": 3}),
     )
     assert peaks_of(Device("EPYC", "cpu"), [first, second]) is second
-    assert first.source == "measured on 2026-11-20: large matrix products and a triad"
-    assert second.source == "measured on 2026-11-20: large matrix products and a triad, 3 threads"
+    assert first.source == "measured on 2026-11-20: large GEMMs and a triad"
+    assert second.source == "measured on 2026-11-20: large GEMMs and a triad, 3 threads"
     assert (second.ridge("fp32"), second.ridge("fp64"), second.known) == (0.25, None, True)
 
 
@@ -295,7 +295,7 @@ def test_a_gpu_of_the_table_has_its_published_peaks() -> None:
     found = peaks_of(Device("Tesla T4", "gpu"))
     assert (found.kind, found.source, found.bandwidth) == (
         "published",
-        "published figures of the T4, dense",
+        "published values of the T4, dense",
         320e9,
     )
 

@@ -128,7 +128,7 @@ def test_roofs_of_caches_are_bytes_in_a_cycle_times_the_clock_of_the_product() -
         and peaks.caches["L2"].bandwidth == 5120 * 1410e6
     )
     assert with_caches(peaks, device, {"c": 7680}).cache("L2", "c") == CachePeak(
-        7680 * 1410e6, "7,680 B per cycle by the report x 1410 MHz"
+        7680 * 1410e6, "7,680 B per cycle from the report x 1410 MHz"
     )
     cpu = Device("EPYC", "cpu")
     assert with_caches(peaks_of(cpu), cpu, {}).caches == {}
@@ -155,8 +155,7 @@ def of(*metrics: str) -> Roofline:
 def test_one_sentence_says_which_levels_are_missing_and_which_option_collects_them() -> None:
     dram = ("dram__bytes_read.sum", "dram__bytes_write.sum")
     assert of(*dram).lacking == (
-        "L1 and L2 bytes were not collected; --set roofline of ncu and of perfctl ncu collects "
-        "them."
+        "L1 and L2 bytes were not collected; use --set roofline of ncu or perfctl ncu."
     )
     whole = of(*dram, "lts__t_bytes.sum", "l1tex__t_bytes.sum")
     assert whole.lacking is None and whole.levels == ("L1", "L2", "DRAM")

@@ -92,7 +92,7 @@ def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out(
     assert (dict(found["c"].paths), found["c"].total.state, found["c"].dram.reason) == (
         {},
         "not_collected",
-        "DRAM bytes were not counted; 'perfctl ncu' collects them",
+        "no DRAM bytes were measured; 'perfctl ncu' collects them",
     )
     unnumbered = [item._replace(step=None) for item in kernels]
     four = tuple(Step(number, "step", None, 5) for number in range(4))
@@ -161,7 +161,7 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
         whole.traffic.layer,
         whole.traffic.direction,
     ) == (
-        "whole step, batch 64",
+        "complete step, batch 64",
         64,
         None,
         None,
@@ -176,7 +176,7 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
         450 / 1100,
         True,
     )
-    assert whole.traffic.basis == "host clock around each step, while nsys was recording"
+    assert whole.traffic.basis == "CPU timer around each step, while nsys was recording"
     assert whole.bound == "launch", "kernels run less than half of the step"
     (bare,) = of(timed(synthetic, steps=()), counted).at("run")
     assert (bare.traffic.time_ns, bare.traffic.basis, bare.traffic.busy) == (
@@ -199,7 +199,7 @@ def test_on_a_cpu_there_is_nothing_to_count(synthetic: ModuleType) -> None:
     (whole,) = of(synthetic.cpu_run(1, 64)).at("run")
     assert (whole.traffic.counted.state, whole.traffic.dram.reason) == (
         "not_available",
-        "DRAM bytes are counted on NVIDIA GPUs only, by ncu",
+        "perfctl measures DRAM bytes on NVIDIA GPUs only, with ncu",
     )
     assert (whole.traffic.time_ns, whole.traffic.busy) == (64 * 10_100 + 1000, None)
 
@@ -243,7 +243,7 @@ def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes(
         None,
         None,
     )
-    assert roofs.of(64, "conv1", "grad_input") is None, "nothing on paper, counted or timed"
+    assert roofs.of(64, "conv1", "grad_input") is None, "no estimate, counted or timed"
     assert roofs.of(32, "conv1", "forward") is None
 
 
@@ -273,7 +273,7 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
     assert (points["a"].launches, points["a"].counted_launches, points["a"].paper) == (1, 1, None)
     assert (points["a"].counted.value, points["a"].dram.value) == (2 * 30 / 2, 2 * 150 / 2)
     assert (points["new"].time_ns, points["new"].trusted) == (350, False)
-    assert points["new"].basis == "kernels under ncu, locked clocks: not a time to trust"
+    assert points["new"].basis == "kernels under ncu at locked clocks: not a realistic time"
     assert (points["bare"].time_ns, points["bare"].basis) == (None, None)
     zero = timed(
         synthetic,
@@ -302,7 +302,7 @@ def test_the_roofs_are_those_of_the_runs_own_device_before_those_of_its_report(
         device=Device(own, "gpu") if own else None,
         devices=(Device(reported, "gpu"),) if reported else (),
     )
-    assert (peaks or "no record says") in (of(run).peaks.source or "") + (
+    assert (peaks or "no record names the device") in (of(run).peaks.source or "") + (
         of(run).peaks.reason or ""
     )
 
@@ -313,7 +313,7 @@ def test_every_batch_size_has_its_points_with_one_clock_where_it_can(synthetic: 
     roofs = of(nsys, *runs)
     assert [point.traffic.batch for point in roofs.at("run")] == [16, 64]
     assert {point.traffic.basis for point in roofs.at("run")} == {
-        "host clock around each step, while torch was recording"
+        "CPU timer around each step, while torch was recording"
     }
     conv2 = [roofs.of(batch, "conv2", "forward") for batch in (16, 64)]
     assert [point.traffic.time_ns for point in conv2 if point] == [2000 * 16, 2000 * 64]

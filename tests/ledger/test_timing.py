@@ -179,11 +179,11 @@ def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range(synthetic: Module
     }
     assert told["none"] == (
         timing.spread([30, 10]),
-        "host clock around each step, with no profiler",
+        "CPU timer around each step, with no profiler",
     )
     assert told["nsys"] == (
         timing.spread([30, 10]),
-        "host clock around each step, while nsys was recording",
+        "CPU timer around each step, while nsys was recording",
     )
     assert told["ncu"] is None
     assert timing.step_time(make(ranges=ranges)) == (timing.spread([8]), "step ranges, torch")

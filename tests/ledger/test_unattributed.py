@@ -92,7 +92,7 @@ def test_launches_outside_of_all_steps_and_graphs_without_kernels_are_not_in_the
     assert explain_unattributed(PreparedRun(run)) == ()
     graph, outside = beyond_time(run)
     assert "--cuda-graph-trace=node" in graph
-    assert outside.startswith("1 of 2 launches lie outside every measured step")
+    assert outside.startswith("1 of 2 launches are outside of all measured steps")
 
 
 def test_on_a_cpu_it_is_what_phases_and_steps_hold_beside_layers(synthetic: ModuleType) -> None:
@@ -118,12 +118,16 @@ def test_the_page_speaks_of_it_above_a_twentieth(
 ) -> None:
     kernels = [kernel(0, 96, 3, **IN_CONV), kernel(1, loose, 1)]
     (study,) = studies([gpu(synthetic, kernels, [STEP, FORWARD, BACKWARD, CONV, GRADIENT])])
-    texts = [item.text for item in findings(analyse(study)) if "belongs to no layer" in item.text]
+    texts = [
+        item.text
+        for item in findings(analyse(study))
+        if "is not attributed to a layer" in item.text
+    ]
     assert bool(texts) is said
     if said:
         share = f"{loose / (96 + loose) * 100:.1f}%"
         assert texts[0].startswith(f"{share} of the kernel time of all steps at batch 64")
-        assert f"Mostly the loss and functional calls ({share}, 1 launch)." in texts[0]
+        assert f": mostly the loss and functional calls ({share}, 1 launch)." in texts[0]
 
 
 def test_a_run_of_which_no_kernel_has_a_layer_still_has_its_row_of_unattributed_time(
@@ -206,7 +210,7 @@ def test_the_largest_cause_is_first_and_each_has_its_launches(synthetic: ModuleT
     unnumbered = [item._replace(step=None) for item in kernels[:3]]
     whole = explain_unattributed(PreparedRun(gpu(synthetic, unnumbered, ranges)))
     assert [(item.share, item.launches) for item in whole] == [(20 / 30, 1), (10 / 30, 1)], (
-        "no launch says its step"
+        "no launch states its step"
     )
 
 
@@ -286,7 +290,7 @@ def test_launches_outside_of_steps_are_said_only_beside_others_that_are_inside(
     assert beyond_time(gpu(synthetic, [inside, inside], [])) == ()
     assert beyond_time(gpu(synthetic, [outside, outside], [])) == ()
     assert beyond_time(gpu(synthetic, [inside, outside, outside], [])) == (
-        "2 of 3 launches lie outside every measured step and count nowhere",
+        "2 of 3 launches are outside of all measured steps and not included",
     )
     gaps = (Gap("kernel", "not_collected", "no reason"), Gap("memory", "not_collected", "a graph"))
     assert beyond_time(gpu(synthetic, [inside], [], gaps=gaps)) == ()

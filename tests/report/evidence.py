@@ -281,7 +281,7 @@ def _clock(study: StudyView) -> Iterator[Fact]:
     """What the host's clock would mean: 2 FLOPs a multiply-add over its time. The growth: last
     batch over the first."""
     work, times = (
-        cells(study, "times", "Times of the host", label) for label in ("MAC", "host clock")
+        cells(study, "times", "CPU-timer times", label) for label in ("MAC", "CPU timer")
     )
     yield from (
         Fact("FLOP/s", 2 * one / time * 1e9) for one, time in zip(work, times, strict=True) if time
@@ -292,7 +292,7 @@ def _clock(study: StudyView) -> Iterator[Fact]:
 
 def _seen(study: StudyView) -> Iterator[Fact]:
     """The batch that the counters saw, as the table of the host's clock has it."""
-    yield from (Fact("", batch) for batch in cells(study, "times", "Times of the host", "batch"))
+    yield from (Fact("", batch) for batch in cells(study, "times", "CPU-timer times", "batch"))
 
 
 def _by_hand(study: StudyView) -> Iterator[Fact]:
@@ -326,7 +326,7 @@ def _top(study: StudyView) -> Iterator[Fact]:
 
 
 RULES: tuple[tuple[str, Callable[[StudyView], Iterator[Fact]]], ...] = (
-    ("takes the most time", _layers),
+    ("takes the most time|is the most expensive layer", _layers),
     ("with the batch size by a factor of", _factor),
     ("copies and memsets? took|copy or memset took", _copied),
     ("No kernel runs in", _idle),
@@ -337,7 +337,7 @@ RULES: tuple[tuple[str, Callable[[StudyView], Iterator[Fact]]], ...] = (
     ("timed batches", _timed),
     ("more images/s", _pays),
     ("a batch of [0-9]", _seen),
-    ("hand estimate of conv2", _by_hand),
-    ("times of .* do not follow the batch", _clock),
+    ("manual estimate of conv2", _by_hand),
+    ("times of .* do not change with the batch", _clock),
 )
 """(pattern of the sentence, what is worked out from the page's cells)."""

@@ -21,11 +21,12 @@ from perfctl.orchestrator.report.ledger.causes import (
     [
         (
             WorkFacts(640, 0.01, "sum", slices=4),
-            "conv splits its sum over 4 slices and adds the slices up in sum: 640 FLOP more, 1%.",
+            "conv splits its K dimension into 4 slices and adds the slices up in sum: 640 FLOP "
+            "more, 1%.",
         ),
         (
             WorkFacts(640, 0.01),
-            "conv splits its sum and adds the slices up itself: 640 FLOP more, 1%.",
+            "conv splits its K dimension and adds the slices up itself: 640 FLOP more, 1%.",
         ),
     ],
 )
@@ -37,7 +38,7 @@ def test_a_part_whose_fact_is_missing_is_left_out(facts: WorkFacts, sentence: st
 def test_brackets_in_the_name_of_a_kernel_stay() -> None:
     facts = WorkFacts(kernel="f<a[2]>{}")
     cause = Cause("split-K", None, facts, variant="by its name", row="conv")
-    assert "by the name of f<a[2]>{}: what" in describe_cause(cause)
+    assert "according to the name of f<a[2]>{}. The counters" in describe_cause(cause)
 
 
 @pytest.mark.parametrize(("ours", "advised"), [(False, True), (True, False)])
@@ -51,9 +52,10 @@ def test_tensor_kernels_whose_flops_no_rule_derives_are_named(rule: str) -> None
     facts = TensorFacts(math="fp16", allowed=None, tf32=False)
     cause = Cause(rule, None, facts, variant="not derived", row="conv")
     assert describe_cause(cause) == (
-        "conv runs tensor-core kernels in fp16, by their names; no rule derives their FLOPs."
+        "conv runs tensor-core kernels in fp16, according to their names; perfctl has no rule "
+        "for their FLOPs."
     )
-    assert describe_fix(cause) == "'perfctl ncu' counts them."
+    assert describe_fix(cause) == "Run 'perfctl ncu' to measure them."
 
 
 def test_every_rule_with_a_sentence_has_a_fix_and_no_other_rule() -> None:

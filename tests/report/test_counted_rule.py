@@ -31,7 +31,7 @@ def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
     (study,) = studies(runs)
     view = ledger_view(analyse(study))
     assert view is not None
-    assert f"Counted by these rules: {PLAIN}; {CORES}." in view.notes
+    assert f"Rules of the executed FLOPs: {PLAIN}; {CORES}." in view.notes
     frame = perfctl.ledger(runs)
     counted = frame[frame["counted_flops"] > 0]
     assert len(counted) and counted["counted_rule"].notna().all()

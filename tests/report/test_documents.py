@@ -120,6 +120,6 @@ def test_a_run_has_its_facts_and_findings(form: str) -> None:
     if form == "tex":
         sound(text)
     assert (
-        "conv2 forward executed 0.500 of the FLOPs on paper" in text
+        "conv2 forward executed 0.500 times the estimated FLOPs" in text
         and f"About run {run.id}" in text
     )

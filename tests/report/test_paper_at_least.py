@@ -82,7 +82,7 @@ def test_the_utilisation_of_a_step_is_not_worked_out_from_a_part(found: Analysis
     ) - 2 * synthetic.macs("conv1", BATCH)
     names = "linalg_matrix_exp (forward), linalg_matrix_exp (backward)"
     assert (step.mfu, step.traffic.paper) == (None, None)
-    assert step.traffic.paper_why == f"at least {known:,} FLOP on paper: {names} not counted"
+    assert step.traffic.paper_why == f"at least {known:,} estimated FLOPs; not included: {names}"
     layer = found.roofline.of(BATCH, "conv2", "forward")
     assert layer is not None and layer.mfu is None and layer.hfu
 
@@ -113,8 +113,8 @@ def test_the_page_and_the_terminal_say_at_least_and_at_most(found: Analysis) -> 
     assert paper.text.startswith("≥ ") and full(KNOWN["forward"], "FLOP") in (paper.title or "")
     assert "without linalg_matrix_exp (forward)" in (paper.title or "")
     assert ratio.text == "≤ 0.50" and "at most" in (ratio.title or "")
-    assert achieved.value is None and achieved.title == "paper is a lower bound"
-    assert group.note == f"paper is a lower bound: {WHY}"
+    assert achieved.value is None and achieved.title == "the estimate is a lower bound"
+    assert group.note == f"the estimate is a lower bound: {WHY}"
     assert group.lines[0].bar is None
     console = Console(width=150)
     with console.capture() as shown:
@@ -125,12 +125,12 @@ def test_the_page_and_the_terminal_say_at_least_and_at_most(found: Analysis) -> 
 
 def test_the_findings_and_the_list_of_gaps_name_it(found: Analysis) -> None:
     said = [item.text for item in findings(found) if item.warning]
-    where = "Paper FLOPs of conv2 forward, conv2 backward are lower bounds"
-    assert f"{where}: linalg_matrix_exp is not counted." in said
+    where = "The estimated FLOPs of conv2 forward, conv2 backward are lower bounds"
+    assert f"{where}: they do not include linalg_matrix_exp." in said
     table = missing_values(found.study, found.ledger)
     assert table is not None
     shown = [[cell.text for cell in cells] for cells in table.rows]
-    (why,) = [one[1] for one in shown if one[0] == "paper FLOPs (lower bound)"]
+    (why,) = [one[1] for one in shown if one[0] == "estimated FLOPs (lower bound)"]
     assert (
         why.startswith("2 of ")
         and "(conv2 forward, conv2 backward)" in why
@@ -143,9 +143,10 @@ def test_a_layer_of_which_nothing_is_known_has_no_figure_rather_than_0() -> None
     found = analyse(study)
     one = row(found, "twist", "forward")
     assert (one.paper.value, one.paper.state, one.paper.reason) == (None, "not_available", WHY)
-    assert "Paper FLOPs of twist forward are unknown: linalg_matrix_exp is not counted." in [
-        item.text for item in findings(found)
-    ]
+    assert (
+        "The estimated FLOPs of twist forward are unknown: they do not include linalg_matrix_exp."
+        in [item.text for item in findings(found)]
+    )
 
 
 def test_json_and_data_frame_carry_the_bound_and_the_names(found: Analysis) -> None:

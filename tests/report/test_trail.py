@@ -73,7 +73,7 @@ def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is
             for name in ("FADD", "FMUL", "FFMA")
         }
         assert each["FADD"] + each["FMUL"] + 2 * each["FFMA"] == total
-    assert f"{synthetic.macs('conv2', 64):,}" in step(way, "On paper").lines[0]
+    assert f"{synthetic.macs('conv2', 64):,}" in step(way, "Estimated").lines[0]
 
 
 def test_the_source_names_the_report_the_launches_and_a_query_for_their_rows() -> None:
@@ -93,9 +93,11 @@ def test_a_row_without_counts_says_why_and_still_has_its_formula() -> None:
     found = analysed([synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64)])
     way = trail(found, "conv2/forward/16")
     first = way.steps[0]
-    assert first.title == "Counted / paper" and first.lines[0].startswith("Counted: not known: ")
+    assert first.title == "Executed / estimated" and first.lines[0].startswith(
+        "Executed: unknown: "
+    )
     assert str(2 * synthetic.macs("conv2", 16)) in first.lines[1].replace(",", "")
-    assert step(way, "On paper").lines and not any("Source" in item.title for item in way.steps)
+    assert step(way, "Estimated").lines and not any("Source" in item.title for item in way.steps)
 
 
 def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> None:
@@ -107,7 +109,7 @@ def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> Non
     judged = replace(found, judgement=Judgement(rows, (verdict,)))
     way = trail(judged, "sweep/wrong-window")
     assert way.steps[0].lines == (describe_cause(verdict), f"→ {describe_fix(verdict)}")
-    paper = step(way, "conv2 forward on paper")
+    paper = step(way, "conv2 forward, estimated")
     assert [digits(value)[0] for _, value in paper.rows] == [
         2 * synthetic.macs("conv2", batch) for batch in (16, 64)
     ]
@@ -167,7 +169,10 @@ def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_d
         "≥",
         view.totals[1][0].text[:1],
     ]
-    assert f"at least, for the counts of {row.name} are lower bounds" in view.total_note
+    assert (
+        f"a lower bound, because the executed FLOPs of {row.name} are lower bounds"
+        in view.total_note
+    )
     without = tuple(
         replace(one, ratio=None) if one.batch == 16 else one for one in found.ledger.rows
     )

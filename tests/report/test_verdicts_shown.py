@@ -48,13 +48,14 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
     (reason,) = reasons(rows, found.judgement)
     assert (
         reason.sentence
-        == "conv2 forward at batch 16 skips the taps of its filter that fall on the padding: 0.440 of the multiply-adds on paper."
+        == "conv2 forward at batch 16 skips the filter taps that fall on the padding: 0.440 "
+        "times the estimated multiply-adds."
     )
-    assert reason.numbers == "predicts 0.44 of paper, explains 90.0% of the gap"
+    assert reason.numbers == "predicts 0.44 times the estimate, explains 90.0% of the difference"
     assert reason.elsewhere == "also at batch 64 (predicts 0.44 to 0.46)"
     assert (
         still_open(rows, found.judgement)
-        == "Unexplained: 10.0% to 30.0% of the gap over 2 batch sizes."
+        == "Unexplained: 10.0% to 30.0% of the difference over 2 batch sizes."
     )
     rows = [row for row in found.ledger.rows if row.name == "fc1 forward"]
     assert reasons(rows, found.judgement) == () and still_open(rows, found.judgement) is None
@@ -67,13 +68,13 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
     assert line.split()[-2:] == ["skipped", "bord…"]
     flat = " ".join(text.split())
     assert (
-        "2 conv2 forward at batch 16 skips the taps of its filter that fall on the padding: 0.440 of the multiply-adds on paper. Skipped border: predicts 0.44 of paper"
-        in flat
+        "2 conv2 forward at batch 16 skips the filter taps that fall on the padding: 0.440 times "
+        "the estimated multiply-adds. Skipped border: predicts 0.44 times the estimate" in flat
     )
-    assert "of the gap (plausible)" in flat
+    assert "of the difference (plausible)" in flat
     assert (
-        "→ Expected: paper counts every tap of every output." in flat
-        and "unexplained: 10.0% to 30.0% of the gap" in flat
+        "→ Expected: the estimate includes every tap of every output." in flat
+        and "unexplained: 10.0% to 30.0% of the difference" in flat
     )
     view = ledger_view(judged())
     assert view is not None
@@ -82,7 +83,8 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
     )
     assert [item.rule for item in group.reasons] == ["skipped border"] and group.open is not None
     assert [item.sentence for item in view.sweep] == [
-        "Parts of this study ran on different GPUs (A, B): their times cannot be compared. In this order: ncu; nsys."
+        "Parts of this study ran on different GPUs (A, B), so their times cannot be compared. "
+        "Runs, in the same order: ncu; nsys."
     ]
 
 

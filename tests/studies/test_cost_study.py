@@ -121,7 +121,7 @@ def test_the_points_of_48_networks_give_the_whole_page_with_all_families_in_one_
     )
     page = (out / "study.html").read_text()
     for words in (
-        "Time of a step against parameters",
+        "Step time over parameters",
         "all families",
         "Fisher",
         "95% interval",

@@ -193,8 +193,8 @@ def test_whole_epochs_are_the_answer_and_steps_that_say_otherwise_follow_with_a_
     found = headline(*speedup_of(STEP, line("epoch", 7.7, 8.6)), "unet")
     assert found.warning
     assert found.text == (
-        "U-Net: GPU is 8.14 times faster than CPU by whole epochs (7.70 to 8.60); steps under the "
-        "profiler say 11.30 (9.80 to 12.90)."
+        "U-Net: GPU is 8.14 times faster than CPU by complete epochs (7.70 to 8.60); steps under "
+        "the profiler give 11.30 (9.80 to 12.90)."
     )
 
 
@@ -204,8 +204,8 @@ def test_steps_that_see_no_difference_do_not_hide_what_whole_epochs_show() -> No
     study, other = speedup_of(line("step", 0.94, 1.15), line("epoch", 1.12, 1.21))
     found = headline(study, other, "unet")
     assert not found.warning
-    assert "GPU is 1.16 times faster than CPU by whole epochs (1.12 to 1.21)" in found.text
-    assert found.text.endswith("; steps under the profiler say 1.04 (0.94 to 1.15).")
+    assert "GPU is 1.16 times faster than CPU by complete epochs (1.12 to 1.21)" in found.text
+    assert found.text.endswith("; steps under the profiler give 1.04 (0.94 to 1.15).")
     assert WHICH in notes(study), "one sentence says which of the two answers which question"
     assert "Whole epochs answer how much sooner training ends" in WHICH
     assert WHICH not in notes(speedup_of(STEP)[0]), "nothing to choose from"
@@ -245,7 +245,7 @@ def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_s
     wide = GainLine(LineKey("step", "step"), 1.0, 1.0, reason=found.judged.reason, unsettled=found)
     said = headline(*speedup_of(wide), "unet")
     assert said.warning
-    settle = f"about {found.more} more steps would settle it"
+    settle = f"about {found.more} more steps would suffice"
     assert said.text.endswith(
         f"is unknown: the 95% interval is wider than a factor of 3; {settle}."
     )

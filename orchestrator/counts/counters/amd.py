@@ -57,8 +57,7 @@ EXPECTED = ("F16", "BF16", "F32", "F64")
 _VALU = re.compile(r"SQ_INSTS_VALU_(?:ADD|MUL|TRANS|FMA)_F(?:16|32|64)(?:_sum)?\Z")
 _MOPS = re.compile(r"SQ_INSTS_VALU_MFMA_MOPS_[A-Z0-9]+(?:_sum)?\Z")
 _UNCERTAIN = (
-    "wave instructions x 64 lanes: too many where lanes are masked, too few where instructions are "
-    "packed"
+    "wave instructions x 64 lanes: too many if lanes are masked, too few if instructions are packed"
 )
 _RDNA = re.compile(r"gfx1\d")
 
@@ -94,17 +93,17 @@ def vector(values: Values, path: str, chip: str | None) -> Figure:
     if len(lacking) == len(names):
         if chip == "gfx908":
             return missing(
-                "not_available", "the counters of gfx908 (MI100) do not tell types apart"
+                "not_available", "the counters of gfx908 (MI100) do not distinguish data types"
             )
         return missing(
             "not_collected", f"{path} counters were not collected ({', '.join(lacking)})"
         )
     if lacking:
-        return missing(
-            "not_collected", f"{path}: without {', '.join(lacking)} it is no count of FLOPs"
-        )
+        return missing("not_collected", f"{path}: no FLOPs without {', '.join(lacking)}")
     if chip is not None and _RDNA.match(chip):
-        return missing("refused", f"a wave of {chip} has 32 or 64 lanes, and no counter says which")
+        return missing(
+            "refused", f"a wave of {chip} has 32 or 64 lanes, and no counter distinguishes them"
+        )
     total = LANES * sum(by * (counts[name] or 0) for name, by in names.items())
     kind = PATHS[path]
     rule = f"{LANES} x (ADD_{kind} + MUL_{kind} + TRANS_{kind} + 2 FMA_{kind})"
@@ -174,7 +173,7 @@ def dram_bytes(values: Values) -> Figure | None:
         total = (
             128 * wide + 64 * (reads - wide - short) + 32 * short + 64 * long + 32 * (writes - long)
         )
-        rule = f"{unit}: 128 and 64 and 32 bytes a read request, 64 and 32 a write request"
+        rule = f"{unit}: 128, 64 and 32 bytes per read request, 64 and 32 per write request"
         return Figure(total, "counted", rule=rule)
     if fetched is not None or written is not None:
         lacking = "WRITE_SIZE" if written is None else "FETCH_SIZE"

@@ -106,7 +106,7 @@ _PATH = re.compile(
 UNSURE = 0.02
 """Share of the tensor instructions that may be HFMA2 above which what is left is a lower bound."""
 HIDDEN = "tensor instructions that may be HFMA2"
-MOVES_OR_HALVES = "HFMA2 moves constants or multiplies halves, and no counter tells which"
+MOVES_OR_HALVES = "HFMA2 moves constants or multiplies halves, and no counter distinguishes them"
 
 NO_INTEGER = missing("not_collected", "integer tensor operations were not collected")
 Tensor = tuple[Figure, tuple[tuple[str, Figure], ...], Figure]
@@ -176,7 +176,7 @@ def weighted(values: Values, path: str, weights: Mapping[str, int] | None = None
     had = ", ".join(name for name in counted if name not in lacking)
     return missing(
         "not_collected",
-        f"only {had} was collected; without {', '.join(lacking)} it is no count of FLOPs",
+        f"ncu collected only {had}, which gives no FLOPs without {', '.join(lacking)}",
     )
 
 
@@ -219,7 +219,7 @@ def fp16(
         others = weighted(values, "fp16", {name: weights[name] for name in ("hadd", "hmul")})
         most = weights["hfma"] * (metric(values, op("hfma")) or 0)
         only_moves = halves is False or not most
-        reason = "HFMA2 moved constants and is left out"
+        reason = "HFMA2 moved constants and is not included"
         if not only_moves:
             reason = f"{MOVES_OR_HALVES}: 0 to {most:,.0f} FLOPs"
         if others.value == 0 and only_moves:
@@ -250,12 +250,12 @@ def fp16(
     if not figure.value:
         return figure
     if _may_move_constants(values, capability, phantom):
-        chip = "" if capability else " (the chip is not known; it is so from CC 8.0 on)"
-        reason = f"HFMA2 may only have moved constants{chip}: not added"
+        chip = "" if capability else " (the chip is unknown; this applies from CC 8.0 on)"
+        reason = f"HFMA2 may only have moved constants{chip}: not included"
         return missing("refused", reason, moves_constants=True)
-    reason = "2 HADD + 2 HMUL + 4 HFMA; down to half of that where one of two lanes is used"
+    reason = "2 HADD + 2 HMUL + 4 HFMA; down to half if only one of two lanes is used"
     if weights is PATHS["fp16"]:
-        reason = "HADD + HMUL + 2 HFMA; up to twice that where instructions are packed"
+        reason = "HADD + HMUL + 2 HFMA; up to twice if instructions are packed"
     return replace(figure, state="estimated", reason=reason)
 
 
@@ -430,7 +430,7 @@ def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Alg
         return _integers(pipe, algorithm)
     figure = _instructions(values, pipe, capability, phantom, algorithm, bool(paths))
     integer = (
-        Figure(0, "counted") if pipe == 0 else missing("not_available", "their shape is not known")
+        Figure(0, "counted") if pipe == 0 else missing("not_available", "their shape is unknown")
     )
     return figure, ((algorithm.math, figure),) if figure.value and algorithm.math else (), integer
 
@@ -509,13 +509,15 @@ def _sum_of_types(
 
 def _integers(pipe: float, algorithm: Algorithm) -> Tensor:
     flops = Figure(
-        0, "estimated", "its tensor instructions multiply integers, by the kernel's name: no FLOPs"
+        0,
+        "estimated",
+        "its tensor instructions multiply integers, according to the kernel name: no FLOPs",
     )
     each = flops_of_instruction(algorithm)
     if each is None:
-        reason = "integer tensor instructions have no size without their shape"
+        reason = "the size of integer tensor instructions is unknown without their shape"
         return flops, (), missing("not_available", reason)
-    rule = f"{each} x tensor instructions ({algorithm.instruction}, by the kernel's name)"
+    rule = f"{each} x tensor instructions ({algorithm.instruction}, from the kernel name)"
     return flops, (), Figure(each * pipe, "estimated", rule, rule=rule)
 
 
@@ -543,16 +545,16 @@ def _instructions(
         return missing("not_collected", "tensor counters were not collected")
     if pipe == 0 and algorithm.tensor_core:
         reason = (
-            "it is a product on tensor cores by its name, and the tensor pipe counted no "
-            "instruction: wgmma and tcgen05 may count elsewhere"
+            "its name is that of a GEMM on tensor cores, but the tensor pipe counted no "
+            "instruction: other counters may have those of wgmma and tcgen05"
         )
         return missing("not_available", reason)
     if pipe == 0:
         return Figure(0, "counted", rule="no tensor instruction was executed")
     if phantom and capability is None:
         reason = (
-            "its instructions are as many as HFMA2, which moves constants on CC 8.x and 9.x; the "
-            "chip is not known"
+            "it has as many tensor instructions as HFMA2, which moves constants on CC 8.x and "
+            "9.x; the chip is unknown"
         )
         return missing("refused", reason, moves_constants=True)
     if phantom:
@@ -571,12 +573,12 @@ def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algor
     """Instructions x the FLOPs of the shape that the kernel's name states, or of the only one that
     Volta has."""
     each = flops_of_instruction(algorithm)
-    shape = f"{algorithm.instruction} of {algorithm.math}, by the kernel's name"
+    shape = f"{algorithm.instruction} of {algorithm.math}, from the kernel name"
     if capability == "7.0":
         each = each or VOLTA_FLOPS_PER_INSTRUCTION
         shape = f"HMMA.884, {'fp16' if each == 1024 else 'fp32'} accumulation"
     elif each is None or capability is None:
-        reason = "tensor instructions were counted, but not their shape: no FLOPs follow from that"
+        reason = "ncu counted tensor instructions, but not their shape, so their FLOPs are unknown"
         return missing("not_available", reason)
     moves: float = 0  # as ncu counts them, else at most HFMA2 / 32 on CC 8.x and 9.x
     counted_moves = None
@@ -607,7 +609,7 @@ def _sized(values: Values, pipe: float, capability: str | None, algorithm: Algor
         "estimated",
         f"{rule}; {most}",
         missing=without,
-        lacking=tuple(f"{part} are not counted" for part in without),
+        lacking=tuple(f"no counter includes {part}" for part in without),
         rule=rule,
         moves_constants=True,
     )

@@ -45,10 +45,12 @@ CACHES = LEVELS[:2]
 SECTOR = 32
 """Bytes of a sector."""
 K = TypeVar("K", bound=Hashable)
-NOT_COUNTED = "no ncu run at this batch size; 'perfctl ncu' makes one"
-NO_COUNTERS = "the runs were on a CPU; FLOPs are counted on NVIDIA GPUs only, by ncu"
-NO_BYTES = missing("not_collected", "DRAM bytes were not counted; 'perfctl ncu' collects them")
-NOT_MOVED = missing("not_collected", "bytes of this cache were not counted")
+NOT_COUNTED = "no ncu run at this batch size; run 'perfctl ncu'"
+NO_COUNTERS = (
+    "perfctl measures FLOPs with GPU counters (NVIDIA: ncu; AMD: rocprof); these runs used a CPU"
+)
+NO_BYTES = missing("not_collected", "no DRAM bytes were measured; 'perfctl ncu' collects them")
+NOT_MOVED = missing("not_collected", "no bytes of this cache were measured")
 
 _HALF = re.compile(r"half|bf16|bfloat16|(?<![a-z0-9])fp?16|e[45]m[23]|fp8", re.IGNORECASE)
 _CASTS = re.compile(r"\((?:unsigned )?(?:int|long|bool|char)\)")
@@ -57,7 +59,7 @@ _TYPE = re.compile(
     "f32|f64"
 )
 
-BESIDE = "partly known: only what its threads did beside the tensor cores"
+BESIDE = "partly known: only the work of its threads outside of the tensor cores"
 
 Parts = Sequence[tuple[str, Figure]]
 
@@ -172,8 +174,8 @@ def kernel_flops(
 def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
     reasons = {
         figure.reason: (
-            f"{path} counters ({', '.join(ops).upper()}) are there as rates only, from which no "
-            "whole counts follow"
+            f"{path} counters ({', '.join(ops).upper()}) exist as rates only, which give no exact "
+            "counts"
         )
         for path, ops in sums.PATHS.items()
         if (figure := getattr(found, path)).state == "not_collected" and unused.issuperset(ops)
@@ -410,7 +412,7 @@ NO_WORK = CountedWork({}, missing("not_collected", NOT_COUNTED), NO_BYTES, 0)
 ON_A_CPU = CountedWork(
     {},
     missing("not_available", NO_COUNTERS),
-    missing("not_available", "DRAM bytes are counted on NVIDIA GPUs only, by ncu"),
+    missing("not_available", "perfctl measures DRAM bytes on NVIDIA GPUs only, with ncu"),
     0,
 )
 

@@ -344,7 +344,7 @@ def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         # with another size of the image, exchanged channels have more taps than paper
         if work.direction == "grad_weight" or (isinstance(shape, ConvShape) and shape.same_size):
             return Derived(
-                "grouped direct, gradient", f"as on paper: {shape.macs:,} FFMA", ffma=shape.macs
+                "grouped direct, gradient", f"as estimated: {shape.macs:,} FFMA", ffma=shape.macs
             )
     if "conv2d_c1_k1_" in name and isinstance(shape, ConvShape) and work.direction == "forward":
         outputs = shape.pixels * shape.out_channels

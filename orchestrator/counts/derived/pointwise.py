@@ -278,7 +278,7 @@ def _change_layout(launch: Launch, images: Collection[tuple[int, ...]]) -> Deriv
         if (ceil(shape[2] * shape[3] / 32), ceil(shape[1] / 32), shape[0]) == launch.grid
     }
     if len(fits) != 1:
-        rule = "1 FMUL for each value; which tensor it moves is not known"
+        rule = "1 FMUL for each value; the moved tensor is unknown"
         return Derived("layout of cuDNN", rule, 0, None, 0)
     (values,) = fits
     return Derived("layout of cuDNN", f"1 FMUL for each of {values:,} values", 0, values, 0)

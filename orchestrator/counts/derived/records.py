@@ -46,7 +46,7 @@ class AttentionShape:
 
     @property
     def macs(self) -> int:
-        """Multiply-adds on paper; the square is whole, even where a causal mask hides half
+        """Estimated multiply-adds; the square is whole, even where a causal mask hides half
         of it."""
         both = self.batch * self.heads * self.queries * self.keys * (self.width + self.value_width)
         return 2 * both if self.backward else both

@@ -536,7 +536,9 @@ def as_flops(found: Derived) -> KernelFlops:
             2 * found.ffma + (found.fmul or 0) + (found.fadd or 0), "derived", rule, missing=lacking
         )
     elif found.tensor is not None:  # scaling and sums of the epilogue are in no rule
-        fp32 = missing("not_available", "no rule for what a tensor kernel does beside its products")
+        fp32 = missing(
+            "not_available", "no rule for the work of a tensor kernel outside of its GEMMs"
+        )
     integer = NO_INTEGER
     if found.tensor is not None and found.math in INTEGER:  # operations, no FLOPs
         integer = Figure(found.tensor, "derived", rule)

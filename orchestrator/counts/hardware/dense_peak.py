@@ -44,14 +44,14 @@ def peak_of(
         found = machines.named(device)
     except machines.DeviceError as error:
         raise UsageError(
-            str(error), f"{error.remedy.partition('Or give')[0]}Or give `peak_tflops`"
+            str(error), f"{error.remedy.partition('Give its peaks')[0]}Give `peak_tflops` instead"
         ) from error
     table = found.machine.flops_per_second
     dense = table.get(path)
     if dense is None and given is None:
         has = ", ".join(name for name, known in PATHS.items() if known in table)
         raise UsageError(
-            f"`precision`: no dense {precision} peak of {found.machine.name} is known",
+            f"`precision`: the table has no dense {precision} peak of {found.machine.name}",
             f"It has {has}",
         )
     name, notes = found.machine.name, [found.note] if found.note else []

@@ -38,7 +38,7 @@ _MAKERS = {
     "gpu",
 }
 
-CHOICE_RULE = "the server form (SXM) where there is one, of these the one with the least memory"
+CHOICE_RULE = "the SXM variant if there is one, with the smallest memory"
 
 _PATHS = {
     "fp32_tflops": "fp32",
@@ -346,9 +346,9 @@ def named(name: str) -> Device:
     boards = meant(name)
     if not boards:
         close = nearest(name)
-        near = f"Near it: {', '.join(close)}. " if close else ""
+        near = f"Similar names: {', '.join(close)}. " if close else ""
         remedy = (
-            f"{near}Or give its peaks: `device_spec` "
+            f"{near}Give its peaks instead: `device_spec` "
             "name=...,fp32_tflops=...,bandwidth_gbs=...,memory_gb=..."
         )
         sliced = "a slice of a GPU, or a laptop GPU that the table does not have"
@@ -360,10 +360,12 @@ def named(name: str) -> Device:
     note = None
     if len(boards) > 1:
         others = ", ".join(other.name for other in boards if other != board)
-        note = f"'{name}' may be several: using {board.name} ({CHOICE_RULE}); others: {others}"
+        note = (
+            f"'{name}' matches several GPUs: using {board.name} ({CHOICE_RULE}); others: {others}"
+        )
     elif board.gpu.laptop:
         note = f"{board.name}: clock and power of the fastest variant; laptops may lower both"
-    return Device(of_board(board), f"published figures of the {board.gpu.name}, dense", board, note)
+    return Device(of_board(board), f"published values of the {board.gpu.name}, dense", board, note)
 
 
 def of_board(board: Board) -> Machine:
@@ -423,7 +425,7 @@ def by_hand(text: str) -> Device:
         power_w=figure.get("power_w"),
         process_nm=int(figure["process_nm"]) if "process_nm" in figure else None,
     )
-    return Device(machine, "peaks given by hand")
+    return Device(machine, "user-given peaks")
 
 
 def _figure(key: str, value: str) -> float:
@@ -448,9 +450,7 @@ def of_measured(record: Mapping[str, Any], memory_bytes: int | None = None) -> D
         memory_bytes=memory_bytes,
         sms=threads,
     )
-    return Device(
-        machine, f"peaks measured on {str(record['at'])[:10]}: large matrix products and a triad"
-    )
+    return Device(machine, f"peaks measured on {str(record['at'])[:10]}: large GEMMs and a triad")
 
 
 def machine_name(device: str, kind: str, threads: int | None = None) -> str:

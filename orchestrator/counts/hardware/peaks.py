@@ -13,7 +13,7 @@ from perfctl.orchestrator.counts.hardware.machines import Gpu
 from perfctl.records.report import Device
 from perfctl.records.run import Run
 
-MEASURE = "'--peaks measured' measures them on the machine it runs on"
+MEASURE = "'--peaks measured' benchmarks this machine"
 
 
 PATH_OF = {
@@ -79,7 +79,7 @@ class Peaks:
 def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
     """Peaks of a run's device: measured ones of the same name, else from the table, else from its
     own record."""
-    name = (device.name or device.kind) if device else "a device that no record names"
+    name = (device.name or device.kind) if device else "a device without a recorded name"
     by_device = {item.device: item for item in measured}
     if name in by_device:
         return by_device[name]
@@ -88,11 +88,11 @@ def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
             name, "", "none", reason=f"peaks were measured on {', '.join(by_device)}, not on {name}"
         )
     if device is None:
-        return Peaks(name, "", "none", reason="no record says which device it was")
+        return Peaks(name, "", "none", reason="no record names the device")
     if device.kind == "cpu":
-        return Peaks(name, "", "none", reason=f"the table of devices has no CPUs; {MEASURE}")
+        return Peaks(name, "", "none", reason=f"perfctl has no published peaks for CPUs; {MEASURE}")
     if (gpu := machines.find(device.name)) is not None:
-        source = f"published figures of the {gpu.name}, dense"
+        source = f"published values of the {gpu.name}, dense"
         return Peaks(
             name, source, "published", machines.flops_per_second(gpu), gpu.bandwidth_gbs * 1e9
         )
@@ -119,7 +119,7 @@ def with_caches(peaks: Peaks, device: Device | None, per_cycle: Mapping[str, flo
         return peaks
     at = f"{clock / 1e6:.0f} MHz"
     caches = {
-        counter: CachePeak(most * clock, f"{most:,.0f} B per cycle by the report x {at}")
+        counter: CachePeak(most * clock, f"{most:,.0f} B per cycle from the report x {at}")
         for counter, most in per_cycle.items()
     }
     chip = machines.architecture(gpu.capability if gpu else device.compute_capability)
@@ -144,13 +144,13 @@ def _derived(name: str, device: Device) -> Peaks:
     if chip is None or not device.sm_count or not device.clock_hz or sliced:
         may_be = [gpu.name for gpu in machines.candidates(device.name)]
         part = (
-            "a laptop GPU, whose clock its maker sets,"
+            "a laptop GPU, whose vendor sets its clock,"
             if machines.of_laptop(device.name)
             else "a slice of a GPU,"
         )
         why = (
             f"{name} is "
-            f"{f'{part} so its peaks are not known' if sliced else 'not in the table of devices'}"
+            f"{f'{part} so its peaks are unknown' if sliced else 'not in the table of devices'}"
         )
         if device.name is None:
             why = "no record names the GPU"
@@ -163,11 +163,11 @@ def _derived(name: str, device: Device) -> Peaks:
         ("CUs", device.compute_capability) if is_amd else ("SMs", f"CC {device.compute_capability}")
     )
     source = (
-        f"{device.sm_count} {units} x {device.clock_hz / 1e6:.0f} MHz of the run's own record, "
+        f"{device.sm_count} {units} x {device.clock_hz / 1e6:.0f} MHz from the record of the run, "
         f"{kind}"
     )
     return Peaks(
-        name, f"{source}; tensor peaks are not known", "derived", flops, device.memory_bandwidth_bps
+        name, f"{source}; tensor peaks are unknown", "derived", flops, device.memory_bandwidth_bps
     )
 
 
@@ -175,7 +175,7 @@ def read_measured(record: Mapping[str, Any]) -> Peaks:
     """From the JSON of ``python -m perfctl.workloads.run.peaks``. Raises KeyError or TypeError."""
     flops = {str(path): float(value) for path, value in record["flops"].items()}
     day, threads = str(record["at"])[:10], record.get("threads")
-    how = f"measured on {day}: large matrix products and a triad" + (
+    how = f"measured on {day}: large GEMMs and a triad" + (
         f", {threads} threads" if threads else ""
     )
     return Peaks(str(record["device"]), how, "measured", flops, float(record["bandwidth_bps"]))

@@ -46,7 +46,7 @@ class GemmShape:
 
     @property
     def macs(self) -> int:
-        """Multiply-adds on paper."""
+        """Estimated multiply-adds."""
         return self.batch * self.m * self.n * self.k
 
 
@@ -78,7 +78,7 @@ class ConvShape:
 
     @property
     def macs(self) -> int:
-        """Multiply-adds on paper."""
+        """Estimated multiply-adds."""
         return self.pixels * self.out_channels * self.depth
 
     @property
@@ -164,13 +164,13 @@ class Tiling:
         return f"{times}{down} x {across} tiles x {along_rows} x {along_columns}"
 
     def rule(self, macs: int, rows: str = "", columns: str = "") -> str:
-        """Return the arithmetic of the multiplies, next to the multiply-adds on paper."""
+        """Return the arithmetic of the multiplies, next to the estimated multiply-adds."""
         length = f"{self.depth:,}"
         if self.parts > 1 or self.depth != self.shape.k:
             parts = f" in {self.parts} parts" if self.parts > 1 else ""
             length = f"(sum of {self.shape.k:,}{parts}, padded to {length})"
         tiles = self.describe(rows, columns)
-        return f"{tiles} x {length} = {self.multiplies:,} multiplies (paper {macs:,})"
+        return f"{tiles} x {length} = {self.multiplies:,} multiplies (estimated {macs:,})"
 
 
 def tilings(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SHARED = "shared"
 """``Kernel.layer_source`` of a fused kernel that belongs to several layers."""
-SHARED_OUT = "fused kernels are shared out between their layers by the operations that were fused"
+SHARED_OUT = "perfctl divides fused kernels between their layers by the fused operations"
 Placed = tuple[int | None, int]
 GRADIENTS = ("grad_input", "grad_weight")
 _BAD, _FITS, _SURE = -4.0, 1.0, 2.0
@@ -256,7 +256,7 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
     if any(kernel.layer is not None for kernel in given):
         return _none(
             given,
-            "some launches have layers that were seen, and guesses are never mixed with these",
+            "some launches have recorded layers, and perfctl does not mix these with guesses",
         )
     order = sorted(
         range(len(given)), key=lambda index: (given[index].start_ns or 0, given[index].launch)
@@ -303,7 +303,10 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
 
 def _none(kernels: tuple[Kernel, ...], reason: str) -> Guess:
     return Guess(
-        kernels, 0, 0, (Gap("kernel.layer", "not_available", f"no layers were guessed: {reason}"),)
+        kernels,
+        0,
+        0,
+        (Gap("kernel.layer", "not_available", f"perfctl guessed no layers: {reason}"),),
     )
 
 
@@ -326,7 +329,7 @@ def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str 
     whole = sorted(held)[1:-1] or sorted(held)  # the first and the last may have been cut off
     poor = [len(held[step]) for step in whole if len(held[step]) < ENOUGH * count]
     return (
-        f"{len(poor)} of {len(whole)} steps miss layers: {min(poor)} of {count} were found in one"
+        f"{len(poor)} of {len(whole)} steps lack layers: {min(poor)} of {count} are in one of them"
         if poor
         else None
     )
@@ -358,13 +361,14 @@ def _guessed(
         )
     guessed = sum(kernel.layer is not None for kernel in kernels)
     cut = (
-        f" ({len(steps) - len(whole)} cut-off ones are in no figure per step)"
+        f" ({len(steps) - len(whole)} truncated steps are in no value per step)"
         if len(steps) > len(whole)
         else ""
     )
     what = f"the layers of {guessed} of {len(kernels)} launches, and {len(whole)} steps{cut}"
     reason = (
-        f"{what}, were guessed by order and shape against the network's layers; no range was seen"
+        f"perfctl guessed {what}, from the order and shape of the network's layers, because the "
+        "report has no ranges"
     )
     return Guess(tuple(kernels), guessed, len(whole), (Gap("kernel.layer", "ambiguous", reason),))
 

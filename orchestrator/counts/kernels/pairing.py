@@ -126,8 +126,8 @@ def unmatched_lines(matched: Matched) -> list[str]:
         (
             f"{item.launches} {'launch' if item.launches == 1 else 'launches'} of "
             f"{bare_name(item.name)} "
-            f"({f'{item.layer}, {item.direction}' if item.layer else 'outside of layers'}) seen by "
-            f"{seen_by} and not by {other}"
+            f"({f'{item.layer}, {item.direction}' if item.layer else 'outside of layers'}) "
+            f"recorded by {seen_by} but not by {other}"
         )
         for left, seen_by, other in sides
         for item in left

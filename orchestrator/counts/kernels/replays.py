@@ -36,9 +36,11 @@ of ncu."""
 
 EXTRAPOLATED = "extrapolated"
 """``Counter.section`` of a value that was counted for another launch."""
-LEFT_OUT = "ncu left it out, as it repeats {twin}, and {reason}"
-WITHOUT_PLAN = "ncu was told to leave it out, and the file that says what it repeats is missing"
-LEFT_OUT_PART = "launches that ncu left out"
+LEFT_OUT = "ncu excluded it because it repeats {twin}, and {reason}"
+WITHOUT_PLAN = (
+    "a filter excluded it from ncu, and the file with the launch that it repeats is missing"
+)
+LEFT_OUT_PART = "launches that ncu excluded"
 """``Figure.missing`` of a sum without launches whose number is not known."""
 _BY_DATA = re.compile(
     r"index|scatter|gather|embedding|sort|top_?k|radix|nonzero|unique|nms|masked|multinomial",
@@ -211,7 +213,7 @@ def with_repeats(report: Report, plain: FirstPass) -> Report:
         ]
         if lost:
             unknown += lost
-            why = reason or "launched other kernels under ncu than in the plain step"
+            why = reason or "launched different kernels under ncu than in the plain step"
             gaps.append(
                 Gap("counter", "not_collected", LEFT_OUT.format(twin=twin, reason=why), str(site))
             )
@@ -289,8 +291,8 @@ def _with_added(
     environment = dict(report.environment)
     if copied:
         environment["ncu:extrapolated"] = (
-            f"{len(copied)} of {len(kernels)} launches were not replayed: their counts are those "
-            "of another with the same kernel, grid and layer shapes (--launches distinct)"
+            f"{len(copied)} of {len(kernels)} launches were not replayed: perfctl uses the counts "
+            "of another launch with the same kernel, grid and layer shapes (--launches distinct)"
         )
     return replace(
         report, kernels=tuple(kernels), counters=tuple(counters), environment=environment
@@ -301,7 +303,7 @@ def _differs(launches: list[Launch], plain: tuple[Launch, ...]) -> str | None:
     """Return why ncu's launches are not those of the plain step, any number of times; None when
     they are."""
     if not launches:
-        return "ncu counted no launch of that"
+        return "ncu counted no launch of it"
     times, rest = divmod(len(launches), len(plain))
     if rest or tuple(launches) != plain * times:
         return f"its {len(launches)} launches under ncu are not the {len(plain)} of the plain step"
@@ -387,19 +389,19 @@ def cost_lines(cost: ReplayCost, batch_size: int, layers: Sequence[str]) -> list
         left = (cost.launches - cost.repeated) * cost.steps * cost.passes
         saved.append(
             f"{cost.repeated:,} launches repeat another with the same kernel, grid and layer "
-            f"shapes: --launches distinct leaves {left:,} replays, {1 - left / cost.replays:.0%} "
-            "fewer"
+            f"shapes: --launches distinct needs only {left:,} replays, "
+            f"{1 - left / cost.replays:.0%} fewer"
         )
     return [
         (
-            f"batch {batch_size}: {cost.launches:,} launches a step{among} x {steps} x "
-            f"{cost.passes} passes = {cost.replays:,} replays, about {least} to {most} longer than "
-            "without ncu"
+            f"batch {batch_size}: {cost.launches:,} launches per step{among} x {steps} x "
+            f"{cost.passes} passes = {cost.replays:,} replays, about {least} to {most} longer "
+            "than without ncu"
         ),
         (
-            "The launches were counted in one plain step under torch.profiler. Assumed: "
-            f"{cost.passes} passes (in a public log 5 counters took 3; ncu prints the true number) "
-            "and 2 to 20 ms of ncu's own for each replay"
+            "perfctl counted the launches in one plain step under torch.profiler. It assumes "
+            f"{cost.passes} passes (in a public log, 5 counters needed 3; ncu prints the true "
+            "number) and an overhead of 2 to 20 ms per replay"
         ),
         *saved,
     ]

@@ -67,7 +67,7 @@ class Breakdown:
     family: str | None
     products: tuple[KernelGroup, ...]
     seen: float
-    """Counted FLOPs of ``products``, as multiply-adds."""
+    """Executed FLOPs of ``products``, as multiply-adds."""
     transforms: float = 0
     transforming: tuple[KernelGroup, ...] = ()
     repeated: float = 0
@@ -291,7 +291,7 @@ def _winograd_in_theory(
     shape = next(iter([*evidence.shapes, *evidence.unverified_shapes]), None)
     if isinstance(shape, ConvShape) and (shape.kernel_h, shape.kernel_w) == (r, r):
         share = winograd_multiplies(shape, m, r) / shape.macs
-        rule += ", tiles at the edge included"
+        rule += ", including tiles at the edge"
         blocks = (kernel.algorithm.winograd_block for kernel in own)
         block = next((block for block in blocks if block), None)
         if block is not None and sizes == (2, 3) and shape.groups == 1:
@@ -390,7 +390,7 @@ def _fourier(
         base -= evidence.paper * papers[way] / sum(papers.values())
         tiles = product.k if way == "grad_weight" else product.m
         rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
-        all_rules.append(f"{rule}, in whole blocks" if blocks else rule)
+        all_rules.append(f"{rule}, in complete blocks" if blocks else rule)
     return (base, tuple(all_rules)) if len(all_rules) > len(rules) else (evidence.paper, ())
 
 

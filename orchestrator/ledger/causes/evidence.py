@@ -38,7 +38,7 @@ Place = tuple[int, str, str]
 Shape = ConvShape | GemmShape
 FP = tuple(instruction for path in PATHS.values() for instruction in path)
 PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
-"""Families whose main kernels do the multiply-adds on paper; so may a kernel that no
+"""Families whose main kernels do the estimated multiply-adds; so may a kernel that no
 pattern fits."""
 
 _NO_COUNTS: Mapping[str, float] = MappingProxyType({})
@@ -162,7 +162,7 @@ class RowEvidence(LayerFacts):
 
     @cached_property
     def paper(self) -> float:
-        """Paper FLOPs of the batch that was profiled; 0 when there are none, or a formula
+        """Estimated FLOPs of the batch that was profiled; 0 when there are none, or a formula
         is missing."""
         value = self.row.whole_paper or 0
         return value * self.seen_batch / self.row.size if self.seen_batch else value
@@ -348,7 +348,7 @@ def _left_out(run: Run) -> str | None:
             f"{run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
         )
     filters = run.report.environment.get("ncu:left_out")
-    return f"ncu was asked to leave launches out ({filters})" if filters else None
+    return f"ncu excluded launches ({filters})" if filters else None
 
 
 class _Read(NamedTuple):

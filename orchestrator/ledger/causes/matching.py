@@ -42,7 +42,9 @@ TRANSFORMED = ("winograd", "fft")
 INDUCTOR = (16, 32, 64, 128, 256)
 """Sides of tiles, and steps, of PyTorch's Triton templates. They shrink to the next power of two of
 what they cover."""
-_BY_COUNT = "its tile is in no name, and of those that fit its grid no other filling fits its count"
+_BY_COUNT = (
+    "no name contains its tile; of the tiles that fit its grid, only this one fits its count"
+)
 
 
 class Match(NamedTuple):
@@ -236,7 +238,9 @@ def from_grids(
             macs = (work.forward or work.shape).macs
             base += (tensor - 2 * macs) * calls
             onto += kernel.products - tensor * calls
-            rules.append(f"{rule} (paper {2 * macs:,})" + (f"; {calls} calls" if calls > 1 else ""))
+            rules.append(
+                f"{rule} (estimated {2 * macs:,})" + (f"; {calls} calls" if calls > 1 else "")
+            )
             open_works.remove(work)
             open_shapes = [shape for shape in open_shapes if shape != work.shape]
             continue
@@ -270,7 +274,7 @@ def from_rules(evidence: RowEvidence, products: Sequence[KernelGroup]) -> Predic
             return None
         work, executed, rule = ruled
         flops += executed * kernel.launches
-        rules.append(f"{rule} (paper {2 * (work.forward or work.shape).macs:,})")
+        rules.append(f"{rule} (estimated {2 * (work.forward or work.shape).macs:,})")
         open_works.remove(work)
     return PredictedProducts(flops, tuple(rules), 0.0, 0.0)
 

@@ -165,7 +165,7 @@ def _name_runs(runs: Sequence[Run]) -> str:
 def less_time_for_more(parts: Sequence[Study]) -> list[Cause]:
     """Return the layers that took less time in the variant in which they have more work.
 
-    Evidence  times of the host's clock, and at least 1.5 times the multiply-adds.
+    Evidence  times of the CPU timer, and at least 1.5 times the multiply-adds.
     Factor    none.
     Silent    for another batch size or precision.
     Fix       synchronize before each clock reading, or time with a profiler.
@@ -223,7 +223,7 @@ def _less_time(
 
 
 def times_flat(study: Study, ledger: Ledger, window: Window | None) -> list[Cause]:
-    """Return times that stay while the work grows: of the host's clock always, of kernels if their
+    """Return times that stay while the work grows: of the CPU timer always, of kernels if their
     counts stay too.
 
     Evidence  times at each batch size within 20%, the estimate, and the device's peak: a rate
@@ -328,7 +328,7 @@ def hand_estimates(study: Study) -> list[Cause]:
         (what, (run, finding)), *others = wrong.items()
         rest = [f" Its {name or 'operations'}: {explain(finding)}" for name, (_, finding) in others]
         right = [
-            f" Its {name or 'operations'}: {in_its_unit(finding)} is right."
+            f" Its {name or 'operations'}: the correct value is {in_its_unit(finding)}."
             for name, (_, finding) in values.items()
             if finding.exact and not finding.slips
         ]

@@ -155,8 +155,8 @@ def why_none(run: Run) -> str:
         if quantity in gaps:
             return gaps[quantity]
     if run.device is not None and run.device.kind == "cpu":
-        return "a run on the CPU: no power of a GPU was read"
-    return "no power was read during the run"
+        return "the run used a CPU, so there is no GPU power"
+    return "the run has no power samples"
 
 
 def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
@@ -192,7 +192,7 @@ def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
         span_ns=None if span is None else span[1] - span[0],
         span="from the first measured step to the end of the last"
         if window
-        else "from the first reading to the last",
+        else "from the first sample to the last",
         source=COUNTER if is_counted else POWER,
         error=error,
         period_ns=period,
@@ -200,8 +200,8 @@ def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
         steps=None if steps is None else len(steps),
         tokens=tokens,
         reason=reason,
-        step_reason=reason or (None if steps else "no step was marked"),
-        token_reason=None if tokens else "the steps do not say how many tokens they computed",
+        step_reason=reason or (None if steps else "the run has no step marks"),
+        token_reason=None if tokens else "the steps do not state their number of tokens",
     )
 
 
@@ -211,27 +211,27 @@ def _why_not(
     """Return why the readings do not give the energy of the span; None if they do."""
     clock = next((gap.reason for gap in run.report.gaps if gap.quantity == "sample.at_ns"), "")
     if "not a time" in clock:
-        return f"readings without times cannot be integrated: {clock}"
+        return f"perfctl cannot integrate samples without timestamps: {clock}"
     if span is None or period is None:
-        return "power was read fewer than two times"
+        return "the run has fewer than two power samples"
     if not any(value for _, value in points):
-        return "every reading of power is 0 W, which no GPU in use draws"
+        return "every power sample is 0 W, which is impossible for a GPU in use"
     if points[0][0] > span[0] + period or points[-1][0] < span[1] - period:
-        return "the readings do not cover the measured steps"
+        return "the samples do not cover the measured steps"
     unit = max(period, AVERAGING_MAX_NS)
     if span[1] - span[0] < SPAN_PERIODS_MIN * unit:
         is_measured = measured_window(run) is not None
-        what = "the steps take" if is_measured else "the readings span"
+        what = "the steps take" if is_measured else "the samples span"
         return (
-            f"{what} {seconds(span[1] - span[0])} together, less than {SPAN_PERIODS_MIN} times "
-            f"{seconds(unit)}: power was read every {seconds(period)}, and each reading is the "
+            f"{what} {seconds(span[1] - span[0])} in total, less than {SPAN_PERIODS_MIN} times "
+            f"{seconds(unit)}: the power samples are {seconds(period)} apart, and each is the "
             f"mean of up to {seconds(AVERAGING_MAX_NS)}. "
-            f"{'Run more steps' if is_measured else 'Read longer'}"
+            f"{'Run more steps' if is_measured else 'Sample longer'}"
         )
     inside = [moment for moment, _ in points if span[0] - period <= moment <= span[1] + period]
     pause = max(after - before for before, after in pairwise(inside))
     if pause > SPAN_PERIODS_MIN * unit:
-        return f"no power was read for {seconds(pause)} of the span"
+        return f"there is no power sample for {seconds(pause)} of the span"
     return None
 
 

@@ -24,8 +24,8 @@ from perfctl.records.report import Kernel
 RANGE, AFTER = "range", "after backward"
 """How the layer of a collective was found: by the range or operator that launched it, or the last
 gradient before it."""
-NO_LAYER = "launched outside of every layer, and the last layer before it ran no backward"
-NOT_MATCHED = "not found on every rank of its process group, one for one"
+NO_LAYER = "launched outside of all layers, and the last layer before it was not a backward pass"
+NOT_MATCHED = "not matched one to one on every rank of its process group"
 _BACKWARD = ("backward", "grad_input", "grad_weight")
 _POINT_TO_POINT = re.compile(r"(i?send|i?recv|send_?recv)\b", re.IGNORECASE)
 _SIGMA = 1.4826
@@ -225,13 +225,13 @@ def bus_bandwidth(
     """
     kind = re.sub("[^a-z]", "", name.lower())
     if "coalesced" in kind:
-        return None, "of coalesced collectives the trace does not say what its size counts"
+        return None, "for coalesced collectives, the trace does not state what the size includes"
     if kind.endswith("alltoallv"):
         return None, "an all-to-all with uneven splits has no formula"
     if size is None:
         return None, "the trace does not state the size"
     if ranks is None:
-        return None, "the trace does not state how many ranks the group has"
+        return None, "the trace does not state the number of ranks of the group"
     if ns <= 0 or ranks < 2 or size <= 0:
         return None, "it sent nothing, or took no time"
     n = ranks
@@ -245,7 +245,7 @@ def bus_bandwidth(
     )
     factor = next((factor for word, factor in factors if word in kind), None)
     return (
-        (None, f"there is no formula for {name}")
+        (None, f"perfctl has no formula for {name}")
         if factor is None
         else (size / (ns / 1e9) * factor, None)
     )
@@ -500,7 +500,7 @@ def _clock_errors(job: Job) -> tuple[float | None, ...]:
 def _link(job: Job) -> tuple[str | None, float | None, str | None]:
     """(NVLink or PCIe, bytes/s one way, None), or why that is not known."""
     if job.world_size != len(job.ranks):
-        return None, None, "not all ranks of the job are here, so it may be on several nodes"
+        return None, None, "some ranks of the job are missing, so it may run on several nodes"
     names = {use.run.device.name if use.run.device else None for use in job.ranks}
     name = names.pop() if len(names) == 1 else None
     gpu = find(name)
@@ -514,8 +514,8 @@ def _link(job: Job) -> tuple[str | None, float | None, str | None]:
     ]
     if any(len(devices) != 1 for devices in used) or len(set().union(*used)) != len(used):
         why = (
-            "the numbers of their GPUs do not say that all ranks ran on one node, and networks "
-            "between are not known"
+            "the GPU numbers do not show that all ranks ran on one node, and the bandwidth of "
+            "inter-node networks is unknown"
         )
         return None, None, why
     return gpu.link, gpu.link_gbs * 1e9, None

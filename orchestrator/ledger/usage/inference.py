@@ -25,12 +25,16 @@ LOAD, COPY, COMPUTE = "data", "copy", "inference"
 LIGHTEST_FIRST = {"none": 0, "nsys": 1, "torch": 2, "dlprof": 3}
 """Which run of a batch size is shown: the one that its profiler slows least."""
 WAYS = (
-    ("kernels", "kernels", "time with a kernel running, from start and length of every kernel"),
-    ("nvml", "sampled", "the driver's own figure, sampled: an estimate"),
+    (
+        "kernels",
+        "kernels",
+        "time with a kernel running, from the start and duration of every kernel",
+    ),
+    ("nvml", "sampled", "the driver's own value, sampled (approximate)"),
     ("dlprof", "DLProf", "GPU Utilization in DLProf's summary"),
 )
 """(field of Ways, short name, meaning), the most exact first."""
-ON_CPU = "the runs were on a CPU"
+ON_CPU = "the runs used a CPU"
 UNNAMED_SHARE_MAX = 0.1
 """Share of kernel time whose names do not say whether they use tensor cores, above which their
 share is not known."""
@@ -107,7 +111,7 @@ def latency(run: Run) -> Latency | None:
     load, copy, compute, step = (part.total() / len(steps) for part in (*parts, steps))
     why = {gap.quantity: gap.reason for gap in report.gaps}
     for percent in PERCENTILES:
-        why[f"p{percent}"] = f"too few batches: a p{percent} takes {needed(percent)}"
+        why[f"p{percent}"] = f"too few batches: a p{percent} needs {needed(percent)}"
     workers = report.environment.get("option:dataloader_workers", "")
     return Latency(
         model=report.environment.get("model") or run.workload or "",
@@ -300,7 +304,7 @@ def _busy(uses: Sequence[RunUsage]) -> tuple[str, UsageShare]:
             if share.value is not None:
                 return short, share
     refused = [use.ways.dlprof for use in uses if use.run.profiler == "dlprof"]
-    reason = "no kernels with start times, no samples of the GPU, no summary of DLProf"
+    reason = "the report has no kernels with start times, no GPU samples and no DLProf summary"
     return "", refused[-1] if refused else _missing(uses, reason)
 
 
@@ -312,7 +316,7 @@ def _tensor(uses: Sequence[RunUsage]) -> UsageShare:
     kernels = next((use.run.report.kernels for use in uses if use.run.report.kernels), ())
     if kernels:
         return tensor_share(tuple(kernels))
-    reason = "no kernels, counters or summary of DLProf: readings of nvidia-smi lack it"
+    reason = "no kernels, counters or DLProf summary; nvidia-smi samples do not contain it"
     refused = (use.ways.dlprof_tensor for use in uses if use.run.profiler == "dlprof")
     return next(refused, _missing(uses, reason))
 
@@ -337,23 +341,25 @@ def tensor_share(kernels: Sequence[Kernel]) -> UsageShare:
         return UsageShare(None, "the kernels have no durations")
     unsure = times[None] / total
     if unsure > UNNAMED_SHARE_MAX:
-        reason = f"{unsure * 100:.0f}% of the kernel time is in kernels whose names do not say"
+        reason = (
+            f"{unsure * 100:.0f}% of the kernel time is in kernels whose names do not contain it"
+        )
         return UsageShare(None, reason)
-    reason = "share of kernel time in kernels whose names say tensor cores"
+    reason = "share of kernel time in kernels with tensor cores in their names"
     if unsure:
-        reason += f"; names of {unsure * 100:.1f}% do not say and count as none"
+        reason += f"; names of {unsure * 100:.1f}% do not contain it and count as none"
     return UsageShare(times[True] / total, reason)
 
 
 def _memory_share(uses: Sequence[RunUsage]) -> UsageShare:
     for memory in (use.memory for use in uses):
         for used, source in (
-            (memory.device, "in use on the device, highest reading"),
+            (memory.device, "in use on the device, highest sample"),
             (memory.reserved, "reserved by torch"),
         ):
             if used is not None and memory.device_total:
                 return UsageShare(used / memory.device_total, source)
-    return _missing(uses, "no reading of the GPU's memory together with its size")
+    return _missing(uses, "no sample of the GPU memory together with its size")
 
 
 def _peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
@@ -362,10 +368,10 @@ def _peak_memory(uses: Sequence[RunUsage]) -> tuple[int | None, str]:
     for memory in (use.memory for use in uses):
         for used, source in (
             (memory.process, "the process on the GPU (NVML)"),
-            (memory.device, "everybody on the GPU (nvidia-smi or NVML)"),
+            (memory.device, "all processes on the GPU (nvidia-smi or NVML)"),
             (memory.reserved, "reserved by torch on the GPU"),
             (memory.host_all, "resident on the host, all processes"),
-            (memory.host, "resident on the host, the process that computes"),
+            (memory.host, "resident on the host, the computing process"),
         ):
             if used is not None:
                 return used, source
@@ -390,5 +396,5 @@ def _busy_from(model: str, points: Sequence[InferencePoint], threshold: float) -
             batch = smallest_busy_batch(shares, threshold)
             return BusyFrom(model, batch, tuple(shares.items()), short, meaning)
     if all(point.batch is None for point in points):
-        return BusyFrom(model, None, (), "", "no report says its batch size")
+        return BusyFrom(model, None, (), "", "no report states its batch size")
     return BusyFrom(model, None, (), "", points[0].gpu.reason)

@@ -1,5 +1,5 @@
-"""Prefill, decode and mixed steps by part of the model: time, paper FLOPs, bytes and what bounds
-each. 1 multiply-add = 2 FLOPs.
+"""Prefill, decode and mixed steps by part of the model: time, estimated FLOPs, bytes and the bound
+of each. 1 multiply-add = 2 FLOPs.
 
 Repeated blocks of a language model are found in the paths of its layers: the same part of every
 block has one name.
@@ -43,11 +43,11 @@ LayerPath = tuple[str, ...]
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 NO_PRODUCT = (
-    "no operator with a formula in it: only products are on paper, not norms and activations"
+    "it has no operator with a formula: the estimate includes GEMMs, but not norms and activations"
 )
-NO_SHAPES = "the trace has no shapes of its operators"
-EITHER = "its shapes are of steps of more than one phase"
-NO_KEYS = "the steps do not say how many keys they attend to"
+NO_SHAPES = "the trace has no operator shapes"
+EITHER = "its shapes come from steps of several phases"
+NO_KEYS = "the steps do not state their number of keys"
 OUTSIDE = "no module"
 
 
@@ -276,7 +276,7 @@ class PartUse:
 
     @property
     def intensity(self) -> float | None:
-        """Paper FLOPs per byte."""
+        """Estimated FLOPs per byte."""
         return self.flops / self.bytes if self.flops and self.bytes else None
 
     @property
@@ -466,7 +466,7 @@ class _PhaseReader:
         if not calls or flops is None:
             return _Paper(None, NO_PRODUCT, None, NO_PRODUCT)
         moved = sum_known(size for call in calls for size in (call.read_bytes, call.write_bytes))
-        untyped = "the types of its operators are not known"
+        untyped = "the data types of its operators are unknown"
         return _Paper(flops, None, moved, untyped if moved is None else None)
 
     def _attended(self, cache: Cache, blocks: int) -> _Paper:
@@ -491,8 +491,8 @@ class _PhaseReader:
             return None, NO_KEYS
         return self.keys * 2 * cache.keys * cache.element * cache.blocks, (
             f"{self.keys:,} keys x 2 (keys, values) x {cache.keys:,} (key-value heads x head "
-            f"dimension) x {cache.element} B x {cache.blocks} blocks, if the cache has the type of "
-            "the projections"
+            f"dimension) x {cache.element} B x {cache.blocks} blocks, if the cache has the data "
+            "type of the projections"
         )
 
     def _prompts(self, kernels: Sequence[Kernel]) -> tuple[float | None, str | None]:
@@ -599,12 +599,12 @@ def _find_cache(ops: Iterable[OpShape]) -> tuple[Cache | None, str | None]:
         ((widths, count),) = blocks.items()
         return Cache(*widths, count), None
     what = (
-        "its blocks differ in their heads"
+        "its blocks differ in their number of heads"
         if blocks
         else "no block shows its projections of queries, keys, values and output under a module "
         "named attention"
     )
-    return None, f"key-value heads x head dimension are not known: {what}"
+    return None, f"key-value heads x head dimension are unknown: {what}"
 
 
 def _columns(op: OpShape) -> int:

@@ -191,7 +191,7 @@ def _mean_utilisation(run: Run, samples: Sequence[Sample]) -> UsageShare:
         return UsageShare(None, "the run failed, so the samples do not show its steps")
     if length < SENSOR_WINDOW_MAX_NS and not _is_sampled_by_nsys(run):
         reason = (
-            f"the steps take {seconds(length)} together, and a sample is the mean of up to "
+            f"the steps take {seconds(length)} in total, and a sample is the mean of up to "
             f"{seconds(SENSOR_WINDOW_MAX_NS)}"
         )
         return UsageShare(None, reason)
@@ -212,9 +212,9 @@ def _mean(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
     window = measured_window(run)
     value = mean_over_time(points, window)
     if window is None:
-        span = f"mean over time of {len(points)} readings, from the first to the last"
+        span = f"mean over time of {len(points)} samples, from the first to the last"
     elif value is None:
-        span = f"none of {len(points)} readings covers the measured steps"
+        span = f"none of {len(points)} samples covers the measured steps"
     else:
         span = "mean over time, from the first measured step to the end of the last"
     return UsageShare(value, span)
@@ -282,7 +282,7 @@ def _dlprof(run: Run, label: str) -> UsageShare:
 def _pipe(run: Run, metrics: Sequence[str]) -> UsageShare:
     """Return the mean by time of the first of ``metrics`` that was counted."""
     if not any(True for _ in run.report.counters):
-        return UsageShare(None, "no counters were collected")
+        return UsageShare(None, "the run collected no counters")
     times = {
         kernel.launch: kernel.duration_ns for kernel in run.report.kernels if kernel.duration_ns
     }

@@ -118,7 +118,7 @@ def iteration_rows(run: Run) -> tuple[IterationRow, ...]:
     iteration report)."""
     phases = phase_times(run)
     launched = group_by(run.report.kernels, lambda kernel: kernel.step)
-    no_kernels = "no launch says its step" if run.report.kernels else "no kernels"
+    no_kernels = "no launch states its step" if run.report.kernels else "no kernels"
     rows = []
     numbers = {*phases["step"], *(number for number in launched if number is not None)}
     for number in sorted(numbers):

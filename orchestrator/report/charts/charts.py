@@ -92,7 +92,7 @@ def against_batch(
     """Lines against batch size (log2 axis, real values as ticks), labelled at their ends; ``up``
     names the values' axis.
 
-    With ``log`` the values stand on a log2 axis too, with a line at 1 named "paper"; with
+    With ``log`` the values stand on a log2 axis too, with a line at 1 named "estimate"; with
     ``decades`` on a log10 axis.
     """
     figure, axes = new_axes(y=up)
@@ -262,7 +262,7 @@ def _ratio_axis(axes: Axes, values: Sequence[float], first_batch: int) -> None:
     axes.minorticks_off()
     axes.axhline(1, color=INK, linewidth=1)
     axes.annotate(
-        "paper",
+        "estimate",
         (first_batch / 1.25, 1),
         xytext=(3, 3),
         textcoords="offset points",

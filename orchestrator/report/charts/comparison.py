@@ -1,5 +1,5 @@
-"""Charts of one layer against batch size: FLOPs on paper, counted and derived; time by two clocks;
-and a training's course."""
+"""Charts of one layer over batch size: estimated, executed and derived FLOPs; time by two clocks;
+and the course of a training run."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ small ones would be 0."""
 
 
 def host_run(profiler: str) -> str:
-    """What ran while the host's clock did."""
+    """What ran while the CPU timer did."""
     return "alone" if profiler == "none" else f"under {profiler}"
 
 
 def flops_chart(layer: str, networks: Named) -> Chart | None:
-    """FLOPs of the layer's forward pass on paper, counted and derived. 1 multiply-add = 2 FLOPs."""
+    """Estimated, executed and derived FLOPs of the layer's forward pass. 1 multiply-add = 2
+    FLOPs."""
     lines = _lines(
         networks,
         {
-            "paper": lambda point: point.paper.value,
-            "counted": lambda point: point.counted.value,
+            "estimated": lambda point: point.paper.value,
+            "executed": lambda point: point.counted.value,
             "derived": lambda point: point.derived.value,
             f"collected{LOOSE}": lambda point: point.loose.flops,
             f"derived{LOOSE}": lambda point: point.loose.derived,
@@ -45,20 +46,16 @@ def flops_chart(layer: str, networks: Named) -> Chart | None:
     values = [value for line in lines for value in line.values]
     is_wide = bool(values) and min(values) > 0 and max(values) > WIDE * min(values)
     shown = {line.label.partition(", ")[0] for line in lines}
-    absent = [name for name in ("counted", "derived") if name not in shown]
-    source = f"not in it: {' and '.join(absent)} FLOPs, which no run has"
+    absent = [name for name in ("executed", "derived") if name not in shown]
+    source = f"without {' and '.join(absent)} FLOPs, which no run has"
     notes = [
         *(["logarithmic axis"] if is_wide else []),
-        source if absent else "counted by ncu",
-        *(
-            ["*: of kernels that belong to no layer"]
-            if any(LOOSE in name for name in shown)
-            else []
-        ),
+        source if absent else "measured by ncu",
+        *(["*: kernels without a layer"] if any(LOOSE in name for name in shown) else []),
     ]
     return batch_chart(
         "comparison-flops",
-        f"FLOPs of {layer} forward: paper against the hardware",
+        f"FLOPs of {layer} forward: estimated and executed",
         lines,
         lambda value: short(si(float(value))),
         "; ".join(notes),
@@ -85,14 +82,14 @@ def clocks_chart(layer: str, networks: Named) -> Chart | None:
         f"Time of {layer} forward, by batch size",
         _lines(networks, values),
         lambda value: short(time(value * 1e9)),
-        "medians; clock: synchronised, no profiler; profiler: the same layer in the profiler's "
+        "medians; clock: synchronized, no profiler; profiler: the same layer in the profiler "
         "report",
         up="time per step",
     )
 
 
 def _host_seconds(tool: str, point: LayerPoint) -> float | None:
-    """Return the time by the host's clock, in the run under this profiler."""
+    """Return the time by the CPU timer, in the run under this profiler."""
     return next((ns / 1e9 for name, ns in point.host if name == tool), None)
 
 

@@ -24,8 +24,8 @@ MOMENTS = 100
 PARTS = {"loading": 1, "copies": 2, "compute": 0}
 """Part of a step -> its colour."""
 GPU_WAYS = {
-    "kernels": "from start and length of every kernel",
-    "sampled": "nvidia-smi or NVML, sampled: an estimate",
+    "kernels": "from the start and duration of every kernel",
+    "sampled": "nvidia-smi or NVML, sampled (approximate)",
     "DLProf": "GPU Utilization in DLProf's summary",
 }
 """Way in which the busy share of the GPU is known -> what it rests on."""
@@ -54,7 +54,7 @@ def _percentile(part: int, more: str = "") -> Lines:
     def value(point: InferencePoint) -> float | None:
         return None if point.latency is None else point.latency.percentiles[part]
 
-    note = f"copies and computation of a full batch, images ready{more}"
+    note = f"copies and computation of a full batch, without loading{more}"
     return Lines(f"latency-p{part}", f"Latency p{part}", note, value, show_time)
 
 
@@ -73,7 +73,7 @@ LATENCY = (
     Lines(
         "throughput-images",
         "Images per second",
-        "images of full batches over the time of their steps, waiting for images included",
+        "images of full batches / time of their steps, including the wait for images",
         _images_per_second,
         lambda value: short(per_second(value)),
     ),
@@ -82,14 +82,14 @@ UTILISATION = (
     Lines(
         "utilisation-tensor",
         "Tensor cores",
-        "tensor cores: DLProf's or ncu's figure, else the share of kernel time by kernel names",
+        "tensor cores: value of DLProf or ncu; otherwise share of kernel time by kernel names",
         lambda point: point.tensor.value,
         _show_share,
     ),
     Lines(
         "utilisation-memory",
         "Memory of the GPU",
-        "highest memory in use over all of the GPU's",
+        "highest memory in use / memory of the GPU",
         lambda point: point.memory.value,
         _show_share,
     ),
@@ -159,7 +159,7 @@ def _draw_lines(
         of_what = "of each report" if batch is None else f"at batch {batch}"
         svg = bars(name, f"{title} {of_what}", rows, show, _axis(title))
         if batch is None:
-            note = f"{note}; the reports do not say their batch size"
+            note = f"{note}; the reports do not state their batch size"
             yield name, Chart(f"{title}, by report", svg, note)
         else:
             yield name, Chart(f"{title} {of_what}", svg, note)
@@ -185,7 +185,7 @@ def _draw_lines(
     every = [value for line in series for value in line.values]
     is_far = name.startswith(FAR) and min(every) > 0 and max(every) > APART * min(every)
     up = f"{_axis(title)}, log axis" if is_far else _axis(title)
-    description = f"{title} against batch size. {said}"
+    description = f"{title} over batch size. {said}"
     svg = against_batch(name, description, series, show, decades=is_far, up=up)
     yield name, Chart(f"{title}, by batch size", svg, note)
 
@@ -204,9 +204,9 @@ def _step_parts(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart]]
         if (timed := point.latency) is not None
     ]
     if rows:
-        title = "Parts of a step, a bar a model and batch size"
+        title = "Parts of a step, one bar per model and batch size"
         svg = shares("throughput-parts", title, rows[:BARS], PARTS, what="")
-        note = "shares of the mean step; loading is the wait that computation did not hide"
+        note = "shares of the mean step; loading is the wait that computation does not hide"
         note += f"; the first {BARS} of {len(rows)}" if len(rows) > BARS else ""
         title = "Parts of a step, by model and batch size"
         yield "throughput-parts", Chart(title, svg, note, tuple(PARTS.items()))
@@ -237,7 +237,7 @@ def wide_of(point: InferencePoint) -> TooWide | None:
 def _courses(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart]]:
     """Yield utilisation and memory of GPUs over time, a line a device of a report."""
     for field, key, title, show in (
-        ("gpu_utilisation", "utilisation", "GPU utilisation", _show_share),
+        ("gpu_utilisation", "utilisation", "GPU utilization", _show_share),
         ("memory_used_bytes", "memory", "GPU memory in use", show_size),
     ):
         lines: list[Course] = []
@@ -254,9 +254,9 @@ def _courses(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart]]:
                     label += f" GPU {device}" if len(devices) > 1 else ""
                     lines.append(_course(label.strip(), known, len(lines)))
         if lines:
-            titles = (f"{title} over time", "time since its first reading", _axis(title))
+            titles = (f"{title} over time", "time since the first sample", _axis(title))
             svg = plotted(f"samples-{key}", lines[:MODELS], (show_time, show), titles)
-            note = "readings of nvidia-smi, DCGM or NVML"
+            note = "samples of nvidia-smi, DCGM or NVML"
             note += f"; {MODELS} of {len(lines)} curves" if len(lines) > MODELS else ""
             yield f"samples-{key}", Chart(f"{title} over time", svg, note)
 

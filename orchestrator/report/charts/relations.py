@@ -30,11 +30,11 @@ PREFIX = "bench-"
 FEW_VALUES = 8
 """An axis with at most so many different values has them as its ticks."""
 QUANTITIES: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    bench.TIME: ("time of a step", lambda seconds: time(seconds * 1e9)),
-    bench.MEMORY: ("memory of a step", size),
-    bench.FLOPS: ("FLOPs of a step", si),
+    bench.TIME: ("step time", lambda seconds: time(seconds * 1e9)),
+    bench.MEMORY: ("memory per step", size),
+    bench.FLOPS: ("FLOPs per step", si),
 }
-NOTE = "Beside each family stands Spearman's coefficient (of ranks) of its points."
+NOTE = "The legend has Spearman's rank correlation of each family."
 
 
 def bench_charts(points: Sequence[BenchPoint]) -> dict[str, Drawn]:
@@ -98,8 +98,8 @@ def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None
         if found.spearman is not None
         else "no rank correlation"
     )
-    description = f"Time of a step against {bench_label(feature)}. {said} over {len(shown)} points"
-    axis = Axis(bench_label(feature), si), Axis("time of a step", time)
+    description = f"Step time over {bench_label(feature)}. {said} over {len(shown)} points"
+    axis = Axis(bench_label(feature), si), Axis("step time", time)
     return by_family(name, description, dots, axis, colours, ranked, said)
 
 
@@ -112,7 +112,7 @@ SIZES: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "depth": ("depth", whole),
     "width": ("width", whole),
     "kernel": ("kernel size", whole),
-    "input": ("input size (pixels a side)", whole),
+    "input": ("input size (pixels per side)", whole),
     "batch": ("batch size", whole),
 }
 
@@ -208,7 +208,7 @@ def relation_chart(
     colours = {family: place for place, family in places if family in there}
     ranked = {row.family: row.ranked.value for row in rows if row.ranked}
     said = f"Spearman, all: {ranked[ALL]:.2f}" if ALL in ranked else f"{len(dots)} points"
-    title = f"{up[0].upper()}{up[1:]} against {across.partition(' (')[0]}"
+    title = f"{up[0].upper()}{up[1:]} over {across.partition(' (')[0]}"
     axis = (Axis(across, show_x), Axis(up, show_y))
     drawing = by_family(
         name, f"{title}, {len(dots)} points. {said}", dots, axis, colours, ranked, said

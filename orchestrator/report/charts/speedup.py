@@ -248,7 +248,7 @@ def _bar_charts(one: Speedup, key: str) -> Iterator[Chart]:
     ][:_MOST_BARS]
     if gains:
         title = f"Times faster than {one.base}"
-        note = "Bars are ratios of geometric means, lines their 95% intervals; 1 is as fast."
+        note = "Bars: ratios of geometric means; lines: their 95% intervals; 1: equally fast."
         said = f"{title}, with the 95% interval"
         yield Chart(title, bars(f"{key}-speedup", said, gains, ratio, "times faster", 1.0), note)
 
@@ -285,7 +285,7 @@ def work_charts(one: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
         drawing = bars(
             f"{key}-memory", "Peak memory", used, lambda value: short(size(value)), "peak memory"
         )
-        yield Chart("Peak memory", drawing, "As the run recorded it.")
+        yield Chart("Peak memory", drawing, "From the run's own record.")
 
 
 def _operations(arm: ArmFacts, name: str, place: int, pie: bool) -> Chart:
@@ -298,7 +298,7 @@ def _operations(arm: ArmFacts, name: str, place: int, pie: bool) -> Chart:
     rows = [Bar(item.name, item.self_ns, None, None, place) for item in arm.top]
     what = "Time of kernels" if arm.top[0].total_ns is None else "Self time of operations"
     drawing = bars(name, title, rows, show_time, "time in the trace")
-    return Chart(title, drawing, f"{what}, all steps in the trace together.")
+    return Chart(title, drawing, f"{what}, all steps in the trace.")
 
 
 def show_time(value: float) -> str:

@@ -31,7 +31,7 @@ Line = tuple[str, str, dict[int, float]]
 """(model, quantity, batch size -> value)."""
 DOING = {COMPUTE: 2, COMMUNICATION: 0, COPIES: 1, IDLE: 8}
 """Part of the time -> colour."""
-PAPER = "multiply-adds, paper"
+PAPER = "multiply-adds, estimated"
 
 
 def chart_views(key: str, found: Analysis, *, timed: bool = True) -> tuple[Chart, ...]:
@@ -73,7 +73,7 @@ def _times(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
     found = []
     for what, description in (
         ("sample", f"Time per sample. {said}"),
-        ("step", "Time per step against batch size"),
+        ("step", "Time per step over batch size"),
     ):
         seconds = {
             point.batch: [length / parts / 1e9 for length in (step.median, step.low, step.high)]
@@ -109,13 +109,13 @@ def _memory(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
         return []
     svg = against_batch(
         f"{key}-memory",
-        "Memory against batch size",
+        "Memory over batch size",
         lines[:6],
         lambda b: short(size(b)),
         up="memory",
     )
     what = lines[0].label.capitalize() if len(lines) == 1 else "Memory"
-    return [Chart(f"{what}, by batch size", svg, "figures the workload recorded about itself")]
+    return [Chart(f"{what}, by batch size", svg, "values that the workload recorded about itself")]
 
 
 def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
@@ -132,10 +132,10 @@ def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]
         ("" if batch is None else str(batch), parts[batch])
         for batch in sorted(parts, key=lambda size: size or 0)
     ]
-    svg = shares(f"{key}-shares", "Share of time by layer, one bar a batch size", rows, legend)
+    svg = shares(f"{key}-shares", "Share of time by layer, one bar per batch size", rows, legend)
     seen = {part for found in parts.values() for part, share in found.items() if share > 0}
     by_batch = ", by batch size" if len(rows) > 1 else ""
-    title = f"Share of the {timed[0].whole} by layer, all directions{by_batch}"
+    title = f"Share of the {timed[0].whole} by layer, all passes{by_batch}"
     note = "; ".join(sorted({row.basis for row in timed if row.basis}))
     return [
         Chart(
@@ -168,7 +168,7 @@ def _breakdown(key: str, found: Analysis) -> list[Chart]:
     if not known:
         return []
     rows = [("" if batch is None else str(batch), one.shares) for batch, one in known.items()]
-    what = "Step breakdown, by batch size" if len(rows) > 1 else "What the GPU did with the time"
+    what = "Step breakdown, by batch size" if len(rows) > 1 else "GPU activity"
     svg = shares(
         f"{key}-breakdown",
         "Share of the time that the GPU computed, communicated, copied, idled",
@@ -178,7 +178,7 @@ def _breakdown(key: str, found: Analysis) -> list[Chart]:
     spans = "; ".join(dict.fromkeys(one.window for one in known.values()))
     gpus = max(one.gpus for one in known.values())
     over = f", mean of {gpus} GPUs" if gpus > 1 else ""
-    note = f"{spans}{over}; communication and copies only where no computation hides them"
+    note = f"{spans}{over}; communication and copies only if no computation hides them"
     seen = {part for one in known.values() for part, share in one.shares.items() if share > 0}
     return [
         Chart(
@@ -188,7 +188,7 @@ def _breakdown(key: str, found: Analysis) -> list[Chart]:
 
 
 def clock_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
-    """Times of the host's clock that a verdict calls flat, beside the least that the peak of the
+    """Times of the CPU timer that a verdict calls flat, beside the least that the peak of the
     GPU allows."""
     if not any(item.rule == "time does not follow" for item in found.judgement.sweep):
         return ()
@@ -206,8 +206,8 @@ def clock_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
     if len(at) < 2:
         return ()
     drawn_lines = [
-        ("host clock", at),
-        *([("least by the peak", least[place])] if len(least[place]) > 1 else []),
+        ("CPU timer", at),
+        *([("minimum at peak", least[place])] if len(least[place]) > 1 else []),
     ]
     series = [
         Series(
@@ -231,15 +231,15 @@ def clock_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
         up="time, log axis",
     )
     note = (
-        "least: FLOPs on paper / peak of the fastest GPU that the records may mean"
+        "minimum: estimated FLOPs / peak of the fastest GPU that fits the records"
         if len(series) > 1
         else ""
     )
     return (
         Chart(
-            f"Time of {' '.join(place)}, by the host's clock",
+            f"Time of {' '.join(place)}, CPU timer",
             svg,
-            note or "as the report states it",
+            note or "from the report",
         ),
     )
 
@@ -278,7 +278,7 @@ def counts_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
         f"{line.label} {si(line.values[0])} to {si(line.values[-1])}" for line in series
     )
     description = (
-        f"Multiply-adds of {layer} {direction} on paper, and what its kernels executed. {said}"
+        f"Estimated multiply-adds of {layer} {direction}, and instructions of its kernels. {said}"
     )
     svg = against_batch(
         f"{key}-counts",
@@ -289,8 +289,8 @@ def counts_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
         up="number, log axis",
     )
     kernels = ", ".join(found.names.get(name, name) for name in window.kernels)
-    note = f"multiply-adds of {layer} {direction} on paper; instructions of {kernels}"
-    return (Chart(f"Counted, flat; on paper, {grows:.3g}-fold", svg, note),)
+    note = f"estimated multiply-adds of {layer} {direction}; instructions of {kernels}"
+    return (Chart(f"Executed: constant; estimated: {grows:.3g}-fold", svg, note),)
 
 
 def _executed(
@@ -331,17 +331,21 @@ def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
     said = "; ".join(
         f"{line.label} {line.values[-1]:.2f} at batch {line.batches[-1]}" for line in lines
     )
-    description = f"Counted over paper FLOPs. {said}"
-    svg = against_batch(f"{key}-ratio", description, lines, ratio, log=True, up="counted / paper")
+    description = f"Executed / estimated FLOPs. {said}"
+    svg = against_batch(
+        f"{key}-ratio", description, lines, ratio, log=True, up="executed / estimated"
+    )
     near = sum(difference <= 0.02 for name, difference in off.items() if name not in far)
     states = {row.counted.state for rows in groups.values() for row in rows}
     source = (
-        "derived from kernel names, grids and shapes" if states == {"derived"} else "counted by ncu"
+        "derived from kernel names, grids and shapes"
+        if states == {"derived"}
+        else "measured by ncu"
     )
     note = f"{source}{f'; {near} more within 2% of 1' if near else ''}"
     if len(news) > len(far):
         note += f"; the {len(far)} furthest of {len(news)}"
-    return [Chart("Counted / paper FLOPs, by batch size", svg, note)]
+    return [Chart("Executed / estimated FLOPs, by batch size", svg, note)]
 
 
 def across(runs: Sequence[Run]) -> tuple[Chart, ...]:
@@ -377,11 +381,11 @@ def utilisation_chart(name: str, studies: Sequence[tuple[str, Sequence[RunUsage]
             for tool, found in shares.items()
         ]
     note = (
-        "kernels: start and length of each; NVML: the driver's figure, mean over time; DLProf: its "
+        "kernels: start and duration of each; NVML: driver value, mean over time; DLProf: its "
         "summary"
     )
     drawn = _chart(
-        name, "Share of time with the GPU busy", lines, lambda share: f"{share * 100:.3g}%", note
+        name, "Share of time with a busy GPU", lines, lambda share: f"{share * 100:.3g}%", note
     )
     if drawn is not None:
         return drawn
@@ -413,8 +417,8 @@ def memory_chart(name: str, studies: Sequence[tuple[str, Sequence[RunUsage]]]) -
         )
         lines += islice(known, 1)
     note = (
-        "highest in each run: process or device by NVML, reserved by torch's allocator, or the "
-        "host's resident memory"
+        "maximum of each run: process or device (NVML), reserved (torch allocator), or resident "
+        "memory of the host"
     )
     return _chart(name, "Memory", lines, lambda value: short(size(value)), note)
 
@@ -456,5 +460,5 @@ def _chart(
         for batch, value in zip(line.batches, line.values, strict=True)
     )
     up = title.partition(" (")[0].lower()
-    svg = against_batch(name, f"{title} against batch size. {said}", series, show, up=up)
+    svg = against_batch(name, f"{title} over batch size. {said}", series, show, up=up)
     return Chart(f"{title}, by batch size", svg, note)

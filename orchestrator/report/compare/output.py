@@ -80,7 +80,7 @@ def comparison_view(comparison: Comparison, *, is_document: bool = False) -> Vie
     said = findings(comparison)
     table = overview_table(comparison, is_complete=is_document)
     tables = [table] if table.rows else []
-    notes = [f"A change counts beyond {comparison.gate * 100:g}% and the spread."]
+    notes = [f"A change is reported if it exceeds {comparison.gate * 100:g}% and the spread."]
     if is_document:
         view = compare_view(comparison, made_at="")
         tables += [*view.why, *(facts for _, facts in view.differences)]

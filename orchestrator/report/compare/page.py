@@ -52,7 +52,7 @@ EDGE = 4.0
 """Percent of a bar's width that a mark keeps from its ends."""
 STYLES = {"worse": WORSE, "better": BETTER, "news": NEWS}
 """Class of a row -> its verdicts, in the order of the rows."""
-NO_LAYERS = "The sides have no layer in common, so kernels are aligned by their family."
+NO_LAYERS = "A and B have no layer in common, so perfctl aligns kernels by their family."
 PARTS = (
     ("steps", "Steps", "step", ("time",), "Time of a step and of its phases"),
     (
@@ -60,24 +60,24 @@ PARTS = (
         "Throughput",
         "step",
         ("throughput",),
-        "Samples per second, as the step's time gives them",
+        "Samples per second, from the step time",
     ),
-    ("memory", "Memory", "step", ("memory",), "Memory figures of a run"),
+    ("memory", "Memory", "step", ("memory",), "Memory of a run"),
     (
         "energy",
         "Energy",
         "step",
         ("energy", "energy-delay product"),
-        "Energy of a step, and times its time (EDP), from readings of power",
+        "Energy of a step, and energy x step time (EDP), from power samples",
     ),
-    ("layers", "Layers", "layer", ("time",), "Time per step by layer and direction"),
+    ("layers", "Layers", "layer", ("time",), "Time per step by layer and pass"),
     ("kernels", "Kernels", "kernel", ("time",), "Time per step by kernel"),
     (
         "flops",
-        "Counted FLOPs",
+        "Executed FLOPs",
         "",
         ("flops",),
-        "Counted FLOPs of a step, exact; 1 multiply-add = 2 FLOPs",
+        "Executed FLOPs of a step, exact; 1 multiply-add = 2 FLOPs",
     ),
 )
 """(key, title, level or "" for all, quantities, caption) of the tables."""
@@ -166,13 +166,13 @@ def _why(pairs: Sequence[Why]) -> Iterator[Table]:
         Column("workload", style="text"),
         Column("batch"),
         Column("what", style="text"),
-        Column("behind it", style="text", note="what the kernels' names, launches and grids say"),
+        Column("behind it", style="text", note="from the kernels' names, launches and grids"),
         Column("algorithm", style="text"),
-        Column("launches", style="text", note="a step, where its steps are known"),
+        Column("launches", style="text", note="per step, if the report states its steps"),
         Column("A", base="ns"),
         Column("B", base="ns"),
         Column("change", base="ns"),
-        Column("FLOPs, B/A", note="counted; 1 multiply-add = 2"),
+        Column("FLOPs, B/A", note="executed; 1 multiply-add = 2"),
     )
     rows = [_aligned(*item) for item in every[:ROWS_SHOWN]]
     has_several = len({why.pair.heading for why in pairs}) > 1
@@ -183,9 +183,9 @@ def _why(pairs: Sequence[Why]) -> Iterator[Table]:
     ]
     if len(every) > ROWS_SHOWN:
         notes.append(f"The first {ROWS_SHOWN} of {len(every)} rows.")
-    span = "per step" if all(why.per_step for why in pairs) else "in the whole report"
+    span = "per step" if all(why.per_step for why in pairs) else "in the complete report"
     has_layers = any(why.by_layer for why in pairs)
-    by = f"{'layer, direction' if has_layers else 'kernel family'} and algorithm"
+    by = f"{'layer, pass' if has_layers else 'kernel family'} and algorithm"
     yield Table(
         tuple(columns[index] for index in shown),
         tuple(tuple(row[index] for index in shown) for row in rows),
@@ -197,7 +197,7 @@ def _why(pairs: Sequence[Why]) -> Iterator[Table]:
 
 def _aligned(why: Why, part: Part) -> tuple[Cell, ...]:
     is_timed_only = part.kind == TIMED
-    unknown = "no kernels were recorded" if is_timed_only else "not known"
+    unknown = "the report has no kernels" if is_timed_only else "not known"
     sides = (part.a, part.b)
     launches = [
         None if side is None or side.launches is None else f"{side.launches:,.6g}" for side in sides
@@ -206,7 +206,7 @@ def _aligned(why: Why, part: Part) -> tuple[Cell, ...]:
         time_cell(None if side is None else side.ns, f"not in {label}")
         for label, side in zip("AB", sides, strict=True)
     ]
-    counted = nothing("not counted on both sides")
+    counted = nothing("not measured on both sides")
     if part.flops is not None:
         counted = Cell(ratio(part.flops), f"{part.flops:.6g}", value=part.flops)
     return (
@@ -231,7 +231,7 @@ def _algorithms(part: Part) -> Cell:
     if words[0] == words[1] and part.a and part.b and part.a.arithmetic != part.b.arithmetic:
         words = [" + ".join(side.arithmetic) or words[0] for side in (part.a, part.b)]
     is_timed_only = part.kind == TIMED
-    unknown = "no kernels were recorded" if is_timed_only else "the kernels' names say none"
+    unknown = "the report has no kernels" if is_timed_only else "the kernels' names contain none"
     return _both(words, unknown)
 
 
@@ -353,7 +353,7 @@ def _table(
     ]
     reach = min(max([*ends, gate * 1.5, 0.001]), max(BAR_REACH, gate * 1.5))
     if any(PER_REPORT in (row.basis or "") for _, row in chosen):
-        caption = caption.replace("per step", "in the whole report")
+        caption = caption.replace("per step", "in the complete report")
     columns = quantity_columns({"memory": "B", "flops": "FLOP"}.get(key, "ns"), key == "kernels")
     reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen}
     common = reasons.pop() if len(reasons) == 1 else None
@@ -386,7 +386,7 @@ def quantity_columns(base: str, is_code: bool = False) -> tuple[Column, ...]:
         Column("A", base=base),
         Column("B", base=base),
         Column("B/A"),
-        Column("95% interval", note="of B/A, of this row alone"),
+        Column("95% interval", note="of B/A, for this row only"),
         Column("result", style="text"),
         Column("why", style="text"),
     )
@@ -401,7 +401,9 @@ def quantity_cells(pair: Pair, row: Row) -> tuple[Cell, ...]:
     """Return one quantity on both sides, its factor and its result."""
     meaning = MEANING[row.result]
     if row.p is not None and row.adjusted is not None:
-        meaning += f"; p = {row.p:.2g} alone, {row.adjusted:.2g} among all rows of its level"
+        meaning += (
+            f"; p = {row.p:.2g} for this row only, {row.adjusted:.2g} among all rows of its level"
+        )
     factor = interval = nothing(row.reason)
     if row.change is not None:
         factor = Cell(factor_text(row.change), value=round(row.change + 1, 6))
@@ -488,7 +490,7 @@ def describe_side(label: str, comparison: Comparison) -> tuple[str, str, str]:
     batches = sorted({run.batch_size for run in used if run.batch_size is not None})
     count = f"{len(used)} run{'s' if len(used) != 1 else ''}"
     if side.runs and not used:
-        count += f" of {len(side.runs)}, for the other side has none like it"
+        count += f" of {len(side.runs)}, because the other side has no matching runs"
     devices = dict.fromkeys(run.device.name or run.device.kind for run in used if run.device)
     started = min((run.started_at[:10] for run in used if run.started_at), default="")
     origins = sorted({run.origin for run in used})

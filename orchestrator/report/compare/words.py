@@ -63,6 +63,7 @@ Counts = tuple[Pair, Row]
 """A row that counts, and its pair."""
 
 _CHANGED = (SLOWER, FASTER)
+_ANYWAY = "Use --anyway to compare them nevertheless."
 
 ADD_UP = 0.25
 """Changes of layers that miss the step's by a larger share of it are not called parts of it."""
@@ -132,7 +133,7 @@ def findings(comparison: Comparison) -> Said:
     )
     banner = None
     if comparison.forced and blocked:
-        banner = f"Not comparable, and compared anyway: {'; '.join(blocked)}."
+        banner = f"Compared anyway, although not comparable: {'; '.join(blocked)}."
     return Said(banner, (*heads, *rest), len(heads), tuple(_warnings(comparison)), pairs)
 
 
@@ -184,7 +185,7 @@ def moved_to(part: Part) -> str:
     sides = [side for side in (part.a, part.b) if side is not None]
     if part.kind == OTHER_KERNELS:
         return (
-            "other kernels of "
+            "different kernels of "
             f"{' + '.join(map(algorithm_words, sides[-1].algorithms)) or 'the same kind'}"
         )
     words = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in sides]
@@ -207,7 +208,8 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
             return Finding(
                 "All kernels of the report took "
                 f"{_longer(b / a - 1)}{_places_of([why.pair], several)}: {time(a)} in A, "
-                f"{time(b)} in B. Not judged: how many steps these are is unknown.",
+                f"{time(b)} in B. perfctl does not judge this, because the number of steps is "
+                "unknown.",
                 "why",
             )
     results = [
@@ -218,12 +220,17 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
     ]
     if not results:
         has_rows = any(pair.rows for pair in comparison.pairs)
-        text = "No step was timed on both sides." if has_rows else "Nothing was compared."
+        text = (
+            "No step has a time on both sides."
+            if has_rows
+            else "A and B have nothing in common to compare."
+        )
         return Finding(text, "differences")
     count = results.count(DIFFERS)
     said = f"differ in {count}" if count else f"are the same in {results.count(EQUAL)}"
     return Finding(
-        f"No step was timed on both sides; counted FLOPs {said} of {len(results)} rows of layers.",
+        f"No step has a time on both sides; the executed FLOPs {said} of {len(results)} layer "
+        "rows.",
         "flops",
     )
 
@@ -249,27 +256,28 @@ def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> 
         if max(-row.interval[0], row.interval[1]) <= comparison.gate:
             return f"{what} did not change by more than {gate}{at}: {interval} ({both})."
         count = repeats_for(row, comparison.gate)
-        advice = f"about {count} repeats a side would do"
+        advice = f"about {count} repeats per side would suffice"
         if count is None:
-            advice = "more repeats narrow it"
+            advice = "more repeats narrow the interval"
         elif count > MOST_REPEATS:
-            advice = f"even {MOST_REPEATS} repeats a side would not do"
+            advice = f"even {MOST_REPEATS} repeats per side would not suffice"
         return f"Too noisy to judge{at}: {what.lower()} changed by {interval}; {advice}."
     if row.change is None:
         return f"{what} took {both}{at}; {row.reason}."
     moved = _longer(row.change)
     if not comparison.forced and pair.blocked:
         first, *rest = pair.blocked
-        facts = f"{first.fact} {first.a} in A, {first.b} in B"
+        facts, reasons = f"{first.fact} {first.a} in A, {first.b} in B", first.why
         if rest or len(first.a + first.b) >= 40:
             facts = _named([difference.fact for difference in pair.blocked])
+            reasons = _reasons(pair)
         return (
             f"Not comparable ({facts}): {what.lower()} took {moved}, {both}. "
-            f"{_sentence(_reasons(pair))} --anyway judges all the same."
+            f"{_sentence(reasons)} {_ANYWAY}"
         )
     if row.needs_repeats:
-        advice = f"{REPEATS} repeats a side would do"
-        return f"{what} took {moved}{at} ({both}), too little to judge: {advice}."
+        advice = f"{REPEATS} repeats per side would suffice"
+        return f"{what} took {moved}{at} ({both}), from too few values to judge: {advice}."
     return f"{what} took {moved}{at} ({both}), not judged. {_sentence(row.reason)}"
 
 
@@ -323,13 +331,13 @@ def because(why: Why) -> str | None:
         assert why.step is not None and why.step.medians is not None
         a, b = why.step.medians
         much = f"{_signed(why.whole or 0.0)} of the {_signed(b - a)}"
-        return f"Kernels account for {much}: the rest is between kernels (host, launches, data)"
+        return f"Kernels account for {much}; the rest is between kernels (host, launches, data)"
     if why.has_kernels and len(why.of(SAME)) == len(why.parts):
         launches = ""
         if why.launches is not None:
-            span = " a step" if why.per_step else ""
+            span = " per step" if why.per_step else ""
             launches = f" ({why.launches[0]:,.6g} launches{span})"
-        text = f"Both sides run the same kernels as often on the same grids{launches}"
+        text = f"Both sides run the same kernels equally often on the same grids{launches}"
         if why.result in _CHANGED and (factor := why.unchanged) is not None:
             return f"{text}; they took {factor:.2f} times as long"
         return text
@@ -347,7 +355,7 @@ def because(why: Why) -> str | None:
 def of_the_change(change: float, why: Why) -> str:
     """ "+0.48 ms of the +0.50 ms of kernel time"."""
     if not why.timed:
-        return f"{_signed(change)} at ncu's clocks"
+        return f"{_signed(change)} at the clocks of ncu"
     whole, of = why.whole, "of kernel time" if why.has_kernels else "of the step"
     if not whole:
         return _signed(change)
@@ -356,8 +364,8 @@ def of_the_change(change: float, why: Why) -> str:
     layers = sum(part.change or 0.0 for part in why.parts)
     # each is a median of its own
     if not why.has_kernels and abs(layers - whole) > ADD_UP * abs(whole):
-        note = "medians of layers do not add up to the step's"
-        return f"{_signed(change)}, the step {_signed(whole)}; {note}"
+        note = "the medians of layers do not add up to that of the step"
+        return f"{_signed(change)}, while the step changed by {_signed(whole)}; {note}"
     return f"{_signed(change)} of the {_signed(whole)} {of}"
 
 
@@ -384,7 +392,7 @@ def _cause(cause: Cause, why: Why) -> str:
         launches = [part.figures(lambda side: side.launches) for part in cause.parts]
         a, b = (sum(count or 0.0 for count in side) for side in zip(*launches, strict=True))
         word = "More" if b > a else "Fewer" if b < a else "Other"
-        span = " a step" if why.per_step else ""
+        span = " per step" if why.per_step else ""
         return f"{word} launches{span} ({where}), {a:,.5g} in A, {b:,.5g} in B: {much}"
     if cause.kind in (ONLY_A, ONLY_B):
         return f"{where} ran in {cause.kind[-1]} only: {much}"
@@ -392,9 +400,9 @@ def _cause(cause: Cause, why: Why) -> str:
     if cause.kind in (TIMED, SAME):
         tail = "" if cause.kind == TIMED else ", with the same kernels"
         return f"{first.name} changed most: {of_the_change(first.change or 0.0, why)}{tail}"
-    kernels = "the same kernels on other grids"
+    kernels = "the same kernels on different grids"
     if cause.kind == OTHER_KERNELS:
-        kernels = "other kernels of the same algorithm"
+        kernels = "different kernels of the same algorithm"
     if len(cause.parts) > 1 and not where.startswith(first.name):
         return f"{where[:1].upper()}{where[1:]} run {kernels}: {much}"
     return f"{where} runs {kernels}: {much}"
@@ -407,7 +415,7 @@ def _where(cause: Cause) -> str:
     layers = {part.layer for part in cause.parts if part.layer}
     if not layers:
         names = [part.direction for part in cause.parts]
-        two = f"{', '.join(names[:2])} and {len(names) - 2} other kinds of kernels"
+        two = f"{', '.join(names[:2])} and {len(names) - 2} more kinds of kernels"
         return two if len(names) > 2 else f"{' and '.join(names)} kernels"
     if len(layers) == 1 and all(part.layer for part in cause.parts):
         return f"{next(iter(layers))} ({', '.join(part.direction for part in cause.parts)})"
@@ -476,14 +484,16 @@ def sentence(group: list[Counts], several: bool = False) -> str:
     if row.result in (NEW, GONE):
         number = row.before or row.after
         assert number is not None
-        size = f", {amount_of(row, number.median)} a step{at}" if row.key.quantity == "time" else ""
+        size = (
+            f", {amount_of(row, number.median)} per step{at}" if row.key.quantity == "time" else ""
+        )
         return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{size}."
     assert row.medians is not None
     a, b = (amount_of(row, median) for median in row.medians)
     both = f"{a} in A, {b} in B"
     if row.result == DIFFERS:
-        of = "a whole step" if row.key.level == "step" else row.name
-        return f"Counted FLOPs of {of} differ{places}: {both}{at}."
+        of = "a complete step" if row.key.level == "step" else row.name
+        return f"The executed FLOPs of {of} differ{places}: {both}{at}."
     spread = f"95% interval {around(row.interval)}" if row.interval else "the same in every repeat"
     rest = "".join(f", {_much(other)} at {one.batch}" for one, other in group[1:])
     name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(
@@ -508,7 +518,7 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
     blocks = list(_blocked(comparison))
     if len(blocks) > 1 or not any(map(whole_of, comparison.not_comparable)):  # else said first
         for reason in blocks:
-            yield f"Not comparable: {reason}. --anyway judges all the same."
+            yield f"Not comparable: {reason}. {_ANYWAY}"
     for text in comparison.failed:
         yield f"Failed in B: {text}."
     for label, only in (("A", comparison.only_a), ("B", comparison.only_b)):
@@ -538,9 +548,9 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
     ]
     for pair, row in wide[:1]:
         yield (
-            f"A change beyond the gate may hide in the spread of {len(wide)} of "
-            f"{comparison.judged} times: {row.name}{_places_of([pair])} changed by "
-            f"{around(row.interval)}. More repeats narrow it."
+            f"The spread of {len(wide)} of {comparison.judged} times may hide a change beyond the "
+            f"gate: {row.name}{_places_of([pair])} changed by {around(row.interval)}. More "
+            "repeats narrow it."
         )
 
 

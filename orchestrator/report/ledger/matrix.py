@@ -78,7 +78,7 @@ def matrix(found: Analysis, minor: frozenset[tuple[str, str]] = frozenset()) -> 
     measures = {}
     states = {row.counted.state for row in rows if row.ratio is not None}
     if states:
-        measures["ratio"] = f"{'derived' if states == {'derived'} else 'counted'} / paper"
+        measures["ratio"] = f"{'derived' if states == {'derived'} else 'executed'} / estimated"
     if any(row.share is not None for row in rows):
         measures["share"] = f"share of the {next(row.whole for row in rows if row.whole)}"
     if not measures:
@@ -129,7 +129,7 @@ def _ratio_total(rows: Sequence[LedgerRow]) -> Cell:
     """Counted / paper over the rows that have both whole; a dash where there is none."""
     known = [row for row in rows if row.ratio is not None]
     if not known:
-        return nothing("no layer has both a count and a whole paper figure")
+        return nothing("no layer has both executed FLOPs and a complete estimate")
     work = _with_work(rows)
     counted = total_of(row.counted for row in known)
     paper = sum(row.paper.value or 0 for row in known)
@@ -137,8 +137,8 @@ def _ratio_total(rows: Sequence[LedgerRow]) -> Cell:
     is_plain = counted.state == "counted" and not counted.lower_bound
     facts = (
         f"{full(counted.value or 0)} / {full(paper)} over {len(known)} of {len(work)} layers and "
-        "directions",
-        missing and f"not in it: {missing}",
+        "passes",
+        missing and f"not included: {missing}",
         "" if is_plain else why(counted),
     )
     value = (counted.value or 0) / paper
@@ -172,9 +172,13 @@ def _total_note(rows: Sequence[LedgerRow], measures: Collection[str]) -> str:
         least = dict.fromkeys(
             row.name for row in work if row.ratio is not None and row.counted.lower_bound
         )
-        text = "Total, counted / paper: sums over the layers and directions that have both"
+        text = "Total, executed / estimated: sums over the layers and passes that have both"
         text += f"; without {_some(missing)}" if missing else ""
-        text += f"; at least, for the counts of {_some(least)} are lower bounds" if least else ""
+        text += (
+            f"; a lower bound, because the executed FLOPs of {_some(least)} are lower bounds"
+            if least
+            else ""
+        )
         sentences.append(f"{text}.")
     if "share" in measures:
         whole = next((row.whole for row in rows if row.whole), "")

@@ -72,7 +72,9 @@ def formulas(rows: Sequence[LedgerRow]) -> tuple[tuple[str, str], ...]:
         value = rows[0].paper.value
         least = "at least " if rows[0].paper.lower_bound else ""
         every = (
-            f"in proportion, {least}{full(value // rows[0].size)} a sample" if value else "the same"
+            f"in proportion, {least}{full(value // rows[0].size)} per sample"
+            if value
+            else "the same"
         )
         found.append((f"batch {', '.join(str(row.batch) for row in rows[1:])}", every))
     return tuple(found)
@@ -130,9 +132,13 @@ def reason(cases: Sequence[tuple[LedgerRow | None, Cause]]) -> Reason:
     factors = [cause.factor for _, cause in cases if cause.factor is not None]
     if elsewhere and factors and ratio(min(factors)) != ratio(max(factors)):
         elsewhere += f" (predicts {ratio(min(factors))} to {ratio(max(factors))})"
-    numbers = [f"predicts {ratio(first.factor)} of paper"] if first.factor is not None else []
+    numbers = (
+        [f"predicts {ratio(first.factor)} times the estimate"] if first.factor is not None else []
+    )
     numbers += (
-        [f"explains {percent(first.explained)} of the gap"] if first.explained is not None else []
+        [f"explains {percent(first.explained)} of the difference"]
+        if first.explained is not None
+        else []
     )
     return Reason(
         first.rule,
@@ -175,9 +181,9 @@ def still_open(rows: Sequence[LedgerRow], judgement: Judgement) -> str | None:
         return None
     low, high = percent(min(shares.values())), percent(max(shares.values()))
     if low != high:
-        return f"Unexplained: {low} to {high} of the gap over {len(shares)} batch sizes."
+        return f"Unexplained: {low} to {high} of the difference over {len(shares)} batch sizes."
     at = f" at batch {min(shares)}" if len(shares) == 1 and len(rows) > 1 else ""
-    return f"Unexplained: {high} of the gap{at}."
+    return f"Unexplained: {high} of the difference{at}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,11 +259,10 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     whole, minor = " or ".join(wholes), [group for group in groups if group.minor]
     untimed = any(line.share is None for group in minor for line in group.lines)
     below = (
-        f"each below {MINOR_SHARE * 100:.0f}% of the {whole}{' or not timed' if untimed else ''}"
+        f"below {MINOR_SHARE * 100:.0f}% of the {whole}{' or without a time' if untimed else ''}"
     )
     fold = (
-        f"{len(minor)} layers and directions without multiply-adds, "
-        f"{below if whole else 'not timed'}"
+        f"{len(minor)} rows without multiply-adds and {below if whole else 'without a time'}"
         if minor
         else None
     )
@@ -274,7 +279,7 @@ def ledger_view(found: Analysis, *, details: bool = True) -> LedgerView | None:
     )
     sweep = tuple(reason([(None, cause)]) for cause in found.judgement.sweep)
     ratio_at = next((place for place, column in enumerate(columns) if column.label == RATIO), -1)
-    mark = " ~ estimated." if any(row.shared for row in ledger.rows) else ""
+    mark = " ~ approximate." if any(row.shared for row in ledger.rows) else ""
     basis = f"{basis}. 1 multiply-add = 2 FLOPs.{mark}"
     return LedgerView(columns, tuple(groups), ratio_at, basis, tuple(_notes(found)), sweep, fold)
 
@@ -288,15 +293,15 @@ def _columns(found: Analysis, whole: str, basis: str) -> tuple[Column, ...]:
     timed; ``basis``: what the times are."""
     is_unknown, lacking = found.roofline.peaks.reason, _not_counted(found.ledger)
     executed = None if lacking else "executed, from SASS counters (ncu), per step"
-    compared = None if lacking else "1 means that the hardware executed what the formula says"
-    bound = "compute, memory or launch, and the share of what is attainable there"
+    compared = None if lacking else "1 means that the hardware executed the estimated FLOPs"
+    bound = "compute, memory or launch, and the share of the attainable rate"
     return (
         Column("batch"),
         Column(
             "estimate",
             "FLOP",
-            note="from the shapes each layer saw; 1 multiply-add = 2 FLOPs; elementwise work is "
-            "not in it",
+            note="from the shapes of each layer; 1 multiply-add = 2 FLOPs; without elementwise "
+            "work",
         ),
         Column("executed", "FLOP", note=executed),
         Column(RATIO, note=compared),
@@ -305,7 +310,7 @@ def _columns(found: Analysis, whole: str, basis: str) -> tuple[Column, ...]:
         Column(
             "achieved",
             "FLOP/s",
-            note="estimated FLOPs / time: what the arithmetic asked for, not what was executed",
+            note="estimated FLOPs / time, not executed FLOPs / time",
         ),
         Column("bound", style="text", note=None if is_unknown else bound),
     )
@@ -317,9 +322,9 @@ def _basis(found: Analysis) -> str:
     bases = "; ".join(sorted({row.basis for row in rows if row.basis}))
     steps = max((row.time.over for row in rows if row.time), default=1)
     if any(covers_capture(run) for run in found.study.runs):
-        statistic = "Whole capture, without steps"
+        statistic = "Complete capture, without steps"
     elif not bases:
-        return "Per step, not timed"
+        return "Per step, without times"
     else:
         statistic = "Median per step"
         if steps > 1:
@@ -339,9 +344,9 @@ def _notes(found: Analysis) -> Iterator[str]:
         yield f"Executed FLOPs: {lacking}."
     rules = (row.counted.rule for row in rows if row.counted.value is not None)
     if parts := dict.fromkeys(part for rule in rules if rule for part in rule.split("; ")):
-        yield f"Counted by these rules: {'; '.join(parts)}."
+        yield f"Rules of the executed FLOPs: {'; '.join(parts)}."
     if any(row.shared for row in rows):
-        yield f"~ marks estimates: {SHARED_OUT}."
+        yield f"~ marks approximate values: {SHARED_OUT}."
     if unknown := found.roofline.peaks.reason:
         yield f"Bound unknown: {unknown}."
 
@@ -361,14 +366,14 @@ def _group(rows: Sequence[LedgerRow], found: Analysis, details: bool) -> Group:
     if unknown := dict.fromkeys(
         call.formula or call.kind for row in rows for call in row.calls if call.flops is None
     ):
-        least = "paper is a lower bound: " if first.paper.lower_bound else ""
+        least = "the estimate is a lower bound: " if first.paper.lower_bound else ""
         notes.append(f"{least}{'; '.join(unknown)}")
     if guessed := max(row.guessed for row in rows):
-        notes.append(f"layer guessed for {percent(guessed)} of its launches")
+        notes.append(f"perfctl guessed the layer for {percent(guessed)} of its launches")
     if shared := max(row.shared for row in rows):
         notes.append(
-            f"{percent(shared)} of its launches are parts of fused kernels, shared out by their "
-            "operations: estimated"
+            f"{percent(shared)} of its launches are parts of fused kernels, divided by their "
+            "operations (approximate)"
         )
     worked, ran = (formulas(rows), kernels(rows, found.names)) if details else ((), ())
     small = all(
@@ -417,9 +422,9 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
             took, share = _distrusted(took), _distrusted(share)
         if row.shared:
             took, share = estimated(took, SHARED_OUT), estimated(share, SHARED_OUT)
-    unrated = "nothing on paper" if row.paper.value is None else "0 FLOPs on paper"
+    unrated = "no estimate" if row.paper.value is None else "the estimate is 0 FLOPs"
     if row.paper.lower_bound:
-        unrated = "paper is a lower bound"
+        unrated = "the estimate is a lower bound"
     if row.time is None:
         unrated = row.time_reason or "not timed"
     elif not row.trusted:
@@ -429,7 +434,7 @@ def _line(row: LedgerRow, found: Analysis) -> Line:
         sum(call.elementwise_flops or 0 for call in row.calls),
     )
     if row.paper.value is not None and extra:
-        paper = replace(paper, title=f"{paper.title}; beside it {full(extra)} elementwise")
+        paper = replace(paper, title=f"{paper.title}; plus {full(extra)} elementwise")
     cells = (
         _batch_cell(row.batch),
         paper,
@@ -465,7 +470,7 @@ def _statistic(row: LedgerRow) -> str:
     took = row.time
     assert took is not None
     if row.whole == KERNELS_OF_CAPTURE:
-        return "whole capture"
+        return "complete capture"
     if took.over > 1:
         return f"mean of {took.over} steps"
     return (
@@ -490,7 +495,9 @@ def _counted_cell(row: LedgerRow) -> Cell:
     ):
         return cell
     off = (
-        "" if derived.lower_bound else f", {derived.value / row.counted.value - 1:+.1%} of counted"
+        ""
+        if derived.lower_bound
+        else f", {derived.value / row.counted.value - 1:+.1%} of the executed FLOPs"
     )
     said = f"derived {mark(derived)}{full(derived.value, 'FLOP')}{off}: {why(derived)}"
     return replace(cell, title="; ".join(filter(None, (cell.title, said))))
@@ -513,16 +520,16 @@ def ratio_cell(row: LedgerRow) -> Cell:
         )
         return Cell(f"≤ {ratio(most)}", f"{title}; {why(row.paper)}", "est", rounded(most))
     if row.paper.lower_bound:
-        return nothing("counted and paper are lower bounds: there is no ratio")
+        return nothing("executed and estimated FLOPs are lower bounds, so there is no ratio")
     return nothing(
-        "nothing on paper to compare with"
+        "no estimate to compare with"
         if row.paper.value is None
-        else "0 on paper: there is no ratio"
+        else "the estimate is 0, so there is no ratio"
     )
 
 
 def _distrusted(cell: Cell) -> Cell:
-    title = f"{cell.title or ''} under ncu, locked clocks: not a time to trust".strip()
+    title = f"{cell.title or ''} under ncu at locked clocks: not a realistic time".strip()
     return replace(cell, title=title, style="est")
 
 
@@ -550,8 +557,8 @@ def _left_over(found: Analysis) -> list[Group]:
         for item in rest
     )
     note = (
-        f"the part of the {rest[0].whole} that no layer "
-        f"explains{''.join(_causes_at(item, found) for item in rest)}"
+        f"the part of the {rest[0].whole} that is not attributed to a "
+        f"layer{''.join(_causes_at(item, found) for item in rest)}"
     )
     return [Group("not attributed", "", None, lines, (), (), note, is_left_over=True)]
 

@@ -1,5 +1,5 @@
 """The parts of one study side by side: which GPU each ran on, what its variants have, and times of
-the host's clock."""
+the CPU timer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from perfctl.records.run import Run
 
 MOST_VARIANTS, MOST_LAYERS = 4, 12
 """More variants, or variants with more layers that have parameters, are not set side by side."""
-NOT_SAID = "no record says"
+NOT_SAID = "not recorded"
 
 
 def parts_table(parts: Sequence[Study]) -> Table | None:
@@ -53,7 +53,7 @@ def parts_table(parts: Sequence[Study]) -> Table | None:
         rows.append(
             [
                 text_cell(_part(study)),
-                text_cell(named) if named else nothing("no record names it"),
+                text_cell(named) if named else nothing("not recorded"),
                 count(memory // MIB if memory else None, NOT_SAID),
                 tools(study.runs),
                 " ".join(map(str, study.batches)),
@@ -112,12 +112,8 @@ def variants_table(found: Analysis) -> Table | None:
     if made is None:
         return None
     said = ["MAC: multiply-adds of the batch."]
-    said += (
-        ["Time: by the host's clock."]
-        if any(any(host_times(same)) for same in runs.values())
-        else []
-    )
-    said += ["Refused: the times cannot be compared; the findings say why."] if refused else []
+    said += ["Time: CPU timer."] if any(any(host_times(same)) for same in runs.values()) else []
+    said += ["Refused: the times cannot be compared (see the findings)."] if refused else []
     return replace(made, notes=(*made.notes, *said))
 
 
@@ -155,7 +151,7 @@ def _on_paper(
         for found in calls.values():
             values = [value(call) for call in found if layer is None or call.layer == layer]
             known = None if None in values else sum(one or 0 for one in values)
-            cells.append(count(known, "not on paper"))
+            cells.append(count(known, "no estimate"))
         return [text_cell(name), *cells]
 
     for layer in layers:
@@ -183,11 +179,11 @@ def _results(runs: Mapping[str | None, Sequence[Run]], refused: bool) -> Iterato
         gpus = [seen_gpu(one.run) if one else None for one in own]
         yield [text_cell(f"{' '.join(place)}, time"), *map(_clock, own)]
         yield [
-            text_cell("time / the first one's"),
+            text_cell("time / time of the first variant"),
             *(_against(one, own[0], refused) for one in own),
         ]
-        yield [text_cell("FLOP/s by that time"), *map(_rate, own)]
-        yield [text_cell("GPU of that time"), *map(_gpu_cell, gpus)]
+        yield [text_cell("FLOP/s from this time"), *map(_rate, own)]
+        yield [text_cell("GPU of this time"), *map(_gpu_cell, gpus)]
 
 
 def _clock(one: HostTime | None) -> Cell:
@@ -201,7 +197,7 @@ def _clock(one: HostTime | None) -> Cell:
 
 def _against(one: HostTime | None, first: HostTime | None, refused: bool) -> Cell:
     if one is None or first is None or not first.nanoseconds:
-        return nothing("one of the two times is not known")
+        return nothing("one of the two times is unknown")
     share = one.nanoseconds / first.nanoseconds
     if refused and one is not first:
         return Cell("refused", f"{ratio(share)}, but these times cannot be compared", "refused")
@@ -211,7 +207,7 @@ def _against(one: HostTime | None, first: HostTime | None, refused: bool) -> Cel
 def _rate(one: HostTime | None) -> Cell:
     rate = one.flops_per_s if one else None
     if rate is None:
-        return nothing("no time, or nothing on paper")
+        return nothing("no time, or no estimate")
     return Cell(si(rate, "FLOP/s"), full(rate, "FLOP/s"), value=rate)
 
 
@@ -241,19 +237,20 @@ def _own(place: tuple[str, str], runs: Sequence[Run]) -> HostTime | None:
 
 
 def times_table(found: Analysis) -> Table | None:
-    """Every time of the host's clock beside the least that a kernel needs, by the peak of the
+    """Every time of the CPU timer beside the least that a kernel needs, by the peak of the
     fastest GPU it may mean."""
     columns = [
         Column("layer", style="text"),
         Column("batch"),
-        Column("MAC", note="multiply-adds on paper; each is 2 FLOPs"),
-        Column("host clock", base="ns"),
+        Column("MAC", note="estimated multiply-adds; 1 multiply-add = 2 FLOPs"),
+        Column("CPU timer", base="ns"),
         Column(
-            "least",
+            "minimum",
             base="ns",
-            note="FLOPs on paper / peak: a kernel that multiplies as paper does takes no less",
+            note="estimated FLOPs / peak: the minimum time of a kernel that executes the "
+            "estimated FLOPs",
         ),
-        Column("clock / least", note="below 1 the clock cannot have seen such a kernel"),
+        Column("time / minimum", note="below 1, the timer cannot have measured such a kernel"),
         Column("GPU", is_optional=True, style="text"),
     ]
     rows: list[list[Cell]] = []
@@ -270,7 +267,7 @@ def times_table(found: Analysis) -> Table | None:
         if study is found.study and window is not None:
             rows += _seen_rows(study, window, peaks)
     made = listing(
-        "Times of the host's clock, beside the least that the peak allows",
+        "CPU-timer times, and the minimum at peak FLOP/s",
         columns,
         rows,
     )
@@ -297,8 +294,8 @@ def _clock_row(
     return [
         text_cell(name),
         count(batch or run.batch_size, NOT_SAID),
-        amount(macs, "", "not on paper"),
-        time_cell(nanoseconds, "no time of this batch size was read"),
+        amount(macs, "", "no estimate"),
+        time_cell(nanoseconds, "this batch size has no time"),
         time_cell(least, _no_peak(gpu)),
         share,
         text_cell(gpu) if gpu else nothing(NOT_SAID),
@@ -314,7 +311,7 @@ def _seen_rows(study: Study, window: Window, peaks: dict[str, float]) -> Iterato
     is_timed = any((one.layer, one.direction) == window.row for one in host_times(study.runs))
     if run is not None and is_timed:
         macs = (macs_of(run, layer, direction) or 0) * window.batch // (run.batch_size or 1)
-        name = f"{layer} {direction}, as counted"
+        name = f"{layer} {direction}, executed"
         yield _clock_row(name, run, macs, None, study, peaks, window.batch)
 
 
@@ -326,13 +323,13 @@ def _least(
     if best is None or gpu is None or not macs:
         return None
     product, rate = best
-    peaks[f"Peak of {gpu}, taken as a {product.name}, the fastest that it may be"] = rate
+    peaks[f"Peak of {gpu}, assumed to be a {product.name}, the fastest candidate"] = rate
     return 2 * macs / rate * 1e9
 
 
 def _no_peak(gpu: SeenGpu | None) -> str:
     return (
-        "no record says which GPU it was"
+        "not recorded which GPU it was"
         if gpu is None or not gpu.name
-        else f"{gpu.name} has no peak in the table"
+        else f"the device table has no peak of {gpu.name}"
     )

@@ -38,9 +38,9 @@ from perfctl.orchestrator.report.tables import (
 MUCH_PADDING, MUCH_TIME = 1.1, 0.01
 """Padding is a finding from this factor of executed / paper multiply-adds on, in parts with this
 share of a phase's kernel time."""
-NOT_TIMED = "a kernel of it was not timed"
-NOT_DIVIDED = "the trace does not say how tokens divide between prefill and decode"
-UNSAID = "the steps do not say their tokens"
+NOT_TIMED = "one of its kernels has no time"
+NOT_DIVIDED = "the trace does not state how the tokens divide between prefill and decode"
+UNSAID = "the steps do not state their number of tokens"
 OF_MIXED = ("of prompts", "of decodes")
 """Columns that only mixed steps have."""
 
@@ -75,27 +75,28 @@ def phase_tables(found: Sequence[PhaseParts]) -> tuple[Table, ...]:
 
 def _table(phase: PhaseParts) -> Table | None:
     columns = [
-        Column("part", style="code", note="of the model; blocks that repeat are one row"),
+        Column("part", style="code", note="of the model; repeated blocks are one row"),
         Column("blocks", note="repeated blocks that have the part"),
         Column("launches", is_optional=True),
-        Column("kernel time", base="ns", note="of its kernels added up, of all steps of the phase"),
+        Column("kernel time", base="ns", note="sum over its kernels, all steps of the phase"),
         Column("share", is_optional=True, note="of the phase's kernel time"),
         Column(
-            "paper",
+            "estimate",
             "FLOP",
-            note="1 multiply-add = 2 FLOPs; products and attention (its whole square, no mask)",
+            note="1 multiply-add = 2 FLOPs; GEMMs and attention (complete square, no mask)",
         ),
         Column(
             "bytes",
             base="B",
             note=(
-                "on paper: weights and activations once each, of attention the cache that it reads"
+                "estimated: weights and activations once each; for attention, the cache that it "
+                "reads"
             ),
         ),
-        Column("FLOP/B", is_optional=True, note="paper FLOPs a byte"),
+        Column("FLOP/B", is_optional=True, note="estimated FLOPs per byte"),
         Column("bound", style="text", note=_ridge(phase)),
         Column(
-            "time a token",
+            "time per token",
             is_optional=True,
             base="ns",
             note="kernel time over the tokens of the phase",
@@ -104,17 +105,17 @@ def _table(phase: PhaseParts) -> Table | None:
             "of prompts",
             is_optional=True,
             base="ns",
-            note="kernel time of the prompts of mixed steps, by work: an estimate",
+            note="kernel time of the prompts in mixed steps, divided by work (approximate)",
         ),
         Column(
             "of decodes",
             base="ns",
-            note="kernel time of the decodes of mixed steps, by work: an estimate",
+            note="kernel time of the decodes in mixed steps, divided by work (approximate)",
         ),
         Column(
             "padding",
             note=(
-                "executed / paper multiply-adds: whole tiles, as a kernel's name has them, over "
+                "executed / estimated multiply-adds: complete tiles (from the kernel name) / "
                 "outputs"
             ),
         ),
@@ -150,7 +151,7 @@ def caption(phase: PhaseParts) -> str:
         if phase.tokens == 1
         else f"{phase.tokens:,} tokens"
         if phase.tokens is not None
-        else "tokens not known"
+        else "number of tokens unknown"
     )
     return f"{phase.phase.capitalize()} by part of the model: {steps}, {tokens}"
 
@@ -158,32 +159,33 @@ def caption(phase: PhaseParts) -> str:
 def said(phase: PhaseParts) -> Iterator[str]:
     """What stands below the table: the cache, and where the steps come from."""
     if phase.cache_bytes is not None:
-        yield (
-            f"Cache of keys and values read by its steps: {size(phase.cache_bytes)} "
-            f"({phase.cache_why})."
-        )
+        yield (f"Key-value cache read by its steps: {size(phase.cache_bytes)} ({phase.cache_why}).")
     else:
-        yield f"Bytes of the cache of keys and values: not known; {phase.cache_why}."
+        yield f"Bytes of the key-value cache: unknown; {phase.cache_why}."
     if any(part.split_by for part in phase.parts):
         yield (
-            "Of prompts, of decodes: the same kernels compute both; attention is split by pairs of "
-            "queries and keys, what runs once a sequence by sequences, all else by tokens (~)."
+            "Prompts and decodes: the same kernels compute both. perfctl divides attention by "
+            "pairs of queries and keys, work that runs once per sequence by sequences, and "
+            "everything else by tokens (~)."
         )
     if any(part.shared for part in phase.parts):
         yield f"~ before a part's time: {SHARED_OUT}."
     if phase.is_inferred:
         yield (
-            "No annotation names a step: phase and tokens are inferred from the shapes of "
-            "operators."
+            "No annotation names a step, so perfctl infers phase and tokens from the operator "
+            "shapes."
         )
 
 
 def _ridge(phase: PhaseParts) -> str:
     ridges = {part.path: part.ridge for part in phase.parts if part.path and part.ridge}
     if not ridges:
-        return f"not known: {phase.peaks.reason or 'no peaks of the device'}"
+        return f"unknown: {phase.peaks.reason or 'no peaks of the device'}"
     each = ", ".join(f"{ridge:.0f} FLOP/B ({path})" for path, ridge in ridges.items())
-    return f"memory below the device's ridge point, compute above: {each}, {phase.peaks.source}"
+    return (
+        f"memory-bound below the ridge point of the device, compute-bound above: {each}, "
+        f"{phase.peaks.source}"
+    )
 
 
 def short_parts(names: Sequence[str]) -> dict[str, str]:
@@ -248,15 +250,15 @@ def _split(kernel_ns: float | None, prompts_ns: float | None, by: str | None) ->
 def _unbound(part: PartUse) -> str:
     if part.intensity is None:
         return part.flops_why or part.bytes_why or "not known"
-    return "the peaks of the device are not known"
+    return "the peaks of the device are unknown"
 
 
 def _padded(part: PartUse) -> Cell:
     if part.padded is None:
         why = (
-            "it has no product"
+            "it has no GEMM"
             if not part.names
-            else "no tile of a kernel, or its direction, is known"
+            else "the tile of the kernel, or its pass, is unknown"
         )
         return nothing(why)
     return Cell(
@@ -286,7 +288,7 @@ def _all(phase: PhaseParts, *, mixed: bool) -> list[Any]:
         if total and parts
         else ""
     )
-    flops = amount(sum(known) if known else None, "FLOP", "no part has any")
+    flops = amount(sum(known) if known else None, "FLOP", "no part has a value")
     return [
         text_cell("all"),
         nothing("of the parts"),
@@ -294,7 +296,7 @@ def _all(phase: PhaseParts, *, mixed: bool) -> list[Any]:
         time_cell(total, NOT_TIMED),
         share_cell(1.0 if total else None, NOT_TIMED),
         replace(flops, title=f"{flops.title}{where}"),
-        nothing("some parts have none"),
+        nothing("some parts have no value"),
         nothing("of the parts"),
         nothing("of the parts"),
         time_cell(total / tokens if total is not None and tokens else None, UNSAID),
@@ -314,9 +316,7 @@ def largest_parts(found: Sequence[PhaseParts]) -> Iterator[Finding]:
         if part is not None:
             blocks = f" ({part.blocks} blocks together)" if (part.blocks or 0) > 1 else ""
             bound = (
-                ""
-                if part.bound is None
-                else f" By its FLOPs and bytes it is bound by {part.bound}."
+                "" if part.bound is None else f" Its FLOPs and bytes make it {part.bound}-bound."
             )
             most = f"takes the most time, {percent(part.share or 0)} of the kernel time{blocks}."
             yield Finding(f"In {_steps_of(phase)} {part.part} {most}{bound}", "phases")
@@ -340,17 +340,19 @@ def padding_findings(found: Sequence[PhaseParts]) -> Iterator[Finding]:
     (high, wide), rows, columns = one.tile, one.rows, one.columns
     up = (-(-rows // high) * high, -(-columns // wide) * wide)
     others = len({(other.phase, other.part) for _, other, _ in worst}) - 1
-    todo = "" if up[0] == rows else " More sequences in a step would fill the tiles."
+    todo = (
+        "" if up[0] == rows else " Larger batches (more sequences per step) would fill the tiles."
+    )
     more = (
-        f" {others} more {'part' if others == 1 else 'parts'} of {phase.phase} "
-        f"{'does' if others == 1 else 'do'}, too."
+        f" {others} more {'part' if others == 1 else 'parts'} of {phase.phase} also "
+        f"{'has' if others == 1 else 'have'} padding."
         if others
         else ""
     )
     yield Finding(
         f"Tile padding in {_steps_of(phase)}: {part.part} executes {one.factor:.2f} times the "
-        f"multiply-adds on paper. Its product has {rows:,} x {columns:,} outputs, its tiles of "
-        f"{high} x {wide} cover {up[0]:,} x {up[1]:,}; it takes {percent(part.share or 0)} of the "
+        f"estimated multiply-adds. Its GEMM has {rows:,} x {columns:,} outputs, and its tiles of "
+        f"{high} x {wide} cover {up[0]:,} x {up[1]:,}. It takes {percent(part.share or 0)} of the "
         f"kernel time ({time(part.kernel_ns or 0)}).{more}{todo}",
         "phases",
     )

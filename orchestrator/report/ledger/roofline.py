@@ -51,12 +51,12 @@ def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
     if point.bound == "launch" and traffic.level == "run":
         return (
             f"launch-bound: kernels run in {percent(min(traffic.busy or 0, 1))} of the step; the "
-            "rest waits for the host"
+            "GPU waits for the host in the rest"
         )
     if point.bound == "launch" and traffic.time_ns and traffic.launches:
         each = time(traffic.time_ns / traffic.launches)
         return (
-            f"launch-bound: {each} a launch on average, and starting one takes about "
+            f"launch-bound: {each} per launch on average; a launch costs about "
             f"{short(time(LAUNCH_NS))}"
         )
     if point.bound and point.intensity is not None and point.ridge is not None:
@@ -70,7 +70,7 @@ def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
         said = f"{point.bound}-bound: {at} FLOP per byte, {side} the ridge at {ridge}"
         if point.reached is None:
             return said
-        far = "; neither roof is near" if point.reached < FAR else ""
+        far = "; it is far below both ceilings" if point.reached < FAR else ""
         return f"{said}; it reaches {percent(point.reached)} of {of}{far}"
     if point.bound == "memory" and point.bytes_per_second and peaks.bandwidth:
         return (
@@ -78,10 +78,10 @@ def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
             f"of {si(peaks.bandwidth, 'B/s')}"
         )
     if point.reached is not None:
-        whose = "paper FLOPs are" if point.source == "paper" else "it reaches"
+        whose = "estimated FLOPs are" if point.source == "paper" else "it reaches"
         return (
-            f"{whose} {percent(point.reached)} of the {point.path} peak; DRAM bytes were not "
-            "counted"
+            f"{whose} {percent(point.reached)} of the {point.path} peak; no DRAM bytes were "
+            "measured"
         )
     return None
 
@@ -89,7 +89,7 @@ def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
 def bound_cell(point: RooflinePoint | None, roofs: Roofline) -> Cell:
     """ "memory 71%", with the sentence as its title."""
     if point is None:
-        return nothing("no time and no count")
+        return nothing("no time and no executed FLOPs")
     said = spoken(point, roofs)
     if point.refused:
         return Cell("refused", point.refused, "refused")
@@ -117,11 +117,11 @@ def why_not(point: RooflinePoint, roofs: Roofline) -> str:
     if roofs.peaks.reason:
         return roofs.peaks.reason
     if traffic.counted.value is None and not traffic.paper:
-        return traffic.counted.reason or "FLOPs were not counted"
+        return traffic.counted.reason or "no FLOPs were measured"
     if traffic.dram.value is None:
-        return traffic.dram.reason or "DRAM bytes were not counted"
+        return traffic.dram.reason or "no DRAM bytes were measured"
     if point.path and point.peak is None:
-        return f"the {point.path} peak of this device is not known"
+        return f"the {point.path} peak of this device is unknown"
     return "no FLOPs and no bytes"
 
 
@@ -129,19 +129,19 @@ def roofs_note(roofs: Roofline) -> str:
     """The roofs and their source."""
     peaks = roofs.peaks
     if not peaks.known:
-        return f"No roofs: {peaks.reason}."
+        return f"No peaks: {peaks.reason}."
     flops = ", ".join(f"{path} {si(value, 'FLOP/s')}" for path, value in peaks.flops.items())
     memory = (
         f", memory {si(peaks.bandwidth, 'B/s')}"
         if peaks.bandwidth
-        else ", memory bandwidth not known"
+        else ", memory bandwidth unknown"
     )
     caches = "".join(
         f" {level} {si(bandwidth, 'B/s')} ({source})."
         for level, (bandwidth, source) in _cache_roofs(roofs).items()
     )
     lacking = f" {roofs.lacking}" if roofs.lacking else ""
-    return f"Roofs of the {peaks.device}, {peaks.source}: {flops}{memory}.{caches}{lacking}"
+    return f"Peaks of the {peaks.device}, {peaks.source}: {flops}{memory}.{caches}{lacking}"
 
 
 def _cache_roofs(roofs: Roofline) -> dict[str, tuple[float, str]]:
@@ -161,9 +161,9 @@ def roofline_tables(roofs: Roofline, names: Mapping[str, str] | None = None) -> 
     """
     names = names or {}
     captions = (
-        ("run", "Whole steps: utilisation"),
-        ("layer", "Layers under the roofs"),
-        ("kernel", "Kernels under the roofs"),
+        ("run", "Complete steps: utilization"),
+        ("layer", "Roofline of the layers"),
+        ("kernel", "Roofline of the kernels"),
     )
     made = [_table(level, caption, roofs) for level, caption in captions]
     if any(level in CACHES for level in roofs.levels):
@@ -183,17 +183,17 @@ def _levels_table(kind: str, roofs: Roofline, names: Mapping[str, str]) -> Table
     if kind == "kernel" and points:
         points = _at_largest(points)[:KERNELS_SHOWN]
     columns = (
-        Column("layer, direction" if kind == "layer" else "kernel", style="code"),
+        Column("layer, pass" if kind == "layer" else "kernel", style="code"),
         Column("batch"),
         Column("level", style="text"),
         Column(
-            "bytes", base="B", note="counted in a step, both directions where the counter has both"
+            "bytes", base="B", note="measured per step; reads and writes if the counter has both"
         ),
-        Column("intensity", "FLOP/B", note="counted FLOPs / bytes of this level"),
-        Column("rate", "FLOP/s", note="counted FLOPs / time"),
-        Column("precision", style="text", note="whose roof it is set against"),
+        Column("intensity", "FLOP/B", note="executed FLOPs / bytes of this level"),
+        Column("rate", "FLOP/s", note="executed FLOPs / time"),
+        Column("precision", style="text", note="data type of the ceiling"),
         Column("of bandwidth", note="bytes / time / bandwidth of this level"),
-        Column("of roof", note="rate / min(peak, intensity x bandwidth)"),
+        Column("of ceiling", note="rate / min(peak, intensity x bandwidth)"),
         Column("bound", style="text"),
     )
     pairs = [(point, one) for point in points for one in point.levels]
@@ -220,9 +220,7 @@ def _level_row(
 ) -> list[Cell]:
     traffic = point.traffic
     lacking = one.refused or (
-        f"the {one.level} bandwidth is not known"
-        if one.bandwidth is None
-        else why_not(point, roofs)
+        f"the {one.level} bandwidth is unknown" if one.bandwidth is None else why_not(point, roofs)
     )
     unknown = "no bytes" if traffic.counted.value else "no FLOPs"
     moved = size_cell(one.moved.value)
@@ -265,21 +263,22 @@ def _table(level: str, caption: str, roofs: Roofline) -> Table | None:
         )
     basis = "; ".join(sorted({p.traffic.basis for p in points if p.traffic.basis}))
     named, batch = (
-        Column("layer, direction" if level == "layer" else "kernel", style="code"),
+        Column("layer, pass" if level == "layer" else "kernel", style="code"),
         Column("batch"),
     )
     columns = [
         *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level],
-        Column("intensity", "FLOP/B", note="counted FLOPs per byte read from or written to DRAM"),
+        Column("intensity", "FLOP/B", note="executed FLOPs per byte read from or written to DRAM"),
         Column(
             "achieved",
             "FLOP/s",
-            note="counted FLOPs / time; paper FLOPs in italics where nothing was counted",
+            note="executed FLOPs / time; estimated FLOPs (in italics) if there are no executed "
+            "FLOPs",
         ),
-        Column("roof", style="text", note="the path with the most FLOPs"),
+        Column("ceiling", style="text", note="the path with the most FLOPs"),
         Column("of attainable", note="achieved / min(peak, intensity x bandwidth)"),
-        Column("MFU", note="model FLOPs utilisation: paper FLOPs / time / peak"),
-        Column("HFU", note="hardware FLOPs utilisation: counted FLOPs / time / peak"),
+        Column("MFU", note="model FLOPs utilization: estimated FLOPs / time / peak"),
+        Column("HFU", note="hardware FLOPs utilization: executed FLOPs / time / peak"),
         Column("time", base="ns", note=basis),
         Column("bound", style="text"),
     ]
@@ -296,7 +295,7 @@ def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
     batch = _text_or_dash(traffic.batch, "not said")
     mfu = share_cell(
         point.mfu,
-        point.refused or (lacking if traffic.paper else traffic.paper_why or "nothing on paper"),
+        point.refused or (lacking if traffic.paper else traffic.paper_why or "no estimate"),
     )
     bound = spoken(point, roofs)
     return [
@@ -318,7 +317,8 @@ def _achieved_cell(point: RooflinePoint, lacking: str) -> Cell:
     if point.over == "peak":
         return Cell(si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
     cell = amount(point.achieved, "FLOP/s", lacking)
-    notes = [f"from {point.source} FLOPs"] if point.source != "counted" else []
+    source = "estimated" if point.source == "paper" else point.source
+    notes = [f"from {source} FLOPs"] if source != "counted" else []
     notes += [] if point.traffic.trusted else [point.traffic.basis or ""]
     noted = notes and cell.style != "no"
     return (
@@ -393,21 +393,23 @@ def _chart(
         note += (
             "; "
             + ", ".join(f"{MARKERS[level][2]}: {level}" for level in bandwidths)
-            + "; one work is joined by a line"
+            + "; a line joins the levels of one row"
         )
-    note += "; open signs: estimated, or time under ncu" if not all(s.sure for s in spots) else ""
+    note += (
+        "; open markers: approximate, or time under ncu" if not all(s.sure for s in spots) else ""
+    )
     same = [p for p in roofs.at(kind) if p.traffic.batch == batch]
     refused = sum(1 for p in same if p.path == path for one in p.levels if one.refused)
     note += f"; {refused} refused and not drawn" if refused else ""
     unknown = sum(1 for p in same if p.path and p.intensity and p.peak is None) if not number else 0
-    note += f"; {unknown} whose peak is not known are not drawn" if unknown else ""
+    note += f"; {unknown} with an unknown peak are not drawn" if unknown else ""
     note += f"; the first {DRAWN} of {len(points)} by time" if len(points) > DRAWN else ""
     at = f" at batch {batch}" if batch else ""
     ridges = ", ".join(
         f"{significant((first.peak or 0) / width)} ({level})" for level, width in bandwidths.items()
     )
     what = "Layers" if kind == "layer" else "Kernels"
-    return Chart(f"{what} under the {path} roofs{at}; ridge at {ridges}, FLOP per byte", svg, note)
+    return Chart(f"{what} and the {path} ceilings{at}; ridge at {ridges}, FLOP per byte", svg, note)
 
 
 def _spot(
@@ -428,11 +430,11 @@ def _spot(
         f"{si(point.achieved or 0, 'FLOP/s')}"
     )
     said += (
-        f", {percent(one.reached or 0)} of the {point.path} roof at this intensity, bound by "
+        f", {percent(one.reached or 0)} of the {point.path} ceiling at this intensity, bound by "
         f"{one.bound}"
     )
     if point.bound and point.bound != one.bound:
-        said += f" (as a whole: {point.bound})"
+        said += f" (overall: {point.bound})"
     if layer and traffic.kernels:
         more = f" and {len(traffic.kernels) - 1} more" if len(traffic.kernels) > 1 else ""
         said += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{more}"

@@ -148,33 +148,36 @@ def _compared(row: LedgerRow) -> TrailStep:
     paper, counted = row.paper, row.counted
     lines = []
     if row.ratio is not None:
-        state = "derived" if counted.state == "derived" else "counted"
+        state = "derived" if counted.state == "derived" else "executed"
         lines.append(
             f"{mark(counted)}{full(counted.value or 0)} FLOP {state} / {full(paper.value or 0)} "
-            f"FLOP on paper = {mark(counted)}{significant(row.ratio, 4)}"
+            f"FLOP estimated = {mark(counted)}{significant(row.ratio, 4)}"
         )
     else:
         lines += [
-            f"Counted: {_value(counted.value, counted.reason)}",
-            f"On paper: {_value(paper.value, paper.reason)}",
+            f"Executed: {_value(counted.value, counted.reason)}",
+            f"Estimated: {_value(paper.value, paper.reason)}",
         ]
     if row.counted.state == "derived" and row.counted.value is not None:
-        lines.append("Derived from kernel names, grids and shapes: nothing was counted.")
+        lines.append("Derived from kernel names, grids and shapes, without counters.")
     elif row.derived is not None and row.derived.value is not None and counted.value:
         lines.append(
-            f"Derived by the kernels' rules: {mark(row.derived)}{full(row.derived.value, 'FLOP')}."
+            "Derived with the kernels' rules: "
+            f"{mark(row.derived)}{full(row.derived.value, 'FLOP')}."
         )
     if row.time is not None:
-        doubt = "" if row.trusted else " (under ncu, at locked clocks: not a time to trust)"
+        doubt = "" if row.trusted else " (under ncu at locked clocks: not a realistic time)"
         lines.append(
             f"Time: {time(row.time.median)}, median of {row.time.count}; {row.basis}{doubt}."
         )
-    title = "Counted / paper" if row.ratio is None else f"Ratio {mark(counted)}{ratio(row.ratio)}"
+    title = (
+        "Executed / estimated" if row.ratio is None else f"Ratio {mark(counted)}{ratio(row.ratio)}"
+    )
     return TrailStep(title, tuple(lines))
 
 
 def _value(value: float | None, reason: str | None) -> str:
-    return full(value, "FLOP") if value is not None else f"not known: {reason or 'not collected'}"
+    return full(value, "FLOP") if value is not None else f"unknown: {reason or 'not collected'}"
 
 
 def _kernels(
@@ -201,12 +204,12 @@ def _kernels(
     ordered = sorted(groups, key=lambda group: -group.executed)
     table = [_kernel_row(group, counts, names, tensor=tensor) for group in ordered[:KERNELS]]
     lines = (
-        [f"{row.counted.rule} = FLOP. Instructions are threads that executed them, of one step."]
+        [f"{row.counted.rule} = FLOP. Instructions: threads that executed them, per step."]
         if row.counted.rule
         else []
     )
     if len(groups) > KERNELS:
-        lines.append(f"The {KERNELS} with the most FLOPs of {len(groups)}.")
+        lines.append(f"The {KERNELS} of {len(groups)} kernels with the most FLOPs.")
     elif len(groups) > 1:
         sums = [_total(group.counts.get(name) for group in groups) for name in counts]
         tensors = [_total(group.tensor.value for group in groups)] if tensor else []
@@ -219,7 +222,7 @@ def _kernels(
                 _amount(row.counted.value),
             )
         )
-    title = "Kernels of a step, and what they executed"
+    title = "Kernels of a step and their instructions"
     return TrailStep(title, tuple(lines), heads, tuple(table))
 
 
@@ -283,14 +286,14 @@ def _on_paper(row: LedgerRow) -> TrailStep:
         f"{which.partition(', ')[2] or row.direction}: {text}" if several else text
         for which, text in worked
     ]
-    return TrailStep("On paper", tuple(lines or [row.paper.reason or "no formula"]))
+    return TrailStep("Estimated", tuple(lines or [row.paper.reason or "no formula"]))
 
 
 def _reasons(row: LedgerRow, found: Analysis) -> TrailStep | None:
     judged = found.judgement.at(row.batch, row.layer, row.direction)
     lines = [explain_reason(reason([(row, cause)])) for cause in judged.causes]
     if judged.unexplained is not None and judged.unexplained >= 0.0005:
-        lines.append(f"{judged.unexplained * 100:.1f}% of the gap stays unexplained.")
+        lines.append(f"{judged.unexplained * 100:.1f}% of the difference is unexplained.")
     return TrailStep("Why", tuple(lines)) if lines else None
 
 
@@ -305,7 +308,7 @@ def _source(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep | Non
         f" and {len(launches) - LAUNCHES} more" if len(launches) > LAUNCHES else ""
     )
     where.append(
-        f"{'Launch' if len(launches) == 1 else 'Launches'} {shown} of the report, counted from 0."
+        f"{'Launch' if len(launches) == 1 else 'Launches'} {shown} of the report, numbered from 0."
     )
     table = "derived_count" if isinstance(run, DerivedRun) else "counter"
     return TrailStep("Source", tuple(where), code=(_query(table, run.run, launches),))
@@ -335,7 +338,7 @@ def _sweep_trail(
     said = [
         line for cause in causes for line in (describe_cause(cause), f"→ {describe_fix(cause)}")
     ]
-    steps = [TrailStep("What was found", tuple(dict.fromkeys(said)))]
+    steps = [TrailStep("Causes", tuple(dict.fromkeys(said)))]
     names = {name for cause in causes for name in cause.kernels}
     groups = [
         (batch, group, counted.run)
@@ -350,13 +353,13 @@ def _sweep_trail(
         title = (
             f"{_short(groups[0][1], found)} at each batch size"
             if alone
-            else "Counted at each batch size"
+            else "Executed at each batch size"
         )
         heads = (
             "batch",
             *(() if alone else ("kernel",)),
             "launches",
-            *(f"{name.upper()} counted" for name in counts),
+            *(f"{name.upper()} executed" for name in counts),
         )
         rows = tuple(
             (
@@ -381,7 +384,7 @@ def _short(group: KernelGroup, found: Analysis) -> str:
 
 
 def _paper_of(causes: Sequence[Cause], found: Analysis) -> Iterator[TrailStep]:
-    """Paper FLOPs and times of the layers that the causes name, at each batch size."""
+    """Estimated FLOPs and times of the layers that the causes name, at each batch size."""
     layers = set()
     for facts in (asdict(cause.facts) for cause in causes):
         layers |= {facts.get("layer"), *facts.get("layers", ())}
@@ -394,7 +397,7 @@ def _paper_of(causes: Sequence[Cause], found: Analysis) -> Iterator[TrailStep]:
         rows = [row for row in named if row.layer == layer]
         lines = tuple(f"{which}: {worked}" for which, worked in formulas(rows))
         table = tuple((str(row.batch or ""), _amount(row.paper.value)) for row in rows)
-        yield TrailStep(f"{layer} forward on paper", lines, ("batch", "FLOP"), table)
+        yield TrailStep(f"{layer} forward, estimated", lines, ("batch", "FLOP"), table)
 
 
 def _completed(names: set[str], each: Mapping[int | None, _Counted]) -> Iterator[TrailStep]:
@@ -407,4 +410,4 @@ def _completed(names: set[str], each: Mapping[int | None, _Counted]) -> Iterator
             if derived is not None and kernel.name in names and derived.ffma is not None:
                 said.setdefault(derived.rule)
     if said:
-        yield TrailStep("Derived by the rule of the kernel", tuple(said))
+        yield TrailStep("Derived with the rule of the kernel", tuple(said))

@@ -138,7 +138,7 @@ def _batches(sizes: Sequence[int]) -> str | None:
 
 def _facts(analysis: Analysis, stated: Sequence[Finding]) -> Iterator[str]:
     if not stated:
-        yield "Nothing stands out."
+        yield "No findings."
     phases = (usage.phase_text(run) for run in analysis.study.runs)
     yield from dict.fromkeys(f"{text[:1].upper()}{text[1:]}." for text in phases if text)
 
@@ -302,7 +302,7 @@ def whole_percent(share: float) -> str:
 def _per_sample(group: Group, labels: Sequence[str]) -> Cell:
     """Return the estimated FLOPs of one sample, by the smallest batch size that has them."""
     if "estimate" not in labels:
-        return nothing("not on paper")
+        return nothing("no estimate")
     at = labels.index("estimate")
     known = [line for line in group.lines if isinstance(line.cells[at].value, int | float)]
     if not known:

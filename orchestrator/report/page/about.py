@@ -31,10 +31,10 @@ from perfctl.records.run import Run
 
 ORIGINS = {
     "measured": "measured here",
-    "ingested": "ingested: a report made elsewhere",
+    "ingested": "ingested: an existing report",
     "recorded": "recorded: replayed from an earlier capture, not measured now",
-    "transcribed": "transcribed: published figures typed off, not measured by perfctl",
-    "synthetic": "synthetic: made up for tests or a demonstration, not measured",
+    "transcribed": "transcribed: copied by hand from a publication, not measured by perfctl",
+    "synthetic": "synthetic: generated for tests or a demonstration, not measured",
 }
 
 _NUMBER = re.compile(r"_\d+(?= |$)")
@@ -81,7 +81,7 @@ def runs_table(study: Study) -> Table | None:
         [
             text_cell(run.id),
             f"{run.profiler} {run.profiler_version or ''}".strip(),
-            count(run.batch_size, "the report does not say"),
+            count(run.batch_size, "the report does not state it"),
             "ok"
             if run.status == "ok"
             else Cell(
@@ -97,7 +97,7 @@ def runs_table(study: Study) -> Table | None:
             run.artifact and text_cell(run.artifact),
             Cell(run.artifact_sha256[:12], run.artifact_sha256, value=run.artifact_sha256)
             if run.artifact_sha256
-            else nothing("no report was kept"),
+            else nothing("perfctl kept no report"),
         ]
         for run in study.runs
     ]
@@ -129,7 +129,7 @@ def differences(runs: Sequence[Run]) -> Table | None:
         if len(found) > 1
         for value, who in found.items()
     ]
-    return listing("What differs between the runs", columns, rows)
+    return listing("Differences between the runs", columns, rows)
 
 
 def _facts(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
@@ -186,8 +186,8 @@ def _missing_in_ledger(study: Study, ledger: Ledger) -> Iterator[tuple[str, str,
     layers: dict[tuple[str, bool, str], dict[str, None]] = defaultdict(dict)
     by_phase = _on_paper_by_phase(study.runs)
     for row in ledger.rows:
-        for what, figure in (("counted FLOPs", row.counted), ("paper FLOPs", row.paper)):
-            if what == "paper FLOPs" and figure.value is None and row.layer in by_phase:
+        for what, figure in (("executed FLOPs", row.counted), ("estimated FLOPs", row.paper)):
+            if what == "estimated FLOPs" and figure.value is None and row.layer in by_phase:
                 continue  # the table of its phase shows them
             if figure.value is None or figure.missing:
                 is_bound = figure.value is not None
@@ -196,7 +196,7 @@ def _missing_in_ledger(study: Study, ledger: Ledger) -> Iterator[tuple[str, str,
             layers["time", False, row.time_reason or "not timed"][row.name] = None
     everything = len({(row.layer, row.direction) for row in ledger.rows})
     for (what, is_bound, reason), names in layers.items():
-        if what == "paper FLOPs" and len(names) != everything:  # the others have them
+        if what == "estimated FLOPs" and len(names) != everything:  # the others have them
             kinds = dict.fromkeys(_NUMBER.sub("", name.rpartition(".")[2]) for name in names)
             reason = f"{len(names):,} of {everything:,} rows ({_list(kinds, 3)}): {reason}"
         concerns = "all rows of the ledger" if len(names) == everything else _list(names, 6)
@@ -224,8 +224,8 @@ def _missing_counts(study: Study) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _on_paper_by_phase(runs: Iterable[Run]) -> set[str]:
-    """Layers whose paper FLOPs the steps of a server tell: attention, whose operator has no shapes
-    of its keys."""
+    """Return the layers whose estimated FLOPs the steps of a server give: attention, whose operator
+    has no shapes of its keys."""
     return {
         part.part
         for run in runs

@@ -40,9 +40,9 @@ POINTS = 1000
 """Rows of the table of points."""
 FIRST = ("flops:forward", "bytes:forward", "parameters", "layers")
 LEFT_OUT = (
-    "One row a network and batch size, the fastest of its runs. Layers, ledger, memory and "
-    "commands of each network are not in this page: perfctl report --run ID --out network.html has "
-    "them, --run once for each run of it."
+    "One row per network and batch size, the fastest of its runs. For layers, ledger, memory and "
+    "commands of a network, use perfctl report --run ID --out network.html with one --run for "
+    "each of its runs."
 )
 
 
@@ -55,9 +55,9 @@ def points_table(
         *([Column("run")] if runs else []),
         Column("network", style="code"),
         Column("batch"),
-        Column("FLOP", note="of a step; 1 multiply-add is 2 FLOPs"),
+        Column("FLOP", note="of a step; 1 multiply-add = 2 FLOPs"),
         Column("step", note="median"),
-        Column("spread", note="between quartiles, against the median"),
+        Column("spread", note="interquartile range / median"),
     ]
     rows = [
         [
@@ -81,9 +81,9 @@ def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None
         Column("Spearman"),
         Column("Pearson"),
         Column("Pearson, log"),
-        Column("exponent", note="of the power law: 1 where time is proportional"),
+        Column("exponent", note="of the power law; 1 means proportional"),
     ]
-    none = nothing("fewer than three points, or one value everywhere")
+    none = nothing("fewer than three points, or a constant value")
     rows = []
     for one in found:
         values = (one.spearman, one.pearson, one.pearson_log, one.slope_log)
@@ -120,9 +120,9 @@ def _view(runs: Sequence[Run], key: str) -> StudyView:
         [row for row in found if row.family == name]
         for name in dict.fromkeys(row.family for row in found)
     ]
-    note = "median of a step; beside each family Spearman's coefficient of its points"
+    note = "median of a step; the legend has Spearman's coefficient of each family"
     drawn = tuple(
-        Chart(f"Time of a step against {bench_label(feature)}", svg, note)
+        Chart(f"Step time over {bench_label(feature)}", svg, note)
         for feature in FIRST
         if (svg := scatter(f"{key}-{chart_name(feature)}", feature, points)) is not None
     )
@@ -138,7 +138,7 @@ def _view(runs: Sequence[Run], key: str) -> StudyView:
     for best in (rows[0] for rows in families):
         who = "over all families" if best.family == measured.ALL else f"of {best.family}"
         rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
-        text = f"The time of a step {who} goes closest with {bench_label(best.feature)}: {rank}."
+        text = f"The step time {who} correlates best with {bench_label(best.feature)}: {rank}."
         closest.append(Finding(text, "goes-with"))
     mode = MODES.get(runs[0].mode or "", runs[0].mode)
     return StudyView(
@@ -172,16 +172,16 @@ def _facts(points: Sequence[BenchPoint], runs: Sequence[Run]) -> tuple[tuple[str
 
 def _warnings(points: Sequence[BenchPoint], runs: Sequence[Run], timed: int) -> Iterator[Finding]:
     if failed := [run for run in runs if run.status != "ok"]:
-        text = f"{len(failed)} runs are not whole, run {failed[0].id} first: {failed[0].reason}."
+        text = f"{len(failed)} runs are incomplete, run {failed[0].id} first: {failed[0].reason}."
         yield Finding(text, "points", True)
     if missing := len(runs) - len(failed) - timed:
         yield Finding(
-            f"{missing} whole runs are no points: they have no timed step, or no device.",
+            f"{missing} complete runs are not in the chart: they have no timed step, or no device.",
             "points",
             True,
         )
     if unsteady := sum(point.spread > 0.1 for point in points):
         text = f"{unsteady} of {len(points)} points varied by more than 10% between quartiles"
         yield Finding(
-            f"{text}: perfctl bench FILE --steady 10 measures them again.", "points", True
+            f"{text}. Run perfctl bench FILE --steady 10 to measure them again.", "points", True
         )

@@ -43,10 +43,10 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
     heads[:0] = [Column("model", style="code")] if model else []
     columns = [
         *heads,
-        Column("batches", is_optional=True, note="full batches that were timed"),
-        Column("images/s", note="of whole steps, waiting for images included"),
+        Column("batches", is_optional=True, note="timed full batches"),
+        Column("images/s", note="of complete steps, including the wait for images"),
         *(
-            Column(f"p{part}", base="ns", note=f"{part}% of the batches are answered in this time")
+            Column(f"p{part}", base="ns", note=f"{part}% of the batches take at most this time")
             for part in (50, 95, 99)
         ),
         Column("longest", base="ns"),
@@ -56,7 +56,7 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
         Column("loading", base="ns", note="mean wait for images in a step"),
         Column("copies", base="ns", note="mean, to the device and back"),
         Column("compute", base="ns", note="mean"),
-        Column("images", is_optional=True, note="that were read"),
+        Column("images", is_optional=True, note="that the run read"),
         Column("top-1"),
         Column("top-5"),
         Column("loss", is_optional=True, note="mean cross-entropy in nats"),
@@ -73,7 +73,7 @@ def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
             [*head, item.count, rate(item.images_per_second, "images/s"), *tail, item.longest]
         )
         figures = {
-            name: (item.figures.get(name), item.why.get(name, "no record says")) for name in FIGURES
+            name: (item.figures.get(name), item.why.get(name, "not recorded")) for name in FIGURES
         }
         images, why = figures["images"]
         shares.append(
@@ -113,14 +113,16 @@ def _throughput(items: Sequence[Latency]) -> Iterator[str]:
     first, last = items[0], items[-1]
     median, at_end = (time(item.percentiles[50] or 0) for item in (first, last))
     rates = {item.batch: per_second(item.images_per_second) for item in items}
-    text = f"{first.model} answers a batch of {first.batch} in {median} (median, images ready)"
+    text = (
+        f"{first.model} has a latency of {median} at batch {first.batch} (median, without loading)"
+    )
     said = f"{rates[first.batch]} images/s"
     if last is not first:
-        text += f", a batch of {last.batch} in {at_end}"
+        text += f", and {at_end} at batch {last.batch}"
         said += f" at batch {first.batch}, {rates[last.batch]} at {last.batch}"
         best = max(items, key=lambda item: item.images_per_second)
         if best not in (first, last):
-            said += f", most at {best.batch}: {rates[best.batch]}"
+            said += f", and most at {best.batch}: {rates[best.batch]}"
     yield f"{text}; with loading, {said}"
 
 
@@ -129,8 +131,8 @@ def _tail(items: Sequence[Latency]) -> Iterator[str]:
     ratio, worst = max(ratios, key=lambda pair: pair[0])
     if ratio >= LONG_TAIL:
         yield (
-            f"Answers of {worst.model} are uneven at batch {worst.batch}: one batch in twenty "
-            f"takes {time(worst.percentiles[95] or 0)} or more, {ratio:.1f} times the median"
+            f"The latency of {worst.model} varies at batch {worst.batch}: p95 is "
+            f"{time(worst.percentiles[95] or 0)}, {ratio:.1f} times the median"
         )
 
 
@@ -144,12 +146,12 @@ def _waiting(items: Sequence[Latency]) -> Iterator[str]:
     if worst is None or worst.load_share < MUCH_WAITING:
         return
     text = (
-        f"{worst.model} waits for images in {percent(worst.load_share)} of a step at batch "
+        f"{worst.model} waits for images during {percent(worst.load_share)} of a step at batch "
         f"{worst.batch}"
     )
     if worst.workers is not None:
         now = (
-            "the process that computes loads them"
+            "the computing process loads them"
             if worst.workers == 0
             else f"{worst.workers} processes load them"
         )
@@ -168,14 +170,12 @@ def _accuracy(items: Sequence[Latency]) -> Iterator[str]:
     top1 = [item.figures["top1"] or 0 for item in scored]
     top5 = first.figures.get("top5")
     images = int(first.figures.get("images") or 0)
-    among = f", and among its five first for {percent(top5)}" if top5 is not None else ""
-    yield (
-        f"{first.model} puts the right class first for {percent(top1[0])} of {images:,} "
-        f"images{among}"
-    )
+    among = f", and the top-5 accuracy is {percent(top5)}" if top5 is not None else ""
+    yield (f"The top-1 accuracy of {first.model} is {percent(top1[0])} on {images:,} images{among}")
     if max(top1) != min(top1) and len({item.figures.get("images") for item in scored}) == 1:
         low, high = f"{min(top1) * 100:.3f}", f"{max(top1) * 100:.3f}%"
         yield (
-            f"Top-1 of {first.model} differs between batch sizes on the same images: {low} to "
-            f"{high}. Other kernels round differently; more than a few images would be an error"
+            f"The top-1 accuracy of {first.model} differs between batch sizes on the same images: "
+            f"{low} to {high}. Different kernels round differently, but a difference of more than "
+            "a few images is an error"
         )

@@ -97,19 +97,16 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
         Column("rule", style="text"),
         Column("kind", is_optional=True, style="text"),
         Column("kernel", style="code"),
-        Column("launches", is_optional=True, note="of this kernel for which the rule said so"),
+        Column("launches", is_optional=True, note="of this kernel with this result of the rule"),
         Column(
             "est. speed-up",
-            note=(
-                "as ncu estimates it, the largest of the launches: the share of the time that it "
-                "saves"
-            ),
+            note=("estimate of ncu, largest over the launches: share of the time saved"),
         ),
         Column(
             "of",
             is_optional=True,
             style="text",
-            note="global: of the launch; local: of the work of one unit of the GPU",
+            note="global: of the launch; local: of one unit of the GPU",
         ),
         Column("advice", style="text", note="of the launch with the largest estimate"),
     ]
@@ -125,7 +122,7 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
             named = (
                 name_cell(kernel, names.get(kernel))
                 if kernel is not None
-                else nothing("the whole report")
+                else nothing("the complete report")
             )
             found.append((best, named, run_label(run), len({one.launch for one in results})))
     found.sort(key=lambda item: -(item[0].estimated_speedup or 0))
@@ -133,11 +130,11 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
         [label, one.rule, one.kind, kernel, launches, *_estimate(one), _short(one.text)]
         for one, kernel, label, launches in found
     ]
-    return listing("What ncu advises", columns, rows)
+    return listing("Advice of ncu", columns, rows)
 
 
 def _estimate(one: Advice) -> tuple[Cell, Cell]:
-    none = nothing("ncu estimates none for this")
+    none = nothing("ncu has no estimate for this")
     return share_cell(
         one.estimated_speedup, none.title or ""
     ), none if one.estimated_speedup is None else word(one.speedup_scope)
@@ -203,10 +200,10 @@ def source_table(lines: Sequence[SourceLine]) -> Table | None:
         Column("kernel", style="code"),
         Column("line", style="text", note="or bytes from the kernel's first instruction"),
         Column("instructions", is_optional=True, note="machine instructions of the line"),
-        Column("opcode", is_optional=True, style="text", note="of the hottest one"),
+        Column("opcode", is_optional=True, style="text", note="of the hottest instruction"),
         Column("by warps", "inst", note="executed, all launches"),
         Column("by threads", "inst", is_optional=True, note="executed, all launches"),
-        Column("samples", note="of warps that were at it"),
+        Column("samples", note="of warps at this line"),
         Column("share", note="of the samples of the run"),
         Column("stall", style="text", note="the most frequent reason at the hottest instruction"),
     ]
@@ -253,7 +250,7 @@ def summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | No
     columns = [
         RUN,
         Column("kernel", style="code"),
-        Column("family", style="text", note="algorithm family, read off the name"),
+        Column("family", style="text", note="algorithm family, from the kernel name"),
         Column("launches"),
         Column("time", base="ns", note="sum over all launches"),
         Column("share", note="of the kernel time of its run", order="descending"),
@@ -263,7 +260,7 @@ def summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | No
             note="from hardware counters, all launches; 1 multiply-add = 2 FLOPs",
         ),
         *(
-            Column(path, "FLOP", note=f"the {path} part of what was executed", is_optional=True)
+            Column(path, "FLOP", note=f"the {path} part of the executed FLOPs", is_optional=True)
             for path in PATHS
         ),
     ]
@@ -278,7 +275,9 @@ def summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | No
             for name, kernels in uses.items()
         }
         total = sum(took.values())
-        clock = "under ncu, locked clocks: not a time to trust" if run.profiler == "ncu" else None
+        clock = (
+            "under ncu at locked clocks: not a realistic time" if run.profiler == "ncu" else None
+        )
         reasons = (gap.reason for gap in run.report.gaps if gap.quantity == "kernel.duration_ns")
         worked = next(
             (reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None
@@ -290,7 +289,7 @@ def summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | No
             row = [
                 run_label(run),
                 name_cell(name, names.get(name)),
-                family(name) or nothing("no pattern fits this name"),
+                family(name) or nothing("no pattern matches this name"),
                 len(kernels),
                 _marked(time, worked),
                 share_cell(took[name] / total if timed and total else None),
@@ -387,13 +386,13 @@ def _counter_columns(
     if len(units) * len(rows) > COUNTER_CELLS:
         return columns, [
             (
-                f"{len(units)} counters of each launch are in the store and not in this page, for "
-                "its size"
+                f"the database has {len(units)} counters per launch; this report omits them "
+                "because of their size"
             )
         ]
     notes = []
     if len(units) > COUNTER_COLUMNS:
-        notes = [f"{len(units) - COUNTER_COLUMNS} more counters are in the table of counters"]
+        notes = [f"the table of counters has {len(units) - COUNTER_COLUMNS} more counters"]
         units = dict(
             sorted(units.items(), key=lambda item: not makes_flops(item[0]))[:COUNTER_COLUMNS]
         )
@@ -411,19 +410,19 @@ def switch_table(found: Analysis) -> Table | None:
     if found.study.foreign or len(found.study.batches) < 2:
         return None
     columns = [
-        Column("layer, direction", style="code"),
+        Column("layer, pass", style="code"),
         Column("batch", style="text"),
-        Column("algorithm", style="text", note="read off the kernel names; of the main kernel"),
+        Column("algorithm", style="text", note="from the name of the main kernel"),
         Column("kernels", style="code"),
-        Column("FLOPs a sample", "FLOP", note="counted, at the first of these batch sizes"),
-        Column("bytes a sample", "B", note="DRAM, counted, at the first of these batch sizes"),
-        Column("changes", style="text", note="against the batch size before"),
+        Column("FLOPs per sample", "FLOP", note="measured at the first of these batch sizes"),
+        Column("bytes per sample", "B", note="DRAM, measured at the first of these batch sizes"),
+        Column("changes", style="text", note="compared with the previous batch size"),
     ]
     served = sorted(
         algorithm_changes(found.study, found.ledger), key=lambda item: not item.switches
     )
     rows = [row for item in served for row in _rows(item, found.names)]
-    return table("Kernels along the sweep, layers whose kernels change first", columns, rows)
+    return table("Kernels over batch sizes, layers with changes first", columns, rows)
 
 
 def _rows(item: LayerKernels, names: Mapping[str, str]) -> Iterator[list[Any]]:
@@ -451,8 +450,10 @@ def _rows(item: LayerKernels, names: Mapping[str, str]) -> Iterator[list[Any]]:
 
 def _change(switch: Switch) -> str:
     what = (
-        "another algorithm" if switch.algorithm_changed else "other kernels of the same algorithm"
+        "another algorithm"
+        if switch.algorithm_changed
+        else "different kernels of the same algorithm"
     )
     factors = [(switch.flops_factor, "FLOPs"), (switch.bytes_factor, "bytes")]
     said = ", ".join(f"{ratio(factor)} × the {of}" for factor, of in factors if factor is not None)
-    return f"{what}: {said} a sample" if said else what
+    return f"{what}: {said} per sample" if said else what

@@ -61,15 +61,13 @@ COLUMNS = (
     Column("layer", style="code"),
     Column("direction", style="text"),
     Column("kernel", style="code"),
-    Column("launches", note="of this kernel with this rule, in all steps that were recorded"),
+    Column("launches", note="of this kernel with this rule, in all recorded steps"),
     Column("instruction", style="text"),
     Column("derived", note="threads of one launch; tensor: FLOP, 1 multiply-add = 2"),
     Column("counted", note="the same instruction of the same launch, from its counter"),
-    Column("deviation", style="text", note="derived against counted"),
+    Column("deviation", style="text", note="derived / measured"),
     Column("rule", style="text"),
-    Column(
-        "verified", style="text", note="error of this rule on launches whose counters are known"
-    ),
+    Column("verified", style="text", note="error of this rule on launches with counters"),
 )
 WITHOUT_ORIGIN = {"breakdown", "derived", "advice", "runs", "gaps", "repeat"}
 """Sections without the origin of their numbers beside the heading."""
@@ -103,7 +101,7 @@ def _derived_rows(
         counted = ops_path(values) if derived.tensor else instructions(values).get("ffma")
         yield [
             batch.batch,
-            text_cell(layer) if layer else nothing("no range says so"),
+            text_cell(layer) if layer else nothing("no range states it"),
             direction,
             name_cell(name, names.get(name)),
             len(launches),
@@ -337,7 +335,7 @@ def _ledger_chapters(part: StudyPart) -> Iterator[Section | None]:
     if first := part.charts[: 0 if repeats else CHARTS_FIRST]:
         yield Section("charts", "Charts", charts=first)
     yield _tables("parts", "Parts", parts_table(found.parts), variants_table(found))
-    yield _tables("times", "Host clock", times_table(found))
+    yield _tables("times", "CPU timer", times_table(found))
     if not repeats:
         yield from by_phase
     if drawn := icicles(found, part.colours):
@@ -438,8 +436,8 @@ def _ledger(found: Analysis, said: Sequence[Finding]) -> Section | None:
 
 
 def _small(found: Analysis, drawn: Matrix) -> tuple[str, ...]:
-    """Names of the rows beyond the PRINTED that take the most time, or have the most FLOPs on paper
-    where none is timed."""
+    """Return the names of the rows beyond PRINTED that take the most time, or have the most
+    estimated FLOPs if none has a time."""
     weight: dict[str, tuple[float, float]] = {}
     for row in found.ledger.rows:
         name = f"{row.place} {'' if row.place == row.direction else row.direction}".strip()

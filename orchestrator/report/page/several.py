@@ -50,7 +50,7 @@ class _Speed:
     step_ns: float | None = None
     per_second: float | None = None
     note: str | None = None
-    why: str = "no run timed whole steps"
+    why: str = "no run timed complete steps"
 
 
 def overview(found: Sequence[tuple[str, Analysis]]) -> Overview | None:
@@ -70,16 +70,17 @@ def overview(found: Sequence[tuple[str, Analysis]]) -> Overview | None:
         Column("batch", style="text"),
         Column(
             "fastest batch",
-            note="with the most samples a second; the figures to the right are of this batch size",
+            note="with the most samples per second; the columns to the right refer to this batch "
+            "size",
         ),
         Column("time per step", base="ns", note="median over the measured steps"),
         Column(
             "samples/s",
-            note="batch / median step; of inference images/s, batch / mean step, with loading",
+            note="batch / median step; for inference images/s: batch / mean step, with loading",
         ),
-        Column("counted / paper", note="FLOPs of all layers of which both are known, summed"),
+        Column("executed / estimated", note="sum over all layers for which both are known"),
         Column(
-            "GPU busy", note="share of the time with a kernel running, else as the driver read it"
+            "GPU busy", note="share of the time with a kernel running; otherwise the driver's value"
         ),
     ]
     made = table(
@@ -103,7 +104,7 @@ def _overview_row(one: Analysis, answers: Sequence[Latency]) -> list[Cell | str 
         study.precision,
         about.device_text(study),
         about.tools(study.runs),
-        batches or nothing("the report does not say"),
+        batches or nothing("the report does not state it"),
         count(None if speed.per_second is None else speed.batch, speed.why),
         time_cell(speed.step_ns, speed.why, speed.note),
         rate(speed.per_second, "samples/s", speed.why),
@@ -153,7 +154,7 @@ def _executed_cell(one: Analysis, batch: int | None) -> Cell:
     known = [row for row in rows if row.ratio is not None]
     if not known:
         reasons = dict.fromkeys(row.counted.reason for row in rows if row.counted.reason)
-        return nothing(next(iter(reasons), None) or "no layer has a count and a formula")
+        return nothing(next(iter(reasons), None) or "no layer has executed FLOPs and a formula")
     executed, paper = (
         total_of(row.counted for row in known),
         sum(row.paper.value or 0 for row in known),
@@ -186,7 +187,7 @@ def _curves(
     if len(drawn) < 2 or len({batch for _, _, rates in drawn for batch in rates}) < 2:
         return (), ()
     names = _told_apart([one for _, one, _ in drawn])
-    note = f"the first {len(COLOURS)}; {left} more stand in the table" if left > 0 else ""
+    note = f"the first {len(COLOURS)}; the table has {left} more" if left > 0 else ""
     charts = []
     kinds: tuple[tuple[str, str, str, Callable[[float], float], Callable[[float], str]], ...] = (
         (
@@ -215,7 +216,7 @@ def _curves(
         )
         svg = against_batch(
             f"overview-{key}",
-            f"{title} against batch size. {said}",
+            f"{title} over batch size. {said}",
             lines,
             show,
             decades=max(values) > WIDE * min(values),

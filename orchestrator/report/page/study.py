@@ -47,7 +47,7 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
         Column("batch", order="ascending"),
-        Column("samples per step", note="of all batches that make a step"),
+        Column("samples per step", note="of all batches of a step"),
         Column("time per step", base="ns"),
         Column(
             "over repeats",
@@ -61,13 +61,14 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
     rows = []
     for point in points:
         problems = "; ".join(point.problems)
-        why, each, note = problems or "no run timed whole steps", point.per_sample, None
+        why, each, note = problems or "no run timed complete steps", point.per_sample, None
         if point.step is not None:
             newest = f" of the newest of {len(point.repeats)} runs" if point.repeats else ""
             note = f"median of {point.step.count} steps{newest}; {point.basis}"
         if point.step is not None and point.samples is None:
             why = (
-                f"a step has {point.batches:g} batches, and their samples do not fit the batch size"
+                f"a step has {point.batches:g} batches, and their number of samples does not fit "
+                "the batch size"
             )
         rows.append(
             [
@@ -134,24 +135,24 @@ def operators(runs: Sequence[Run]) -> Table | None:
         Column("layer", style="code"),
         Column("direction", is_optional=True, style="text"),
         Column("calls"),
-        Column("self time", base="ns", note="on the host, children excluded", order="descending"),
+        Column("self time", base="ns", note="on the host, excluding children", order="descending"),
         Column(
             "host time",
             is_optional=True,
             base="ns",
-            note="on the host, children included: rows overlap, do not add them up",
+            note="on the host, including children: rows overlap, so do not add them up",
         ),
-        Column("device time", base="ns", note="of the kernels it launched", order="descending"),
+        Column("device time", base="ns", note="of the launched kernels", order="descending"),
         Column(
             "allocated, all calls",
             is_optional=True,
             base="B",
-            note="net bytes of every call added up: not memory in use at one time",
+            note="sum of the net bytes of all calls, not memory in use",
         ),
         Column(
             "FLOPs",
             "FLOP",
-            note="as the report states them; its own convention, which may not be ours",
+            note="from the report, whose convention may differ from perfctl's",
         ),
     ]
     rows = [
@@ -166,7 +167,7 @@ def operators(runs: Sequence[Run]) -> Table | None:
             item.cpu_ns,
             item.device_ns,
             item.memory_bytes,
-            amount(item.flops, "FLOP", "the report does not say"),
+            amount(item.flops, "FLOP", "the report does not state it"),
         ]
         for run, item in found
     ]
@@ -185,17 +186,17 @@ def ranges(runs: Sequence[Run]) -> Table | None:
             "GPU time",
             base="ns",
             order="descending",
-            note="sum of the kernels, copies and memsets that the range launched on its own thread",
+            note="sum of the kernels, copies and memsets that the range launched on its thread",
         ),
         Column(
             "GPU span",
             base="ns",
-            note="sum, from the first start to the last end of these in each range",
+            note="sum over ranges, from the first start to the last end of their GPU work",
         ),
         Column(
             "host time",
             base="ns",
-            note="sum, on the host's clock, ranges inside included: rows overlap",
+            note="sum on the CPU timer, including nested ranges: rows overlap",
             order="descending",
         ),
         Column("host mean", is_optional=True, base="ns"),
@@ -236,7 +237,7 @@ def api_calls(runs: Sequence[Run]) -> Table | None:
         Column("domain", style="text"),
         Column("name", style="code"),
         Column("calls"),
-        Column("total", base="ns", note="time on the host, calls of all threads added up"),
+        Column("total", base="ns", note="time on the host, sum over all threads"),
         Column("share", note="of its domain's total"),
         Column("mean", base="ns"),
         Column("shortest", is_optional=True, base="ns"),
@@ -312,7 +313,7 @@ def summaries(runs: Sequence[Run]) -> Table | None:
         for run in runs
         for item in run.report.summaries
     ]
-    return listing("Ready-made figures, as the report states them", columns, rows)
+    return listing("Summary values from the report", columns, rows)
 
 
 def _ready_made(item: Summary, run: Run) -> Cell:
@@ -331,7 +332,7 @@ def steps(runs: Sequence[Run]) -> Table | None:
         RUN,
         Column("phase", style="text"),
         Column("number"),
-        Column("time", base="ns", note="on the host's clock"),
+        Column("time", base="ns", note="on the CPU timer"),
         Column("loss"),
         Column("accuracy"),
     ]

@@ -95,9 +95,7 @@ def timelines(
 def absent(runs: Sequence[Run]) -> str | None:
     """Why there is no timeline; None when there is one, or no kernel was timed."""
     if any(kernel.duration_ns is not None for run in runs for kernel in run.report.kernels):
-        return (
-            "no run has start times: ncu runs kernels one by one and keeps none, nsys and torch do"
-        )
+        return "no run has start times: ncu runs kernels one by one without them; use nsys or torch"
     return None
 
 
@@ -115,7 +113,7 @@ def _view(
     begin, end = min(bar.start for bar in bars), max(bar.end for bar in bars)
     untimed = sum(not _timed(kernel) for kernel in run.report.kernels)
     if untimed:
-        notes.append(f"{untimed:,} kernels have no start or no duration and are not drawn")
+        notes.append(f"{untimed:,} kernels without start or duration are not drawn")
     names, texts, places = _Numbers({"": 0}), _Numbers({"": 0}), _Numbers({None: 0})
     ranges = [bar.range for track in tracks if track.kind == "range" for bar in track.bars]
     of_range = {number: place for place, number in enumerate(ranges, 1)}
@@ -161,8 +159,8 @@ def _cut(tracks: Sequence[_Track], room: int, begin: int) -> str | None:
         track.bars = [bar for bar in track.bars if bar.end >= begin and bar.start <= end]
     kept = sum(len(track.bars) for track in tracks)
     return (
-        f"{kept:,} of {total:,} bars are drawn, those in {time(end - begin)}, so that the page "
-        "stays small; 'perfctl trace RUN --whole' has all"
+        f"the drawing has {kept:,} of {total:,} bars, those in {time(end - begin)}, to limit the "
+        "file size; 'perfctl trace RUN --whole' has all"
     )
 
 
@@ -322,7 +320,7 @@ def _lay_out(track: _Track) -> str | None:
             track.lanes.append(lane)
             kept.append(bar)
     left, track.bars = len(track.bars) - len(kept), kept
-    return f"{track.title}: {left:,} bars below row {LANES} are left out" if left else None
+    return f"{track.title}: {left:,} bars below row {LANES} are omitted" if left else None
 
 
 def _packed(

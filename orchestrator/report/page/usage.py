@@ -35,13 +35,13 @@ from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
 _MEANING = {
-    "loading data": "half of the wait or more lies in a range of the phase data",
-    "copy": "half of the wait or more is covered by copies and memsets",
-    "synchronising": "half of the wait or more lies in a range named after a synchronising call",
-    "launches one by one": "10 µs or less between two kernels: what handing over one launch takes",
+    "loading data": "at least half of the gap is in a range of the data phase",
+    "copy": "copies and memsets cover at least half of the gap",
+    "synchronising": "at least half of the gap is in a range named after a synchronizing call",
+    "launches one by one": "gap of 10 µs or less between two kernels (cost of one launch)",
     "host": (
-        "longer, and none of these: launches came late, or the host waited itself; reports keep no "
-        "times of calls"
+        "longer gaps with none of these causes: the host launched late, or waited; the report "
+        "has no times of calls"
     ),
 }
 
@@ -58,17 +58,17 @@ _PASSES = {
 
 PASSES = "Forward and backward"
 
-_BOTH = "the same kernels compute both parts of a mixed step, so a launch belongs to neither alone"
+_BOTH = "the same kernels compute both parts of a mixed step, so perfctl does not divide launches"
 _SPLIT = (
-    "most kernels of a mixed step are split by tokens, so a token of either part has about the "
-    "time of the step's"
+    "perfctl divides most kernels of a mixed step by tokens, so a token of both parts takes "
+    "about the same time"
 )
 BY_WORK = (
-    "the step's share by work: attention by pairs of queries and keys, what runs once a sequence "
-    "by sequences, else by tokens"
+    "share of the step, divided by work: attention by pairs of queries and keys, work per "
+    "sequence by sequences, the rest by tokens"
 )
-PARTIAL = "the trace does not show where the step begins, so it may have some of its layers only"
-_UNSAID = "the names of the steps do not say"
+PARTIAL = "the trace does not show where the step begins, so some of its layers may be missing"
+_UNSAID = "the step names do not contain it"
 
 
 def busy_table(runs: Sequence[RunUsage]) -> Table | None:
@@ -88,7 +88,7 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
         ),
         Column("of", base="ns", note=windows),
         Column("share", note=windows),
-        Column("longest wait", base="ns", note="longest time without a kernel"),
+        Column("longest idle gap", base="ns", note="longest time without a kernel"),
     ]
     rows = [
         [
@@ -113,19 +113,19 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
         RUN,
         Column("phase", style="text"),
         Column("steps"),
-        Column("sequences", note="of all its steps together"),
+        Column("sequences", note="of all its steps"),
         Column("tokens", note="that the steps computed"),
         Column("launches"),
         Column(
             "a kernel runs", base="ns", note="time in which at least one kernel of these steps ran"
         ),
-        Column("kernel time", is_optional=True, base="ns", note="of its kernels added up"),
-        Column("time a token", base="ns", note="time in which a kernel ran, over the tokens"),
-        Column("tokens/s", note="while a kernel ran: the time in between is left out"),
+        Column("kernel time", is_optional=True, base="ns", note="sum over its kernels"),
+        Column("time per token", base="ns", note="time in which a kernel ran, over the tokens"),
+        Column("tokens/s", note="while a kernel ran, without the time in between"),
     ]
     rows = []
     for item in (one for run in runs for one in phases(run)):
-        tokens = _UNSAID if item.tokens is None else "no kernel was timed"
+        tokens = _UNSAID if item.tokens is None else "no kernel has a time"
         a_token = PARTIAL if item.partial else tokens
         cells = [
             text_cell(item.phase if item.part is None else f"its {item.part}"),
@@ -157,7 +157,7 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
     made = listing("Prefill and decode", columns, rows)
     partial = any(step.partial for run in runs for step in run.report.served_steps)
     return (
-        replace(made, notes=(*made.notes, f"Time a token and tokens/s: not known; {PARTIAL}."))
+        replace(made, notes=(*made.notes, f"Time per token and tokens/s: unknown; {PARTIAL}."))
         if made and partial
         else made
     )
@@ -176,17 +176,19 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
             base="ns",
             note="time in which at least one of its kernels ran; passes may overlap",
         ),
-        Column("kernel time", base="ns", note="of its kernels added up, of all recorded steps"),
+        Column("kernel time", base="ns", note="sum over its kernels, all recorded steps"),
         Column("share", note="of the kernel time"),
         Column(
             "exchanges",
             base="ns",
             note=(
-                "kernel time in exchanges between GPUs: collectives, dispatch and combine of "
+                "kernel time of communication between GPUs: collectives, dispatch and combine of "
                 "experts"
             ),
         ),
-        Column("tokens a call", note="of attention, by its kernel's tile and grid: an estimate"),
+        Column(
+            "tokens per call", note="from the tile and grid of the attention kernel (approximate)"
+        ),
     ]
     found = [one for run in runs for one in passes(run)]
     rows = [
@@ -209,11 +211,13 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
 
 def _tokens(told: Queries | None) -> Cell:
     if told is None:
-        return nothing("no kernel of attention whose name and grid tell, or its calls differ")
+        return nothing(
+            "no attention kernel has a name and grid that contain it, or its calls differ"
+        )
     cell = count(told.most if told.rows is None else told.rows)
     return estimated(
         cell,
-        "at most: whole tiles"
+        "upper bound: complete tiles"
         if told.rows is None
         else "rows of other kernels, within attention's tiles",
     )
@@ -225,10 +229,7 @@ def _said(found: Sequence[PassUse]) -> Iterator[str]:
     for spent in (RunUsage(run).breakdown for run in of_runs.values()):
         if spent is None:
             continue
-        yield (
-            f"Exchanges that no other kernel hides: {percent(spent.shares[COMMUNICATION])} of the "
-            "time."
-        )
+        yield (f"Exposed communication: {percent(spent.shares[COMMUNICATION])} of the time.")
     told = [(one, one.queries) for one in found if one.queries is not None]
     for one, how in told:
         of = (
@@ -243,12 +244,12 @@ def _said(found: Sequence[PassUse]) -> Iterator[str]:
         yield (
             f"Tokens ({_PASSES[one.direction]}): {how.calls:,} calls of attention, each with "
             f"{how.blocks:,} blocks of {how.tile} queries for {of}, so {how.least:,} to "
-            f"{how.most:,} tokens by its name and grid{rows} (~)."
+            f"{how.most:,} tokens according to name and grid{rows} (~)."
         )
     if not told and any(attends(run) for run in {id(one.run): one.run for one in found}.values()):
         yield (
-            "Tokens: not known; no kernel of attention has a name and a grid that tell its "
-            "queries, and no annotation of the trace says them."
+            "Tokens: unknown; no attention kernel has a name and grid that contain its queries, "
+            "and no annotation of the trace states them."
         )
 
 
@@ -256,9 +257,7 @@ def phase_text(run: Run) -> str | None:
     """Why prefill and decode of a model of language are not told apart; None where they are, or
     where that is no question."""
     why = next((gap.reason for gap in run.report.gaps if gap.quantity == "served_step"), None)
-    return (
-        None if why is None or run.report.served_steps else f"prefill or decode: not known; {why}"
-    )
+    return None if why is None or run.report.served_steps else f"prefill or decode: unknown; {why}"
 
 
 def placed_text(run: Run) -> str | None:
@@ -281,14 +280,14 @@ def absent(runs: Sequence[Run]) -> str | None:
     kernels = [kernel for run in counted if run.profiler != "ncu" for kernel in run.report.kernels]
     if not kernels:
         said = (
-            "ncu runs kernels one by one, so how busy the device was is not in its reports; nsys "
-            "and torch record it"
+            "ncu runs kernels one by one, so its reports do not show how busy the device was; "
+            "nsys and torch record this"
         )
         return said if counted else None
     without = sum(kernel.start_ns is None or kernel.duration_ns is None for kernel in kernels)
     return (
-        f"{without:,} of {len(kernels):,} kernels have no start or no length, and a share without "
-        "them would be wrong"
+        f"{without:,} of {len(kernels):,} kernels have no start or no duration, so the share "
+        "would be wrong"
     )
 
 
@@ -301,12 +300,12 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
         Column(
             "utilisation",
             note=(
-                "mean over time of the device's own figure: share of time with any kernel, sampled"
+                "mean over time of the device's own value: share of time with any kernel, sampled"
             ),
         ),
         Column("memory used", base="B", note="largest"),
         Column("memory", base="B"),
-        Column("power", "W", note="mean over time, as utilisation"),
+        Column("power", "W", note="mean over time, like utilization"),
         Column("temperature", "°C", note="highest"),
         Column("SM clock", "Hz", note="lowest"),
     ]
@@ -322,7 +321,7 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
         rows.append(
             [
                 run_label(item.run),
-                count(item.device, "the samples do not say"),
+                count(item.device, "the samples do not state it"),
                 item.count,
                 usage_cell(UsageShare(item.utilisation, item.span)),
                 size_cell(item.memory_used, none),
@@ -332,7 +331,7 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
                 amount(item.clock, "Hz", none),
             ]
         )
-    return listing("Readings of the devices", columns, rows)
+    return listing("Device samples", columns, rows)
 
 
 def verdicts_table(runs: Sequence[Run]) -> Table | None:
@@ -342,7 +341,7 @@ def verdicts_table(runs: Sequence[Run]) -> Table | None:
         Column("verdict", style="text"),
         Column("share"),
         Column("of", style="text"),
-        Column("what was seen", style="text"),
+        Column("evidence", style="text"),
         Column("what to do", style="text"),
         Column("confidence", style="text"),
     ]
@@ -356,7 +355,7 @@ def verdicts_table(runs: Sequence[Run]) -> Table | None:
         for run in runs
         for said in run_verdicts(run)
     ]
-    return listing("What could be faster, by the timeline", columns, rows)
+    return listing("Possible improvements, from the timeline", columns, rows)
 
 
 def energy_table(runs: Sequence[RunUsage]) -> Table | None:
@@ -367,28 +366,25 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         Column(
             "energy",
             "J",
-            note="of the GPU over the measured steps, or over all readings without steps",
+            note="of the GPU over the measured steps, or over all samples if there are no steps",
         ),
         Column("over", base="ns"),
         Column("mean power", "W"),
         Column(
             "error",
-            note=(
-                "of sampling, in the energy: power was read now and then; the sensor's own 5% is "
-                "not in it"
-            ),
+            note=("sampling error of the energy; excludes the sensor accuracy (5%)"),
         ),
-        Column("J a step", note="mean of all steps, the time between them included"),
+        Column("J a step", note="mean of all steps, including the time between them"),
         Column("J a sample"),
         Column("J a token"),
-        Column("J·s a step", note="energy-delay product: joules of a step times its mean time"),
+        Column("J·s a step", note="energy-delay product: joules per step x mean step time"),
         Column("from", style="text"),
     ]
     rows = []
     sources: set[str] = set()
     for item in (item for run in runs for item in run.energy):
         step = item.step_reason or item.reason or "not known"
-        sample = step if item.per_step is None else "samples of a step are not known"
+        sample = step if item.per_step is None else "the samples per step are unknown"
         token = step if item.per_step is None else item.token_reason or "not known"
         figures = (
             (item.joules, item.reason or "not known"),
@@ -403,7 +399,7 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
             for value, why in figures
         )
         error = (
-            nothing(item.reason or "no energy was used")
+            nothing(item.reason or "the energy is 0")
             if item.error is None
             else share_cell(item.error)
         )
@@ -416,7 +412,7 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         rows.append(
             [
                 run_label(item.run),
-                count(item.device, "the samples do not say"),
+                count(item.device, "the samples do not state it"),
                 joules,
                 time_cell(item.span_ns, item.reason or "not known"),
                 watts,
@@ -429,7 +425,7 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
         return listing("Energy", columns, rows)
     # below the table, which is wide
     made = listing("Energy", columns[:-1], [row[:-1] for row in rows])
-    said = f"From {sources.pop()}. Error: of sampling, without the sensor's own 5%."
+    said = f"From {sources.pop()}. Error: sampling error, excluding the sensor accuracy (5%)."
     return None if made is None else replace(made, notes=(*made.notes, said))
 
 
@@ -452,7 +448,7 @@ def memory_table(runs: Sequence[Run]) -> Table | None:
         for run, known in recorded
         if known
     ]
-    return listing("Memory figures that runs recorded about themselves", columns, rows)
+    return listing("Memory that the runs recorded about themselves", columns, rows)
 
 
 def memory_list(run: Run) -> Table | None:
@@ -462,7 +458,7 @@ def memory_list(run: Run) -> Table | None:
         (f"{item.moment} {item.quantity.replace('_', ' ')}", item.bytes)
         for item in run.report.memory
     ]
-    return listing("Memory figures that the run recorded about itself", columns, rows)
+    return listing("Memory that the run recorded about itself", columns, rows)
 
 
 def ways_table(runs: Sequence[RunUsage]) -> Table | None:
@@ -472,28 +468,27 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
         Column(
             "kernels",
             note=(
-                "share of time with at least one kernel running, from start and length of every "
-                "kernel"
+                "share of time with at least one kernel running, from the start and duration of "
+                "every kernel"
             ),
         ),
         Column(
             "NVML",
             note=(
-                "the driver's figure: share of its sampling period (1/6 s to 1 s) with a kernel "
-                "running"
+                "driver value: share of its sampling period (1/6 s to 1 s) with a kernel running"
             ),
         ),
-        Column("DLProf", note="its line GPU Utilization, found by its label"),
+        Column("DLProf", note="its line GPU Utilization"),
         Column(
             "tensor cores, DLProf", note="share of kernel time in kernels that use tensor cores"
         ),
         Column(
             "occupancy",
-            note="warps on an SM over the most it holds, mean by time of kernels, counted by ncu",
+            note="warps per SM / maximum warps, time-weighted mean over kernels (ncu)",
         ),
         Column(
             "tensor pipe",
-            note="cycles with the tensor pipe at work, mean by time of kernels, counted by ncu",
+            note="cycles with an active tensor pipe, time-weighted mean over kernels (ncu)",
         ),
         Column("host cores busy", note="cores that the run's processes kept busy in its steps"),
     ]
@@ -513,7 +508,7 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
                 significant(item.host_cores), item.host_reason, value=round(item.host_cores, 4)
             )
         rows.append([run_label(item.run), *map(usage_cell, shares), cores])
-    return listing("GPU and CPU utilisation", columns, rows)
+    return listing("GPU and CPU utilization", columns, rows)
 
 
 def usage_cell(share: UsageShare) -> Cell:
@@ -552,11 +547,15 @@ def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Ta
     longest = [
         RUN,
         Column("wait", base="ns", order="descending"),
-        Column("starts at", base="ns", note="on the report's clock"),
+        Column("starts at", base="ns", note="on the clock of the report"),
         Column("cause", style="text"),
         Column("after", style="code"),
         Column("before", style="code"),
-        Column("range around it", style="code", note="innermost range of the host over its middle"),
+        Column(
+            "range around the gap",
+            style="code",
+            note="innermost host range at the middle of the gap",
+        ),
     ]
     waits = [
         [
@@ -564,16 +563,16 @@ def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Ta
             wait.length_ns,
             wait.start_ns,
             wait.cause,
-            _kernel(wait.after, "the window begins here", names),
-            _kernel(wait.before, "the window ends here", names),
-            text_cell(wait.around) if wait.around else nothing("no range was open"),
+            _kernel(wait.after, "the capture range begins here", names),
+            _kernel(wait.before, "the capture range ends here", names),
+            text_cell(wait.around) if wait.around else nothing("no open range"),
         ]
         for item in found
         for wait in item.largest
     ]
     tables = (
-        listing("Time without a kernel, by what it was spent on", columns, rows),
-        listing("The longest waits of each run, ten at most", longest, waits),
+        listing("Time without a kernel, by cause", columns, rows),
+        listing("The longest idle gaps of each run, ten at most", longest, waits),
     )
     return tuple(table for table in tables if table is not None)
 
@@ -589,11 +588,11 @@ def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
     columns = [
         SHOWN_RUN,
-        Column("weights, paper", base="B", note="elements of all parameters, 4 bytes each"),
+        Column("weights, estimated", base="B", note="elements of all parameters, 4 bytes each"),
         Column(
-            "layer outputs, paper",
+            "layer outputs, estimated",
             base="B",
-            note="the outputs of one forward: an upper bound of what is kept at a time",
+            note="outputs of one forward pass: an upper bound of what is stored at the same time",
         ),
         Column("peak allocated", base="B", note="torch's allocator, in the measured steps"),
         Column(
@@ -602,12 +601,12 @@ def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
             note="the memory that the allocator reserved on the device for it",
         ),
         Column("process, NVML", base="B", note="with CUDA's context and the memory of libraries"),
-        Column("device in use", base="B", note="by everybody, highest reading"),
+        Column("device in use", base="B", note="used by all processes, highest sample"),
         Column("device", base="B"),
         Column(
             "host resident",
             base="B",
-            note="of the process that computes, as it recorded it; highest",
+            note="of the computing process, as it recorded it; highest",
         ),
         Column(
             "host, all processes",
@@ -630,4 +629,4 @@ def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
                     *host,
                 )
             )
-    return listing("Memory on paper, in the allocator, and on the device", columns, rows)
+    return listing("Memory: estimate, allocator and device", columns, rows)

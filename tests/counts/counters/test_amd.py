@@ -44,7 +44,7 @@ def test_a_wave_instruction_is_64_lanes_and_a_multiply_add_two_flops(kind: str, 
     figure = getattr(found, path)
     assert figure.value == 64 * (1000 + 200 + 30 + 2 * 4) == found.total.value
     assert figure.state == "estimated"
-    assert "too many where lanes are masked" in figure.reason
+    assert "too many if lanes are masked" in figure.reason
     assert found.tensor.value == 0
 
 

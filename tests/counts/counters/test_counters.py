@@ -97,7 +97,7 @@ def test_on_an_unknown_chip_half_precision_that_may_be_constant_moves_is_refused
     pipe: dict[str, float],
 ) -> None:
     found = kernel_flops(HALF | pipe, None)
-    assert found.fp16.state == "refused" and "not known" in (found.fp16.reason or "")
+    assert found.fp16.state == "refused" and "unknown" in (found.fp16.reason or "")
     assert found.tensor.value is None
     assert (found.total.value, found.total.state) == (2 * 524_288 + 16_384, "counted")
     assert set(found.total.missing) == {"fp16", "tensor"}
@@ -132,7 +132,7 @@ def test_a_chip_is_ampere_or_later_where_a_kernel_was_made_for_it(synthetic: obj
     assert [found.total for found in PreparedRun(run).flops.values()] == [
         Figure(14, "counted", reason)
         for reason in [
-            "HFMA2 moved constants and is left out; the tensor pipe only moved constants "
+            "HFMA2 moved constants and is not included; the tensor pipe only moved constants "
             "(HFMA2 = 32 x its instructions)"
         ]
         * 2

@@ -43,12 +43,12 @@ def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts() -> None:
         (
             {"dadd": 1},
             "not_collected",
-            "only DADD was collected; without DMUL, DFMA it is no count of FLOPs",
+            "ncu collected only DADD, which gives no FLOPs without DMUL, DFMA",
         ),
         (
             {"dadd": 1, "dfma": 2},
             "not_collected",
-            "only DADD, DFMA was collected; without DMUL it is no count of FLOPs",
+            "ncu collected only DADD, DFMA, which gives no FLOPs without DMUL",
         ),
         ({"dadd": 1, "dmul": None, "dfma": 2}, "not_available", "ncu printed no value for DMUL"),
         (
@@ -120,9 +120,9 @@ def test_half_precision_is_weighed_as_that_version_of_ncu_does(
     assert (found.value, found.state) == (126 * (2 if doubled else 1), "estimated")
     assert found.rule == ("2 HADD + 2 HMUL + 4 HFMA" if doubled else HALF)
     assert found.reason == (
-        "2 HADD + 2 HMUL + 4 HFMA; down to half of that where one of two lanes is used"
+        "2 HADD + 2 HMUL + 4 HFMA; down to half if only one of two lanes is used"
         if doubled
-        else "HADD + HMUL + 2 HFMA; up to twice that where instructions are packed"
+        else "HADD + HMUL + 2 HFMA; up to twice if instructions are packed"
     )
 
 
@@ -149,8 +149,10 @@ def test_multiply_adds_that_may_be_moves_of_constants_are_refused(
     found = sums.fp16(values, capability, False, None)
     assert found.value == value
     if value is None:
-        chip = "" if capability else " (the chip is not known; it is so from CC 8.0 on)"
-        assert found == missing("refused", f"HFMA2 may only have moved constants{chip}: not added")
+        chip = "" if capability else " (the chip is unknown; this applies from CC 8.0 on)"
+        assert found == missing(
+            "refused", f"HFMA2 may only have moved constants{chip}: not included"
+        )
     elif not value:
         assert found == Figure(0, "counted")
 
@@ -160,7 +162,7 @@ def test_additions_alone_are_work_on_any_chip() -> None:
 
 
 def test_beside_moves_of_constants_only_additions_and_products_are_left() -> None:
-    left_out = "HFMA2 moved constants and is left out"
+    left_out = "HFMA2 moved constants and is not included"
     none = sums.fp16(ops(hadd=0, hmul=0, hfma=99), "8.0", True, None, halves=False)
     assert (none.value, none.state, none.reason, none.rule) == (
         0,

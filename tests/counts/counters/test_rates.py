@@ -124,6 +124,5 @@ def test_rates_too_coarse_for_counts_are_named_as_rates_with_their_counters() ->
     assert found.fp32.value is None and found.total.value is None
     assert found.fp32.reason == found.total.reason
     assert found.fp32.reason == (
-        "fp32 counters (FADD, FMUL, FFMA) are there as rates only, from which no whole counts "
-        "follow"
+        "fp32 counters (FADD, FMUL, FFMA) exist as rates only, which give no exact counts"
     )

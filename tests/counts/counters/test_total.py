@@ -116,7 +116,7 @@ def test_which_metrics_make_flops(name: str, makes: bool) -> None:
 def test_the_total_adds_every_path_and_says_what_is_not_in_it() -> None:
     every = kernel_flops(ops(**ZEROS | {"ffma": 10, "dadd": 3, "hmul": 5}) | {PIPE: 2}, "7.0")
     half, cores = (
-        "HADD + HMUL + 2 HFMA; up to twice that where instructions are packed",
+        "HADD + HMUL + 2 HFMA; up to twice if instructions are packed",
         "512 x tensor instructions",
     )
     assert (every.total.value, every.total.state, every.total.missing) == (
@@ -132,8 +132,7 @@ def test_the_total_adds_every_path_and_says_what_is_not_in_it() -> None:
     lacking = kernel_flops(ops(fadd=1, fmul=0, ffma=0, dadd=0, dmul=0, dfma=0), "8.0").total
     assert (lacking.value, lacking.state, lacking.missing) == (1, "counted", ("fp16", "tensor"))
     assert lacking.reason == (
-        "fp16: fp16 counters were not collected (HADD, HMUL, HFMA); tensor: tensor counters were "
-        "not collected"
+        "fp16: fp16 counters were not collected (HADD, HMUL, HFMA); tensor: tensor counters were not collected"
     )
     old = kernel_flops(ops(**ZEROS | {"ffma": 10}), "6.1").total
     assert (old.value, old.reason, old.missing) == (20, None, ()), (
@@ -168,7 +167,7 @@ def test_only_what_rests_on_averages_becomes_an_estimate_and_each_rule_is_said_o
     )
     assert (found.fp16.value, found.fp16.reason) == (
         40,
-        f"{rule}; HADD + HMUL + 2 HFMA; up to twice that where instructions are packed",
+        f"{rule}; HADD + HMUL + 2 HFMA; up to twice if instructions are packed",
     )
     assert (found.tensor.value, found.tensor.reason) == (
         20 * 512,
@@ -192,10 +191,7 @@ def test_rates_that_give_no_counts_are_named_path_by_path() -> None:
         for name in ops(fadd=0, fmul=0, ffma=0, dadd=0, dmul=0)
     }
     found = kernel_flops(rates, "8.0")
-    said = (
-        "fp32 counters (FADD, FMUL, FFMA) are there as rates only, from which no whole counts "
-        "follow"
-    )
+    said = "fp32 counters (FADD, FMUL, FFMA) exist as rates only, which give no exact counts"
     assert found.fp32 == found.total == missing("not_collected", said)
     assert found.fp64.reason == "fp64 counters were not collected (DADD, DMUL, DFMA)", (
         "one of its three is not there"

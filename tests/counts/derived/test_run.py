@@ -55,8 +55,8 @@ def test_derived_counts_give_verdicts() -> None:
         if one.sentence.startswith("conv2 forward")
     )
     assert said.startswith(
-        "conv2 forward executed 2.01 times the FLOPs on paper at batch 16, derived from its "
-        "kernels: tile"
+        "conv2 forward executed 2.01 times the estimated FLOPs at batch 16 (derived from its "
+        "kernels). Cause: tile"
     )
 
 

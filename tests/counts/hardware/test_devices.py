@@ -331,7 +331,7 @@ def test_a_laptop_gpu_and_a_slice_have_no_peaks_and_each_says_why() -> None:
         peaks_of(Device(name, "gpu", 0, "8.9", 58, clock_hz=2_000_000_000))
         for name in ("NVIDIA GeForce RTX 4080 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 3g.20gb")
     )
-    assert not laptop.known and "is a laptop GPU, whose clock its maker sets" in (
+    assert not laptop.known and "is a laptop GPU, whose vendor sets its clock" in (
         laptop.reason or ""
     )
     assert not slice_.known and "is a slice of a GPU" in (slice_.reason or "")

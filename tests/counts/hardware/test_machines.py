@@ -163,7 +163,7 @@ def test_an_unknown_key_is_answered_with_all_known_ones_each_once() -> None:
 def test_a_name_that_nothing_is_near_to_is_told_how_to_give_peaks() -> None:
     with pytest.raises(DeviceError) as caught:
         named("banana")
-    assert caught.value.remedy.startswith("Or give its peaks: `device_spec` name=")
+    assert caught.value.remedy.startswith("Give its peaks instead: `device_spec` name=")
 
 
 def test_a_gpu_is_called_after_its_board_where_the_name_means_one() -> None:
@@ -196,11 +196,11 @@ def test_measured_peaks_of_a_machine_without_threads_have_no_cores() -> None:
 def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken() -> None:
     device = named("A100")
     assert device.note is not None and device.board is not None
-    assert "using A100 SXM4 40 GB (the server form (SXM) where there is one" in device.note
+    assert "using A100 SXM4 40 GB (the SXM variant if there is one" in device.note
     others = device.note.partition("others: ")[2].split(", ")
     meant = [board.name for board in machines.meant("A100")]
     assert len(meant) > 2 and sorted([*others, device.board.name]) == sorted(meant)
-    assert device.source == f"published figures of the {device.board.gpu.name}, dense"
+    assert device.source == f"published values of the {device.board.gpu.name}, dense"
 
 
 def test_threads_of_a_machine_are_those_of_the_whole_name_alone() -> None:

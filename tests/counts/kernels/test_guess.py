@@ -58,7 +58,7 @@ def test_a_report_that_begins_and_ends_within_a_step_counts_its_whole_steps() ->
     numbers = [None] * (len(whole) - 5) + [0] * len(whole) + [1] * len(whole) + [None] * 4
     assert [k.step for k in made.kernels] == numbers
     assert (
-        "and 2 steps (2 cut-off ones are in no figure per step), were guessed"
+        "and 2 steps (2 truncated steps are in no value per step), from the order"
         in made.gaps[0].reason
     )
 
@@ -76,7 +76,7 @@ def test_the_kernels_of_another_network_are_not_guessed() -> None:
     kernels = launches(step(blocks(32, 9)) * 3)
     made = guess(kernels, calls(mnist(64)))
     assert (made.kernels, made.guessed) == (tuple(kernels), 0)
-    assert made.gaps[0].reason.startswith("no layers were guessed: ")
+    assert made.gaps[0].reason.startswith("perfctl guessed no layers: ")
     assert made.gaps[0].state == "not_available"
 
 
@@ -90,7 +90,7 @@ def test_guesses_are_never_mixed_with_layers_that_were_seen() -> None:
     kernels[7] = kernels[7]._replace(layer="conv2", direction="forward", layer_source="range")
     made = guess(kernels, calls(mnist(64)))
     assert (made.kernels, made.guessed) == (tuple(kernels), 0)
-    assert "never mixed" in made.gaps[0].reason
+    assert "does not mix" in made.gaps[0].reason
 
 
 @pytest.mark.parametrize("kernels", [[], [Kernel(0, RELU)]])
@@ -141,13 +141,13 @@ def test_what_is_not_guessed_names_its_reason_and_numbers() -> None:
     conv = calls(mnist(64))
     relu_only = [one._replace(macs=0) for one in conv]
     lacking = guess(launches(step(mnist(64))), relu_only)
-    assert lacking.gaps[0].reason == "no layers were guessed: there is no layer that multiplies"
+    assert lacking.gaps[0].reason == "perfctl guessed no layers: there is no layer that multiplies"
     many = guess(
         [Kernel(n, "volta_sgemm_128x64_tn") for n in range(100_001)], [conv[0]._replace(calls=600)]
     )
     assert (
         many.gaps[0].reason
-        == "no layers were guessed: 100001 launches on 600 layers are too many to align"
+        == "perfctl guessed no layers: 100001 launches on 600 layers are too many to align"
     )
     assert (many.guessed, many.steps, many.gaps[0].state) == (0, 0, "not_available")
 

@@ -143,8 +143,8 @@ def test_what_is_left_over_is_said_with_side_layer_and_number() -> None:
     found = match(run("ncu", launch(0)), timed)
     assert unmatched_lines(found) == [
         (
-            "3 launches of vectorized_elementwise_kernel (outside of layers) seen by nsys and not "
-            "by ncu"
+            "3 launches of vectorized_elementwise_kernel (outside of layers) recorded by nsys "
+            "but not by ncu"
         )
     ]
 
@@ -286,12 +286,12 @@ def test_twenty_lines_are_shown_the_most_launched_first(kernels: int, more: int)
     assert len(lines) == min(kernels, 20) + (more > 0)
     assert (
         lines[0]
-        == f"{kernels} launches of k{kernels - 1} (fc1, forward) seen by ncu and not by nsys"
+        == f"{kernels} launches of k{kernels - 1} (fc1, forward) recorded by ncu but not by nsys"
     )
     assert lines[-1] == (
         f"and {more} more kernels without a partner"
         if more
-        else "1 launch of k0 (fc1, forward) seen by ncu and not by nsys"
+        else "1 launch of k0 (fc1, forward) recorded by ncu but not by nsys"
     )
 
 

@@ -64,7 +64,7 @@ def test_a_product_on_ampere_names_its_phantom_and_does_not_count_it(
     if file == "gardenia_gemm_smsp_sass":
         assert product.value == 2 * SIDE * SIDE * 81920
     assert "tensor pipe only moved constants" in (product.reason or "")
-    assert "HFMA2 moved constants and is left out" in (product.reason or "")
+    assert "HFMA2 moved constants and is not included" in (product.reason or "")
     assert not any(item.tensor.value or item.fp16.value for item in found.values())
 
 

@@ -206,7 +206,7 @@ def test_what_ncu_replayed_all_the_same_keeps_its_own_counts() -> None:
 @pytest.mark.parametrize(
     ("seen", "reason"),
     [
-        ([k for k in STEP if not k.layer or "up" not in k.layer], "ncu counted no launch of that"),
+        ([k for k in STEP if not k.layer or "up" not in k.layer], "ncu counted no launch of it"),
         (
             [launch(0, "block.0.up", "another_gemm")],
             "its 1 launches under ncu are not the 1 of the plain step",
@@ -229,7 +229,9 @@ def test_where_ncu_saw_other_launches_the_count_is_unknown_and_says_why(
         "not_collected",
         "block.1.up:forward",
     )
-    assert gap.reason.startswith(f"ncu left it out, as it repeats block.0.up:forward, and {reason}")
+    assert gap.reason.startswith(
+        f"ncu excluded it because it repeats block.0.up:forward, and {reason}"
+    )
     (unknown,) = [kernel for kernel in found.kernels if kernel.layer == "block.1.up"]
     assert (unknown.name, unknown.grid_x, unknown.source) == ("ampere_sgemm_64x64_tn", 4, None)
     assert reasons_left_out(found.gaps) == {Site("block.1.up", "forward"): gap.reason}
@@ -290,7 +292,7 @@ def test_a_layer_that_ncu_replayed_in_part_and_otherwise_has_launches_without_co
     unknown = {kernel.launch for kernel in found.kernels} - {one.launch for one in found.counters}
     names = [kernel.name for kernel in found.kernels if kernel.launch in unknown]
     assert sorted(names) == sorted(["ampere_sgemm_64x64_tn", "split_k_reduce"] * steps)
-    assert "launched other kernels" in found.gaps[0].reason
+    assert "launched different kernels" in found.gaps[0].reason
 
 
 def test_names_may_be_printed_as_each_tool_prints_them() -> None:

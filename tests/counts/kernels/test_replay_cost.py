@@ -27,7 +27,7 @@ def test_a_layer_makes_it_less() -> None:
     cost = replay_cost(STEP, layers=("conv2",), steps=10, counters=1)
     assert (cost.launches, cost.all_launches, cost.replays) == (2, 4, 2 * 10 * 1)
     assert (
-        "2 launches a step in conv2 (of 4) x 10 steps x 1 passes = 20 replays"
+        "2 launches per step in conv2 (of 4) x 10 steps x 1 passes = 20 replays"
         in cost_lines(cost, 64, ["conv2"])[0]
     )
 
@@ -67,13 +67,13 @@ def test_a_run_of_thousands_of_launches_is_said_in_full() -> None:
     cost = ReplayCost(launches=1200, all_launches=3400, steps=3, passes=2, seconds=(14.4, 144.0))
     assert cost_lines(cost, 32, ["conv1", "fc1"]) == [
         (
-            "batch 32: 1,200 launches a step in conv1, fc1 (of 3,400) x 3 steps x 2 passes = 7,200 "
-            "replays, about 14 s to 2 min longer than without ncu"
+            "batch 32: 1,200 launches per step in conv1, fc1 (of 3,400) x 3 steps x 2 passes = "
+            "7,200 replays, about 14 s to 2 min longer than without ncu"
         ),
         (
-            "The launches were counted in one plain step under torch.profiler. Assumed: 2 passes "
-            "(in a public log 5 counters took 3; ncu prints the true number) and 2 to 20 ms of "
-            "ncu's own for each replay"
+            "perfctl counted the launches in one plain step under torch.profiler. It assumes 2 "
+            "passes (in a public log, 5 counters needed 3; ncu prints the true number) and an "
+            "overhead of 2 to 20 ms per replay"
         ),
         f"Counts repeat from step to step: 10 steps would take {1200 * 10 * 2:,} replays",
     ]
@@ -93,11 +93,11 @@ def test_what_repeats_is_said_with_the_replays_that_remain() -> None:
         launches=1000, all_launches=1000, steps=1, passes=8, seconds=(2.0, 20.0), repeated=750
     )
     assert cost_lines(cost, 8, ())[0].startswith(
-        "batch 8: 1,000 launches a step x 1 step x 8 passes = 8,000 replays, "
+        "batch 8: 1,000 launches per step x 1 step x 8 passes = 8,000 replays, "
     )
     assert cost_lines(cost, 8, ())[3] == (
         "750 launches repeat another with the same kernel, grid and layer shapes: --launches "
-        "distinct leaves 2,000 replays, 75% fewer"
+        "distinct needs only 2,000 replays, 75% fewer"
     )
     assert len(cost_lines(ReplayCost(4, 4, 10, 8, (1.0, 2.0)), 8, ())) == 2, (
         "ten steps save nothing"

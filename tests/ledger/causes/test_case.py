@@ -150,7 +150,7 @@ def test_launches_of_one_name_and_grid_are_one_work_and_those_outside_of_steps_n
     (together,) = kernels_by_key(
         PreparedRun(replace(run, report=replace(run.report, kernels=bare)))
     ).values()
-    assert together[0].launches == 4, "without steps, of the whole report"
+    assert together[0].launches == 4, "without steps, of the complete report"
     steps = tuple(Step(number, "step", None, 5) for number in range(8))
     (spread,) = kernels_by_key(
         PreparedRun(replace(run, report=replace(run.report, kernels=bare, steps=steps)))
@@ -347,7 +347,7 @@ def test_what_ncu_was_told_to_leave_out_or_could_not_finish_is_said(synthetic: M
         return of(replace(ncu, **changes))[0][64, "conv2", "forward"].left_out
 
     told = replace(ncu.report, environment={"ncu:left_out": "--launch-skip, --kernel-name"})
-    assert said(report=told) == "ncu was asked to leave launches out (--launch-skip, --kernel-name)"
+    assert said(report=told) == "ncu excluded launches (--launch-skip, --kernel-name)"
     assert said(status="partial", reason="out of time.") == "the ncu run is partial: out of time"
     assert said(status="partial", reason=None, report=told) == "the ncu run is partial"
     nsys, _ = synthetic.gpu_pair(1, 64)

@@ -54,11 +54,13 @@ def test_a_bare_synchronisation_costs_the_time_from_the_last_kernels_end_to_the_
     assert found is not None
     assert found.share == pytest.approx((300 - 100) / 400)
     assert (
-        f"{name}, 1 time: 90 µs" in found.sentence
-        and "200 µs in all, 50% of 400 µs" in found.sentence
+        f"{name}, 1 time, 90 µs" in found.sentence
+        and "200 µs in total, 50% of 400 µs" in found.sentence
     )
-    assert found.sentence.endswith("Most of it is at train.py(12): step.")
-    assert "synchronize() and the like out of the step" in found.todo and "pinned" not in found.todo
+    assert found.sentence.endswith("The main place is train.py(12): step.")
+    assert (
+        "synchronize() and similar calls from the step" in found.todo and "pinned" not in found.todo
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,4 +164,4 @@ def test_a_trace_with_stacks_names_the_line_that_synchronises(tmp_path: Path) ->
         (run,) = read.load(connection, read.run_ids(connection))
     (found,) = (one for one in run_verdicts(run) if one.rule == "host sync")
     assert found.share == pytest.approx((300 - 110) / 390)
-    assert found.sentence.endswith("Most of it is at train.py(7): step.")
+    assert found.sentence.endswith("The main place is train.py(7): step.")

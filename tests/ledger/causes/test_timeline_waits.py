@@ -110,8 +110,8 @@ def test_item_in_a_step_costs_the_time_until_the_next_kernel_and_names_the_users
     assert found.share == pytest.approx((300 - 115) / 400), (
         "from the end of the copy to the next kernel"
     )
-    assert "item() (aten::_local_scalar_dense), 1 time: 30 µs" in found.sentence
-    assert found.sentence.endswith("Most of it is at train.py(12): step.")
+    assert "item() (aten::_local_scalar_dense), 1 time, 30 µs" in found.sentence
+    assert found.sentence.endswith("The main place is train.py(12): step.")
 
 
 def test_without_stacks_the_verdict_says_so() -> None:

@@ -210,14 +210,17 @@ def test_what_no_rule_explains_is_said_in_percent() -> None:
     assert all(not judged.causes for judged in judgement.rows.values())
     assert {judged.unexplained for judged in judgement.rows.values()} == {1.0}
     said = headlines(judgement, entries)
-    assert len(said) == 3 and all("0.700 of the FLOPs on paper" in item.sentence for item in said)
+    assert len(said) == 3 and all(
+        "0.700 times the estimated FLOPs" in item.sentence for item in said
+    )
     assert all(
-        "no rule explains it: 100% of the gap stays unexplained" in item.sentence for item in said
+        "No rule explains it: 100% of the difference is unexplained" in item.sentence
+        for item in said
     )
 
 
 @pytest.mark.parametrize(
-    ("share", "cause"), [(0.5, "one rank of 2, a batch of 32"), (2, "a batch of 128 fits")]
+    ("share", "cause"), [(0.5, "one rank of 2, or a batch of 32"), (2, "a batch of 128 fits")]
 )
 def test_one_factor_of_all_rows_is_one_sentence(share: float, cause: str) -> None:
     judgement, entries = scaled(share)
@@ -248,7 +251,7 @@ def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_
         for layer in ("conv2", "fc2")
     }
     assert most["conv2"] > 0.01 > most["fc2"], "51 times the paper, in 0.08% of the time"
-    assert "tile padding explains" in said[3].sentence
+    assert "tile padding (predicted factor" in said[3].sentence
 
 
 def test_gaps_come_before_switches_of_which_the_first_is_told() -> None:

@@ -143,7 +143,7 @@ def test_both_gradients_of_a_linear_layer_have_a_tile_each() -> None:
     assert " ".join(found.rules).count("multiplies") == 2
     one = breakdown(case(32, *seen, direction="grad_weight", calls=calls[1:], forward=FC), None)
     assert " ".join(one.rules) == "", (
-        "one of two products is no gradient of the weight, and which one is not known"
+        "one of two products is no gradient of the weight, and which one is unknown"
     )
     far = breakdown(
         case(

@@ -177,7 +177,7 @@ def test_algorithms_that_cudnn_tries_out_are_told_as_such(monkeypatch: pytest.Mo
     works = candidates(layer, 16)
     assert (
         item.rule == "several algorithms"
-        and "3 kernels that each do the whole layer" in describe_cause(item)
+        and "3 kernels that each compute the complete layer" in describe_cause(item)
     )
     assert (
         item.factor == pytest.approx(sum(launch.flops for launch in works) / (2 * layer.macs(16)))

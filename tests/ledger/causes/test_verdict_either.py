@@ -69,12 +69,14 @@ def test_a_half_filled_tile_may_be_a_larger_batch_unless_another_row_shows_the_b
     assert (said.factor, said.confidence) == (
         2,
         "plausible",
-    ) and "Or the batch is larger: 128 samples" in describe_cause(said)
+    ) and "The batch may also be larger: 128 samples" in describe_cause(said)
     exact = case(64, work("e", PLAIN, ffma=64_000), layer="other", counted=128_000)
     sure = rules(one, exact)["tile padding"]
-    assert sure.confidence == "predicted and matched" and "Or the batch" not in describe_cause(sure)
+    assert sure.confidence == "predicted and matched" and "The batch may" not in describe_cause(
+        sure
+    )
     sparse = replace(exact, kernels=(replace(exact.kernels[0], name="s16832spgemm"),))
-    assert "Or the batch" in describe_cause(rules(one, sparse)["tile padding"]), (
+    assert "The batch may also" in describe_cause(rules(one, sparse)["tile padding"]), (
         "half of twice as much is 1 as well"
     )
 
@@ -171,7 +173,7 @@ def test_a_forward_kernel_in_backward_may_be_a_trial_unless_the_flag_is_off() ->
         )
     )
     said = rules(again, forward)["recomputation"]
-    assert said.confidence == "plausible" and "cuDNN tried it" in describe_cause(said)
+    assert said.confidence == "plausible" and "cuDNN may also have tried" in describe_cause(said)
     off = rules(replace(again, environment={"cudnn_benchmark": "off"}), forward)["recomputation"]
     assert off.confidence == "predicted and matched" and "tried" not in describe_cause(off)
 

@@ -198,7 +198,7 @@ def test_counters_that_two_launches_lack_were_collected() -> None:
 def test_a_count_of_exactly_0_is_a_finding() -> None:
     one = case(32, work("copy", Algorithm("copy"), ffma=0), counted=0)
     said = nothing_counted(RuleInput(one, by_place(one)))
-    assert said is not None and "without a single FLOP, while paper has 64 kFLOP" in describe_cause(
+    assert said is not None and "executed no FLOPs, but the estimate is 64 kFLOP" in describe_cause(
         said
     )
     assert unexplained_share(ratio_of(one), [said]) == 1
@@ -253,9 +253,9 @@ def network(factor: float, launches: float = 1, world: str | None = None) -> Any
 @pytest.mark.parametrize(
     ("factor", "launches", "world", "cause", "confidence"),
     [
-        (2, 2, None, "every product was launched 2 times", "predicted and matched"),
+        (2, 2, None, "each GEMM ran 2 times", "predicted and matched"),
         (4, 1, None, "a batch of 128 fits", "plausible"),
-        (0.5, 1, None, "one rank of 2, a batch of 16", "plausible"),
+        (0.5, 1, None, "one rank of 2, or a batch of 16", "plausible"),
         (0.25, 1, "4", "this is one rank of 4", "predicted and matched"),
     ],
 )

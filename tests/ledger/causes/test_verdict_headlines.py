@@ -46,17 +46,17 @@ def texts(found: Judgement, *rows: LedgerRow) -> list[str]:
         (
             2.0,
             {},
-            "fc forward executed 2.00 times the FLOPs on paper at batch 64; no rule explains it.",
+            "fc forward executed 2.00 times the estimated FLOPs at batch 64. No rule explains it.",
         ),
         (
             0.5,
             {},
-            "fc forward executed 0.500 of the FLOPs on paper at batch 64; no rule explains it.",
+            "fc forward executed 0.500 times the estimated FLOPs at batch 64. No rule explains it.",
         ),
         (
             1.101,
             {},
-            "fc forward executed 1.101 times the FLOPs on paper at batch 64; no rule explains it.",
+            "fc forward executed 1.101 times the estimated FLOPs at batch 64. No rule explains it.",
         ),
         (1.1, {}, None),
         (1.0, {}, None),
@@ -65,18 +65,18 @@ def texts(found: Judgement, *rows: LedgerRow) -> list[str]:
         (
             0.0,
             {},
-            "fc forward executed none of the FLOPs on paper at batch 64; no rule explains it.",
+            "fc forward executed none of the estimated FLOPs at batch 64. No rule explains it.",
         ),
         (
             0.909,
             {},
-            "fc forward executed 0.909 of the FLOPs on paper at batch 64; no rule explains it.",
+            "fc forward executed 0.909 times the estimated FLOPs at batch 64. No rule explains it.",
         ),
         (
             2.0,
             {"state": "estimated"},
             (
-                "fc forward executed about 2.00 times the FLOPs on paper at batch 64; no rule "
+                "fc forward executed about 2.00 times the estimated FLOPs at batch 64. No rule "
                 "explains it."
             ),
         ),
@@ -84,16 +84,16 @@ def texts(found: Judgement, *rows: LedgerRow) -> list[str]:
             2.0,
             {"missing": ("tensor",)},
             (
-                "fc forward executed at least 2.00 times the FLOPs on paper at batch 64; no rule "
-                "explains it."
+                "fc forward executed at least 2.00 times the estimated FLOPs at batch 64. No "
+                "rule explains it."
             ),
         ),
         (
             2.0,
             {"state": "estimated", "missing": ("tensor",)},
             (
-                "fc forward executed at least about 2.00 times the FLOPs on paper at batch 64; no "
-                "rule explains it."
+                "fc forward executed at least about 2.00 times the estimated FLOPs at batch 64. "
+                "No rule explains it."
             ),
         ),
         (0.5, {"missing": ("tensor",)}, None),
@@ -111,36 +111,36 @@ def test_a_gap_of_more_than_a_tenth_is_told_and_a_lower_bound_only_where_it_lies
         (
             (said("tile padding", 2.0),),
             0.0,
-            "fc forward executed 2.00 times the FLOPs on paper at batch 64: "
-            "tile padding explains 2.00.",
+            "fc forward executed 2.00 times the estimated FLOPs at batch 64. Cause: tile padding "
+            "(predicted factor 2.00).",
         ),
         (
             (said("Winograd", 0.444), said("split-K", 1.5)),
             0.02,
             (
-                "fc forward executed 2.00 times the FLOPs on paper at batch "
-                "64: Winograd explains 0.444, split-K explains 1.500; 2% of the gap stays "
-                "unexplained."
+                "fc forward executed 2.00 times the estimated FLOPs at batch 64. Causes: "
+                "Winograd (predicted factor 0.444), split-K (predicted factor 1.500). 2% of the "
+                "difference is unexplained."
             ),
         ),
         (
             (said("tile padding", 1.9),),
             0.019,
-            "fc forward executed 2.00 times the FLOPs on paper at batch 64: "
-            "tile padding explains 1.900.",
+            "fc forward executed 2.00 times the estimated FLOPs at batch 64. Cause: tile padding "
+            "(predicted factor 1.900).",
         ),
         (
             (said("tile padding", 1.5),),
             None,
-            "fc forward executed 2.00 times the FLOPs on paper at batch 64: "
-            "tile padding explains 1.500.",
+            "fc forward executed 2.00 times the estimated FLOPs at batch 64. Cause: tile padding "
+            "(predicted factor 1.500).",
         ),
         (
             (said("constant moves"), said("split-K", 1.004)),
             1.0,
             (
-                "fc forward executed 2.00 times the FLOPs on paper at batch 64; no rule explains "
-                "it: 100% of the gap stays unexplained."
+                "fc forward executed 2.00 times the estimated FLOPs at batch 64. No rule "
+                "explains it: 100% of the difference is unexplained."
             ),
         ),
     ],
@@ -161,8 +161,8 @@ def test_a_row_is_told_once_at_its_largest_gap_with_the_other_batches() -> None:
     rows = (row("fc", 0.5, 16), row("fc", 3.0, 32), row("fc", 1.05, 64), row("fc", 1.2, 128))
     (found,) = headlines(Judgement(), Ledger(rows, ()))
     assert found.sentence == (
-        "fc forward executed 3.00 times the FLOPs on paper at batch 32 (more than 10% off at "
-        "batch 16, 128 too); no rule explains it."
+        "fc forward executed 3.00 times the estimated FLOPs at batch 32 (also off by more than "
+        "10% at batch 16, 128). No rule explains it."
     )
     assert found.place == (32, "fc", "forward")
 
@@ -186,8 +186,8 @@ def test_what_holds_for_the_sweep_comes_first_and_is_not_repeated_of_a_row() -> 
         ("The count.", None, ("wrong window",)),
         (
             (
-                "b forward executed 3.00 times the FLOPs on paper at batch 64: tile padding "
-                "explains 1.500."
+                "b forward executed 3.00 times the estimated FLOPs at batch 64. Cause: tile "
+                "padding (predicted factor 1.500)."
             ),
             (64, "b", "forward"),
             ("wrong window", "tile padding"),

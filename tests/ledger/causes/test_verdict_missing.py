@@ -41,12 +41,12 @@ def test_additions_alone_are_said_with_the_multiply_adds_that_they_omit() -> Non
     said = fadd_alone(scene(case(32, work("k", fadd=1280), work("l", fadd=40, fmul=7))))
     assert said is not None
     assert describe_cause(said) == (
-        "fc forward at batch 32: only FADD was collected, 1,320 of them; the 32,000 multiply-adds "
-        "on paper are FFMA instructions, which FADD does not count."
+        "fc forward at batch 32: the profiler collected only FADD (1,320). The 32,000 estimated "
+        "multiply-adds are FFMA instructions, which FADD does not include."
     )
     assert (
         describe_fix(said)
-        == f"Collect {FP32}: FLOPs = FADD + FMUL + 2 FFMA; 'perfctl ncu' asks for all of them."
+        == f"Collect {FP32}: FLOPs = FADD + FMUL + 2 FFMA; 'perfctl ncu' collects all of them."
     )
     assert (said.rule, said.factor, said.kernels) == ("FADD alone", None, ("k", "l"))
     for works in ((work(fadd=5), work(ffma=5)), (work(fmul=5),), ()):
@@ -72,21 +72,21 @@ def test_what_was_not_collected_is_named_with_the_counters_to_ask_for(
     assert said is not None
     assert describe_cause(said) == (
         "fc forward at batch 32: at least 1.5 MFLOP, because k has no "
-        f"{parts.replace(' and ', ' and no ')} counters (3 of 4 launches have a figure)."
+        f"{parts.replace(' and ', ' and no ')} counters (3 of 4 launches have a value)."
     )
     assert (
         describe_fix(said)
-        == f"Collect {metrics} for every launch; 'perfctl ncu' asks for all of them."
+        == f"Collect {metrics} for every launch; 'perfctl ncu' collects all of them."
     )
     assert (said.rule, said.factor, said.kernels) == ("counter not collected", None, ("whole", "k"))
     none = not_collected(
         scene(counted(missing("not_collected", "x", of_launches=2), work("k", **counts)))
     )
     assert none is not None
-    assert describe_fix(none) == f"Collect {metrics}; 'perfctl ncu' asks for all of them."
+    assert describe_fix(none) == f"Collect {metrics}; 'perfctl ncu' collects all of them."
     assert describe_cause(none) == (
-        f"fc forward at batch 32: no FLOPs, because {parts} counters were not collected (0 of 2 "
-        "launches have a figure)."
+        f"fc forward at batch 32: no FLOPs, because the profiler did not collect {parts} counters "
+        "(0 of 2 launches have a value)."
     )
 
 
@@ -97,10 +97,10 @@ def test_either_form_of_tensor_counters_will_do() -> None:
     assert said is not None
     assert (
         describe_cause(said)
-        == "fc forward at batch 32: at least 10 FLOP, because 1 of 2 launches have a figure."
+        == "fc forward at batch 32: at least 10 FLOP, because 1 of 2 launches have a value."
     )
     assert describe_fix(said) == (
-        "Profile again without leaving launches out (--launch-count); 'perfctl ncu' asks for all "
+        "Profile again without excluding launches (--launch-count); 'perfctl ncu' collects all "
         "of them."
     )
 
@@ -109,7 +109,7 @@ def test_a_launch_whose_hfma2_may_only_move_constants_was_counted() -> None:
     doubt = replace(
         work("indices", **WHOLE),
         flops=missing(
-            "refused", "HFMA2 may only have moved constants: not added", moves_constants=True
+            "refused", "HFMA2 may only have moved constants: not included", moves_constants=True
         ),
     )
     figure = Figure(10, "counted", None, 1, 2)
@@ -126,17 +126,17 @@ def test_a_launch_whose_hfma2_may_only_move_constants_was_counted() -> None:
         (
             Figure(10, "counted", "ncu printed n/a", 2, 2, ("fp64", "tensor")),
             (
-                "at least 10 FLOP, because fp64 and tensor counters have no value: ncu printed n/a "
-                "(2 of 2 launches have a figure)."
+                "at least 10 FLOP, because fp64 and tensor counters have no value: ncu printed "
+                "n/a (2 of 2 launches have a value)."
             ),
         ),
         (
             missing("not_available", "ncu printed n/a", of_launches=2),
-            ("no FLOPs, because ncu printed n/a (0 of 2 launches have a figure)."),
+            ("no FLOPs, because ncu printed n/a (0 of 2 launches have a value)."),
         ),
         (
             Figure(None, "not_available", None, 0, 2),
-            ("no FLOPs, because ncu printed no value (0 of 2 launches have a figure)."),
+            ("no FLOPs, because ncu printed no value (0 of 2 launches have a value)."),
         ),
         (Figure(10, "counted", "HFMA2", 2, 2, ("tensor",), moves_constants=True), None),
         (Figure(10, "counted", None, 2, 2), None),
@@ -150,7 +150,7 @@ def test_counters_without_a_value_say_ncus_own_reason(figure: Figure, why: str |
     if said:
         assert (
             describe_fix(said)
-            == "A newer ncu may have them on this chip; 'perfctl ncu' asks for all of them."
+            == "A newer ncu may support them on this chip; 'perfctl ncu' collects all of them."
         )
     assert not_collected(scene(counted(figure))) is None, "no kernels"
     assert not_collected(scene(counted(figure, work(fadd=5)))) is None, "that is a rule of its own"
@@ -172,8 +172,8 @@ def test_counters_that_tensor_cores_explain_are_theirs() -> None:
 
 
 AUTOGRAD = (
-    "Backward is launched from autograd's own thread: annotate there ('perfctl ncu' does), or use "
-    "emit_nvtx."
+    "Autograd launches backward from a separate thread: annotate that thread ('perfctl ncu' does "
+    "this), or use emit_nvtx."
 )
 
 
@@ -188,12 +188,12 @@ AUTOGRAD = (
         (
             "backward",
             {"left_out": "the ncu run is partial"},
-            "Profile again, all of it: the ncu run is partial.",
+            "Profile the complete run again: the ncu run is partial.",
         ),
         (
             "forward",
             {"left_out": "the ncu run is partial"},
-            "Profile again, all of it: the ncu run is partial.",
+            "Profile the complete run again: the ncu run is partial.",
         ),
     ],
 )
@@ -205,7 +205,8 @@ def test_a_row_without_kernels_says_what_paper_has_and_where_to_look(
     assert said is not None
     assert (
         describe_cause(said)
-        == f"fc {direction} at batch 32: no kernel of it was seen, while paper has 64 kFLOP."
+        == f"fc {direction} at batch 32 has no kernels in the report, but the estimate is 64 "
+        "kFLOP."
     )
     assert (said.rule, said.factor, describe_fix(said), said.kernels) == (
         "direction missing",
@@ -255,9 +256,10 @@ def test_backward_of_every_layer_is_autograds_thread() -> None:
         cases, {64: (work("loose", ffma=320_000), work("more", ffma=0)), 16: (work("x", ffma=5),)}
     )
     assert describe_cause(said) == (
-        "Backward of every layer has no kernels at batch 64: it is launched from autograd's own "
-        "thread, which a range around loss.backward() does not reach. On paper it is 1.28 MFLOP, "
-        "50% of the step. Kernels outside of layers executed 640 kFLOP, 50% of that."
+        "The backward pass of every layer has no kernels at batch 64: autograd launches it from "
+        "a separate thread, which a range around loss.backward() does not cover. The estimate is "
+        "1.28 MFLOP, 50% of the step. Kernels outside of layers executed 640 kFLOP, 50% of the "
+        "estimate."
     )
     assert (describe_fix(said), said.kernels) == (AUTOGRAD, ("loose", "more"))
 
@@ -268,37 +270,37 @@ def test_backward_of_every_layer_is_autograds_thread() -> None:
         (
             (("a", "backward"),),
             (
-                "Backward of the first layer, a, has no kernels at batch 64: its input needs no "
-                "gradient, so a module backward hook fires before the kernels run. On paper it is "
-                "128 kFLOP, 5% of the step."
+                "The backward pass of the first layer, a, has no kernels at batch 64: its input "
+                "needs no gradient, so a module backward hook fires before the kernels run. The "
+                "estimate is 128 kFLOP, 5% of the step."
             ),
         ),
         (
             (("b", "backward"),),
             (
-                "Backward of b has no kernels at batch 64: no range reached its kernels. On paper "
-                "it is 256 kFLOP, 10% of the step."
+                "Backward of b has no kernels at batch 64: no range covers its kernels. The "
+                "estimate is 256 kFLOP, 10% of the step."
             ),
         ),
         (
             (("a", "backward"), ("b", "backward"), ("c", "backward")),
             (
-                "Backward of a, b, c has no kernels at batch 64: no range reached its kernels. On "
-                "paper it is 768 kFLOP, 30% of the step."
+                "Backward of a, b, c has no kernels at batch 64: no range covers its kernels. "
+                "The estimate is 768 kFLOP, 30% of the step."
             ),
         ),
         (
             (("a", "forward"),),
             (
-                "Forward of a has no kernels at batch 64: no range reached its kernels. On paper "
-                "it is 128 kFLOP, 5% of the step."
+                "Forward of a has no kernels at batch 64: no range covers its kernels. The "
+                "estimate is 128 kFLOP, 5% of the step."
             ),
         ),
         (
             tuple((layer, "forward") for layer in "abcd"),
             (
-                "Forward of a, b, c and others has no kernels at batch 64: no range reached its "
-                "kernels. On paper it is 1.28 MFLOP, 50% of the step."
+                "Forward of a, b, c and others has no kernels at batch 64: no range covers its "
+                "kernels. The estimate is 1.28 MFLOP, 50% of the step."
             ),
         ),
     ],
@@ -320,22 +322,22 @@ def test_which_directions_are_missing_and_how_much_of_paper_that_is(
 def test_backward_did_not_run_where_no_kernel_outside_of_layers_could_be_it(loose: Any) -> None:
     (said,) = directions_missing(network(*((layer, "backward") for layer in "abcd")), {64: loose})
     assert describe_cause(said).startswith(
-        "Backward of every layer has no kernels at batch 64: no kernel outside of layers could be "
-        "it either, so it did not run during the recording (evaluation, frozen layers, or a "
-        "capture that ended before). On paper"
+        "The backward pass of every layer has no kernels at batch 64: no kernel outside of "
+        "layers fits either, so it did not run during the recording (evaluation, frozen layers, "
+        "or a capture that ended before). The estimate"
     )
-    assert "autograd" not in describe_cause(said) + describe_fix(said) and describe_fix(
+    assert "utograd" not in describe_cause(said) + describe_fix(said) and describe_fix(
         said
-    ).startswith("Check what ran during the recording")
+    ).startswith("Check whether the recording contains")
 
 
 def test_what_was_left_out_may_have_run_unseen() -> None:
     missing = tuple((layer, "backward") for layer in "abcd")
-    cases = network(*missing, left_out="ncu was asked to leave launches out (--launch-count)")
+    cases = network(*missing, left_out="ncu excluded launches (--launch-count)")
     (said,) = directions_missing(cases, {})
     assert describe_cause(said).startswith(
-        "Backward of a, b, c and others has no kernels at batch 64: ncu was asked to leave "
-        "launches out (--launch-count), so they may have run unseen. On paper"
+        "Backward of a, b, c and others has no kernels at batch 64: ncu excluded launches "
+        "(--launch-count), so the profiler may have missed them. The estimate"
     )
     three = network(*missing[:3], left_out="the ncu run is partial")
     assert describe_cause(directions_missing(three, {})[0]).startswith(
@@ -355,9 +357,9 @@ def test_each_direction_that_is_missing_has_its_sentence() -> None:
 @pytest.mark.parametrize(
     ("mode", "cause"),
     [
-        ("train", "autograd's own thread"),
-        (None, "autograd's own thread"),
-        ("infer", "the run was recorded as inference, which has no backward"),
+        ("train", "autograd launches it from a separate thread"),
+        (None, "autograd launches it from a separate thread"),
+        ("infer", "the run is inference, which has no backward pass"),
     ],
 )
 def test_backward_that_inference_has_not_is_not_looked_for_on_autograds_thread(
@@ -375,4 +377,4 @@ def test_backward_that_inference_has_not_is_not_looked_for_on_autograds_thread(
         ]
         if found
     ]
-    assert ("autograd" in describe_fix(row)) is (mode != "infer")
+    assert ("utograd" in describe_fix(row)) is (mode != "infer")

@@ -162,7 +162,7 @@ def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(
     given = RuleInput(row(shape, kernel), by_place(row(shape, kernel)))
     said = split_k(given)
     assert said is not None and said.factor == pytest.approx(1 + sums / (2 * tiled * padded))
-    assert f"over {parts} slices and adds the slices up itself" in describe_cause(said)
+    assert f"into {parts} slices and adds the slices up itself" in describe_cause(said)
     padding = tile_padding(given)
     assert padding is not None and padding.factor == pytest.approx(
         tiled * padded / (200 * 120 * 60)

@@ -59,7 +59,7 @@ def test_one_product_for_two_gradients_says_which_is_missing() -> None:
     ]
     assert (
         unnamed.confidence == "plausible"
-        and "1 of the kernels outside of layers may be it" in describe_cause(unnamed)
+        and "1 of the kernels outside of layers may compute it" in describe_cause(unnamed)
     )
     assert "gradient missing" not in rules(backward(product(WGRAD, share=2))), "it may compute both"
     assert "gradient missing" not in rules(backward(product(WGRAD), product(DGRAD)))
@@ -343,7 +343,7 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
     calls = tuple(call(1, way, macs=own, kind="Conv2d") for way in said)
     verdict = rules(backward(*works, calls=calls, forward=facts.forward, image=facts.image))["FFT"]
     assert verdict.factor == pytest.approx((expected + own // 50 / 2) / (2 * own))
-    assert ("in whole blocks" in describe_cause(verdict)) is grids
+    assert ("in complete blocks" in describe_cause(verdict)) is grids
 
 
 @pytest.mark.parametrize(
@@ -419,7 +419,7 @@ def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_a
     said = rules(b1, f1, f2, b2, f3, b3)["extra calls"]
     assert said.factor == again
     assert (
-        f"its gradients ran {again} times as often as its forward: double backward, or several "
-        "losses" in describe_cause(said)
+        f"its gradients ran {again} times as often as its forward pass (double backward, or "
+        "several losses)" in describe_cause(said)
     )
     assert not rules(b2, f1, b1, f2, f3, b3)

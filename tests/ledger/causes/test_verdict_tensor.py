@@ -45,13 +45,13 @@ def test_tensor_cores_are_told_with_their_share_and_that_of_ffma(
     if said is not None:
         beside = {
             0: "",
-            3200: ", and FFMA 10%",
-            16_000: ", and FFMA 50%",
-            32_000: ", and FFMA 100%",
+            3200: ", and 10% as FFMA",
+            16_000: ", and 50% as FFMA",
+            32_000: ", and 100% as FFMA",
         }[ffma]
         share = "0.900" if tensor == 57_600 else "0.500" if tensor == 32_000 else "0.100"
         assert describe_cause(said) == (
-            f"fc forward at batch 32 executed {share} of the multiply-adds on paper on tensor "
+            f"fc forward at batch 32 executed {share} times the estimated multiply-adds on tensor "
             f"cores in fp16{beside}."
         )
         assert (said.rule, said.factor, said.confidence) == ("tensor cores", 1, "observed")
@@ -97,7 +97,7 @@ def test_it_is_tf32_by_name_or_where_the_run_allowed_it(
     assert said.rule == rule
     assert ("--precision fp32 turns TF32 off" in describe_fix(said)) is (rule == "TF32")
     assert (" in TF32" in describe_cause(said)) is (rule == "TF32")
-    assert ("(tf32 is on in this run)" in describe_cause(said)) is (
+    assert ("(TF32 is on in this run)" in describe_cause(said)) is (
         rule == "TF32" and bool(environment)
     )
 
@@ -106,7 +106,7 @@ def test_it_is_tf32_by_name_or_where_the_run_allowed_it(
     ("pipe", "tensor_core", "how"),
     [
         (1234, None, "ran 1,234 tensor instructions"),
-        (None, True, "runs tensor-core kernels, by their names,"),
+        (None, True, "runs tensor-core kernels (according to their names)"),
         (None, None, None),
         (0, True, None),
     ],
@@ -124,8 +124,8 @@ def test_work_whose_flops_no_counter_says_is_known_by_instructions_or_by_name(
         assert said is None
         return
     assert describe_cause(said) == (
-        f"fc forward at batch 32 {how} whose FLOPs were not counted; FFMA did 1% of the "
-        "multiply-adds on paper."
+        f"fc forward at batch 32 {how} whose FLOPs the counters do not include; FFMA executed 1% of the "
+        "estimated multiply-adds."
     )
     assert said.factor is None, "what was not counted has no factor"
     assert "newer ncu than 2022.3" in describe_fix(said)
@@ -146,15 +146,16 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
     assert said is not None
     # 2 x 3,200 + 512 x 100 = 57,600 of 64,000
     assert describe_cause(said) == (
-        "fc forward at batch 32 shows 3,200 HFMA and 100 tensor instructions that move constants: "
-        "added up they would be 57.6 kFLOP, 90% of paper, that nobody computed."
+        "fc forward at batch 32 has 3,200 HFMA and 100 tensor instructions that move constants. "
+        "Counted as arithmetic, they would add 57.6 kFLOP, 90% of the estimate, although they "
+        "compute nothing."
     )
     assert (said.kernels, said.factor) == (("k", "l"), None)
     alone = case(32, replace(work("k", hfma=3200), flops=moved))
     said = constant_moves(RuleInput(alone, by_place(alone)))
     assert said is not None
     assert (
-        "shows 3,200 HFMA that move constants: added up they would be 6.4 kFLOP, 10% of paper"
+        "has 3,200 HFMA that move constants. Counted as arithmetic, they would add 6.4 kFLOP, 10% of the estimate"
         in describe_cause(said)
     )
     doubt = case(
@@ -167,7 +168,7 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
     said = constant_moves(RuleInput(doubt, by_place(doubt)))
     assert said is not None
     assert (
-        "may only move constants: added up they would be 57.6 kFLOP, 90% of paper."
+        "may only move constants. Counted as arithmetic, they would add 57.6 kFLOP, 90% of the estimate."
         in describe_cause(said)
     )
     assert said.confidence == "plausible"

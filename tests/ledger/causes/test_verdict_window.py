@@ -70,8 +70,8 @@ def test_counts_that_stay_while_the_work_grows_are_another_batch_s() -> None:
     (said,) = window_cause(found)
     assert said.rule == "wrong window"
     assert describe_cause(said).startswith(
-        "The count does not follow the batch size: fc forward executed 5,000 FFMA at batch 16 to "
-        "64, which is a batch of 5. The profiler's window"
+        "The executed FLOPs do not change with the batch size: fc forward executed 5,000 FFMA at "
+        "batch 16 to 64, which fits a batch of 5. The profiler recorded"
     )
     assert window_cause(None) == []
     nobody = find_window(by_place(*(case(batch, work("k", ffma=5500)) for batch in (16, 64))), {})
@@ -120,24 +120,24 @@ def test_more_than_half_of_the_counted_work_must_stay(macs: int, found: bool) ->
         (
             {"ffma": 5000},
             (
-                "5,000 FFMA at batch 16 to 64. That is one FFMA per multiply-add of fc for a batch "
-                "of 5 (5 x 1,000)"
+                "5,000 FFMA at batch 16 to 64. This is one FFMA per multiply-add of fc for a "
+                "batch of 5 (5 x 1,000)"
             ),
         ),
         (
             {"fadd": 70},
-            "70 FADD at batch 16 to 64. That is one add per output of fc for a batch of 7 (7 x 10)",
+            "70 FADD at batch 16 to 64. This is one add per output of fc for a batch of 7 (7 x 10)",
         ),
         (
             {"fmul": 30},
             (
-                "30 FMUL at batch 16 to 64. That is one multiply per output of fc for a batch of 3 "
-                "(3 x 10)"
+                "30 FMUL at batch 16 to 64. This is one multiply per output of fc for a batch of "
+                "3 (3 x 10)"
             ),
         ),
         (
             {"ffma": 5000, "fadd": 20},
-            "20 FADD at batch 16 to 64. That is one add per output of fc for a batch of 2 (2 x 10)",
+            "20 FADD at batch 16 to 64. This is one add per output of fc for a batch of 2 (2 x 10)",
         ),
         ({"ffma": 5500}, "the same at batch 16 to 64"),
     ],
@@ -149,7 +149,7 @@ def test_kernels_of_no_layer_tell_whose_outputs_they_are(
     found = find_window(cases, {16: (work("k", **counts),), 64: (work("k", **counts),)})
     assert found is not None
     assert (found.places, found.kernels) == (frozenset(), ("k",))
-    assert f": k executed {said}. The profiler's" in reason(found)
+    assert f": k executed {said}. The profiler recorded" in reason(found)
     assert (found.batch is None) is ("the same" in said)
 
 
@@ -184,8 +184,8 @@ def test_a_row_of_the_wrong_window_says_whose_count_it_has() -> None:
     assert (said.factor, describe_cause(said)) == (
         2.5,
         (
-            "fc forward at batch 16 shows the count of a batch of 40, 2.50 times paper's: the same "
-            "at every batch size."
+            "fc forward at batch 16 has the executed FLOPs of a batch of 40, 2.50 times the "
+            "estimate, at every batch size."
         ),
     )
     for other in (
@@ -205,8 +205,8 @@ def test_additions_alone_outside_of_layers_name_the_multiply_adds_that_are_not_t
     }
     (said,) = unattributed_fadds(cases, loose)
     assert describe_cause(said) == (
-        "Only FADD was collected, 640 in large: it omits the multiply-adds, which are FFMA "
-        "instructions. One output of fc takes 100 multiply-adds, so FFMA should be 64,000."
+        "The profiler collected only FADD: 640 in large. FADD omits the multiply-adds, which are "
+        "FFMA instructions. One output of fc needs 100 multiply-adds, so FFMA should be 64,000."
     )
     assert (said.rule, said.kernels) == ("FADD alone", ("large",))
     (unfit,) = unattributed_fadds(cases, {64: (work("odd", fadd=645),)})

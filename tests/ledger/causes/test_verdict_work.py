@@ -46,11 +46,11 @@ def test_padding_is_said_with_what_was_counted_and_what_the_grid_predicts() -> N
     assert said is not None
     assert said.factor == 2 * tile / PAPER == 25.6
     assert describe_cause(said).startswith(
-        "fc forward at batch 32 executes 25.60 times the multiply-adds on paper, because it "
-        "computes whole tiles"
+        "fc forward at batch 32 executes 25.60 times the estimated multiply-adds, because "
+        "it computes complete tiles"
     )
     assert (
-        f"= {tile:,} multiplies (paper 32,000). Counted were 1.150 times as many as that."
+        f"= {tile:,} multiplies (estimated 32,000). The measured count is 1.150 times as large."
         in describe_cause(said)
     )
     assert tile_padding(scene(case(32, kernel, forward=GemmShape(32, 10, 100)))) is None, (
@@ -65,7 +65,7 @@ def test_padding_is_said_with_what_was_counted_and_what_the_grid_predicts() -> N
 
 @pytest.mark.parametrize(
     ("grid", "slices"),
-    [((1, 1, 4), " over 4 slices"), ((1, 1, 2), " over 2 slices"), ((4, 4, 1), ""), (None, "")],
+    [((1, 1, 4), " into 4 slices"), ((1, 1, 2), " into 2 slices"), ((4, 4, 1), ""), (None, "")],
 )
 def test_a_split_sum_says_its_slices_and_what_they_cost(
     grid: tuple[int, int, int] | None, slices: str
@@ -79,7 +79,7 @@ def test_a_split_sum_says_its_slices_and_what_they_cost(
     said = split_k(scene(one))
     assert said is not None
     assert describe_cause(said) == (
-        f"fc forward at batch 32 splits its sum{slices} and adds the slices up in sum: 640 "
+        f"fc forward at batch 32 splits its K dimension{slices} and adds the slices up in sum: 640 "
         "FLOP more, 1%."
     )
     assert (said.factor, said.kernels) == (pytest.approx(1.01), ("sum",))
@@ -116,7 +116,7 @@ def test_work_beside_the_products_says_what_does_it(
     )
     assert said is not None
     assert describe_cause(said) == (
-        f"fc forward at batch 32 executes 1.28 kFLOP in addition to its products ({who}), 2% more."
+        f"fc forward at batch 32 executes 1.28 kFLOP in addition to its GEMMs ({who}), 2% more."
     )
     assert said.factor == pytest.approx(1.02)
 
@@ -125,7 +125,7 @@ def test_a_forward_pass_under_a_range_of_its_own_has_an_amount_and_no_factor() -
     said = recomputation(scene(case(32, work(ffma=32_000), direction="recompute", counted=PAPER)))
     assert said is not None
     assert (describe_cause(said), said.factor) == (
-        "fc runs forward once more in backward at batch 32: 64 kFLOP.",
+        "fc runs its forward pass again during backward at batch 32: 64 kFLOP.",
         None,
     )
     assert recomputation(scene(case(32, work(ffma=32_000), direction="recompute"))) is None
@@ -170,12 +170,12 @@ def test_a_kernel_serves_as_many_neighbours_as_its_count_has_room_for(
         whose = ", ".join(f"{name} forward" for name in ("b", "c")[:served])
         assert owner.factor == served + 1
         assert describe_cause(owner) == (
-            f"a forward at batch 32 executes {served + 1}.00 times its own paper count: its "
-            f"kernel also does {whose}."
+            f"a forward at batch 32 executes {served + 1}.00 times its own estimate, because its "
+            f"kernel also computes {whose}."
         )
         assert describe_cause(first) == (
-            "b forward at batch 32 has no kernel of its own: its 64 kFLOP are done in a kernel of "
-            "a forward."
+            "b forward at batch 32 has no separate kernel: a kernel of a forward executes its 64 "
+            "kFLOP."
         )
         assert (first.kernels, first.factor) == (("k",), None)
 
@@ -205,7 +205,7 @@ def test_a_neighbour_of_half_the_size_makes_one_and_a_half() -> None:
     said = shared_kernel(RuleInput(a, by_place(a, b)))
     assert said is not None
     assert said.factor == 1.5
-    assert "executes 1.500 times its own paper count" in describe_cause(said)
+    assert "executes 1.500 times its own estimate" in describe_cause(said)
 
 
 def test_kernels_that_each_do_the_whole_layer_are_counted_and_named() -> None:
@@ -215,8 +215,8 @@ def test_kernels_that_each_do_the_whole_layer_are_counted_and_named() -> None:
     said = several_algorithms(scene(one))
     assert said is not None
     assert describe_cause(said) == (
-        f"fc forward at batch 32 ran 2 kernels that each do the whole layer ({'s' * 61}, large): "
-        "by their shapes 3.00 times the FLOPs on paper together."
+        f"fc forward at batch 32 ran 2 kernels that each compute the complete layer ({'s' * 61}, "
+        "large): together, 3.00 times the estimated FLOPs according to their shapes."
     )
     assert (said.rule, said.factor, said.kernels) == (
         "several algorithms",
@@ -247,9 +247,10 @@ def test_winograd_says_its_multiplies_its_transforms_and_both() -> None:
     said = winograd(scene(case(32, kernel, tiles, kind="Conv2d", counted=31_200)))
     assert said is not None
     assert describe_cause(said) == (
-        "fc forward at batch 32 runs as winograd F(2x2,3x3), which needs 0.444 of the "
-        "multiply-adds on paper (4^2 multiplies in place of 2^2 x 3^2), and 5% of paper on top "
-        "for its transforms, 0.494 together. Counted were 0.438 in multiply-adds."
+        "fc forward at batch 32 runs as winograd F(2x2,3x3), which needs 0.444 times the "
+        "estimated multiply-adds (4^2 multiplies in place of 2^2 x 3^2). Its transforms add 5% "
+        "of the estimate, which makes 0.494 times together. The counters show 0.438 times in "
+        "multiply-adds."
     )
     assert (said.rule, said.factor, said.kernels) == (
         "Winograd",
@@ -278,9 +279,9 @@ def test_fourier_says_its_tiles_and_its_transforms() -> None:
     )
     assert said is not None
     assert describe_cause(said) == (
-        "fc forward at batch 2 runs as FFT, which needs 0.230 of the multiply-adds on paper (2 "
-        "tiles of 16 x 16 points, 16 x 9 complex products each), and 5% of paper on top for its "
-        "transforms, 0.280 together."
+        "fc forward at batch 2 runs as FFT, which needs 0.230 times the estimated multiply-adds "
+        "(2 tiles of 16 x 16 points, 16 x 9 complex products each). Its transforms add 5% of the "
+        "estimate, which makes 0.280 times together."
     )
     assert (said.rule, said.factor) == ("FFT", pytest.approx(147_456 / 640_000 + 0.05))
     assert fourier(scene(case(2, kernel, kind="Conv2d", calls=calls, forward=shape))) is None, (
@@ -304,8 +305,8 @@ def test_forward_that_ran_again_in_backward_has_its_flops_and_its_factor() -> No
     )
     assert said is not None
     assert describe_cause(said) == (
-        "fc backward at batch 32 runs forward's kernels again: 64 kFLOP, 1.500 times what the "
-        "gradients alone need."
+        "fc backward at batch 32 runs the kernels of the forward pass again: 64 kFLOP, 1.500 "
+        "times the FLOPs of the gradients only."
     )
     assert (said.rule, said.factor, said.kernels) == (
         "recomputation",

@@ -103,7 +103,7 @@ def test_the_drivers_counter_goes_before_power() -> None:
 
 def test_a_counter_that_was_reset_gives_no_energy() -> None:
     found = only(watched(lambda at: 5000.0 - at, counter=True))
-    assert found.joules is None and found.reason == "power was read fewer than two times"
+    assert found.joules is None and found.reason == "the run has fewer than two power samples"
 
 
 def test_a_sensor_that_reads_nothing_but_zero_is_broken() -> None:
@@ -115,11 +115,13 @@ def test_steps_shorter_than_a_few_readings_have_no_energy() -> None:
     found = only(watched(lambda _: 200.0, steps=3, each=100))
     assert (
         found.joules is None is found.per_step
-        and "300 ms together, less than 4 times 100 ms" in (found.reason or "")
+        and "300 ms in total, less than 4 times 100 ms" in (found.reason or "")
     )
     assert only(watched(lambda _: 200.0, steps=4, each=100)).joules == pytest.approx(200 * 0.4)
     slow = only(watched(lambda _: 200.0, every=300))
-    assert "read every 300 ms" in (slow.reason or ""), "1 s of steps is less than 4 times 300 ms"
+    assert "the power samples are 300 ms apart" in (slow.reason or ""), (
+        "1 s of steps is less than 4 times 300 ms"
+    )
 
 
 def test_readings_that_miss_the_steps_or_pause_give_no_energy() -> None:
@@ -129,7 +131,7 @@ def test_readings_that_miss_the_steps_or_pause_give_no_energy() -> None:
         only(synthetic.make_run(device=GPU, samples=early, steps=run.report.steps)).reason or ""
     )
     paused = [sample for sample in run.report.samples if not 1200 * MS < sample.at_ns < 1800 * MS]
-    assert "no power was read for 600 ms" in (
+    assert "there is no power sample for 600 ms" in (
         only(synthetic.make_run(device=GPU, samples=paused, steps=run.report.steps)).reason or ""
     )
 
@@ -139,10 +141,8 @@ def test_a_log_without_steps_has_energy_and_none_for_a_step() -> None:
         1, samples=list(watched(lambda _: 100.0).report.samples), kernels=[]
     )
     found = only(run)
-    assert found.joules == pytest.approx(100 * 2.45), (
-        "from the first reading to the last, at 2.45 s"
-    )
-    assert found.per_step is None and found.step_reason == "no step was marked"
+    assert found.joules == pytest.approx(100 * 2.45), "from the first sample to the last, at 2.45 s"
+    assert found.per_step is None and found.step_reason == "the run has no step marks"
 
 
 def test_times_in_whole_seconds_make_the_span_unsure_by_one() -> None:
@@ -192,7 +192,7 @@ def test_layers_get_joules_by_their_time() -> None:
 
 def test_without_readings_of_power_there_is_none_and_a_reason() -> None:
     assert energy(watched(None)) == () and energy(synthetic.cpu_run(1, 16)) == ()
-    assert why_none(synthetic.make_run()) == "a run on the CPU: no power of a GPU was read"
+    assert why_none(synthetic.make_run()) == "the run used a CPU, so there is no GPU power"
     gap = Gap("sample.power_w", "not_available", "Not Supported")
     assert why_none(synthetic.make_run(gaps=(gap,))) == "Not Supported"
 
@@ -233,7 +233,7 @@ def test_compare_has_a_row_of_joules_and_one_of_their_product_with_time() -> Non
 def test_the_table_says_where_the_joules_come_from_and_how_unsure_sampling_makes_them() -> None:
     made = energy_table([PreparedRun(watched(lambda at: 200.0 + at % 100)).usage])
     assert made is not None
-    assert "From power readings, every 50 ms. Error: of sampling" in " ".join(made.notes)
+    assert "From power readings, every 50 ms. Error: sampling error" in " ".join(made.notes)
     cells = dict(zip((column.label for column in made.columns), made.rows[0], strict=True))
     assert cells["error"].style != "no"
     assert "J a token" not in cells, "the steps are no server's"
@@ -249,7 +249,7 @@ def test_json_says_joules_by_layer_and_why_there_are_none() -> None:
     )
     (none,) = to_json(energy_rows(PreparedRun(synthetic.cpu_run(1, 16))))
     assert (
-        none["joules"] is None and none["reason"] == "a run on the CPU: no power of a GPU was read"
+        none["joules"] is None and none["reason"] == "the run used a CPU, so there is no GPU power"
     )
     assert (
         none.keys()

@@ -112,7 +112,7 @@ def test_bus_bandwidth_is_nccls_formula(name: str, size: int, ranks: int, by_han
     ("name", "size", "ranks", "why"),
     [
         ("allreduce", None, 8, "does not state the size"),
-        ("allreduce", 8, None, "how many ranks"),
+        ("allreduce", 8, None, "number of ranks"),
         ("all_to_allv", 8, 8, "uneven"),
         ("send", 8, 2, "no formula"),
         ("allreduce_coalesced", 8, 8, "coalesced"),
@@ -191,7 +191,10 @@ def test_a_collective_that_follows_no_backward_is_of_no_known_layer(
 
 @pytest.mark.parametrize(
     ("gpus", "world", "why"),
-    [((0, 0), 2, "do not say that all ranks ran on one node"), ((0, 1), 16, "not all ranks")],
+    [
+        ((0, 0), 2, "do not show that all ranks ran on one node"),
+        ((0, 1), 16, "some ranks of the job are missing"),
+    ],
 )
 def test_the_link_between_ranks_that_may_be_on_several_nodes_is_not_known(
     gpus: tuple[int, int], world: int, why: str

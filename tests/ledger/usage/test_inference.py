@@ -88,7 +88,7 @@ def test_on_a_cpu_nothing_about_the_gpu_is_known_and_that_is_the_reason(
         point.memory.reason,
         busy_from([point])[0].reason,
     }
-    assert reasons == {"the runs were on a CPU"}
+    assert reasons == {"the runs used a CPU"}
     assert (point.gpu.value, point.tensor.value, point.memory.value, point.gpu_way) == (
         None,
         None,

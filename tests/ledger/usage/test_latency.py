@@ -63,7 +63,7 @@ def test_too_few_batches_leave_tails_unknown_with_the_reason(infer: Any) -> None
     found = latency(infer(steps=steps(19)))
     assert found is not None
     assert (found.percentiles[95], found.percentiles[99]) == (None, None)
-    assert "takes 20" in found.why["p95"]
+    assert "needs 20" in found.why["p95"]
 
 
 @pytest.mark.parametrize(
@@ -119,12 +119,12 @@ def test_of_several_profilers_the_one_that_watched_least_speaks_for_the_batch(in
 def test_waiting_for_images_is_no_time_of_the_device(infer: Any) -> None:
     assert wall_time(PreparedRun(infer(steps=steps(3)))) == (
         14 * MS,
-        "host clock around each step, with no profiler, without waiting for images",
+        "CPU timer around each step, with no profiler, without the wait for images",
     )
     whole_only = tuple(row for row in steps(3) if row.phase == "step")
     assert wall_time(PreparedRun(infer(steps=whole_only))) == (
         19 * MS,
-        "host clock around each step, with no profiler",
+        "CPU timer around each step, with no profiler",
     )
 
 

@@ -165,10 +165,7 @@ def test_the_table_says_what_part_of_the_exchanges_nothing_hides() -> None:
         ran("gemm", "grad_input", 80, 20),
     ]
     made = passes_table([training(kernels, profiler="torch")])
-    assert (
-        made is not None
-        and "Exchanges that no other kernel hides: 20.0% of the time." in made.notes
-    )
+    assert made is not None and "Exposed communication: 20.0% of the time." in made.notes
     alone = passes_table([training([kernels[0], kernels[2]], profiler="torch")])
     assert alone is not None and not any("Exchanges" in note for note in alone.notes)
 
@@ -177,9 +174,11 @@ def test_the_table_says_the_tokens_or_why_they_are_not_known() -> None:
     attention = ran(FLASH3, "forward", 0, 10, grid=(BLOCKS, HEADS, 1))
     gradient = ran("gemm", "grad_input", 20, 10)
     told = passes_table([training([attention, gradient])])
-    assert told is not None and "513 to 640 tokens by its name and grid" in " ".join(told.notes)
+    assert told is not None and "513 to 640 tokens according to name and grid" in " ".join(
+        told.notes
+    )
     untold = passes_table([training([ran("my_attention", "forward", 0, 10), gradient])])
-    assert untold is not None and "Tokens: not known" in " ".join(untold.notes)
+    assert untold is not None and "Tokens: unknown" in " ".join(untold.notes)
     images = passes_table([training([ran("conv", "forward", 0, 10), gradient])])
     assert images is not None and not any("Tokens" in note for note in images.notes)
 

@@ -119,7 +119,7 @@ def test_attention_reads_the_keys_and_values_that_its_tokens_attend_to() -> None
 def test_what_the_cache_lacks_is_named_and_no_figure_is_given() -> None:
     (bare,) = phase_parts(served([DECODE], [ran("a.b")], [product("a.b", SEQUENCES, 8, 8)]))
     assert bare.cache_bytes is None
-    assert "key-value heads x head dimension are not known" in (bare.cache_why or "")
+    assert "key-value heads x head dimension are unknown" in (bare.cache_why or "")
 
 
 def test_each_block_by_itself_where_that_is_asked_for() -> None:
@@ -167,7 +167,7 @@ def test_without_a_grid_the_direction_of_an_uneven_tile_is_open() -> None:
 def test_padding_is_a_finding_with_its_numbers_and_full_tiles_are_none() -> None:
     (said,) = padding_findings([decoding()])
     factor = 16 / SEQUENCES
-    assert f"{factor:.2f} times the multiply-adds" in said.text
+    assert f"{factor:.2f} times the estimated multiply-adds" in said.text
     assert (
         f"{SEQUENCES} x {WIDE} outputs" in said.text
         or f"{SEQUENCES} x {WIDE + 2 * NARROW} outputs" in said.text
@@ -202,8 +202,8 @@ def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_
         phase_parts(served([unsaid], [ran("m.up", 0)], [product("m.up", 50, 8, 8)]))
     )
     assert (
-        "of prompts, of decodes: the trace does not say how tokens divide between prefill and "
-        "decode." in table.notes
+        "of prompts, of decodes: the trace does not state how the tokens divide between prefill "
+        "and decode." in table.notes
     )
 
 
@@ -221,5 +221,5 @@ def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_th
     (study,) = studies([replace(found.run, report=replace(found.run.report, kernels=kernels))])
     table = missing_values(study, ledger(study))
     assert table is not None
-    (said,) = (row[1].text for row in table.rows if row[0].text == "paper FLOPs")
+    (said,) = (row[1].text for row in table.rows if row[0].text == "estimated FLOPs")
     assert said.startswith(f"{BLOCKS} of {BLOCKS * 4} rows (Norm forward): ")

@@ -152,7 +152,7 @@ def test_readings_and_utilisation_show_one_mean_the_one_over_time(synthetic: Mod
     )
     (found,), nvml = readings(run), RunUsage(run).ways.nvml
     assert found.utilisation == nvml.value == pytest.approx((1 * 0.9 + 9 * 0.1) / 10)
-    assert found.span == nvml.reason == "mean over time of 3 readings, from the first to the last"
+    assert found.span == nvml.reason == "mean over time of 3 samples, from the first to the last"
 
 
 def test_readings_outside_of_the_measured_steps_give_no_mean_and_say_so(
@@ -161,4 +161,4 @@ def test_readings_outside_of_the_measured_steps_give_no_mean_and_say_so(
     steps = (Step(0, "step", 100, 10),)
     samples = [Sample(at, 0.5, None, None, None, None, None, 0) for at in (0, 50)]
     (found,) = readings(synthetic.make_run(samples=samples, steps=steps))
-    assert (found.utilisation, found.span) == (None, "none of 2 readings covers the measured steps")
+    assert (found.utilisation, found.span) == (None, "none of 2 samples covers the measured steps")

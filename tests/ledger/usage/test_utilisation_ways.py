@@ -157,7 +157,7 @@ def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none
     )
     assert RunUsage(between).ways.nvml.value == 0.5
     assert RunUsage(late).ways.nvml.value is None
-    assert "none of 2 readings" in RunUsage(late).ways.nvml.reason
+    assert "none of 2 samples" in RunUsage(late).ways.nvml.reason
 
 
 def sampled_run(synthetic: ModuleType, length: int, profiler: str = "none", **fields: Any) -> Run:
@@ -178,7 +178,7 @@ def sampled_run(synthetic: ModuleType, length: int, profiler: str = "none", **fi
     [
         (2 * SECOND, "ncu", "ok", "ncu replays every kernel"),
         (2 * SECOND, "none", "failed", "the run failed"),
-        (SECOND // 100, "none", "ok", "the steps take 10 ms together"),
+        (SECOND // 100, "none", "ok", "the steps take 10 ms in total"),
         (SENSOR_WINDOW_MAX_NS - 2, "torch", "ok", "a sample is the mean of up to 1 s"),
     ],
 )
@@ -283,7 +283,7 @@ def test_a_way_that_gives_nothing_says_why_and_one_that_averages_gpus_says_of_ho
         found = RunUsage(synthetic.make_run(profiler=profiler)).ways
         assert (found.kernels.reason, found.dlprof.reason) == (kernels_why, dlprof_why)
         assert (found.nvml.reason, found.host_reason) == ("not sampled", "not sampled")
-        assert found.occupancy.reason == found.tensor_pipe.reason == "no counters were collected"
+        assert found.occupancy.reason == found.tensor_pipe.reason == "the run collected no counters"
         assert not found.anything
 
 
@@ -304,7 +304,7 @@ def test_the_device_that_did_the_work_is_the_one_sampled(synthetic: ModuleType) 
             synthetic.make_run(samples=samples, device=device, workload=workload)
         ).ways.nvml
         assert found.value == pytest.approx(value)
-        assert found.reason == f"mean over time of 2 readings, from the first to the last{over}"
+        assert found.reason == f"mean over time of 2 samples, from the first to the last{over}"
 
 
 def test_one_reading_stands_for_itself_and_steps_without_times_have_no_window(

@@ -140,7 +140,7 @@ def test_a_page_of_nothing_is_a_page() -> None:
         Side("B", (replace(synthetic.cpu_run(2, 16), workload="u"),)),
     )
     text = page.render_comparison(found)
-    assert "Nothing was compared." in text
+    assert "A and B have nothing in common to compare." in text
     assert "In A only: mnist_cnn, training, fp32" in text
 
 
@@ -178,5 +178,6 @@ def test_a_spread_wider_than_the_gate_is_not_taken_for_no_change() -> None:
     said = findings(compare(side("A"), side("B")))
     assert said.news[0].startswith("Too noisy to judge at batch 64: the step changed by ")
     assert any(
-        "may hide in the spread of 1 of 1 times: step at batch 64" in text for text in said.warnings
+        "The spread of 1 of 1 times may hide a change beyond the gate: step at batch 64" in text
+        for text in said.warnings
     )

@@ -110,7 +110,9 @@ def test_noise_is_said_in_one_sentence_with_the_repeats_that_would_do() -> None:
     wide = (1.0, 1.3, 0.8, 1.1, 0.9)
     first = said(made("A", wide), made("B", (1.1, 0.9, 1.2, 1.0, 0.8)))[0]
     assert first.startswith("Too noisy to judge at batch 64: the step changed by ")
-    assert first.endswith(("repeats a side would do.", "repeats a side would not do."))
+    assert first.endswith(
+        ("repeats per side would suffice.", "repeats per side would not suffice.")
+    )
     slightly = (1.0, 1.06, 0.95, 1.02, 0.98)
     count = int(
         said(made("A", slightly), made("B", slightly[::-1]))[0].split("about ")[1].split()[0]
@@ -121,7 +123,7 @@ def test_noise_is_said_in_one_sentence_with_the_repeats_that_would_do() -> None:
 def test_one_run_each_of_few_steps_is_too_little_and_five_repeats_would_do() -> None:
     first = said(made("A", (1.0,), steps=3), made("B", (1.5,), steps=3))[0]
     assert first.startswith("The step took 50.0% longer at batch 64 (")
-    assert "too little to judge: 5 repeats a side would do." in first
+    assert "from too few values to judge: 5 repeats per side would suffice." in first
 
 
 def test_another_algorithm_is_what_is_behind_the_change() -> None:
@@ -163,7 +165,8 @@ def test_the_same_kernels_are_said_to_be_the_same() -> None:
     launches = 4 * 2 + 1  # four layers in two directions, and a copy of no layer
     news = said(made("A", QUIET), made("B", QUIET))
     assert news[1] == (
-        f"Both sides run the same kernels as often on the same grids ({launches} launches a step)."
+        f"Both sides run the same kernels equally often on the same grids ({launches} launches "
+        "per step)."
     )
 
 
@@ -191,8 +194,8 @@ def test_counts_stand_where_no_step_was_timed() -> None:
     rows = 4 * 2
     a, b = made("A", (1.0,), profiler="ncu"), made("B", (1.0,), profiler="ncu")
     assert said(a, b)[0] == (
-        f"No step was timed on both sides; counted FLOPs are the same in {rows} of {rows} rows "
-        "of layers."
+        f"No step has a time on both sides; the executed FLOPs are the same in {rows} of {rows} "
+        "layer rows."
     )
 
 
@@ -209,7 +212,7 @@ def test_without_steps_and_counts_the_kernels_of_the_report_are_added_up() -> No
 
     news = said(foreign("A", 1.0), foreign("B", 2.0))
     assert news[0].startswith("All kernels of the report took 2.00 times as long: ")
-    assert "Not judged: how many steps these are is unknown." in news[0]
+    assert "perfctl does not judge this, because the number of steps is unknown." in news[0]
 
 
 def test_other_work_is_shown_and_called_not_comparable() -> None:
@@ -230,4 +233,8 @@ def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it()
 
     assert of_the_change(60e6, on_a_cpu(60e6, 40e6)) == "+60.0 ms of the +100 ms of the step"
     apart = of_the_change(60e6, on_a_cpu(60e6, 90e6))
-    assert apart == "+60.0 ms, the step +100 ms; medians of layers do not add up to the step's"
+    assert (
+        apart
+        == "+60.0 ms, while the step changed by +100 ms; the medians of layers do not add up to "
+        "that of the step"
+    )

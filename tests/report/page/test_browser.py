@@ -221,7 +221,7 @@ def test_a_column_sorts_charts_say_the_value_under_pointer_and_arrow_keys_and_fo
             "conv2 backward at batch 256, under ncu"
         )
         chart = (
-            visit.page.locator("figure", has_text="Counted / paper FLOPs, by batch size")
+            visit.page.locator("figure", has_text="Executed / estimated FLOPs, by batch size")
             .locator("svg.chart")
             .first
         )

@@ -94,13 +94,13 @@ def test_both_drawings_hold_a_line_for_each_model() -> None:
     utilisation, memory = across(runs)
     assert "resnet18, kernels batch 5: 25%" in utilisation.svg
     assert "vgg11, NVML batch 10: 25%" in utilisation.svg
-    assert "Memory (device in use) against batch size. resnet18 batch 1: 5" in memory.svg
+    assert "Memory (device in use) over batch size. resnet18 batch 1: 5" in memory.svg
 
 
 def test_where_no_share_can_be_said_the_reason_stands_there() -> None:
     kernels = [Kernel(0, "k", start_ns=0, duration_ns=9), Kernel(1, "k", duration_ns=9)]
     said = absent([synthetic.make_run(profiler="nsys", kernels=kernels)])
-    assert said is not None and said.startswith("1 of 2 kernels have no start or no length")
+    assert said is not None and said.startswith("1 of 2 kernels have no start or no duration")
     assert "ncu runs kernels one by one" in (
         absent([synthetic.make_run(profiler="ncu", kernels=kernels)]) or ""
     )
@@ -120,7 +120,7 @@ def _ran(*spans: tuple[int, int]) -> str:
 def test_one_long_wait_between_kernels_is_named_and_many_short_ones_are_not() -> None:
     said = _ran((0, 100), (1000, 300), (1300, 600))
     assert (
-        "900 ns is one wait from k0 to k1; without it, kernels ran for 100.0% of 1 µs"
+        "One idle gap takes 900 ns from k0 to k1; without it, kernels ran for 100.0% of 1 µs"
         in said.replace("1.00 µs", "1 µs")
     )
     assert "one wait" not in _ran(*((at * 1000, 500) for at in range(6)))

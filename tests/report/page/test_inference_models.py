@@ -171,7 +171,7 @@ def test_what_is_not_known_is_no_chart_but_one_sentence() -> None:
     assert sections["accuracy"].charts == ()
     assert "No p95: it needs 20 full batches" in (sections["latency"].note or "")
     assert [chart.title for chart in sections["latency"].charts] == ["Latency p50, by batch size"]
-    assert "the runs were on a CPU" in (sections["utilisation"].note or "")
+    assert "the runs used a CPU" in (sections["utilisation"].note or "")
     assert sections["utilisation"].charts == ()
 
 

@@ -65,20 +65,18 @@ def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_
 ) -> None:
     text = said(infer(1, compute=10), infer(5, compute=20), infer(10, compute=90))
     assert (
-        "resnet18 answers a batch of 1 in 11.0 ms (median, images ready), a batch of 10 in 91.0 ms"
-        in text
+        "resnet18 has a latency of 11.0 ms at batch 1 (median, without loading), and 91.0 ms at "
+        "batch 10" in text
     )
-    assert "with loading, 83.3 images/s at batch 1, 109 at 10, most at 5: 227" in text
-    assert "uneven at batch 4: one batch in twenty takes 31.0 ms or more, 2.8 times" in said(
-        infer(4, slow=30)
-    )
+    assert "with loading, 83.3 images/s at batch 1, 109 at 10, and most at 5: 227" in text
+    assert "varies at batch 4: p95 is 31.0 ms, 2.8 times" in said(infer(4, slow=30))
     assert "uneven" not in said(infer(4))
 
 
 def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_synthetic_ones(
     infer: Any,
 ) -> None:
-    assert "waits for images in 47.6% of a step at batch 4" in said(infer(4, load=10))
+    assert "waits for images during 47.6% of a step at batch 4" in said(infer(4, load=10))
     assert "--dataloader-workers 2" in said(infer(4, load=10))
     assert "--dataloader-workers 8" in said(
         infer(4, load=10, facts={"option:dataloader_workers": "4"})
@@ -91,8 +89,8 @@ def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_
     infer: Any,
 ) -> None:
     text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.698)))
-    assert text.count("puts the right class first for 69.8% of 3,000 images") == 1
-    assert "five first for 90.0%" in text
+    assert text.count("The top-1 accuracy of resnet18 is 69.8% on 3,000 images") == 1
+    assert "the top-5 accuracy is 90.0%" in text
     assert "differs between batch sizes" not in text
     assert "right class" not in said(infer(1, summaries=accuracy(None, None)))
     text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.697)))
@@ -107,7 +105,7 @@ def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_n
     )
     first, second = inference_tables([infer(4, count=5, summaries=accuracy(None, None), gaps=gaps)])
     assert "p99" not in [column.label for column in first.columns]
-    assert "p99: too few batches: a p99 takes 100." in first.notes
+    assert "p99: too few batches: a p99 needs 100." in first.notes
     assert any("top-1, top-5, loss: the weights are random" in note for note in second.notes)
     assert inference_tables([synthetic.make_run()]) == ()
     assert inference_findings([synthetic.make_run()]) == []

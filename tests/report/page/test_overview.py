@@ -50,8 +50,8 @@ def test_a_row_has_the_figures_of_the_batch_with_the_most_samples_a_second(both:
         passes = 1 if layer == "conv1" else 2  # the first layer has no input gradient
         executed += work * (passes + (0.5 if layer == "conv2" else 1))
         paper += work * (passes + 1)
-    assert float(gpu["counted / paper"]) == pytest.approx(executed / paper, rel=0.01)
-    assert cpu["counted / paper"] == "–" and cpu["profiler"] == "torch 2.8"
+    assert float(gpu["executed / estimated"]) == pytest.approx(executed / paper, rel=0.01)
+    assert cpu["executed / estimated"] == "–" and cpu["profiler"] == "torch 2.8"
 
 
 def test_columns_that_no_study_has_are_one_sentence_and_a_single_study_has_no_overview(
@@ -62,8 +62,8 @@ def test_columns_that_no_study_has_are_one_sentence_and_a_single_study_has_no_ov
     found = shown([*one, *(replace(run, workload="other_cnn") for run in one)])
     assert found is not None
     labels = [column.label for column in found.table.columns]
-    assert "counted / paper" not in labels and "GPU busy" not in labels
-    assert any("counted / paper" in note for note in found.table.notes)
+    assert "executed / estimated" not in labels and "GPU busy" not in labels
+    assert any("executed / estimated" in note for note in found.table.notes)
 
 
 def test_reports_without_times_and_counts_stand_in_the_table_and_in_no_drawing() -> None:

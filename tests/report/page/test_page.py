@@ -239,19 +239,19 @@ def test_what_is_not_collected_is_a_dash_with_a_reason_and_the_commands_to_repea
     None
 ):
     page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
-    assert "FLOPs are counted on NVIDIA GPUs only" in page
+    assert "perfctl measures FLOPs with GPU counters" in page
     cells = re.findall(r'<td class="no"[^>]*>([^<]*)</td>', page)
     assert cells and set(cells) == {"–"}
     assert "perfctl torch mnist_cnn --batches 16 32 64" in page
     assert "python -m perfctl.workloads mnist_cnn --batch 64" in page
-    assert "made up for tests" in page
+    assert "generated for tests" in page
 
 
 def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(
     sweep: list[Any], page: str
 ) -> None:
     assert "replayed from an earlier capture" in page
-    assert "a report made elsewhere" in render([synthetic.foreign_run(1)], generated_at=WHEN)
+    assert "an existing report" in render([synthetic.foreign_run(1)], generated_at=WHEN)
     for part in ("Charts", "Ledger", "Kernels"):
         assert f'{part} <small class="origin recorded">recorded</small></h3>' in page
     drawings = re.findall(r'<figure class="drawing">.*?</figure>', page, re.DOTALL)
@@ -266,7 +266,7 @@ def test_the_matrix_comes_first_then_two_charts_and_the_others_stand_in_the_swee
     parts = re.findall(r'<section id="s1-(\w+)".*?</section>', page, re.DOTALL)
     assert parts[:5] == ["ledger", "charts", "breakdown", "roofline", "sweep"]
     titles = re.findall(r'<figure class="drawing">\s*<figcaption>([^<]*)', page)
-    shares = "Share of the kernel time of all steps by layer, all directions, by batch size"
+    shares = "Share of the kernel time of all steps by layer, all passes, by batch size"
     assert titles[:2] == ["Time per sample, by batch size", shares]
     assert len(titles) == 5
 
@@ -288,7 +288,7 @@ def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table() ->
     ledger = re.search(r'<section id="s1-ledger".*?<script', page, re.DOTALL)
     assert ledger is not None
     shown = re.sub(r"<script.*?</script>", "", ledger.group(), flags=re.DOTALL)
-    assert shown.count("FLOPs are counted on NVIDIA GPUs only") == 1
+    assert shown.count("perfctl measures FLOPs with GPU counters") == 1
     assert not any("NVIDIA" in head for head in re.findall(r"<thead>.*?</thead>", shown, re.DOTALL))
 
 
@@ -303,7 +303,7 @@ def test_rows_without_multiply_adds_and_time_are_folded_and_printed() -> None:
     assert page.count('<tbody class="minor">') == 4 + 1, (
         "conv1 has no input gradient, and was not timed"
     )
-    assert "show 5 layers and directions without multiply-adds" in page
+    assert "show 5 rows without multiply-adds" in page
     assert re.search(r"@media print.*\.minor { display: table-row-group; }", page, re.DOTALL)
     assert "without multiply-adds, each" not in render([run], generated_at=WHEN)
 
@@ -312,7 +312,7 @@ def test_one_batch_is_worked_out_where_the_rest_follows_in_proportion(
     sweep: list[Any], page: str
 ) -> None:
     per_sample = f"{2 * 64 * 24 * 24 * 288:,}"
-    assert f"<dt>batch 32, 64, 128, 256</dt><dd>in proportion, {per_sample} a sample</dd>" in page
+    assert f"<dt>batch 32, 64, 128, 256</dt><dd>in proportion, {per_sample} per sample</dd>" in page
     odd = [
         replace(
             run, layer_calls=tuple(call._replace(flops=call.flops + 1) for call in run.layer_calls)
@@ -328,7 +328,7 @@ def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_a
     one, two = synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)
     two = replace(two, report=replace(two.report, environment={"torch": "2.9", "threads": "2"}))
     page = render([one, two], generated_at=WHEN)
-    table = re.search(r"<figcaption>What differs between the runs.*?</figure>", page, re.DOTALL)
+    table = re.search(r"<figcaption>Differences between the runs.*?</figure>", page, re.DOTALL)
     assert table is not None
     assert re.findall(r"<td[^>]*>([^<]*)</td>", table.group()) == [
         "torch",

@@ -57,12 +57,12 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
     )
     assert bound_cell(point, found.roofline).text == f"compute {round((point.reached or 0) * 100)}%"
     note = roofs_note(found.roofline)
-    assert "published figures of the V100 SXM2, dense" in note and "memory 900 GB/s" in note
+    assert "published values of the V100 SXM2, dense" in note and "memory 900 GB/s" in note
     captions = [table.caption for table in roofline_tables(found.roofline)]
     assert captions == [
-        "Whole steps: utilisation",
-        "Layers under the roofs",
-        "Kernels under the roofs, batch 64",
+        "Complete steps: utilization",
+        "Roofline of the layers",
+        "Roofline of the kernels, batch 64",
     ]
 
 
@@ -105,7 +105,7 @@ def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level() 
     (study,) = studies(with_levels(synthetic.gpu_pair(1, 64), "fc1"))
     roofs = analyse(study).roofline
     drawings = roofline_charts("s1", roofs, {})
-    assert [re.search(r"under the (.+) roofs", one.title)[1] for one in drawings] == [
+    assert [re.search(r"and the (.+) ceilings", one.title)[1] for one in drawings] == [
         "fp32",
         "tensor fp16",
     ]  # type: ignore[index]
@@ -141,7 +141,7 @@ def test_the_table_by_level_has_the_points_of_the_drawing(found: Analysis) -> No
         for one in point.levels:
             row = rows[point.traffic.name, one.level]
             assert row[heads.index("intensity")].value == pytest.approx(one.intensity, rel=1e-5)
-            assert row[heads.index("of roof")].value == (
+            assert row[heads.index("of ceiling")].value == (
                 None if one.reached is None else pytest.approx(one.reached, abs=1e-6)
             )
     assert len(table.marks) == len(table.rows) and table.marks[0] == ("conv1", "forward")
@@ -157,9 +157,9 @@ def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_s
     roofs = analyse(study).roofline
     assert roofline_charts("s1", roofs, {}) == ()
     table = roofline_tables(roofs)[1]
-    assert any("DRAM bytes were not counted" in note for note in table.notes)
+    assert any("no DRAM bytes were measured" in note for note in table.notes)
     page = render([synthetic.cpu_run(1, 16)], generated_at=WHEN)
-    assert "the table of devices has no CPUs" in page and "--peaks measured" in page
+    assert "perfctl has no published peaks for CPUs" in page and "--peaks measured" in page
 
 
 def test_hostile_kernel_names_stay_text_under_the_roofs() -> None:

@@ -168,7 +168,7 @@ def test_beyond_the_bound_a_view_has_the_first_bars_from_where_it_opens_and_says
     assert view["opened"].startswith("step 0") and view["length"] < 99_000
     total = track["count"] + track_of(view, "host ranges")["count"]
     (note,) = view["notes"]
-    assert note.startswith(f"{total} of 102 bars are drawn, those in ")
+    assert note.startswith(f"the drawing has {total} of 102 bars, those in ")
 
 
 def test_up_to_the_bound_everything_is_drawn_and_100_000_kernels_take_less_than_2_mb() -> None:
@@ -202,7 +202,7 @@ def test_kernels_without_a_time_are_counted_and_not_drawn() -> None:
         Kernel(2, "c", start_ns=1),
     ]
     (view,) = timeline.timelines([synthetic.foreign_run(1, kernels=kernels, ranges=[])], {}, {})
-    assert view["notes"] == ["2 kernels have no start or no duration and are not drawn"]
+    assert view["notes"] == ["2 kernels without start or duration are not drawn"]
 
 
 @pytest.mark.parametrize("values", [[], [0, 0], [1, 127, 128, 16_384, 2**35 + 3, 0], [9]])

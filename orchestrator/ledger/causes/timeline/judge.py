@@ -31,8 +31,9 @@ from perfctl.records.run import Run
 
 WORK_SHARE_MIN = 0.05
 AGAIN_TODO = (
-    "Expected with activation checkpointing: it trades time for memory. Checkpoint fewer layers, "
-    "or only cheap operators (torch.utils.checkpoint with a selective policy), where memory is free"
+    "Expected with activation checkpointing, which trades time for memory. If memory is free, "
+    "checkpoint fewer layers, or only cheap operators (torch.utils.checkpoint with a selective "
+    "policy)"
 )
 TALK_TODO = (
     "Overlap it with backward: larger or earlier buckets (DDP's bucket_cap_mb), prefetching in "
@@ -97,24 +98,24 @@ PAGEABLE_TODO = (
     "Copy to the GPU from pinned memory with non_blocking=True (DataLoader's pin_memory=True)"
 )
 SYNC_TODO = (
-    "Take torch.cuda.synchronize() and the like out of the step: streams wait for each other "
-    "without the host (wait_stream, events), and events measure time "
+    "Remove torch.cuda.synchronize() and similar calls from the step: streams can wait for each "
+    "other without the host (wait_stream, events), and events can measure time "
     "(torch.cuda.Event(enable_timing=True))"
 )
 
 
-PINNED_TODO = "Copy to the GPU with non_blocking=True: the memory is pinned already"
+PINNED_TODO = "Copy to the GPU with non_blocking=True; the memory is already pinned"
 
 _OF_STREAMS = ("cudaStreamSynchronize", "cuStreamSynchronize", "hipStreamSynchronize")
 
 
 def recomputed(run: Run) -> RunVerdict | None:
-    """Operators of FORWARDS that ran in backward with the shapes of one in forward: FLOPs on paper
-    (1 multiply-add is 2).
+    """Return operators of FORWARDS that ran in backward with the shapes of one in forward, with
+    their estimated FLOPs (1 multiply-add = 2 FLOPs).
 
-    The share is of forward and backward without them; at least, since products without a bias are
-    not told from gradients. That the backward of fused attention computes its scores again is no
-    such operator.
+    The share is that of forward and backward without them. It is a lower bound, because GEMMs
+    without a bias look like gradients. The backward pass of fused attention, which computes its
+    scores again, is no such operator.
     """
     shapes = {(op.op, op.inputs) for op in run.report.ops if op.direction == "forward"}
     again: dict[str, int] = defaultdict(int)
@@ -131,22 +132,22 @@ def recomputed(run: Run) -> RunVerdict | None:
     if share < WORK_SHARE_MIN:
         return None
     text = (
-        "Recomputation: operators of forward run again in backward with the same shapes, at least "
-        f"{amount(flops)}FLOP ({percent(share)} more than forward and backward on paper without "
-        f"them), the most in {max(again, key=lambda layer: again[layer])}"
+        "Recomputation: operators of forward run again in backward with the same shapes, at "
+        f"least {amount(flops)}FLOP ({percent(share)} more than the estimate of forward and "
+        f"backward without them), mostly in {max(again, key=lambda layer: again[layer])}"
     )
     return RunVerdict(
         "recomputed forward",
         f"{text}.",
         share,
-        "the FLOPs of forward and backward on paper",
+        "the estimated FLOPs of forward and backward",
         f"{AGAIN_TODO}.",
     )
 
 
 def exposed(timeline: Timeline) -> RunVerdict | None:
-    """Communication while no other kernel ran, of the time of the steps. Waiting for other ranks is
-    in it."""
+    """Return the communication time while no other kernel ran, and its share of the step time. It
+    includes waiting for other ranks."""
     report = timeline.run.report
     start = min(piece.start for piece in timeline.pieces)
     end = max(piece.end for piece in timeline.pieces)
@@ -167,11 +168,11 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
         by_name[one.name] += one.exposed_ns or 0
     rank = "one rank" if report.rank is None else f"rank {report.rank}"
     text = (
-        f"Exposed communication of {rank}: in {percent(share)} of the "
-        f"{milliseconds(timeline.length)} of {timeline.whole} its GPU runs collectives and no "
-        f"other kernel ({milliseconds(activity.exposed_ns)} of "
-        f"{milliseconds(activity.communication.length)} of collectives; most is "
-        f"{max(by_name, key=lambda name: by_name[name])}). Waiting for other ranks is in it"
+        f"Exposed communication ({rank}): for {percent(share)} of the "
+        f"{milliseconds(timeline.length)} of {timeline.whole}, the GPU runs only collectives "
+        f"({milliseconds(activity.exposed_ns)} of {milliseconds(activity.communication.length)} "
+        f"of collectives; mostly {max(by_name, key=lambda name: by_name[name])}). This includes "
+        "waiting for other ranks"
     )
     return RunVerdict(
         "exposed communication of one rank",
@@ -183,11 +184,11 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
 
 
 def launch_bound(timeline: Timeline) -> RunVerdict | None:
-    """Idle time in short gaps between kernels of a step. Not for steps whose kernels a
+    """Return the idle time in short gaps between kernels of a step; None for steps whose kernels a
     graph launched.
 
-    The share is an upper bound of what a graph saves: the whole of these gaps over the time of
-    the steps.
+    The share is an upper bound of the time that a graph saves: the sum of these gaps over the
+    step time.
     """
     kernels = timeline.kernels
     calls = Counter(kernel.correlation for kernel in kernels)
@@ -205,9 +206,9 @@ def launch_bound(timeline: Timeline) -> RunVerdict | None:
     text = (
         f"Launch bound: of the {milliseconds(timeline.length)} of {timeline.whole}, "
         f"{milliseconds(idle)} ({percent(share)}) is idle in {len(gaps):,} gaps of "
-        f"{QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} µs between {len(kernels):,} kernels, as "
-        "where each ends before the host has launched the next. A CUDA graph would save "
-        f"{percent(share)} at most"
+        f"{QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} µs between {len(kernels):,} kernels, which "
+        "suggests that each ends before the host launches the next. A CUDA graph would save at "
+        f"most {percent(share)}"
     )
     if timeline.run.profiler != "none":
         text += ", less where the profiler itself slowed the launches"
@@ -245,11 +246,11 @@ class Sync(NamedTuple):
 
 
 def host_sync(timeline: Timeline) -> RunVerdict | None:
-    """Calls inside the steps within which a copy to the host began and ended, or that wait for the
-    GPU by their name.
+    """Return the calls inside the steps that contain a copy to the host, or whose name shows that
+    they wait for the GPU.
 
-    The share is the time that the GPU then had no kernel, of the time of the steps: waiting itself
-    costs nothing while the GPU works. Of several calls before one kernel the last one counts.
+    The share is the time after which the GPU had no kernel, of the step time: waiting costs
+    nothing while the GPU works. If several calls precede one kernel, the last one counts.
     """
     syncs = sorted(_find_syncs(timeline), key=lambda sync: sync.done)
     lost = _lost(timeline, syncs)
@@ -266,16 +267,17 @@ def host_sync(timeline: Timeline) -> RunVerdict | None:
         if (frame := users_frame(syncs[index].call.stack)) is not None:
             frames[frame] += ns
     if frames:
-        where = f"Most of it is at {max(frames, key=lambda frame: frames[frame])}."
+        where = f"The main place is {max(frames, key=lambda frame: frames[frame])}."
     elif timeline.run.report.tool == "nsys":
-        where = "nsys reports have no stacks that say where."
+        where = "nsys reports have no stacks that show the place."
     else:
-        where = "The trace has no Python stacks (with_stack=True) that say where."
+        where = "The trace has no Python stacks (with_stack=True) that show the place."
     waited = sum(sync.call.duration_ns or 0 for sync in syncs)
     text = (
-        f"Host sync: in {timeline.whole}, the host waits for the GPU in {often}: "
-        f"{milliseconds(waited)} in all. The GPU then has nothing to do until the next launch: "
-        f"{milliseconds(idle)} in all, {percent(share)} of {milliseconds(timeline.length)}. {where}"
+        f"Host sync: in {timeline.whole}, the host waits for the GPU in {often}, "
+        f"{milliseconds(waited)} in total. The GPU is then idle until the next launch, "
+        f"{milliseconds(idle)} in total, {percent(share)} of {milliseconds(timeline.length)}. "
+        f"{where}"
     )
     todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(most))
     return RunVerdict("host sync", text, share, "the time of the steps", f"{'. '.join(todos)}.")

@@ -69,9 +69,9 @@ _CASTS = re.compile(
 )
 """Kernels that do nothing but convert between float types."""
 CAST_TODO = (
-    "Keep weights and activations in the type of the products (model.to(torch.bfloat16), autocast "
-    "around the whole step and not around single layers), or let torch.compile fuse casts into "
-    "their neighbours"
+    "Keep weights and activations in the data type of the GEMMs (model.to(torch.bfloat16), "
+    "autocast around the whole step and not around single layers), or let torch.compile fuse "
+    "casts into their neighbours"
 )
 
 SMALL_NS = 5_000
@@ -96,8 +96,8 @@ CHAIN_TODO = (
 
 
 def cast_storm(timeline: Timeline) -> RunVerdict | None:
-    """Casts between float types: by the types and shapes of aten::copy_ where they were recorded,
-    else by kernel names.
+    """Return casts between floating-point types: from the types and shapes of aten::copy_ if the
+    run recorded them, otherwise from kernel names.
 
     A cast reads each element once and writes it once; bytes are known only with shapes.
     """
@@ -122,7 +122,7 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
         return None
     text = (
         f"Casts: {percent(share)} of the kernel time ({milliseconds(took)}, {count:,} kernels) "
-        "only converts between float types"
+        "only converts between floating-point types"
     )
     if by_call > by_name:
         pairs: dict[str, float] = defaultdict(float)
@@ -162,12 +162,12 @@ def read_cast(call: OpCall) -> Cast | None:
 
 
 def chains(timeline: Timeline) -> RunVerdict | None:
-    """Consecutive kernels of a stream that are elementwise, casts or normalisation and work on as
-    many elements.
+    """Return consecutive kernels of a stream that are elementwise, casts or normalization and work
+    on the same number of elements.
 
-    Fused, a chain reads its first input and writes its last output: each kernel but one saves a
-    write and a read. The share is an upper bound: all of a chain's time but that of its longest
-    kernel, of the kernel time.
+    A fused chain reads its first input and writes its last output: each kernel but one saves a
+    write and a read. The share is an upper bound: the time of a chain without its longest kernel,
+    over the kernel time.
     """
     found = list(_find_chains(timeline))
     kernels = [kernel for chain in found for kernel in chain]
@@ -185,16 +185,16 @@ def chains(timeline: Timeline) -> RunVerdict | None:
     ]
     text = (
         f"Memory-bound chains: {len(found):,} chains of {len(kernels):,} elementwise and "
-        f"normalisation kernels take {percent(took / timeline.kernel_ns)} of the kernel time "
-        f"({milliseconds(took)}), and each may read what the one before it wrote. Fused, "
-        f"{passes:,} passes over memory go"
+        f"normalization kernels take {percent(took / timeline.kernel_ns)} of the kernel time "
+        f"({milliseconds(took)}). Each kernel may read the output of the previous one. Fusion "
+        f"would save {passes:,} passes over memory"
     )
     if sizes:
-        which = "" if len(sizes) == passes else f" ({len(sizes):,} of them known)"
-        text += f": at least {amount(2 * sum(sizes))}B less to read and write{which}"
+        which = "" if len(sizes) == passes else f" ({len(sizes):,} of known size)"
+        text += f": at least {amount(2 * sum(sizes))}B less traffic{which}"
     return RunVerdict(
         "memory-bound chain",
-        f"{text}, and {percent(share)} of the kernel time at most.",
+        f"{text}, and at most {percent(share)} of the kernel time.",
         share,
         "the kernel time",
         f"{CHAIN_TODO}.",
@@ -283,12 +283,12 @@ class TensorCores(NamedTuple):
 
 
 def unused_tensor_cores(timeline: Timeline) -> RunVerdict | None:
-    """fp32 and fp16 products by kernels whose names say that they run on the CUDA cores, of at
-    least 5 us each.
+    """Return fp32 and fp16 GEMMs of at least 5 µs whose kernel names show that they run on the CUDA
+    cores.
 
-    The share is of the kernel time. What tensor cores would save is at most share x (1 - 1 / ratio
-    of the peaks): a product that waits for memory gains less. Not on GPUs whose tensor cores are
-    unknown, or have no such type.
+    The share is that of the kernel time. Tensor cores would save at most share x (1 - 1 / ratio of
+    the peaks): a GEMM that waits for memory gains less. None on GPUs whose tensor cores are
+    unknown, or lack the data type.
     """
     for math in ("fp32", "fp16"):
         kernels = [kernel for kernel in timeline.kernels if _is_plain(kernel, math)]
@@ -325,10 +325,10 @@ def _unused(
         peaks = f" ({fast / 1e12:.3g} TFLOP/s against {plain / 1e12:.3g})"
     text = (
         f"Unused tensor cores: {percent(share)} of the kernel time ({milliseconds(took)}, "
-        f"{len(kernels):,} launches) is products in {math} on the CUDA cores of the "
-        f"{tensor.device}, most in {shorten(names[:1])[names[0]]}. Its tensor cores have "
-        f"{tensor.ratio:.3g} times that peak in {kind}{peaks}: "
-        f"{percent(share * (1 - 1 / tensor.ratio))} of the kernel time less, at most"
+        f"{len(kernels):,} launches) is GEMMs in {math} on the CUDA cores of the {tensor.device}, "
+        f"mostly in {shorten(names[:1])[names[0]]}. Its tensor cores have {tensor.ratio:.3g} "
+        f"times that peak in {kind}{peaks}, which would save at most "
+        f"{percent(share * (1 - 1 / tensor.ratio))} of the kernel time"
     )
     environment = timeline.run.report.environment
     flags = [name for name in ("tf32_matmul", "tf32_conv") if environment.get(name) == "off"]
