@@ -7,7 +7,7 @@ field means. Commands, and the records of a sweep and of its profilers, declare 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -116,6 +116,14 @@ def read_batches(text: str, field: str = "batches") -> tuple[int, ...]:
     for piece in pieces:
         if not piece.isdecimal():
             raise UsageError(
-                f"`{field}`: '{piece}' is not a batch size", f"Say for instance `{field}` 16,32,64"
+                f"invalid value '{piece}' for `{field}`", "Use batch sizes such as 16,32,64"
             )
     return tuple(map(int, pieces))
+
+
+def check_batches(batches: Sequence[int]) -> None:
+    """Raise UsageError if there is no batch size, or one below 1."""
+    if not batches:
+        raise UsageError("`batch` names no batch size", "For example `batch` 16,32,64")
+    if min(batches) < 1:
+        raise UsageError(f"`batch` must be at least 1 (got {min(batches)})")

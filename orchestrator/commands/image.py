@@ -19,7 +19,7 @@ class ImageOptions(definition.Definition):
     The workloads are in it, too; what is printed says how to build it. Needs no Apptainer.
     """
 
-    out: Annotated[Path, Option("The definition to write.", "Output", names=("--out", "-o"))] = (
+    out: Annotated[Path, Option("Definition file to write.", "Output", names=("--out", "-o"))] = (
         Path("perfctl.def")
     )
     force: Force = False
@@ -47,6 +47,6 @@ def show_definition(written: ImageDefinition) -> View:
 
 
 GROUP = Group(
-    "Make Apptainer (Singularity) images that hold perfctl.",
+    "Build Apptainer (Singularity) images that contain perfctl.",
     {"render": Command(ImageOptions, write_definition, show_definition, has_document=False)},
 )

@@ -32,7 +32,7 @@ class InferOptions(SweepOptions):
     models: Annotated[
         tuple[str, ...],
         Option(
-            "Models of torchvision: resnet152,densenet201.",
+            "torchvision models: resnet152,densenet201.",
             names=("--models", "-m"),
             metavar="NAMES",
             parse=words,
@@ -129,7 +129,7 @@ def check(result: list[ModelSwept] | list[ModelCommand], events: Events) -> None
                 failed.append(f"{one.model}: {error}")
     if failed:
         count = f"{len(failed)} of {len(result)} models"
-        raise PartlyDone(f"{count} failed or are partial: {failed[0]}")
+        raise PartlyDone(f"{count} failed or are incomplete: {failed[0]}")
 
 
 COMMAND = Command(

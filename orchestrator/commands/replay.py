@@ -25,13 +25,13 @@ class ReplayOptions(StoredSweep):
 
     folder: Annotated[
         Path,
-        Option("A recorded sweep: a folder with b16, b32, ... in it.", is_argument=True),
+        Option("Folder of a recorded sweep, with b16, b32, ...", is_argument=True),
     ]
     _: KW_ONLY
     batches: Annotated[
         tuple[int, ...],
         Option(
-            "Batch sizes. Default: all that were recorded.",
+            "Batch sizes. Default: all recorded batch sizes.",
             names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,

@@ -63,7 +63,7 @@ class StoredRun(dict[str, Any]):
                 "serving": column_schema(
                     "string",
                     "phases of text generation and their tokens",
-                    null="no step of it is known",
+                    null="no step is known",
                 ),
             }
         )
@@ -78,7 +78,7 @@ def run(asked: RunsOptions, events: Events) -> list[StoredRun]:
 def view(rows: list[StoredRun]) -> View:
     """Return one line a run, and below it what is the same in all."""
     if not rows:
-        return View("The store holds no runs.")
+        return View("The results database has no runs.")
     return whole(rows, _view_of, lambda row: f"run {row['id']}")
 
 

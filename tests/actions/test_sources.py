@@ -88,7 +88,7 @@ def test_a_broken_run_in_a_log_is_a_failed_run_and_one_that_comes_twice_is_left_
     found = rows(store, "SELECT status, reason FROM run ORDER BY id")
     assert [status for status, _ in found] == ["ok", "ok", "failed"]
     assert "nsys stats stopped with an error" in found[2][1]
-    assert any(line.endswith("run 3 is run 1 again and was left out") for line in heard.lines)
+    assert any(line.endswith("run 3 repeats run 1 and was skipped") for line in heard.lines)
 
 
 @pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tgz", "tar.bz2", "tar.xz", "zip"])
@@ -215,6 +215,6 @@ def test_a_report_in_an_archive_and_beside_it_is_taken_once_also_gzipped(
             for (artifact,) in rows(store, "SELECT artifact FROM run ORDER BY id")
         ]
         assert taken == ["in1.csv", "in2.csv", "other-name.csv", "trace.json.gz"]
-    said = [text for text in heard.lines if "taken once" in text]
-    assert said[0].startswith(f"{folder / 'all.tar.gz'}: 1 report is in other files too")
-    assert said[1].startswith(f"{folder / 'traces.tar'}: 1 report is in other files too")
+    said = [text for text in heard.lines if "ingests the content once" in text]
+    assert said[0].startswith(f"{folder / 'all.tar.gz'}: 1 report is also in other files")
+    assert said[1].startswith(f"{folder / 'traces.tar'}: 1 report is also in other files")

@@ -147,13 +147,13 @@ def test_a_sheet_and_a_check_of_the_studys_layer(capsys: pytest.CaptureFixture[s
 def test_a_hand_value_is_known_as_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = f"64 x 64 x 24 x 24 = {64 * 64 * 24 * 24:,} values x 4 B = {64 * 64 * 24 * 24 * 4:,} B"
     for layer, value, said in (
-        ("conv2", 64 * 64 * 24 * 24 * 4, f"9,437,184 is right: output map, in bytes. {sizes}."),
+        ("conv2", 64 * 64 * 24 * 24 * 4, f"9,437,184 is correct: output map, in bytes. {sizes}."),
         (
             "conv2",
             32 * 64 * 9 * 4,
-            "73,728 is right: weights, in bytes. 64 x 32 x 3 x 3 = 18,432 values x 4 B = 73,728 B.",
+            "73,728 is correct: weights, in bytes. 64 x 32 x 3 x 3 = 18,432 values x 4 B = 73,728 B.",
         ),
-        ("relu1", 64 * 32 * 26 * 26 * 4, "5,537,792 is right: output map, in bytes."),
+        ("relu1", 64 * 32 * 26 * 26 * 4, "5,537,792 is correct: output map, in bytes."),
         ("relu1", 7, "Your 7 for relu1 is no figure of the layer"),
     ):
         assert (
@@ -193,7 +193,7 @@ def test_memory_says_the_largest_batch_and_what_is_not_known(
     out = " ".join(capsys.readouterr().out.split())
     assert "largest batch" in out
     assert "with 1.00 GiB left free for the CUDA context" in out
-    assert "not known" in out
+    assert "unknown: " in out
     assert "cuDNN workspace" in out
 
 
@@ -217,17 +217,25 @@ def test_a_file_and_integers_for_an_embedding(
         (["{file}:words"], 2, "--input 3x224x224"),
         (["{file}:mlp", "--input", "8y"], 2, "'8y' is not a shape"),
         (["{file}:mlp", "--input", "int7:8"], 2, "'int7' is not a data type"),
-        (["{file}:mlp", "--input", "8", "--optimizer", "magic"], 2, "'magic' is not known"),
-        (["{file}:mlp", "--input", "8", "--memory", "lots"], 2, "'lots' is not a size"),
+        (
+            ["{file}:mlp", "--input", "8", "--optimizer", "magic"],
+            2,
+            "invalid value 'magic' for --optimizer",
+        ),
+        (
+            ["{file}:mlp", "--input", "8", "--memory", "lots"],
+            2,
+            "invalid value 'lots' for --memory",
+        ),
         (
             ["{file}:mlp", "--input", "8", "--check", "1"],
             2,
-            "Name it with --layer; there are: 0, 1, 2",
+            "Set it with --layer. Available layers: 0, 1, 2",
         ),
         (["{file}:mlp", "--input", "8", "--layer", "9"], 2, "It has: 0, 1, 2"),
         (["{file}:mlp", "--input", "8", "--layer", "9", "--json"], 2, "It has: 0, 1, 2"),
         (["{file}:mlp", "--input", "8", "--batches", "0"], 2, "must be at least 1"),
-        (["{file}:mlp", "--input", "8", "--gpu", "sm"], 2, "'sm' is not known"),
+        (["{file}:mlp", "--input", "8", "--gpu", "sm"], 2, "invalid value 'sm' for --gpu"),
         (["{file}:trouble", "--input", "8"], 1, "Trouble: own class"),
         (["{file}:leaves", "--input", "8"], 1, "SystemExit: 3"),
         (["{file}:Raises", "--input", "8"], 4, "the model: Trouble: own class"),
@@ -257,7 +265,7 @@ def test_a_model_that_stops_keeps_what_came_before(
     assert run(["estimate", f"{model_file}:Reads", "--input", "8"]) == 4
     printed = capsys.readouterr()
     assert f"({8 * 4:,} and " in printed.out
-    assert "What is shown is what came before" in printed.err
+    assert "The output covers only the operations before the error" in printed.err
 
 
 def test_a_model_that_reads_its_data_runs_on_the_cpu(
@@ -373,7 +381,7 @@ def test_the_gpu_decides_the_workspace_and_every_assumption_has_a_line(
     assert "with 0.00 GiB left free" in out
     assert run(arguments) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "GPU: compute capability 8.0, as none was named (--gpu h100)" in out
+    assert "GPU: compute capability 8.0, the default (set --gpu, for example h100)" in out
     assert "optimizer: Adam, foreach" in out
     assert "Not even one sample fits" in out
 
@@ -381,9 +389,9 @@ def test_the_gpu_decides_the_workspace_and_every_assumption_has_a_line(
 @pytest.mark.parametrize(
     ("flag", "value", "said"),
     [
-        ("--attention", "fast", "--attention: 'fast' is not known"),
-        ("--update", "quick", "--update: 'quick' is not known"),
-        ("--reserve", "some", "--reserve: 'some' is not a size"),
+        ("--attention", "fast", "invalid value 'fast' for --attention"),
+        ("--update", "quick", "invalid value 'quick' for --update"),
+        ("--reserve", "some", "invalid value 'some' for --reserve"),
     ],
 )
 def test_an_unknown_kernel_or_reserve_is_refused(

@@ -167,7 +167,7 @@ def test_a_dry_run_prints_the_scripts_and_writes_nothing(
         ((), "there is no study"),
         (("nonsense",), "'nonsense' is not a study"),
         (("flops", "--hand", "conv2"), "--hand: 'conv2'"),
-        (("speedup", "--devices", "cpu"), "--devices needs two or more"),
+        (("speedup", "--devices", "cpu"), "--devices needs at least two"),
         (("cost", "--models"), "requires an argument"),
         (("inference", "--nonsense", "1"), "--nonsense"),
         (("inference",), "--models names no model"),

@@ -33,16 +33,14 @@ class StudyScriptOptions(Site):
     perfctl study NAME. Needs no Slurm.
     """
 
-    force: Annotated[bool, Option("Replace scripts that were edited.", OUTPUT, is_common=True)] = (
+    force: Annotated[bool, Option("Overwrite scripts that you edited.", OUTPUT, is_common=True)] = (
         False
     )
     dry_run: slurm.DryRun = False
     arguments: Annotated[
         Sequence[str], Option("The study and its options.", filled_from="rest")
     ] = ()
-    program: Annotated[
-        Sequence[str] | None, Option("A program of your own.", filled_from="program")
-    ] = None
+    program: Annotated[Sequence[str] | None, Option("Your script.", filled_from="program")] = None
     command_line: CommandLine = ""
 
 
@@ -79,9 +77,9 @@ def parts_of(words: Sequence[str], program: Sequence[str] | None = None) -> Stud
 
     name = words[0] if words else None
     if name not in STUDIES:
-        said = f"'{name}' is not a study" if name else "there is no study"
+        said = f"invalid study '{name}'" if name else "no study was named"
         raise UsageError(
-            f"{said}", f"Say perfctl slurm render study NAME, with one of {', '.join(STUDIES)}"
+            f"{said}", f"Run 'perfctl slurm render study NAME' with one of {', '.join(STUDIES)}"
         )
     option, device = DEVICES.get(name, ("--device", "cuda"))
     given = any(word == option or word.startswith(f"{option}=") for word in words)
