@@ -66,7 +66,7 @@ CONV2 = conv2()
 def test_a_value_is_right_if_it_is_the_figure_that_it_names(text: str, figure: str) -> None:
     finding = check(read_stated(text), CONV2.facts, CONV2.quantities, batches=BATCHES)
     assert (finding.exact, finding.slips) == (True, ())
-    assert f" is right: {figure}. " in explain(finding, "conv2")
+    assert f" is correct: {figure}. " in explain(finding, "conv2")
 
 
 @pytest.mark.parametrize("text", ["", "many", "-5", "12 parsecs", "1.2.3", "5 MAC KiB x"])
@@ -128,7 +128,7 @@ def test_a_value_that_no_mistake_makes_gets_no_invented_reason() -> None:
     assert (finding.exact, finding.slips) == (False, ())
     assert explain(finding, "conv2") == (
         "Your 600,000,001 for conv2 is not the right value, and no usual mistake or pair of mistakes "
-        f"gives it. Right is {MAC:,} MAC = {2 * MAC:,} FLOP (forward)."
+        f"gives it. Correct: {MAC:,} MAC = {2 * MAC:,} FLOP (forward)."
     )
 
 
@@ -136,7 +136,7 @@ def test_mistakes_are_said_as_possible_with_their_arithmetic() -> None:
     value = MAC // BATCH
     assert explain(check(value, CONV2.facts, CONV2.quantities), "conv2") == (
         f"Your {value:,} for conv2 could come from: batch of 64 left out ({value:,} MAC); or the 64 "
-        f"output channels left out ({value:,} MAC). Right is {MAC:,} MAC = {2 * MAC:,} FLOP "
+        f"output channels left out ({value:,} MAC). Correct: {MAC:,} MAC = {2 * MAC:,} FLOP "
         "(forward)."
     )
 
