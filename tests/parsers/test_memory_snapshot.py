@@ -99,7 +99,7 @@ def test_a_file_cut_anywhere_is_an_error_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "cut.pickle"
     for end in range(1, len(whole), 7):
         path.write_bytes(whole[:end])
-        with pytest.raises(ReportError, match="damaged or cut off"):
+        with pytest.raises(ReportError, match="damaged or truncated"):
             read_plain(path, "torch", "")
 
 

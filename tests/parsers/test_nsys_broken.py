@@ -77,7 +77,7 @@ def test_damage_further_in_is_a_report_error_whenever_it_is_met(tmp_path: Path) 
             rows = [list(rows) for rows in (report.kernels, report.copies, report.ranges)]
             assert [len(part) for part in rows] == [3000, 0, 3000]
         except ReportError as error:
-            assert "damaged or cut off" in str(error)
+            assert "damaged or truncated" in str(error)
             refused += 1
     assert refused > 5
 

@@ -242,7 +242,7 @@ def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, rep
         ("--models resnet18 --batches 1,x", "'x' is not a batch size"),
         ("--models resnet18 --profiler perf", "--profiler: 'perf' is not known"),
         ("--models resnet18 --data mnist --data-dir .", "MNIST digits"),
-        ("--from gone", "gone: there is no such file or folder"),
+        ("--from gone", "gone: file not found or folder"),
     ],
 )
 def test_requests_that_make_no_sense_leave_nothing_behind(
@@ -324,5 +324,5 @@ def test_one_real_study_is_measured_resumed_and_written(
     assert "the weights are random" in text
     assert "aten::" in (Path("study/tables") / "kernels-the-slowest-of-each-run.csv").read_text()
     code, again, err = perfctl(*words)
-    assert (code, err.count("whole already, skipped")) == (0, 2)
+    assert (code, err.count("already complete, skipped")) == (0, 2)
     assert again == out

@@ -174,7 +174,7 @@ def test_a_multiply_add_is_counted_once_for_each_token() -> None:
         ("hf:words:hidden_sise=8", "has no 'hidden_sise'"),
         ("hf:words:hidden_size=3", "hidden_size must be even"),
         ("hf:words:class=Nothing", "no model class 'Nothing'"),
-        ("hf:", "names no model"),
+        ("hf:", "is empty"),
         ("hf:./nowhere/config.json", "no config"),
     ],
 )
