@@ -7,6 +7,7 @@ field means. Commands, and the records of a sweep and of its profilers, declare 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
@@ -127,3 +128,15 @@ def check_batches(batches: Sequence[int]) -> None:
         raise UsageError("`batch` names no batch size", "For example `batch` 16,32,64")
     if min(batches) < 1:
         raise UsageError(f"`batch` must be at least 1 (got {min(batches)})")
+
+
+def read_seconds(text: str) -> float:
+    """Return "30m", "2h" or "90s" in seconds. Raises UsageError."""
+    units = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in units:
+        raise UsageError(
+            f"invalid value '{text}' for `budget`",
+            "Use a time such as 30m, 2h or 90s; 0 measures nothing new",
+        )
+    return float(match[1]) * units[match[2]]

@@ -152,10 +152,8 @@ def _check_options(line: str, page: str) -> int:
             assert inner in command.commands, f"{page}: {line}"
             command = command.commands[inner]
         known = _flags(command)
-        # a command of its own, and what follows it are a study's options
         if words[:3] == ["slurm", "render", "study"]:
-            studies = GROUPS["study"].commands
-            known |= _flags(GROUPS["slurm"].commands["render-study"])
+            studies = GROUPS["slurm"].commands["render study"].commands
             # a study that is refused
             known |= _flags(studies[words[3]]) if words[3] in studies else set()
         passed_on = _WORKLOADS if command.context_settings.get("ignore_unknown_options") else set()

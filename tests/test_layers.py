@@ -28,7 +28,7 @@ PLANNED = (
     "compute have floors",
     "no two rooms",
     "report never opens the database",
-    "actions and commands know no flags",
+    "commands know no flags",
     "the Python API",
 )
 """What the contracts' names must speak of, one each."""

@@ -11,7 +11,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
@@ -64,10 +64,14 @@ class CommandList(TyperGroup):
     sections: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Heading -> its commands, in this order, with their lines; without any, one list of all."""
 
+    def read(self, words: list[str]) -> list[str]:
+        """Return the words of a command, which begin with its own, of those that were typed."""
+        return words
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what was typed."""
         leave_as_typed(self.get_params(ctx))
-        return list(super().parse_args(ctx, args))
+        return list(super().parse_args(ctx, self.read(args)))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the lists."""
@@ -152,12 +156,14 @@ def called(application: Any, arguments: Sequence[str]) -> Any:
     import typer.main
 
     root: Any = typer.main.get_command(application)
-    command = root
-    for word in arguments:
-        inside = getattr(command, "commands", {}).get(word)
-        if inside is None:
-            break
-        command = inside
+    command, words = root, list(arguments)
+    with suppress(UsageError):  # of a file that declares no command
+        while words and hasattr(command, "get_command"):
+            word, *words = command.read(words)
+            inside = command.get_command(None, word)
+            if inside is None:
+                break
+            command = inside
     return None if command is root else command
 
 
@@ -241,14 +247,19 @@ def show_events(command: Any = None) -> Iterator[Shown]:
 
 
 def add_declared(
-    app: typer.Typer, name: str, line: str, declared: Declared[Any, Any] | Group
+    app: typer.Typer,
+    name: str,
+    line: str,
+    declared: Declared[Any, Any] | Group,
+    *,
+    is_hidden: bool = False,
 ) -> None:
     """Add a declared command or group; ``line``: what it does, in the list of commands."""
     from perfctl.orchestrator.commands.declare import Group
     from perfctl.orchestrator.options import options_of
 
     if isinstance(declared, Group):
-        app.add_typer(group_of(name, declared), short_help=line)
+        app.add_typer(group_of(name, declared), short_help=line, hidden=is_hidden)
         return
     options_class: Any = declared.options
     filled = {one.option.filled_from for one in options_of(options_class)}
@@ -260,17 +271,28 @@ def add_declared(
 
 def group_of(name: str, group: Group) -> typer.Typer:
     """Return the typer application of declared commands below one word."""
+    from perfctl.orchestrator.commands.declare import Group
 
     class Commands(CommandList):
-        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            return super().parse_args(ctx, group.read(args))
+        def read(self, words: list[str]) -> list[str]:
+            return group.read(words)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            command = super().get_command(ctx, cmd_name)
+            declared = group.find(cmd_name) if command is None else None
+            if declared is None:
+                return command
+            alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+            add_declared(alone, cmd_name, declared.line, declared)
+            return typer.main.get_command(alone)
 
     app = typer.Typer(
         name=name, cls=Commands, no_args_is_help=True, rich_markup_mode=None, help=group.help
     )
     app.callback()(lambda: None)  # with one command, its word is still typed
     for word, command in group.commands.items():
-        add_declared(app, word, "", command)
+        line = "" if isinstance(command, Group) else command.line
+        add_declared(app, word, line, command, is_hidden=isinstance(command, Group))
     return app
 
 

@@ -146,7 +146,7 @@ GROUPS = {
         "dlprof": ("profile.DLPROF", "Measure with DLProf (last released in 2021)."),
         "infer": ("infer", "Measure inference over models and batch sizes."),
         "speedup": ("speedup", "Train on several devices and precisions, and compare."),
-        "study": ("study.group:study", "Run a complete study and write a report."),
+        "study": ("study.GROUP", "Run a complete study and write a report."),
         "replay": ("replay", "Replay a recorded sweep without a GPU or a profiler."),
         "prepare": ("prepare", "Sort a data set's archive into class folders."),
     },
@@ -192,7 +192,7 @@ GROUPS = {
         ),
     },
     "Cluster": {
-        "slurm": ("cluster.slurm:slurm", "Run a sweep as a Slurm job array."),
+        "slurm": ("slurm.GROUP", "Run a sweep as a Slurm job array."),
         "image": ("image.GROUP", "Build Apptainer (Singularity) images that contain perfctl."),
     },
 }
@@ -200,8 +200,6 @@ GROUPS = {
 ``commands`` (in COMMAND, if nothing is named), or MODULE:FUNCTION below this package; and its
 line."""
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-PASS_ON = ("infer", "speedup")
-"""Commands that are not declared yet and pass options that they do not know on to the workload."""
 
 
 class _Commands(commands.CommandList):
@@ -242,13 +240,7 @@ def application(only: str | None = None) -> typer.Typer:
             continue
         module, _, attribute = place.partition(":")
         command = getattr(import_module(f"perfctl.orchestrator.cli.{module}"), attribute)
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, short_help=line)
-        else:
-            settings = commands.PASS_ON_CONTEXT if name in PASS_ON else None
-            app.command(name, short_help=line, cls=commands.Command, context_settings=settings)(
-                command
-            )
+        app.command(name, short_help=line, cls=commands.Command)(command)
     return app
 
 
@@ -370,7 +362,7 @@ def _bad_call(error: Any) -> int:
     said = error.format_message()
     where = error.ctx.command_path if getattr(error, "ctx", None) is not None else "perfctl"
     console.error(
-        str(UsageError(said[:1].lower() + said[1:], f"'{where} --help' lists what there is"))
+        str(UsageError(said[:1].lower() + said[1:], f"Run '{where} --help' for the valid options"))
     )
     return int(error.exit_code)
 

@@ -46,6 +46,7 @@ from perfctl.orchestrator.launch.sweep.bench_file import (
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.options import read_seconds
 from perfctl.orchestrator.predict.bench import (
     Correlation,
     correlations,
@@ -69,14 +70,13 @@ _REASONS = 5
 """Reasons of skipped networks that are said; --dry-run says all."""
 _ROWS = 12
 """Rows of a table on the terminal; --json has all."""
-_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Measure what a file describes, each point in a process of its own.
+    """Measure the networks of a file, each point in a separate process.
 
-    The same command goes on where it stopped.
+    Repeat the command to continue after an interruption.
 
     Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop,
     StoreError.
@@ -94,7 +94,7 @@ class BenchOptions:
         Option(
             "Stop after this time: 30m, 2h, 90s. 0 only ingests existing runs. Default: no limit.",
             metavar="TIME",
-            parse=seconds,
+            parse=read_seconds,
         ),
     ] = None
     shard: Annotated[
@@ -230,7 +230,9 @@ class BenchResult:
             raise PartlyDone(problem, "Repeat the same command to continue")
 
 
-def bench_request(bench: Bench, asked: BenchOptions) -> BenchRequest:
+def bench_request(
+    bench: Bench, asked: BenchOptions, environment: Mapping[str, str] = os.environ
+) -> BenchRequest:
     """Return the design of ``bench``, or this machine's part of it. Nothing is started.
 
     Device and threads that were asked for replace those of ``bench``. Raises UsageError when
@@ -241,7 +243,7 @@ def bench_request(bench: Bench, asked: BenchOptions) -> BenchRequest:
         device=resolve_device(asked.device or bench.device),
         threads=asked.threads or bench.threads,
     )
-    whole, part = design(bench), part_of(asked.shard)
+    whole, part = design(bench), part_of(asked.shard, environment)
     points = share(whole.points, *part) if part else whole.points
     return BenchRequest(bench, whole, points, part, asked)
 
@@ -306,17 +308,6 @@ def tell_points(request: BenchRequest, events: Events) -> Listener:
             events.note(f"{name}: already complete, skipped")
 
     return Listener(started=start, finished=finish, stopped=finish)
-
-
-def seconds(text: str) -> float:
-    """ "30m", "2h", "90s" in seconds. Raises UsageError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if found is None or found[2] not in _UNITS:
-        raise UsageError(
-            f"invalid value '{text}' for `budget`",
-            "Use a time such as 30m, 2h or 90s; 0 measures nothing new",
-        )
-    return float(found[1]) * _UNITS[found[2]]
 
 
 def part_of(
@@ -483,9 +474,9 @@ def _check(result: BenchResult | BenchRequest, events: Events) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BenchShowOptions:
-    """Show what was measured, and what times go with.
+    """Show the measured networks, and what their times depend on.
 
-    By family, the estimated figures that the time of a step goes with.
+    For each family, it lists the estimated values that correlate with the step time.
     """
 
     file: Annotated[
@@ -554,9 +545,9 @@ def points_view(measured: MeasuredPoints) -> View:
 
 @dataclass(frozen=True, slots=True)
 class BenchExportOptions:
-    """Write all points of the store into one JSON file.
+    """Write all points of the results database into one JSON file.
 
-    It has steps, phases, layers, figures and the device of each.
+    The file has the steps, phases, layers, values and device of each point.
 
     Raises UsageError if the file exists and ``force`` is false, PerfctlError without a point.
     """

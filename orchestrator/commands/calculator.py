@@ -54,11 +54,10 @@ class CalculatorPage:
 
 @dataclass(frozen=True, slots=True)
 class CalculatorOptions:
-    """Write one offline page that predicts time, cost and memory of a training, for any choice at
-    once.
+    """Write an offline HTML calculator for training time, cost and memory.
 
-    Its times are those of 'perfctl predict', computed ahead, to within 1%. Opened through 'perfctl
-    serve' it also takes the families' parameters. 1 multiply-add is 2 FLOPs.
+    Its times are within 1% of those of 'perfctl predict'. Through 'perfctl serve', it also accepts
+    the parameters of the families. 1 multiply-add = 2 FLOPs.
 
     Raises UsageError for a model that torchvision does not have and if the page exists,
     PerfctlError for a store or price table that cannot be read.

@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """Compare B with A: slower or faster by more than --gate and than the spread explains, new and
-    gone kernels.
+    """Compare B with A: changes in time beyond --gate and the spread, and added or removed kernels.
 
-    A and B are each a store, a report or a folder of reports (paths); a sweep of the store (its
-    name, the beginning of it, or sweep:3); or a run of it (its number, or run:12). With --rev they
-    begin a sweep to run, after --. Exit code 3 when something is worse, 1 when something was not
-    comparable or failed in B.
+    A and B are paths (a database, a report or a folder of reports), sweeps of the database (name,
+    beginning of a name, or sweep:3), or runs (number, or run:12). With --rev, put the command of a
+    sweep after --. Exit code 3 if something is worse, 1 if something is not comparable or failed in
+    B.
 
     Raises UsageError for a side that does not exist or a gate that is not a share, PerfctlError for
     a side without a whole run, StoreError and ReportError for files that cannot be read. Nothing is

@@ -78,6 +78,8 @@ class Command(Generic[Options, Result]):
     """Called when the result is printed: raises the error that gives another exit code than 0."""
     examples: tuple[str, ...] = ()
     """Lines to type, below its description in ``--help``."""
+    line: str = ""
+    """Its line in the list of a group; empty: the first sentence of its options' docstring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,12 @@ class Group:
     """Commands below one word, as in ``perfctl image render``."""
 
     help: str
-    commands: Mapping[str, Command[Any, Any]]
-    """Word -> command; the first sentence of its options' docstring is its line in the list."""
+    commands: Mapping[str, Command[Any, Any] | Group]
+    """Word -> command, or a group of more, which the list leaves out."""
     read: Callable[[list[str]], list[str]] = lambda words: words
     """What was typed -> the words of a command, which begin with its own."""
+    find: Callable[[str], Command[Any, Any] | None] = lambda word: None
+    """The command of a word that the group does not list; None if there is none."""
 
 
 def api(

@@ -54,8 +54,8 @@ def read_bytes(text: str, field: str, least: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EstimateOptions(Request):
-    """Work out FLOPs, bytes and memory of any model from its shapes alone. 1 multiply-add is
-    2 FLOPs."""
+    """Estimate FLOPs, bytes and memory of a model from its shapes only. 1 multiply-add = 2
+    FLOPs."""
 
     batch: Annotated[
         tuple[int, ...],
@@ -145,9 +145,11 @@ def run(asked: EstimateOptions, events: Events) -> Estimated:
         output = NetworkSheets(asked.model, estimates.network_sheets(), estimates.problems)
     elif is_of_layer:
         sheets = estimates.sheets(asked.layer)
-        findings = {}
-        if asked.value is not None:
-            findings = check_value(asked.value, sheets, estimates.other_sheets(asked.layer))
+        findings = (
+            check_value(asked.value, sheets, estimates.other_sheets(asked.layer))
+            if asked.value is not None
+            else {}
+        )
         output = sheet_output(asked.model, sheets, findings, estimates.problems)
     else:
         batches = estimates.batches if asked.layer is None else estimates.part(asked.layer)

@@ -82,11 +82,11 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Write tables of the store as CSV, Parquet, JSON or Excel, with a table 'columns' that says
-    unit and meaning.
+    """Write tables of the results database as CSV, Parquet, JSON or Excel; the table 'columns' has
+    units and meanings.
 
-    NULL (not known) stays empty, or null. In CSV, text that a spreadsheet would run as a formula
-    gets an apostrophe.
+    NULL (a missing value) stays empty, or null. In CSV, perfctl puts an apostrophe before text that
+    a spreadsheet would run as a formula.
 
     Raises UsageError for a request that makes no sense, ToolMissing if the library of a format is
     not installed, StoreError if there is no store.

@@ -37,10 +37,11 @@ from perfctl.orchestrator.report.view import Lines, View
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """Hold counts, memory and time to a committed baseline: exact ones exactly, time by its spread.
+    """Compare FLOPs, memory and time with a committed baseline: exact values exactly, time by its
+    spread.
 
-    Exit code 3 when something is worse or changed, 4 when something could not be judged. 1
-    multiply-add = 2 FLOPs.
+    Exit code 3 if a value is worse or changed, 4 if a value could not be tested. 1 multiply-add = 2
+    FLOPs.
 
     Raises UsageError if there is no baseline, no entry of a name, or no such quantity; PerfctlError
     for a damaged baseline. What cannot be measured is a problem of its outcome, and raises nothing,
@@ -228,7 +229,7 @@ def _subjects(asked: GateOptions) -> list[Subject]:
         return subjects
     if len(subjects) != 1:
         raise UsageError(
-            "`name` needs exactly one --model or --runs", "Name each of them in a separate call"
+            "`name` needs exactly one `models` or `runs`", "Name each of them in a separate call"
         )
     return [Subject(asked.name, subjects[0].given)]
 

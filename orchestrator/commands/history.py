@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HistoryOptions:
-    """Show step time, FLOPs, launches, memory and layer times of many runs, and where they changed.
+    """Track step time, FLOPs, launches, memory and layer times across runs, and detect changes.
 
-    Only runs of one study, batch size, profiler, device and clocks make a line. A change is told
-    where it is significant, with what else changed there. 1 multiply-add = 2 FLOPs.
+    A line has runs of one run group, batch size, profiler, device and clock setting only. perfctl
+    reports significant changes, with everything else that changed there. 1 multiply-add = 2 FLOPs.
 
     Raises ToolMissing without ruptures, UsageError for another ``by`` or a gate below 0,
     StoreError, PerfctlError if no run is whole.

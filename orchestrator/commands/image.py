@@ -14,9 +14,10 @@ from perfctl.orchestrator.report.view import View
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions(definition.Definition):
-    """Write an Apptainer definition with perfctl in it.
+    """Write an Apptainer definition that contains perfctl.
 
-    The workloads are in it, too; what is printed says how to build it. Needs no Apptainer.
+    It also contains the workloads. perfctl prints the command that builds it. Apptainer is not
+    needed.
     """
 
     out: Annotated[Path, Option("Definition file to write.", "Output", names=("--out", "-o"))] = (

@@ -22,11 +22,11 @@ from perfctl.orchestrator.report.view import Lines, View
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferOptions(SweepOptions):
     """Measure inference over models and batch sizes: latency, images/s, top-1 and top-5, one
-    process a run.
+    process per run.
 
-    Options that are not listed here go to the workload: --images N (3000), --weights
+    perfctl passes options that are not listed here to the workload: --images N (3000), --weights
     default|none|FILE, --weights-dir DIR, --data imagenet --data-dir DIR, --dataloader-workers
-    N. The same command goes on where it was stopped.
+    N. Repeat the command to continue after an interruption.
     """
 
     models: Annotated[

@@ -69,16 +69,16 @@ class IngestOutput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions(UserHints):
-    """Take in reports made elsewhere, of any profiler that perfctl knows, and run folders.
+    """Ingest existing profiler reports and run folders of perfctl.
 
     nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, 'nsys stats' as CSV, TSV, JSON or text. ncu: CSV of
     any page, console text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. PyTorch: Kineto traces,
     plain or gzipped, memory snapshots.
     nvprof: traces and sums. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. rocprofv3:
-    results.db, CSV, JSON. Proton: .hatchet. A log of several outputs is several runs.
+    results.db, CSV, JSON. Proton: .hatchet. A log with several outputs gives several runs.
 
-    Each run goes in whole or not at all; a file that cannot be read does not stop the others. Exit
-    code 4: some could not be read, or gave no rows.
+    perfctl stores each run completely or not at all. An unreadable file does not stop the others.
+    Exit code 4: a file was unreadable or gave no rows.
 
     Raises UsageError for hints that make no sense and for a name that may say several batch sizes,
     ToolMissing if ``guess_layers`` finds no torch, StoreError.

@@ -58,8 +58,8 @@ ORDERS = ("time", "network")
 
 @dataclass(frozen=True, slots=True)
 class LedgerOptions:
-    """Compare counted with paper FLOPs per layer, direction and batch size, and say why they
-    differ. 1 multiply-add = 2 FLOPs.
+    """Compare executed with estimated FLOPs per layer, pass and batch size, and explain the
+    differences. 1 multiply-add = 2 FLOPs.
 
     Raises StoreError if there is no store, PerfctlError if no run has layers on paper, UsageError
     if no row is left.

@@ -69,11 +69,11 @@ INVISIBLE_LETTERS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class McpOptions:
-    """Serve the store to agents over the Model Context Protocol, on standard input and output,
-    read-only.
+    """Serve the results database to agents over the Model Context Protocol, on standard input and
+    output, read-only.
 
-    An MCP client starts this command itself and ends it by closing its input; docs/commands/mcp.md
-    has its configuration.
+    An MCP client starts this command and stops it by closing its input. docs/commands/mcp.md shows
+    the configuration.
     """
 
     store: Store = DEFAULT_STORE

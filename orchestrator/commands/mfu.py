@@ -39,8 +39,8 @@ TOLERANCE = 0.002
 
 @dataclass(frozen=True, slots=True)
 class MfuOptions:
-    """Work out the MFU of a training run by every published formula, and say why they differ. 1
-    multiply-add is 2 FLOPs.
+    """Compute the MFU of a training run by every published formula, and explain the differences. 1
+    multiply-add = 2 FLOPs.
 
     Raises UsageError for a request that makes no sense and for a sparse peak, PerfctlError if even
     the smallest exact count is over 100% of the peak, ToolMissing without torch (a model by name).

@@ -21,11 +21,10 @@ from perfctl.orchestrator.commands.declare import (
     words,
 )
 from perfctl.orchestrator.commands.speedup import named_arms, roofs_of
-from perfctl.orchestrator.compare.speedup import ASKED, ArmsByBatch, allowed_facts
+from perfctl.orchestrator.compare.speedup import ARMS, ASKED, ArmsByBatch, allowed_facts
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.files import check_free, replacing
-from perfctl.orchestrator.launch.sweep.ways import EVERY_WAY
 from perfctl.orchestrator.report.tables import Column, table
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
@@ -42,7 +41,7 @@ _PARTS = ("work", "operations")
 
 @dataclass(frozen=True, slots=True)
 class PlotOptions:
-    """Write one of the page's charts for a paper. The same store gives the same bytes.
+    """Write one chart of the report for a publication. The same database gives the same bytes.
 
     Raises UsageError for a chart that the store does not give, PerfctlError if there is nothing to
     draw, StoreError.
@@ -240,7 +239,7 @@ def drawings(source: PlotOptions, messages: Messages = SILENT) -> dict[str, Draw
 def _of_bench(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
     """Those of a bench and of ``perfctl study cost``; empty without a bench."""
     from perfctl.orchestrator.commands.bench import bench_charts
-    from perfctl.orchestrator.commands.study.cost import leave_out
+    from perfctl.orchestrator.commands.study_subjects import leave_out
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.studies.cost import left_out_chart
 
@@ -255,7 +254,7 @@ def _of_bench(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
 
 
 def _of_page(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
-    from perfctl.orchestrator.commands.study.flops import networks_of
+    from perfctl.orchestrator.ledger.network import networks_of
     from perfctl.orchestrator.ledger.usage.inference import inference_points
     from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.charts import study as charts_study
@@ -308,7 +307,7 @@ def _studies(store: Path) -> dict[str, dict[str, str]]:
     with database.reading(store) as connection:
         whole = [row for row in read.run_rows(connection) if row["status"] == "ok"]
     for row in whole:
-        for label in EVERY_WAY:
+        for label in ARMS:
             if (
                 row["workload"]
                 and row["sweep_name"] == f"{row['workload']}_{label.replace(':', '_')}"

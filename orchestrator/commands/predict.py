@@ -52,11 +52,11 @@ from perfctl.orchestrator.report.view import View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictOptions(Question):
-    """Predict step, epoch and training time, memory and cost of a model on a device, each with its
+    """Predict step, epoch and training time, memory and cost of a model on a device, each with an
     interval.
 
-    With --prompt: time to the first token and for each token after it, of a model that generates
-    text. --list-prices, --use-prices and --reset-prices are about the prices alone.
+    With --prompt, predict the time to the first token and per later token of text generation.
+    --list-prices, --use-prices and --reset-prices only manage prices.
     """
 
     explain: Annotated[

@@ -36,8 +36,8 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class PrepareOptions:
-    """Sort a data set's archive into class folders, for --data imagenet --data-dir. A call that was
-    stopped goes on later.
+    """Sort a data set's archive into class folders, for --data imagenet --data-dir. Repeat the
+    command to continue after an interruption.
 
     Raises UsageError for a file that is not there, PerfctlError for one that is not what it
     should be.

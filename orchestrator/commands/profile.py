@@ -75,11 +75,11 @@ class ProfileOptions(SweepOptions):
 
 @dataclass(frozen=True)
 class NsysOptions(ProfileOptions, Nsys):
-    """Measure with Nsight Systems: time of every range, kernel and copy.
+    """Measure the times of ranges, kernels and copies with Nsight Systems.
 
-    A program of your own follows --, with {batch} where the batch size goes. Without one, options
-    that are not listed here go to the built-in workload (python -m perfctl.workloads WORKLOAD
-    --help lists them).
+    Put your own script after --, with {batch} in place of the batch size. Without a script, perfctl
+    passes options that are not listed here to the built-in workload (python -m perfctl.workloads
+    WORKLOAD --help lists them).
 
     Raises UsageError and ToolMissing before anything runs, StoreError.
     """
@@ -90,9 +90,9 @@ class NcuOptions(ProfileOptions, Ncu):
     """Measure executed FLOPs with Nsight Compute: hardware counters of every kernel, in one step by
     default.
 
-    FLOPs count 1 multiply-add as 2. Kernels that wait for other GPUs (NCCL) are left out, because a
-    replay of one never ends. A program of your own follows --, with {batch} where the batch size
-    goes; without one, options that are not listed here go to the built-in workload.
+    1 multiply-add = 2 FLOPs. ncu skips kernels that wait for other GPUs (NCCL), because their
+    replay never ends. Put your own script after --, with {batch} in place of the batch size.
+    Without a script, perfctl passes options that are not listed here to the built-in workload.
 
     Raises UsageError and ToolMissing before anything runs, StoreError, RunFailed.
     """
@@ -104,12 +104,11 @@ class NcuOptions(ProfileOptions, Ncu):
 
 @dataclass(frozen=True)
 class TorchOptions(ProfileOptions, TorchProfiler):
-    """Measure with the PyTorch profiler: operators and layers on the CPU, kernels if there is a
-    GPU.
+    """Measure operators, layers and (with a GPU) kernels with the PyTorch profiler.
 
-    A program of your own follows --, with {batch} where the batch size goes. Without one, options
-    that are not listed here go to the built-in workload (python -m perfctl.workloads WORKLOAD
-    --help lists them).
+    Put your own script after --, with {batch} in place of the batch size. Without a script, perfctl
+    passes options that are not listed here to the built-in workload (python -m perfctl.workloads
+    WORKLOAD --help lists them).
 
     Raises UsageError and ToolMissing before anything runs, StoreError.
     """
@@ -119,9 +118,9 @@ class TorchOptions(ProfileOptions, TorchProfiler):
 class DLProfOptions(ProfileOptions, DLProf):
     """Measure with DLProf (last released in 2021): utilization, tensor core use, time by operation.
 
-    It records the complete program, on one GPU. A program of your own follows --, with {batch}
-    where the batch size goes; without one, options that are not listed here go to the built-in
-    workload.
+    DLProf records the complete program, on one GPU. Put your own script after --, with {batch} in
+    place of the batch size. Without a script, perfctl passes options that are not listed here to
+    the built-in workload.
 
     Raises UsageError and ToolMissing before anything runs, StoreError.
     """

@@ -40,8 +40,7 @@ _TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "NUMERIC": "DOUBLE", "TEXT": "V
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """Query the store with SQL, read-only: nothing in the store or elsewhere is changed.
-    docs/schema.md lists the tables.
+    """Query the results database with SQL (read-only). docs/schema.md lists the tables.
 
     Raises UsageError for anything but one SELECT that ends in time, StoreError if there is
     no store.

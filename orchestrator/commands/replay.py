@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions(StoredSweep):
-    """Replay a recorded sweep of any profiler, without a GPU or the tool. Its runs are marked as
-    recorded everywhere.
+    """Replay a recorded sweep of any profiler, without a GPU or a profiler. perfctl marks its runs
+    as recorded.
 
     Raises UsageError if the folder is not a recorded sweep, StoreError.
     """

@@ -51,8 +51,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Write one self-contained HTML page: counted and estimated FLOPs, time, memory, kernels, and
-    what is missing. The same store gives the same page.
+    """Write one self-contained HTML report: executed and estimated FLOPs, time, memory, kernels and
+    missing values. The same database gives the same report.
 
     Raises StoreError if there is no store, PerfctlError if it has no such run or the page cannot be
     written, UsageError for other values of ``studies`` and ``peaks``.

@@ -33,8 +33,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class RunsOptions:
-    """List the runs in the store: what ran where and when, how it ended, how many kernels
-    are stored.
+    """List the runs in the results database: workload, device, start, status and number of kernels.
 
     Raises StoreError if there is no store.
     """

@@ -34,10 +34,11 @@ UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class ScrubOptions:
-    """Write a copy of a report without process environments, secrets and home folders. Values are
-    not shown.
+    """Write a copy of a report without process environments, secrets and home folders. perfctl does
+    not print the removed values.
 
-    The report itself is not changed. Kernels, copies, ranges and counters are the same in both.
+    perfctl does not change the report. Kernels, copies, ranges and counters are the same in both
+    files.
 
     Raises UsageError, before anything is written, if the copy cannot be made, or is there and
     ``force`` is not given; ReportError for what cannot be edited, and if a second look at the copy

@@ -30,9 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Show the pages of a folder in the browser, and how far its sweeps are. Ctrl-C ends it.
+    """Serve the HTML reports of a folder, and the progress of its sweeps, to a browser. Press
+    Ctrl-C to stop.
 
-    Calculator pages opened through it take the parameters of the families: depth, width, image size
+    Calculators that it serves also accept the parameters of the families: depth, width, image size
     and others. From a laptop: ssh -L 8765:127.0.0.1:8765 LOGIN-NODE, then open
     http://127.0.0.1:8765/.
 

@@ -19,8 +19,8 @@ from perfctl.records.run import Run
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """Show one run: layers, kernels, memory, what is missing and why. FLOPs count 1 multiply-add
-    as 2.
+    """Show one run: layers, kernels, memory, and missing values with their reasons. 1 multiply-add
+    = 2 FLOPs.
 
     Raises StoreError if there is no store or no such run.
     """

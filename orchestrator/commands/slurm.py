@@ -3,6 +3,7 @@ bring what they left into one store and page."""
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import sys
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from perfctl.orchestrator.commands import study
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -33,6 +35,7 @@ from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.orchestrator.launch.sweep.study import SEEDS, Study, read_study
 from perfctl.orchestrator.options import part_of, words_of
 from perfctl.orchestrator.report.tables import Column, dense_table
 from perfctl.orchestrator.report.view import Lines, View
@@ -45,6 +48,9 @@ OF_ARRAY = ("batches", "store", "device", "workload")
 """Options of sweeps that the words of a task have once for all, or not at all."""
 FIRST_WORDS = ("mode", "steps", "warmup", "precision", "out", "timeout")
 """Options that stand first in the words of a task, as in the scripts of earlier releases."""
+NODE_DEVICES = {"devices": "cpu,cuda", "device": "cuda"}
+"""Option of a study -> what the nodes have, where it is not told: this machine need not have a
+GPU."""
 Folder = Annotated[
     Path,
     Option(
@@ -63,9 +69,9 @@ DryRun = Annotated[bool, Option("Print the scripts without writing them.", OUTPU
 class RenderOptions(Site, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
     """Write the job scripts of a sweep.
 
-    One batch size (and profiler) is a task. Needs no Slurm. The options of a sweep are those of
-    perfctl PROFILER; a program of your own follows --, with {batch} where the batch size goes.
-    Defaults of your site go into perfctl.toml, here or in the home folder, under [slurm].
+    Each batch size and profiler is one task. Slurm is not needed. The options of a sweep are those
+    of perfctl PROFILER. Put your own script after --, with {batch} in place of the batch size. Put
+    defaults of your site under [slurm] into perfctl.toml, here or in your home folder.
     """
 
     profilers: Annotated[
@@ -232,6 +238,60 @@ def _count(number: int, what: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StudyScriptOptions(Site):
+    """Write the job scripts of a study: each part a task, and a gather job that makes the page.
+
+    The options are those of the study and of your site. Needs no Slurm.
+    """
+
+    force: Annotated[bool, Option("Replace scripts that were edited.", OUTPUT, is_common=True)] = (
+        False
+    )
+    dry_run: DryRun = False
+
+
+def command_of_study(declared: Study) -> Command[Any, Scripts]:
+    """Return the command that writes the job scripts of a study."""
+
+    def render_study(asked: Any, events: Events) -> Scripts:
+        site = with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
+        request = study.request_from(declared, asked)
+        parts = study.plan(request)
+        named = [*map(str, request.typed.values()), *request.words, str(request.out)]
+        folders = [Path(word) for word in (*named, str(request.source)) if word]
+        rendered = render.render_parts(
+            render.PartsRequest(
+                f"study-{parts.kind}",
+                parts.parts,
+                parts.finish,
+                parts.out,
+                site,
+                parts.device,
+                request.command_line,
+                tuple(folder.resolve() for folder in folders if folder.is_dir()),
+            )
+        )
+        if not asked.dry_run:
+            parts.out.mkdir(parents=True, exist_ok=True)
+        is_written = not asked.dry_run
+        return finish_scripts(rendered, site, events, force=asked.force, is_written=is_written)
+
+    name = next((name for name in NODE_DEVICES if name in declared.options), None)
+    defaults = {name: NODE_DEVICES[name]} if name is not None else {}
+    options = study.options_class(declared, StudyScriptOptions, defaults=defaults)
+    options.__doc__ = inspect.getdoc(StudyScriptOptions)
+    line = declared.content.get("line", "")
+    return Command(options, render_study, show_scripts, has_document=False, line=line)
+
+
+STUDIES = Group(
+    "Write the job scripts of a study: each part a task, and a gather job that makes the page.",
+    {name: command_of_study(read_study(name)) for name in SEEDS},
+    find=lambda word: command_of_study(read_study(word)) if word.endswith(".toml") else None,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskHints:
     """What a task tells perfctl ingest about files that do not say it themselves."""
 
@@ -262,10 +322,10 @@ class TaskHints:
 
 @dataclass(frozen=True, kw_only=True)
 class IngestArrayOptions(TaskHints, Site):
-    """Write the job scripts of an array that takes in reports.
+    """Write the job scripts of an array that ingests reports.
 
-    Each task takes a part of them into a store of its own, and --cpus of them read its files. The
-    gather job merges the stores into --store. Needs no Slurm.
+    Each task ingests a part of the reports into a separate database, with --cpus processes. The
+    gather job merges the databases into --store. Slurm is not needed.
     """
 
     paths: Annotated[
@@ -367,9 +427,9 @@ def read_tasks(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
-    """Submit the array, and the gather job that runs after it.
+    """Submit the array and its gather job.
 
-    That job runs whatever the outcome of the array.
+    The gather job runs after the array, even if tasks fail.
     """
 
     folder: Folder
@@ -398,9 +458,9 @@ def show_submitted(jobs: status.Submitted) -> View:
 
 @dataclass(frozen=True, slots=True)
 class StatusOptions:
-    """Show how far each task is, and why one failed.
+    """Show the progress of each task, and the reason of a failure.
 
-    It also says how to repeat what is incomplete. Asks squeue, never sacct.
+    It also shows how to repeat incomplete tasks. It calls squeue, never sacct.
     """
 
     folder: Folder
@@ -439,9 +499,9 @@ def show_status(found: status.ArrayStatus) -> View:
 
 @dataclass(frozen=True, slots=True)
 class GatherOptions:
-    """Take what the tasks left into the store, and write the page.
+    """Ingest the runs of the tasks, and write the report.
 
-    What is missing is named, and gives exit code 4.
+    perfctl lists missing runs and then exits with code 4.
     """
 
     folders: Annotated[
@@ -490,7 +550,7 @@ def show_gathered(done: Gathered) -> View:
 class CancelOptions:
     """Cancel the array and its gather job.
 
-    A running profiler is told to stop and write its report; a second cancel ends it at once.
+    perfctl asks running profilers to stop and write their reports. A second cancel kills them.
     """
 
     folder: Folder
@@ -532,6 +592,7 @@ GROUP = Group(
                 "perfctl slurm render study speedup --partition gpu",
             ),
         ),
+        "render study": STUDIES,
         "ingest": Command(IngestArrayOptions, render_ingest, show_ingest, has_document=False),
         "submit": Command(SubmitOptions, submit, show_submitted, has_document=False),
         "status": Command(StatusOptions, read_status, show_status),
@@ -545,5 +606,5 @@ GROUP = Group(
         ),
         "cancel": Command(CancelOptions, cancel, show_cancelled, has_document=False),
     },
-    lambda words: ["render-study", *words[2:]] if words[:2] == ["render", "study"] else words,
+    lambda words: ["render study", *words[2:]] if words[:2] == ["render", "study"] else words,
 )

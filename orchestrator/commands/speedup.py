@@ -52,12 +52,12 @@ COLUMN_MM = 84
 
 @dataclass(frozen=True, slots=True)
 class SpeedupOptions(SweepOptions):
-    """Train on each device and precision, a process each, and show how many times faster each is,
-    and where.
+    """Train on each device and precision, one process each, and show the speedup of each and its
+    sources.
 
-    Options that are not listed here go to the workload: --base-width, --image-size (unet),
-    --hidden, --length (lstm), --seed, --data. Runs of other machines are added with --runs, or
-    ingested and named there.
+    perfctl passes options that are not listed here to the workload: --base-width, --image-size
+    (unet), --hidden, --length (lstm), --seed, --data. Use --runs to add runs of other machines, as
+    files or after ingesting them.
     """
 
     batches: Annotated[

@@ -45,7 +45,7 @@ class Trace:
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
     """Write one step as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: kernels,
-    copies, ranges, operators, readings. The same run gives the same bytes.
+    copies, ranges, operators and samples. The same run gives the same bytes.
 
     Raises UsageError for a request that makes no sense, StoreError if there is no store or no such
     run.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import isclose
 from typing import ClassVar
 
 from perfctl.orchestrator.compare.compared import (
@@ -46,6 +47,8 @@ from perfctl.records.run import Run
 GATE = 0.05
 FALSE_VERDICT_CHANCE_MAX = 0.05
 """Of any false result in all levels together."""
+SAME_BATCH_ERROR_MAX = 0.01
+"""Samples per second change as the inverse of the step within this, if the batch is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,26 @@ def _compare_rows(a: Sequence[Run], b: Sequence[Run], profilers: Sequence[str]) 
     return rows
 
 
+def _judge_rate(rate: Row, step: Row) -> Row:
+    """Return the row of samples per second, judged as its step. Not if the sides have other batch
+    sizes: a step may then take longer at more samples per second."""
+    is_same_batch = (
+        rate.change is None
+        or step.change is None
+        or isclose((1 + rate.change) * (1 + step.change), 1, rel_tol=SAME_BATCH_ERROR_MAX)
+    )
+    if not is_same_batch:
+        return replace(rate, reason="the batch sizes differ, and only steps were judged")
+    return replace(
+        rate,
+        interval=step.interval and (1 / (1 + step.interval[1]) - 1, 1 / (1 + step.interval[0]) - 1),
+        p=step.p,
+        adjusted=step.adjusted,
+        result=step.result,
+        reason=f"{'' if step.result == NOT_JUDGED else 'as its step; '}{step.reason}",
+    )
+
+
 def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
     """Return the pairs with all rows of a level judged together, and throughput as its step.
 
@@ -240,18 +263,7 @@ def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
     for (index, key), row in rows.items():
         step = rows.get((index, STEP_TIME))
         if key.quantity == "throughput" and step is not None:
-            ends = step.interval and (
-                1 / (1 + step.interval[1]) - 1,
-                1 / (1 + step.interval[0]) - 1,
-            )
-            rows[index, key] = replace(
-                row,
-                interval=ends,
-                p=step.p,
-                adjusted=step.adjusted,
-                result=step.result,
-                reason=f"{'' if step.result == NOT_JUDGED else 'as its step; '}{step.reason}",
-            )
+            rows[index, key] = _judge_rate(row, step)
         if name := short.get(key.kernel):
             name = key._replace(kernel=name).name if index in with_layers else name
             rows[index, key] = replace(row, name=name)

@@ -22,7 +22,7 @@ from perfctl.orchestrator.compare.sides import NOT_RECORDED, Difference, compare
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, epochs, facts_of
-from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.prepared import PreparedRun, device_label
 from perfctl.orchestrator.ledger.timing import GRADIENTS
 from perfctl.orchestrator.statistics import (
     WIDEST,
@@ -43,6 +43,11 @@ ALLOWED = (
 """Facts that may be allowed to differ."""
 ASKED = frozenset({"precision", COMPILED})
 """What differs because the list of devices asks for it."""
+ARMS = (
+    *("cpu", "cpu:bf16", "cpu:compile"),
+    *("cuda", "cuda:tf32", "cuda:bf16", "cuda:fp16", "cuda:compile"),
+)
+"""Devices and precisions, in the order of a comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,3 +397,80 @@ def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
             }
             results.append(Reached(what, sign * target, first))
     return tuple(results)
+
+
+def arms_by_network(
+    runs: Sequence[Run],
+) -> tuple[dict[str, dict[int | None, list[Arm]]], list[tuple[str, str]]]:
+    """Return workload -> batch size -> arms, of runs that train under one profiler, those of torch
+    before others; and what is left out, and why.
+
+    The device and precision of a run say which arm it belongs to.
+    """
+    networks: dict[str, dict[int | None, list[Arm]]] = {}
+    absent: list[tuple[str, str]] = []
+    trained = [run for run in runs if run.mode == "train" and run.profiler != "none"]
+    for network in dict.fromkeys(run.workload for run in trained if run.workload):
+        if arms := _arms([run for run in trained if run.workload == network], network, absent):
+            networks[network] = arms
+    return networks, absent
+
+
+def _arms(
+    runs: Sequence[Run], network: str, absent: list[tuple[str, str]]
+) -> dict[int | None, list[Arm]]:
+    """Return batch size -> arms, of the profiler and the network's form that the newest runs have;
+    empty with one device alone."""
+    profilers = [run.profiler for run in runs]
+    profiler = next((name for name in ("torch", "kineto", "nsys") if name in profilers), None)
+    under = [run for run in runs if run.profiler == profiler]
+    if not under:
+        return {}
+    form = uncompiled(under[-1]).variant
+    alike = [run for run in under if uncompiled(run).variant == form]
+    if others := len(runs) - len(alike):
+        plural = "s" if others > 1 else ""
+        what = f"{others} other run{plural} of {network}"
+        absent.append((what, "another profiler, or other sizes"))
+    labels = _label_arms(alike)
+    if len(set(labels.values())) < 2:
+        why = "alone; a comparison needs two devices or precisions"
+        absent.append((network, f"its runs are of {labels[alike[0].id]} {why}"))
+        return {}
+    order = sorted(set(labels.values()), key=lambda label: (_rank(label), label))
+    batches = sorted({run.batch_size for run in alike if run.batch_size is not None})
+    return {
+        batch: [
+            Arm(
+                label,
+                tuple(run for run in alike if (labels[run.id], run.batch_size) == (label, batch)),
+            )
+            for label in order
+        ]
+        for batch in batches
+    }
+
+
+def _rank(label: str) -> int:
+    """Return the place of an arm: the CPU first, plain before what was asked beside it."""
+    plain = label.partition(" ")[0]
+    return ARMS.index(plain) if plain in ARMS else len(ARMS)
+
+
+def _label_arms(runs: Sequence[Run]) -> dict[int, str]:
+    """Return run -> "cpu", "cuda:bf16"; with the device's name where runs of one kind are of
+    several devices."""
+    kinds: dict[int, str] = {}
+    devices: dict[str, set[str | None]] = defaultdict(set)
+    for run in runs:
+        kind = "cpu" if run.device_kind == "cpu" else "cuda"
+        kind += f":{run.precision}" if run.precision not in (None, "fp32") else ""
+        kind += ":compile" if run.report.environment.get("option:compile") == "True" else ""
+        kinds[run.id] = kind
+        devices[kind].add(device_label(run))
+    return {
+        run.id: f"{kinds[run.id]} ({device_label(run)})"
+        if len(devices[kinds[run.id]]) > 1
+        else kinds[run.id]
+        for run in runs
+    }

@@ -17,16 +17,18 @@ from perfctl.orchestrator.counts.derived.run import as_flops
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.estimate.sheets.network import NetworkSheet, network_sheet
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, sheet_for
-from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse_all
 from perfctl.orchestrator.ledger.ledger import LedgerRow
-from perfctl.orchestrator.ledger.prepared import PreparedBatch
+from perfctl.orchestrator.ledger.prepared import PreparedBatch, studies
 from perfctl.orchestrator.ledger.sweep import NOT_COUNTED
 from perfctl.orchestrator.ledger.timing import GRADIENTS, Spread, host_times, spread
 from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.records.run import Run
+from perfctl.workloads.models.mnist_cnn import CONV2
 
 PARAMETER_BYTES = 4
 """Bytes of a parameter: autocast keeps them in fp32, too."""
+MNIST_CNN = "mnist_cnn"
 NO_BACKWARD = "the runs recorded the shapes of forward only"
 _WEIGHTS = {"fadd": 1, "fmul": 1, "ffma": 2}
 """FLOPs of an fp32 instruction; 1 multiply-add = 2."""
@@ -156,6 +158,46 @@ class Network:
     def points(self, layer: str) -> tuple[LayerPoint, ...]:
         """One a batch size."""
         return tuple(_point(self, batch, layer) for batch in self.batches)
+
+
+def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
+    """Return the networks of one workload, that of the first run if none is named, each with the
+    analyses of its runs."""
+    found = [
+        study for study in studies(runs) if not study.foreign and workload in (None, study.workload)
+    ]
+    shaped = [study for study in found if any(run.report.ops for run in study.runs)]
+    if not shaped:
+        return ()
+    first = min(shaped, key=lambda study: (study.workload != MNIST_CNN, study.variant is not None))
+    alike = [
+        study
+        for study in found
+        if (study.workload, study.mode, study.precision)
+        == (first.workload, first.mode, first.precision)
+    ]
+    variants = dict.fromkeys([first.variant, *(one.variant for one in shaped if one in alike)])
+    analyses = analyse_all(alike)
+    return tuple(
+        Network(_name_network(own[0].study.runs), tuple(own))
+        for variant in variants
+        if (own := [analysis for analysis in analyses if analysis.study.variant == variant])
+    )
+
+
+def _name_network(runs: Sequence[Run]) -> str:
+    """Return "conv2 32,64,3,1" for mnist_cnn, whose runs record it; else the options that are not
+    at their default."""
+    first = runs[0]
+    shapes = (run.report.environment.get("option:conv2") for run in runs)
+    shape = next(filter(None, shapes), None)
+    if shape is None and first.workload == MNIST_CNN and first.variant is None:
+        shape = str(CONV2)
+    if shape is not None:
+        return f"conv2 {shape.strip('[]()').replace(' ', '')}"
+    # not a program's arguments
+    own = first.variant if first.variant and not first.variant.startswith("-") else None
+    return (own or first.workload or "").replace("=", " ")
 
 
 def modules_of(ops: Iterable[OpShape]) -> tuple[ModuleSeen, ...]:

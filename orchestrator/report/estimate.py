@@ -108,16 +108,15 @@ def estimate_view(output: EstimateOutput, *, has_every_row: bool, limit: int | N
         tables.append(_memory(first.memory))
     if others:
         tables.append(_batches(output.batches))
-    findings = list(_totals(first))
+    notes = list(_totals(first))
     if output.largest_batch is not None and limit is not None:
-        findings.append(_largest_batch(output.largest_batch, limit))
+        notes.append(_largest_batch(output.largest_batch, limit))
     what = "training" if output.mode == "train" else "inference"
     more = (experts_assumption(first.experts),) if first.experts else ()
     return View(
         f"{output.model}, {what}, batch {batch:,}, {first.precision}",
         tables=tuple(table for table in tables if table is not None),
-        findings=tuple(findings),
-        notes=(*output.notes, *more),
+        notes=(*notes, *output.notes, *more),
         least_width=SHEET_WIDTH if has_every_row else 0,
     )
 
@@ -169,7 +168,7 @@ def _layers(estimate: Estimate) -> Table:
     columns = [
         Column("layer", style="text"),
         Column("kind", style="text", is_optional=True),
-        Column("output", style="text", is_optional=True),
+        Column("output", style="text"),
         *map(Column, ("parameters", *names)),
     ]
     title = "FLOPs of multiply-adds (1 multiply-add, MAC, is 2 FLOPs)"
@@ -332,6 +331,7 @@ def _memory(memory: Memory) -> Table:
         ("reserved by the allocator", memory.reserved),
     )
     where = f"{peak.phase}, {peak.layer or 'outside of layers'} ({peak.op})"
+    where = where if peak.op else "no operation, before the step"
     shares = ", ".join(f"{name} {size:,} B" for name, size in peak.by_category.items())
     least, most = (memory.reserved + size for size in CONTEXT)
     major, minor = memory.gpu or CAPABILITY
@@ -342,7 +342,7 @@ def _memory(memory: Memory) -> Table:
         *(f"workspace: {name}'s thread, {size:,} B" for name, size in memory.workspaces.items()),
     ]
     notes = [
-        f"peak reached in {where if peak.op else 'no operation, before the step'}; made of {shares}",
+        f"peak reached in {where}; made of {shares}",
         f"on the device: {least / GIB:.2f} to {most / GIB:.2f} GiB with the CUDA context, as "
         "nvidia-smi shows it",
         *(f"assumed: {text}" for text in assumed),
@@ -393,7 +393,7 @@ def layer_view(output: LayerSheets, *, has_sheet: bool) -> View:
     """Return the worked layer (with ``has_sheet``), and what explains the hand value."""
     several = len(output.batches) > 1
     columns = text_columns("", "formula", "numbers", "result")
-    tables, findings = [], []
+    tables, answers = [], []
     for size, sheet in output.batches.items():
         at = f", batch {size:,}" if several else ""
         for section in sheet.sections if has_sheet else ():
@@ -403,13 +403,13 @@ def layer_view(output: LayerSheets, *, has_sheet: bool) -> View:
             ]
             tables.append(whole_table(f"{section.title}{at}", columns, rows))
         if sheet.check is not None:
-            findings.append(f"batch {size:,}: {sheet.check.said}" if several else sheet.check.said)
+            answers.append(f"batch {size:,}: {sheet.check.said}" if several else sheet.check.said)
     first = next(iter(output.batches.values()))
     name = f"{first.layer or 'the model'} ({first.kind})" if first.kind else first.layer
     return View(
         name if has_sheet else "",
         tables=tuple(tables),
-        findings=tuple(findings),
+        notes=tuple(answers),
         least_width=SHEET_WIDTH if has_sheet else 0,
     )
 

@@ -82,12 +82,12 @@ def page_view(studies: Sequence[Speedup]) -> dict[str, Any]:
         parts = tables(study)
         chapters.append(
             Chapter(
-                key,
-                f"Batch {study.batch}" if study.batch else "Batch size not known",
                 tuple(note for note in own if note not in common),
                 tuple(charts.charts(study, key)),
                 tuple(part for part in parts if part.caption in OPEN_ON_PAGE),
                 tuple(part for part in parts if part.caption not in OPEN_ON_PAGE),
+                key=key,
+                title=f"Batch {study.batch}" if study.batch else "Batch size not known",
             )
         )
     several = len(studies) > 1

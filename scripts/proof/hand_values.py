@@ -25,6 +25,44 @@ LAYERS = 30
 BATCHES = (16, 32, 64, 128, 256)
 
 
+Dimension = Callable[["Layer", random.Random], "Layer"]
+DIMENSIONS: dict[str, Dimension] = {
+    "batch of {batch} left out": lambda layer, _: replace(layer, batch=1),
+    "batch of ": lambda layer, random: replace(
+        layer, batch=random.choice([size for size in BATCHES if size != layer.batch])
+    ),
+    "groups left out": lambda layer, _: replace(layer, groups=1),
+    "stride left out": lambda layer, _: replace(layer, stride=1),
+    "padding left out": lambda layer, _: replace(layer, padding=0),
+    "output {size[0]}x{size[1]} instead|({size[0]}x{size[1]} positions": lambda layer, _: replace(
+        layer, positions=layer.size
+    ),
+    "input {half[0]}x{half[1]} instead": lambda layer, _: replace(
+        layer, size=(layer.size[0] // 2, layer.size[1] // 2)
+    ),
+    "one side of the {kernel[0]}x{kernel[1]} kernel": lambda layer, _: replace(
+        layer, kernel=(1, layer.kernel[1]), positions=layer.output_size()
+    ),
+    " kernel left out": lambda layer, _: replace(
+        layer, kernel=(1, 1), positions=layer.output_size()
+    ),
+    "put channels left out|puts left out": lambda layer, random: random.choice(
+        (replace(layer, inputs=layer.groups), replace(layer, outputs=1))
+    ),
+}
+"""What the named mistake must contain -> what it does to the dimensions."""
+SUBJECTS = ("batch", "kernel", "channels", "groups", "stride", "padding", "output", "input")
+ARITHMETIC = (
+    "bias addition",
+    "doubled again",
+    "2K - 1",
+    "factor of 10 too much",
+    "factor of 10 too little",
+    "3 x forward",
+)
+PEN = ("two digits swapped", "a digit left out")
+
+
 @dataclass(frozen=True)
 class Layer:
     """The dimensions of a convolution; a linear layer has a kernel and an input of 1 x 1."""
@@ -110,36 +148,6 @@ def sheet_of(layer: Layer) -> Sheet:
     return sheet
 
 
-Dimension = Callable[[Layer, random.Random], Layer]
-DIMENSIONS: dict[str, Dimension] = {
-    "batch of {batch} left out": lambda layer, _: replace(layer, batch=1),
-    "batch of ": lambda layer, random: replace(
-        layer, batch=random.choice([size for size in BATCHES if size != layer.batch])
-    ),
-    "groups left out": lambda layer, _: replace(layer, groups=1),
-    "stride left out": lambda layer, _: replace(layer, stride=1),
-    "padding left out": lambda layer, _: replace(layer, padding=0),
-    "output {size[0]}x{size[1]} instead|({size[0]}x{size[1]} positions": lambda layer, _: replace(
-        layer, positions=layer.size
-    ),
-    "input {half[0]}x{half[1]} instead": lambda layer, _: replace(
-        layer, size=(layer.size[0] // 2, layer.size[1] // 2)
-    ),
-    "one side of the {kernel[0]}x{kernel[1]} kernel": lambda layer, _: replace(
-        layer, kernel=(1, layer.kernel[1]), positions=layer.output_size()
-    ),
-    " kernel left out": lambda layer, _: replace(
-        layer, kernel=(1, 1), positions=layer.output_size()
-    ),
-    "put channels left out|puts left out": lambda layer, random: random.choice(
-        (replace(layer, inputs=layer.groups), replace(layer, outputs=1))
-    ),
-}
-"""What the named mistake must contain -> what it does to the dimensions."""
-
-SUBJECTS = ("batch", "kernel", "channels", "groups", "stride", "padding", "output", "input")
-
-
 def worked(layer: Layer, flops: bool, arithmetic: str) -> int | None:
     """Return the value that somebody writes down; None if the arithmetic does not apply."""
     value, outputs = layer.macs() * (1 + flops), layer.output_values()
@@ -156,17 +164,6 @@ def worked(layer: Layer, flops: bool, arithmetic: str) -> int | None:
     if arithmetic == "3 x forward":
         return 3 * value
     return value
-
-
-ARITHMETIC = (
-    "bias addition",
-    "doubled again",
-    "2K - 1",
-    "factor of 10 too much",
-    "factor of 10 too little",
-    "3 x forward",
-)
-PEN = ("two digits swapped", "a digit left out")
 
 
 def slip_of_the_pen(value: int, kind: str, random: random.Random) -> int:

@@ -229,7 +229,7 @@ import sys
 from perfctl.orchestrator.cli.main import run
 spec = "--device-spec", "name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24"
 codes = [
-    run(["estimate", "mnist_cnn", "--batch", "64", "--layer", "conv2", "--check", "9437184"]),
+    run(["estimate", "mnist_cnn", "--batch", "64", "--layer", "conv2", "--check", "9437184 B"]),
     run(["estimate", "mnist_cnn", "--memory", "1GiB"]),
     run(["predict", "mnist_cnn", "--batch", "32", *spec]),
 ]
@@ -246,7 +246,7 @@ def test_a_second_call_prints_the_same_and_imports_no_torch(tmp_path: Path) -> N
         return SimpleNamespace(shown=shown, last=last, said=done.stderr)
 
     first, second = call(), call()
-    assert first.shown[0].startswith("9,437,184 is right")
+    assert first.shown[0].startswith("9,437,184 B is right")
     assert (first.shown, first.last[:9]) == (second.shown, "[0, 0, 0]")
     assert (first.last, second.last) == ("[0, 0, 0] ['torch']", "[0, 0, 0] []")
     assert second.said == first.said.replace("tracing mnist_cnn without data\n", "")

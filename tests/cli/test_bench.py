@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands.bench import part_of, seconds
+from perfctl.orchestrator.commands.bench import part_of
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.options import read_seconds
 from perfctl.parsers.own.bench import read_points
 
 Perfctl = Callable[..., Any]
@@ -129,12 +130,12 @@ def test_a_wrong_file_and_a_store_without_a_bench_are_said(perfctl: Perfctl) -> 
     ("text", "found"), [("30m", 1800.0), ("90s", 90.0), ("1.5h", 5400.0), ("0", 0.0)]
 )
 def test_a_budget_is_read_in_its_unit(text: str, found: float) -> None:
-    assert seconds(text) == found
+    assert read_seconds(text) == found
 
 
 def test_a_budget_that_is_no_time_is_said() -> None:
     with pytest.raises(UsageError, match="invalid value 'soon' for `budget`"):
-        seconds("soon")
+        read_seconds("soon")
 
 
 def test_the_part_is_as_said_or_as_slurms_array_says() -> None:

@@ -15,7 +15,7 @@ from perfctl.orchestrator.cli import commands as declared
 from perfctl.orchestrator.cli.main import application
 from perfctl.orchestrator.errors import UsageError
 
-ACTIONS = Path(__file__).resolve().parents[2] / "orchestrator" / "actions"
+ROOMS = Path(__file__).resolve().parents[2] / "orchestrator"
 
 
 def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -133,10 +133,12 @@ def errors_in(file: Path) -> Iterator[str]:
                     yield part.value
 
 
-def test_errors_of_actions_name_fields_and_no_options() -> None:
+def test_errors_name_fields_and_no_options() -> None:
     """Whole commands, and options of the workload's own, may stand in them."""
-    own_words = re.compile(r"perfctl |python |--weights |--data-dir |--help ")
-    texts = {text for file in ACTIONS.glob("*.py") for text in errors_in(file)}
+    own_words = re.compile(r"perfctl |python |--weights |--data-dir |--help |--json ")
+    rooms = ("commands", "estimate", "ingest", "predict")
+    files = [file for room in rooms for file in (ROOMS / room).rglob("*.py")]
+    texts = {text for file in files for text in errors_in(file)}
     assert len(texts) > 20
     assert [
         text for text in texts if re.search(r"--[a-z]", text) and not own_words.search(text)

@@ -40,7 +40,7 @@ def test_the_point_from_which_steps_took_longer_is_named_with_what_else_changed(
     said = perfctl("history", "--out", tmp_path / "history.html")
     assert said.code == 0
     (line,) = re.findall(r"step [+-].*changed: .*", " ".join(said.out.split()))
-    assert re.search(r"step \+(49|50|51)(\.\d+)? % between run 7 .*and run 8 ", line)
+    assert re.search(r"step \+(49|50|51)(\.\d+)?% between run 7 .*and run 8 ", line)
     assert "torch 2.14 to 2.15" in line
     page = (tmp_path / "history.html").read_text(encoding="utf-8")
     assert re.search(r"<h1>\d+ changes? in 14 points</h1>", page)

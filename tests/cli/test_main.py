@@ -39,14 +39,14 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
     ("typed", "said"),
     [
         ("reprot", "no such command 'reprot'. Did you mean 'report', "),
-        ("nonsense", "no such command 'nonsense'. 'perfctl --help' lists what there is"),
-        ("slurm rendr", "Did you mean 'render'? 'perfctl slurm --help' lists what there is"),
+        ("nonsense", "no such command 'nonsense'. Run 'perfctl --help' for the valid options"),
+        ("slurm rendr", "Did you mean 'render'? Run 'perfctl slurm --help' for the valid options"),
         (
             "--verson",
             "no such option: --verson (Possible options: --version). 'perfctl --help' lists",
         ),
         ("report --ot x", "no such option: --ot (Possible options: --"),
-        ("show", "missing argument 'run'. 'perfctl show --help' lists what there is"),
+        ("show", "missing argument 'run'. Run 'perfctl show --help' for the valid options"),
         ("show one", "RUN: 'one' is not a whole number"),
         ("export --run x", "--run: 'x' is not a whole number"),
         ("torch --repeat 0", "--repeat must be at least 1, got 0"),

@@ -12,6 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from perfctl.orchestrator.cli.main import application
+from perfctl.orchestrator.launch.sweep.study import SEEDS
 from perfctl.orchestrator.outputs import VERSIONS, name_of, schema_of, to_json
 from perfctl.orchestrator.report.studies.ranks import job_outputs
 from perfctl.records.report import Collective, Kernel
@@ -85,7 +86,7 @@ OUTPUTS = {
         f"slurm {word}": {f"slurm-{word}"}
         for word in ("render", "ingest", "submit", "status", "gather", "cancel")
     },
-    "slurm render-study": {"slurm-render"},
+    **{f"slurm render study {name}": {"slurm-render"} for name in SEEDS},
     "image render": {"image"},
 }
 """Command with --json -> names of what it prints."""

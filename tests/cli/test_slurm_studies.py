@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.cluster.studies import STUDIES, parts_of
 from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.cluster import render as rendering
+from perfctl.orchestrator.launch.cluster.render import PartsRequest
+from perfctl.orchestrator.launch.sweep.study import SEEDS as STUDIES
 
 Call = Callable[..., tuple[int, str]]
 
@@ -34,11 +35,22 @@ def render(capsys: pytest.CaptureFixture[str]) -> Call:
     return call
 
 
+def parts_of(words: Sequence[str], program: Sequence[str] = ()) -> PartsRequest:
+    """What an array is asked to hold for a study that these words name."""
+    asked = []
+    make = rendering.render_parts
+    after = ("--", *program) if program else ()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rendering, "render_parts", lambda one: make(asked.append(one) or one))
+        assert run(["slurm", "render", "study", *words, "--dry-run", *after]) == 0
+    return asked[0]
+
+
 MORE = {"inference": ("--models", "resnet18")}
 """Words without which a study is not complete."""
 
 
-def options(words: tuple[str, ...]) -> dict[str, str]:
+def options(words: Sequence[str]) -> dict[str, str]:
     """Option -> its value."""
     return {word: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
 
@@ -49,7 +61,7 @@ def test_flops_has_a_part_for_each_sweep_and_each_shape() -> None:
     )
     sweeps = ("clock", "training", "profile", "counts")
     assert [label for label, _ in found.parts] == [
-        f"{one}{tail}" for tail in ("", "-second") for one in sweeps
+        f"{one}{tail}" for tail in ("", " 32,128,5,1") for one in sweeps
     ]
     for label, words in found.parts:
         said = options(words)
@@ -81,10 +93,9 @@ def test_inference_has_two_parts_a_model_and_none_writes_the_store_of_another() 
     assert [label for label, _ in found.parts] == [
         f"{m} {how}" for m in ("resnet18", "vgg11") for how in ("timed", "under torch")
     ]
-    stores = [options(words)["--store"] for _, words in found.parts]
-    assert len(set(stores)) == len(found.parts)
     assert all(
-        words[0] == "infer" and options(words)["--batches"] == "1,20" for _, words in found.parts
+        words[:2] == ("study", "inference") and options(words)["--batches"] == "1,20"
+        for _, words in found.parts
     )
     assert found.finish == (
         "study",
@@ -100,31 +111,19 @@ def test_speedup_has_a_part_for_each_network_on_each_device() -> None:
     found = parts_of(["speedup", "--devices", "cpu,cuda,cuda:bf16", "--unet", "--base-width 8"])
     wanted = [(net, device) for net in ("unet", "lstm") for device in ("cpu", "cuda", "cuda:bf16")]
     assert [label for label, _ in found.parts] == [f"{net} on {device}" for net, device in wanted]
-    for (net, device), (_, words) in zip(wanted, found.parts, strict=True):
-        said = options(words)
-        assert (words[0], said["--workload"], said["--device"]) == (
-            "torch",
-            net,
-            device.partition(":")[0],
-        )
-        assert said["--precision"] == ("bf16" if device.endswith("bf16") else "fp32")
-        assert ("--base-width" in words) == (net == "unet")
-        assert "--no-store" in words
+    assert all(
+        (options(words)["--part"], options(words)["--devices"]) == (label, "cpu,cuda,cuda:bf16")
+        for label, words in found.parts
+    )
     assert options(found.finish)["--from"] == "study-speedup/perfctl-runs"
     assert found.device == "cuda"
 
 
-def test_cost_shares_one_design_and_its_page_measures_nothing() -> None:
+def test_cost_is_shared_and_its_page_measures_nothing() -> None:
     found = parts_of(["cost", "--quick", "--budget", "2m", "--threads", "1"])
     shards = [options(words) for _, words in found.parts]
-    assert [one["--shard"] for one in shards] == [
-        f"{n}/{len(shards)}" for n in range(1, len(shards) + 1)
-    ]
+    assert [one["--part"] for one in shards] == ["1/4", "2/4", "3/4", "4/4"]
     assert all((one["--budget"], one["--threads"]) == ("120s", "1") for one in shards)
-    ((file, text),) = found.files
-    assert {words[1] for _, words in found.parts} == {str(file)}
-    assert "[families.vgg]" in text
-    assert not file.exists(), "the one who renders writes it"
     assert options(found.finish)["--from"] == "study-cost/perfctl-runs", "the gather job has no GPU"
 
 
@@ -147,7 +146,6 @@ def test_every_part_stands_in_the_array_word_for_word(name: str, render: Call) -
     lines = re.findall(r"arguments=\((.*?)\) ;;", text)
     assert [shlex.split(line) for line in lines] == [list(words) for _, words in found.parts]
     assert f"#SBATCH --array=0-{len(found.parts) - 1} " in text
-    assert all(path.read_text() == made for path, made in found.files)
     assert shlex.join(found.finish) in (array.parent / "gather.sbatch").read_text()
 
 
@@ -164,14 +162,12 @@ def test_a_dry_run_prints_the_scripts_and_writes_nothing(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "there is no study"),
-        (("nonsense",), "'nonsense' is not a study"),
+        (("nonsense",), "no such command 'nonsense'"),
         (("flops", "--hand", "conv2"), "--hand: 'conv2'"),
         (("speedup", "--devices", "cpu"), "--devices needs at least two"),
         (("cost", "--models"), "requires an argument"),
         (("inference", "--nonsense", "1"), "--nonsense"),
         (("inference",), "--models names no model"),
-        (("cost", "--quick", "--design", "x.toml"), "--quick has a design of its own"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_writes_nothing(
@@ -184,6 +180,7 @@ def test_what_makes_no_sense_is_one_line_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_name_the_four_studies_are_listed() -> None:
-    with pytest.raises(UsageError, match="flops, inference, speedup, cost"):
-        parts_of([])
+def test_without_a_name_the_four_studies_are_listed(render: Call) -> None:
+    code, printed = render("study")
+    assert code == 0
+    assert all(f"  {name} " in printed for name in STUDIES)

@@ -24,7 +24,11 @@ def declarations() -> dict[str, Command[Any, Any]]:
     for name in (name for name, (place, _) in main.COMMANDS.items() if ":" not in place):
         declared = main.declaration(name)
         if isinstance(declared, Group):
-            found |= {f"{name} {word}": command for word, command in declared.commands.items()}
+            found |= {
+                f"{name} {word}": command
+                for word, command in declared.commands.items()
+                if isinstance(command, Command)
+            }
         else:
             found[name] = declared
     return found

@@ -63,6 +63,19 @@ def test_a_kernel_that_became_a_fifth_slower_is_found_and_nothing_else_below_it(
     assert the_row(found, "samples per second", "throughput").result == SLOWER
 
 
+def test_samples_per_second_are_not_judged_as_the_step_if_the_batch_sizes_differ(side: Any) -> None:
+    """Twice the samples in 1.5 times the time: a longer step, and more samples per second."""
+    dice = random.Random(3)
+    slower = dict.fromkeys((kernel for _, kernel in TIMES), 1.5)
+    b = side("B", 5, dice, slower=slower, batch_size=128)
+    found = compare(side("A", 5, dice, batch_size=64), b, anyway=True)
+    step, rate = the_row(found, "step"), the_row(found, "samples per second", "throughput")
+    assert (step.result, rate.result) == (SLOWER, NOT_JUDGED)
+    assert rate.change == pytest.approx(2 / 1.5 - 1, abs=0.05)
+    assert rate.interval is not None and rate.interval[0] < rate.change < rate.interval[1]
+    assert "batch sizes differ" in rate.reason
+
+
 def test_a_faster_kernel_is_an_improvement_and_no_regression(side: Any) -> None:
     dice = random.Random(2)
     found = compare(side("A", 5, dice), side("B", 5, dice, slower={"gemm": 0.7}))

@@ -316,6 +316,7 @@ def _by_hand(study: StudyView) -> Iterator[Fact]:
             Fact("", value * 4 / 1024),
         )
     yield Fact("B", 4)
+    yield Fact("", 120)  # 11 x 11, as it was worked out by hand
 
 
 def _top(study: StudyView) -> Iterator[Fact]:

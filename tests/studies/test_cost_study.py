@@ -7,15 +7,15 @@ import csv
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.commands.bench import bench_points
-from perfctl.orchestrator.commands.study.cost import CostRequest, bench_of, parts
-from perfctl.orchestrator.commands.study.folder import StudyFolder
-from perfctl.orchestrator.launch.sweep.bench_file import read_bench
+from perfctl.orchestrator.commands.study import bench_request_of
+from perfctl.orchestrator.launch.sweep.study import parts_of
 from perfctl.orchestrator.predict.bench import (
     FLOPS,
     MEMORY,
@@ -26,6 +26,7 @@ from perfctl.orchestrator.predict.bench import (
     relations,
 )
 from perfctl.orchestrator.statistics import fisher_interval
+from tests.studies.asking import ask
 
 BENCH = Path(__file__).resolve().parent.parent / "data" / "bench-cpu" / "bench.json"
 
@@ -143,24 +144,22 @@ def test_the_points_of_48_networks_give_the_whole_page_with_all_families_in_one_
 def test_the_quick_design_has_all_families_two_batch_sizes_and_enough_steps_for_a_fit(
     tmp_path: Path,
 ) -> None:
-    request = bench_of(CostRequest(StudyFolder(tmp_path), quick=True))
+    request = bench_request_of(ask("cost", tmp_path, quick=True))
     families = {
         family: {p.batch for p in request.points if p.family == family}
         for family in ("vgg", "resnet", "inception", "mlp")
     }
     assert all(len(batches) == 2 for batches in families.values())
     assert len(request.points) == 24 >= 20, "a fit needs 20"
-    shared = parts(CostRequest(StudyFolder(tmp_path)), 2)
-    shared.write_files()
-    commands = [words for _, words in shared.parts]
-    assert [words[2:4] for words in commands] == [("--shard", "1/2"), ("--shard", "2/2")]
-    assert len(read_bench(Path(commands[0][1])).families) == 4
+    commands = [words for _, words in parts_of(ask("cost", tmp_path, quick=True)).parts]
+    assert [words[-2:] for words in commands] == [("--part", f"{n}/4") for n in (1, 2, 3, 4)]
+    part = bench_request_of(replace(ask("cost", tmp_path, quick=True), part="2/4"))
+    assert part.part == (2, 4)
+    assert len(part.points) == 6
 
 
-def test_quick_and_a_design_of_ones_own_are_refused_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert (
-        run(["study", "cost", "--quick", "--design", "x.toml", "--out", str(tmp_path / "s")]) == 2
-    )
-    assert "--quick has a design of its own" in capsys.readouterr().err
+def test_a_design_of_ones_own_holds_in_the_quick_form_too(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text("batches = [2]\n[families.mlp]\ndepth = [2]\nwidth = [64]\nimage = [16]\n")
+    request = bench_request_of(ask("cost", tmp_path, quick=True, design=own))
+    assert {point.family for point in request.points} == {"mlp"}

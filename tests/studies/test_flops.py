@@ -6,22 +6,26 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.commands.study import flops as actions
-from perfctl.orchestrator.commands.study.flops import FlopsRequest, Part
+from perfctl.orchestrator.commands import study as actions
 from perfctl.orchestrator.errors import PartlyDone, UsageError
-from perfctl.orchestrator.report.studies.flops import page
+from perfctl.orchestrator.ingest import sweep as sweeps
+from perfctl.orchestrator.launch.sweep.request import RunResult
+from perfctl.orchestrator.launch.sweep.study import parts_of, sweeps_of
+from perfctl.orchestrator.ledger.network import networks_of
 from perfctl.orchestrator.report.studies.records import StudyPage
 from perfctl.orchestrator.report.tables import Table
+from perfctl.orchestrator.stored_runs import newest_runs
 from perfctl.workloads.data import mnist
 from perfctl.workloads.models import mnist_cnn
 from perfctl.workloads.run import loop
 from perfctl.workloads.spec import Options
+from tests.studies.asking import ask
 
 BATCH, EPOCHS = 4, 2
 FIRST, SECOND = (32, 64, 3, 1), (32, 128, 5, 1)
@@ -96,13 +100,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def both(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> StudyPage:
     """The page of both shapes."""
-    asked = FlopsRequest(tmp_path_factory.mktemp("study"), batch=BATCH, recorded=recorded)
-    return page(actions.study_flops(asked).study)
+    asked = ask("flops", tmp_path_factory.mktemp("study"), batch=BATCH, source=recorded)
+    return actions.run_study(asked).page
 
 
 def table_of(study: StudyPage, chapter: str, start: str) -> Table:
     (part,) = (one for one in study.chapters if one.key == chapter)
-    return next(one for one in (*part.tables, *part.folded) if one.caption.startswith(start))
+    tables = filter(None, (*part.tables, *part.folded))
+    return next(one for one in tables if one.caption.startswith(start))
 
 
 def column(found: Table, label: str, unit: str | None = None) -> list[object]:
@@ -115,11 +120,17 @@ def column(found: Table, label: str, unit: str | None = None) -> list[object]:
     return [row[place].value for row in found.rows]
 
 
-def test_both_shapes_stand_side_by_side_in_the_table_of_parameters(both: StudyPage) -> None:
+def test_both_shapes_stand_one_below_the_other_in_the_table_of_parameters(both: StudyPage) -> None:
     found = table_of(both, "network", "Layers")
+    networks, parameters = column(found, "network"), column(found, "parameters")
     for shape in (FIRST, SECOND):
-        *each, total = column(found, f"parameters, conv2 {','.join(map(str, shape))}")
-        assert total == parameters_of(shape) == sum(int(str(value)) for value in each)
+        name = f"conv2 {','.join(map(str, shape))}"
+        *each, total = (
+            int(str(value))
+            for network, value in zip(networks, parameters, strict=True)
+            if network == name
+        )
+        assert total == parameters_of(shape) == sum(each)
 
 
 def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both: StudyPage) -> None:
@@ -195,16 +206,17 @@ def test_the_students_values_are_explained_in_the_summary_and_in_csv(tmp_path: P
                 "--out",
                 str(out),
                 "--hand",
-                f"conv2={HAND},{VALUES}",
+                f"conv2={HAND},{VALUES} values",
             ]
         )
         == 0
     )
     summary = (out / "summary.md").read_text()
     right, outputs = conv2_macs(FIRST, 64), 64 * 64 * 24 * 24
-    assert f"Your {HAND:,} for conv2 comes from two slips" in summary
-    assert f"Right is {right:,} MAC = {2 * right:,} FLOP" in summary
-    assert f"Right is {64 * 32 * 9 + 64 + outputs:,} values" in summary
+    slips = "input 13x13 instead of 26x26 and 11x11 taken as 120"
+    assert f"Your {HAND:,} for conv2 could come from {slips}" in summary
+    assert f"Correct: {right:,} MAC = {2 * right:,} FLOP" in summary
+    assert f"Correct: {18_496 + outputs:,} values (total)" in summary
     with (out / "tables" / "hand-hand-values-checked.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["your value"], row["right"]) for row in rows][:1] == [(str(HAND), str(right))]
@@ -215,8 +227,9 @@ def test_the_students_values_are_explained_in_the_summary_and_in_csv(tmp_path: P
 def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(
     tmp_path: Path,
 ) -> None:
-    asked = FlopsRequest(tmp_path, layer="conv2", recorded=EXAMPLE)
-    (first, *_) = actions.study_flops(asked).study.networks
+    asked = ask("flops", tmp_path, layer="conv2", source=EXAMPLE)
+    actions.run_study(asked)
+    (first, *_) = networks_of(newest_runs(tmp_path / "perfctl.db"))
     adds = 1000 * 64 * 24 * 24  # one per output of a test batch of 1,000
     for point in first.points("conv2"):
         assert point.paper.value == 2 * conv2_macs(FIRST, point.batch)
@@ -227,8 +240,8 @@ def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(
 
 
 def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
-    asked = FlopsRequest(tmp_path, layer="conv2", recorded=EXAMPLE, hand=(f"conv2={HAND}",))
-    study = page(actions.study_flops(asked).study)
+    asked = ask("flops", tmp_path, layer="conv2", source=EXAMPLE, hand=(f"conv2={HAND}",))
+    study = actions.run_study(asked).page
     memory = {
         row[0].text: [cell.text for cell in row[1:]]
         for row in table_of(study, "memory", "Memory of one run").rows
@@ -246,53 +259,59 @@ def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
     assert "synchronised" not in dict(study.facts)["measured by"]
     (verdicts,) = (one for one in study.chapters if one.key == "verdicts")
     assert {"other GPU", "more work in less time"} <= {
-        row[2].text for row in verdicts.tables[0].rows
+        row[2].text for table in verdicts.tables if table for row in table.rows
     }
     (asked_in_kib,) = (
-        row for row in table_of(study, "hand", "Hand values").rows if row[1].value == 1936
+        row for row in table_of(study, "hand", "Hand values").rows if row[1].text == "1,936 KiB"
     )
-    assert (asked_in_kib[5].value, asked_in_kib[6].text) == (64 * 64 * 24 * 24 * 4 // 1024, "KiB")
+    assert (asked_in_kib[5].value, asked_in_kib[6].text) == (64 * 64 * 24 * 24 * 4, "B")
     (comparison,) = (one for one in study.chapters if one.key == "comparison")
-    assert "logarithmic axis" in comparison.charts[0].note
+    (chart,) = comparison.charts
+    assert chart is not None
+    assert "logarithmic axis" in chart.note
 
 
 def test_a_clear_line_refuses_what_makes_no_sense(tmp_path: Path) -> None:
-    asked = FlopsRequest(tmp_path / "study")
-    for wrong, words in (
-        (replace(asked, hand=("conv2",)), "`hand`"),
-        (replace(asked, hand=("conv2=1.5",)), "`hand`"),
-        (replace(asked, conv2="16,64,3,1"), "must begin with 32"),
-        (replace(asked, workload="lstm", conv2="32,64,3,1"), "`conv2`"),
-        (replace(asked, profiler="dlprof"), "`profiler`"),
-        (replace(asked, recorded=tmp_path / "no"), "`recorded`"),
-        (replace(asked, recorded=tmp_path, arguments=("--seed", "1")), "`recorded`"),
+    out = tmp_path / "study"
+    for asked, words in (
+        (ask("flops", out, hand=("conv2",)), "`hand`"),
+        (ask("flops", out, hand=("conv2=1.5",)), "`hand`"),
+        (ask("flops", out, hand=("conv2=1 apple",)), "`hand`"),
+        (ask("flops", out, conv2="16,64,3,1"), "must begin with 32"),
+        (ask("flops", out, workload="lstm", conv2="32,64,3,1"), "conv2"),
+        (ask("flops", out, profiler="dlprof"), "`profiler`"),
+        (ask("flops", out, source=tmp_path / "no"), "`source`"),
+        (ask("flops", out, source=tmp_path, words=("--seed", "1")), "`source`"),
     ):
         with pytest.raises(UsageError, match=words):
-            actions.study_flops(wrong)
-    assert not (tmp_path / "study").exists()
+            actions.run_study(asked)
+    assert not out.exists()
 
 
 def test_another_request_in_the_same_folder_is_refused(recorded: Path, tmp_path: Path) -> None:
-    actions.study_flops(FlopsRequest(tmp_path, batch=BATCH, recorded=recorded))
-    actions.study_flops(FlopsRequest(tmp_path, batch=BATCH, recorded=recorded, hand=("conv2=1",)))
-    with pytest.raises(UsageError, match=r"holds another study .*epochs was 14, now 3"):
-        actions.study_flops(FlopsRequest(tmp_path, batch=BATCH, recorded=recorded, epochs=3))
+    actions.run_study(ask("flops", tmp_path, source=recorded))
+    actions.run_study(ask("flops", tmp_path, source=recorded, hand=("conv2=1",)))
+    with pytest.raises(UsageError, match=r"holds another study .*epochs was None, now 3"):
+        actions.run_study(ask("flops", tmp_path, device="cpu", epochs=3))
 
 
 def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path: Path) -> None:
-    asked = FlopsRequest(tmp_path, batches=(16, 64), epochs=3, conv2="32,128,5,1", device="cuda")
-    found = {one.label: one for one in actions.sweeps_of(asked)}
+    typed = {"batches": (16, 64), "epochs": 3, "conv2": "32,128,5,1"}
+    asked = ask("flops", tmp_path, device="cuda", **typed)
+    found = {one.label: one for one in sweeps_of(asked)}
     assert list(found) == [
         f"{part}{tail}"
-        for tail in ("", "-second")
+        for tail in ("", " 32,128,5,1")
         for part in ("clock", "training", "profile", "counts")
     ]
     assert (found["clock"].options.batches, found["training"].options.batches) == ((16,), (64,))
     assert found["training"].arguments[-2:] == ("--epochs", "3")
-    assert found["counts-second"].arguments == ("--conv2", "32,128,5,1")
-    assert [label for label, _ in actions.parts(asked).parts] == list(found)
-    on_cpu = [label for label, _ in actions.parts(replace(asked, device="cpu")).parts]
-    assert on_cpu == [label for label in found if not label.startswith("counts")]
+    assert found["counts 32,128,5,1"].arguments == ("--conv2", "32,128,5,1")
+    assert [label for label, _ in parts_of(asked).parts] == list(found)
+    on_cpu = parts_of(ask("flops", tmp_path, device="cpu", **typed)).parts
+    assert [label for label, _ in on_cpu] == [
+        label for label in found if not label.startswith("counts")
+    ]
 
 
 def test_a_part_that_fails_leaves_the_others_and_is_named(
@@ -300,16 +319,18 @@ def test_a_part_that_fails_leaves_the_others_and_is_named(
 ) -> None:
     from perfctl.orchestrator.ingest.ingest import ingest
 
-    def runs(part: Part, asked: FlopsRequest, *_: object) -> str | None:
-        if part.label == "profile":
-            return "1 of 1 batch sizes failed"
-        ingest([recorded / "first"], asked.folder.store)
-        return None
+    def run_sweep(request: Any, events: Any) -> sweeps.Swept:
+        results: tuple[RunResult, ...] = ()
+        if request.profiler.name == "torch":
+            failed = {"status": "failed", "reason": "no memory"}
+            results = (RunResult(batch_size=BATCH, folder=request.folder, **failed),)
+        else:
+            ingest([recorded / "first"], request.options.store_path)
+        return sweeps.Swept(request, request.options.store_path, results)
 
-    monkeypatch.setattr(actions, "_run", runs)
-    result = actions.study_flops(
-        FlopsRequest(tmp_path, batches=(BATCH,), batch=BATCH, device="cpu")
-    )
-    assert dict(page(result.study).missing)["profile"] == "1 of 1 batch sizes failed"
+    monkeypatch.setattr(sweeps, "run_sweep", run_sweep)
+    asked = ask("flops", tmp_path, batches=(BATCH,), batch=BATCH, device="cpu")
+    result = actions.run_study(asked)
+    assert dict(result.page.missing)["profile"] == f"batch {BATCH}: failed, no memory"
     with pytest.raises(PartlyDone, match="profile"):
         result.check()

@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.cli.main import run as run_command
-from perfctl.orchestrator.commands.study import inference as actions
-from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.commands import study as actions
+from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.ingest import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.request import RunResult
+from perfctl.orchestrator.launch.sweep.study import parts_of, read_study
 from perfctl.orchestrator.report.page.records import LONGEST
-from perfctl.orchestrator.report.studies.inference import InferenceRequest, inference_page
-from perfctl.orchestrator.report.studies.records import StudyPage
+from perfctl.orchestrator.report.studies.inference import subject
+from perfctl.orchestrator.report.studies.records import StudyPage, study_page
 from perfctl.orchestrator.report.studies.written import markdown
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
+from tests.studies.asking import ask
 
 MS = 1_000_000
 
@@ -55,7 +57,8 @@ def answers(
 
 
 def page(*runs: Any) -> StudyPage:
-    return inference_page(runs, InferenceRequest("perfctl study inference", {}))
+    content = read_study("inference").content
+    return study_page("inference", content, {"inference": subject(runs, {})})
 
 
 def table(study: StudyPage, start: str) -> list[dict[str, str]]:
@@ -63,7 +66,7 @@ def table(study: StudyPage, start: str) -> list[dict[str, str]]:
     (found,) = [
         one
         for chapter in study.chapters
-        for one in (*chapter.tables, *chapter.folded)
+        for one in filter(None, (*chapter.tables, *chapter.folded))
         if one.caption.startswith(start)
     ]
     heads = [column.label for column in found.columns]
@@ -87,7 +90,7 @@ def test_all_models_are_in_one_chart_each_and_the_figures_agree_with_each_other(
             for batch in (1, 5, 10)
         )
     )
-    charts = [chart for chapter in study.chapters for chart in chapter.charts]
+    charts = [chart for chapter in study.chapters for chart in chapter.charts if chart]
     assert {
         "Latency p50, by batch size",
         "Images per second, by batch size",
@@ -242,7 +245,7 @@ def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, rep
         ("--models resnet18 --batches 1,x", "'x' is not a batch size"),
         ("--models resnet18 --profiler perf", "--profiler: 'perf' is not known"),
         ("--models resnet18 --data mnist --data-dir .", "MNIST digits"),
-        ("--from gone", "gone: file not found or folder"),
+        ("--from gone", "gone does not exist"),
     ],
 )
 def test_requests_that_make_no_sense_leave_nothing_behind(
@@ -271,15 +274,13 @@ def test_a_part_that_fails_leaves_the_rest_and_ends_with_partly_done(
         return sweeps.Swept(request, request.options.store_path, (bad,) if bad else ())
 
     monkeypatch.setattr(sweeps, "run_sweep", run_sweep)
-    asked = actions.quick(actions.InferenceStudy(models=("resnet18",), device="cpu"))
-    done = actions.inference_study(asked, tmp_path / "study")
+    typed = {"models": "resnet18", "device": "cpu"}
+    monkeypatch.setattr(actions, "_write", lambda material, missing, failed: failed)
+    failed: Any = actions.run_study(ask("inference", tmp_path / "study", quick=True, **typed))
     assert ran == [("none", (1, 5, 20)), ("torch", (1, 20))]
-    with pytest.raises(
-        PartlyDone, match=r"1 of 5 parts failed .*: resnet18 timed, batch 1: failed, no memory"
-    ):
-        done.check()
+    assert failed == [("resnet18 timed", "batch 1: failed, no memory")]
     with pytest.raises(UsageError, match="holds another study"):
-        actions.inference_study(actions.replace(asked, images=60), tmp_path / "study")
+        actions.run_study(ask("inference", tmp_path / "study", quick=True, **typed, images=60))
 
 
 def test_a_source_without_inference_is_refused(perfctl: Any) -> None:
@@ -290,12 +291,11 @@ def test_a_source_without_inference_is_refused(perfctl: Any) -> None:
 
 
 def test_the_parts_for_a_batch_system_are_commands_that_exist(perfctl: Any) -> None:
-    asked = actions.quick(actions.InferenceStudy(models=("resnet18", "vgg11"), device="cpu"))
-    parts = actions.parts(asked, Path("study")).parts
+    asked = ask("inference", Path("study"), quick=True, models="resnet18,vgg11", device="cpu")
+    parts = parts_of(asked).parts
     assert [label for label, _ in parts] == [
-        f"{model} {how}" for model in asked.models for how in ("timed", "under torch")
+        f"{model} {how}" for model in ("resnet18", "vgg11") for how in ("timed", "under torch")
     ]
-    Path("study").mkdir()
     for _, words in parts[:1]:
         assert run_command([*words, "--dry-run"]) == 0
 
@@ -322,7 +322,13 @@ def test_one_real_study_is_measured_resumed_and_written(
     assert "squeezenet1_1 runs" in out
     text = Path("study/summary.md").read_text()
     assert "the weights are random" in text
-    assert "aten::" in (Path("study/tables") / "kernels-the-slowest-of-each-run.csv").read_text()
+    assert (
+        "aten::"
+        in (
+            Path("study/tables")
+            / "kernels-kernels-or-operators-by-name-the-15-slowest-of-each-run.csv"
+        ).read_text()
+    )
     code, again, err = perfctl(*words)
     assert (code, err.count("already complete, skipped")) == (0, 2)
     assert again == out

@@ -4,6 +4,7 @@ the terminal: they agree."""
 from __future__ import annotations
 
 import csv
+import gzip
 import html
 import json
 import re
@@ -82,7 +83,7 @@ def tables(summary: str) -> Iterator[tuple[str, list[list[str]]]]:
 
 
 def plain(markdown: str) -> str:
-    return re.sub(r"\\(.)", r"\1", markdown).strip()
+    return html.unescape(re.sub(r"\\(.)", r"\1", markdown)).strip()
 
 
 def squeezed(text: str) -> str:
@@ -98,7 +99,7 @@ def page_cells(page: str) -> set[str]:
 def recorded(kind: str, folder: Path) -> list[str]:
     """Words that make a study of recorded data."""
     if kind == "flops":
-        return ["--from", str(EXAMPLE), "--hand", "conv2=141557760,514112"]
+        return ["--from", str(EXAMPLE), "--hand", "conv2=141557760,514112 values"]
     if kind == "flops on a CPU":
         return ["--from", str(DATA / "recorded-cpu" / "torch")]
     if kind == "inference":
@@ -111,12 +112,9 @@ def recorded(kind: str, folder: Path) -> list[str]:
         for file in place.rglob("workload.json"):
             record = json.loads(file.read_text())
             file.write_text(json.dumps(record | {"precision": precision}))
-        for number, file in enumerate(place.rglob("*trace*.json")):
-            file.write_text(
-                file.read_text()
-                + " " * (number + 1) * len(precision)
-                + "\n" * (precision == "bf16")
-            )
+        for file in place.rglob("*.trace.json.gz"):  # other bytes: no report twice
+            other = gzip.decompress(file.read_bytes()) + b"\n" * (precision == "bf16")
+            file.write_bytes(gzip.compress(other))
     return ["--from", str(folder / "runs")]
 
 
@@ -157,11 +155,6 @@ def test_page_summary_csv_and_terminal_have_the_same_figures(
     assert all(len(one) <= 140 for one in printed)
     alike = Counter(re.sub(r"[\d.,]+|\b(?:densenet201|resnet152)\b", "#", one) for one in printed)
     assert max(alike.values()) <= 2, "two findings at most about the same thing"
-
-    assert all(
-        len(re.sub(r"^\d+\. ", "", line)) <= 140
-        for line in re.findall(r"^\d+\. .+$", section, re.MULTILINE)
-    ), "as written"
 
     files = {
         file.stem: list(csv.reader(file.read_text().splitlines()))[1:]

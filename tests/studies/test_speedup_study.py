@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.cli.main import run
-from perfctl.orchestrator.commands.study.folder import StudyFolder
-from perfctl.orchestrator.commands.study.speedup import SpeedupRequest, parts, study_speedup
+from perfctl.orchestrator.commands.study import resolve_devices, run_study
 from perfctl.orchestrator.compare.speedup import (
     Against,
     Gain,
@@ -22,9 +21,11 @@ from perfctl.orchestrator.compare.speedup import (
     Unsettled,
     compare_quantity,
 )
+from perfctl.orchestrator.launch.sweep.study import parts_of
 from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Rate
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.speedup import WHICH, gain_cells, headline, notes
+from tests.studies.asking import ask
 
 SMALL = (
     *("--quick", "--devices", "cpu,cpu:bf16", "--batches", "4", "--steps", "10", "--epochs", "2"),
@@ -104,9 +105,12 @@ def test_another_request_in_the_same_folder_is_refused_before_anything_runs(
 def test_recorded_runs_give_the_same_figures_as_the_study_that_made_them(
     made: Path, tmp_path: Path
 ) -> None:
-    done = study_speedup(SpeedupRequest(StudyFolder(tmp_path / "again"), source=made))
+    done = run_study(ask("speedup", tmp_path / "again", source=made))
     assert (tmp_path / "again" / "results.json").read_text() == (made / "results.json").read_text()
-    assert (len(done.runs), done.failed) == (4, ())
+    (files,) = (one for one in done.page.chapters if one.key == "files")
+    (runs,) = files.tables
+    assert runs is not None
+    assert (len(runs.rows), done.problems) == (4, ())
 
 
 def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(
@@ -115,8 +119,9 @@ def test_a_gpu_that_is_not_here_is_said_and_ways_of_the_cpu_are_compared(
     nowhere = str(tmp_path / "nowhere")
     assert run(["study", "speedup", "--from", nowhere, "--out", str(tmp_path / "x")]) == 2
     assert f"--from: {nowhere} does not exist" in capsys.readouterr().err
-    request = SpeedupRequest(StudyFolder(tmp_path), devices="cpu,cuda", quick=True)
-    labels = [label for label, _ in parts(request).parts]
+    asked = ask("speedup", tmp_path, quick=True, devices="cpu,cuda")
+    request, _ = resolve_devices(asked, is_planned=True)
+    labels = [label for label, _ in parts_of(request).parts]
     assert labels == ["unet on cpu", "unet on cuda", "lstm on cpu", "lstm on cuda"], (
         "commands for a machine with a GPU"
     )

@@ -1,7 +1,7 @@
 """Build a model without data from a name: ``mnist_cnn``, ``mnist_cnn:conv2=32,128,5,1``,
 ``torchvision:resnet152`` or ``resnet152``, ``resnet:depth=26,width=32``, ``timm:NAME`` and the
-other libraries of ``libraries``, ``config.json``, ``package.module:factory``, ``file.py:factory``. torch is imported
-when a model is built.
+other libraries of ``libraries``, ``config.json``, ``package.module:factory``, ``file.py:factory``.
+torch is imported when a model is built.
 """
 
 from __future__ import annotations

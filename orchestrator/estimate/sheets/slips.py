@@ -55,6 +55,41 @@ _QUANTITIES = {
 """Word -> the figure of a sheet that it names; "": any of values."""
 
 
+COSTS = {
+    "batch": 1.0,
+    "groups": 1.0,
+    "bias": 1.05,
+    "positions": 1.1,
+    "unit": 1.1,
+    "doubled": 1.25,
+    "terms": 1.1,
+    "one operation less": 1.15,
+    "channels": 1.2,
+    "kernel": 1.2,
+    "digits": 1.3,
+    "pass": 1.3,
+    "pooling": 1.35,
+    "other batch": 1.4,
+    "values": 1.5,
+    "wider pooling": 1.6,
+    "halved": 1.6,
+    "other layer": 1.6,
+    "arithmetic": 1.7,
+    "pen": 1.8,
+    "sizes": 1.8,
+    "other figure": 2.45,
+}
+"""What a mistake is about -> its cost. A second mistake costs SECOND more."""
+SECOND = 0.5
+APART = 0.7
+"""Alternatives that cost more than the best by this are not named."""
+UNRELATED = 1.0
+"""Cost of two mistakes of which neither is about the layer: a coincidence."""
+_COUNTED = ("weights", "parameters", "total", "output map")
+"""Figures that :func:`_counts` names."""
+_OF_NUMBERS = {"arithmetic", "digits", "halved", "pen"}
+
+
 class Stated(NamedTuple):
     """A value as somebody wrote it, in its base unit."""
 
@@ -133,6 +168,11 @@ class Finding:
     text: str = ""
     """The value as it was written."""
 
+    @property
+    def stated(self) -> str:
+        """Return the value as it was written, its thousands marked."""
+        return re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", self.text, count=1)
+
 
 class Mistake(NamedTuple):
     """One thing that goes wrong, as factors on what is right."""
@@ -155,39 +195,8 @@ class Candidate(NamedTuple):
     slips: tuple[str, ...]
     worked: str
     cost: float
-
-
-COSTS = {
-    "batch": 1.0,
-    "groups": 1.0,
-    "bias": 1.05,
-    "positions": 1.1,
-    "unit": 1.1,
-    "doubled": 1.25,
-    "terms": 1.1,
-    "one operation less": 1.15,
-    "channels": 1.2,
-    "kernel": 1.2,
-    "digits": 1.3,
-    "pass": 1.3,
-    "pooling": 1.35,
-    "other batch": 1.4,
-    "values": 1.5,
-    "wider pooling": 1.6,
-    "halved": 1.6,
-    "other layer": 1.6,
-    "arithmetic": 1.7,
-    "pen": 1.8,
-    "sizes": 1.8,
-    "other figure": 2.45,
-}
-"""What a mistake is about -> its cost. A second mistake costs SECOND more."""
-SECOND = 0.5
-UNRELATED = 1.0
-"""Cost of two mistakes of which neither is about the layer: a coincidence."""
-_COUNTED = ("weights", "parameters", "total", "output map")
-"""Figures that :func:`_counts` names."""
-_OF_NUMBERS = {"arithmetic", "digits", "halved", "pen"}
+    meant: Quantity | None = None
+    """The figure that somebody wanted to work out."""
 
 
 def check(
@@ -240,7 +249,10 @@ def check(
         )
     distinct: dict[tuple[str, ...], Candidate] = {}
     for candidate in fitting:
-        if len(candidate.slips) <= len(fitting[0].slips):
+        if (
+            len(candidate.slips) <= len(fitting[0].slips)
+            and candidate.cost <= fitting[0].cost + APART
+        ):
             distinct.setdefault(candidate.slips, candidate)
     ranked = list(distinct.values())[:ALTERNATIVES_MAX]
     if not ranked:
@@ -253,6 +265,8 @@ def check(
         what = meant.what if meant else ""
         return Finding(whole, right, False, (), worked, (), (), unit, what, stated.text)
     best, *rest = ranked
+    meant = best.meant or meant
+    right, unit = (meant.value, meant.unit) if meant else (right, unit)
     return Finding(
         whole,
         right,
@@ -353,7 +367,7 @@ def _of_mistakes(
                 cost = sum(COSTS[about] for about in abouts) + SECOND * (len(slips) > 1)
                 cost += UNRELATED * (len(slips) > 1 and _OF_NUMBERS.issuperset(abouts))
                 cost += sum(mistake.cost - COSTS[mistake.about] for mistake in combined)
-                yield Candidate(value, slips, worked, cost)
+                yield Candidate(value, slips, worked, cost, meant)
 
 
 def _slips_in_ways(facts: Facts) -> Iterator[tuple[Mistake, Mistake]]:
@@ -505,15 +519,14 @@ def _number(value: Fraction) -> str:
 
 
 def in_its_unit(finding: Finding) -> str:
-    """Return "72 KiB"; the bare value if it counts operations otherwise than in multiply-adds."""
-    unit = f" {finding.unit}" if finding.value == finding.right else ""
-    return f"{finding.value:,}{unit}"
+    """Return the value as it was written, with its unit if it is right."""
+    is_bare = not re.search("[a-z]", finding.text, re.IGNORECASE)
+    return finding.stated + (f" {finding.unit}" if is_bare and not finding.slips else "")
 
 
 def explain(finding: Finding, layer: str = "") -> str:
     """Return the finding in a few sentences. ``layer``: its name, if the sentence must say it."""
     right = _right_value(finding)
-    value = f"{finding.value:,}" if finding.text.isdecimal() or not finding.text else finding.text
     if finding.exact and not finding.slips:
         what = f"{finding.quantity}, in {UNIT_NAMES.get(finding.unit, finding.unit)}"
         more = ""
@@ -521,8 +534,8 @@ def explain(finding: Finding, layer: str = "") -> str:
             more = f" In FLOPs: {2 * finding.right:,}."
         elif finding.unit == "FLOP":
             more = f" In multiply-adds: {finding.right // 2:,}."
-        return f"{value} is correct: {what}. {finding.worked}.{more}"
-    yours = f"Your {value} for {layer}" if layer else value
+        return f"{finding.stated} is correct: {what}. {finding.worked}.{more}"
+    yours = f"Your {finding.stated} for {layer}" if layer else finding.stated
     if not finding.exact:
         return (
             f"{yours} is not correct, and no common mistake or pair of mistakes gives it. Correct: "
@@ -531,7 +544,7 @@ def explain(finding: Finding, layer: str = "") -> str:
     ways = [(finding.slips, finding.worked)]
     ways += zip(finding.others, finding.others_worked, strict=False)
     texts = [f"{' and '.join(slips)} ({worked})" for slips, worked in ways]
-    return f"{yours} could come from: {'; or '.join(texts)}. Correct: {right}."
+    return f"{yours} could come from {', or from '.join(texts)}. Correct: {right}."
 
 
 def _right_value(finding: Finding) -> str:

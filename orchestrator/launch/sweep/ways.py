@@ -18,12 +18,6 @@ from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 _WITH = {"cpu": ("bf16", "compile"), "cuda": ("tf32", "bf16", "fp16", "compile")}
-EVERY_WAY = tuple(
-    f"{device}{also}"
-    for device, more in _WITH.items()
-    for also in ("", *(f":{one}" for one in more))
-)
-"""Every entry that a list of devices may have."""
 RECORD = "request.json"
 """What a sweep's folder holds the runs of."""
 

@@ -4,7 +4,7 @@ manual estimates that are wrong, and runs that differ in GPU or in the workload'
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, permutations
 
@@ -14,6 +14,7 @@ from perfctl.orchestrator.estimate.sheets.sheet import sheet_for
 from perfctl.orchestrator.estimate.sheets.slips import (
     UNITS,
     Finding,
+    Stated,
     check,
     explain,
     in_its_unit,
@@ -291,6 +292,16 @@ def _kernel_times_flat(ledger: Ledger) -> list[Cause]:
     return [Cause("time does not follow", None, facts, (), "observed", "kernels")]
 
 
+def read_estimates(run: Run) -> Iterator[tuple[str, str, Stated]]:
+    """Yield the layer, the name and the value of manual estimates that came with a report."""
+    for item in run.report.summaries:
+        head, _, name = item.name.partition(":")
+        layer, _, what = name.partition(":")
+        if head == "hand_estimate" and item.value is not None:
+            unit = item.unit if item.unit in SIZE_UNITS else ""
+            yield layer, what, read_stated(f"{int(item.value)} {unit}")
+
+
 def hand_estimates(study: Study) -> list[Cause]:
     """Return the manual estimates that came with the reports (``hand_estimate:<layer>:<what>``) and
     are wrong, one cause per layer.
@@ -304,15 +315,9 @@ def hand_estimates(study: Study) -> list[Cause]:
     checks: dict[tuple[str, int | None], dict[str, tuple[Run, Finding]]]
     checks = defaultdict(dict)
     for run in study.runs:
-        for item in run.report.summaries:
-            head, _, name = item.name.partition(":")
-            layer, _, what = name.partition(":")
-            if head != "hand_estimate" or item.value is None:
-                continue
+        for layer, what, stated in read_estimates(run):
             sheet = sheet_for(run.report.ops, layer)
             if sheet is not None and sheet.facts is not None:
-                unit = item.unit if item.unit in SIZE_UNITS else ""
-                stated = read_stated(f"{int(item.value)} {unit}")
                 finding = check(stated, sheet.facts, sheet.quantities)
                 checks[layer, run.batch_size].setdefault(what, (run, finding))
     causes = []

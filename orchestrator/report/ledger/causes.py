@@ -211,7 +211,7 @@ SENTENCES = {
     "{less_name}. Such times cannot be compared: the host's clock saw launches, not "
     "kernels, or the GPUs were not the same[ (no record names the GPU of the one {unknown})][ (the "
     "records name {gpus:and})].[ Multiply-adds are of batch {batch}.]",
-    "hand estimate": "The hand estimate of {layer} ({what}, batch {batch}): {explanation}",
+    "hand estimate": "The hand estimate of {layer} ({what}, batch {batch}) is wrong. {explanation}",
     "algorithm switch": _SWITCH + ".",
     "algorithm switch: same FLOPs": _SWITCH + "; FLOPs per sample stay at {more:flops}.",
     "algorithm switch: other FLOPs": _SWITCH + "; FLOPs per sample go from {less:flops} to "

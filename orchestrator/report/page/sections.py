@@ -186,7 +186,7 @@ def _benches(bench: Sequence[Study], first: int) -> Iterable[StudyView]:
 def _inference(found: Sequence[Study]) -> tuple[StudyView, ...]:
     if not found:
         return ()
-    from perfctl.orchestrator.report.studies.inference_view import inference_view
+    from perfctl.orchestrator.report.studies.inference import inference_view
 
     return (inference_view(found),)
 

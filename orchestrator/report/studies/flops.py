@@ -1,104 +1,467 @@
-"""The study of FLOPs against pen and paper: from analysed networks to its page."""
+"""Chapters of a network against pen and paper: its layers, a hand sheet, counts, times by two
+clocks, memory, training, machine and verdicts.
+
+With two networks, each table has both, in rows one below the other.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 
+from perfctl.orchestrator.counts.figure import Figure
+from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.sheets.slips import explain
-from perfctl.orchestrator.ledger.network import LayerPoint, Network
-from perfctl.orchestrator.ledger.prepared import device_label, heading
-from perfctl.orchestrator.ledger.timing import host_times
-from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.ledger.hand_values import HandValue, check_hand_values, unknown_layer
+from perfctl.orchestrator.ledger.network import (
+    NO_BACKWARD,
+    Clocks,
+    LayerPoint,
+    Network,
+    networks_of,
+)
+from perfctl.orchestrator.ledger.prepared import heading
+from perfctl.orchestrator.ledger.timing import Spread
 from perfctl.orchestrator.report.charts.comparison import (
     clocks_chart,
     flops_chart,
+    host_run,
     step_losses,
     training_charts,
 )
-from perfctl.orchestrator.report.findings import findings as page_findings
-from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
-from perfctl.orchestrator.report.numbers import ratio, size
+from perfctl.orchestrator.report.numbers import full, ratio, si, time
 from perfctl.orchestrator.report.page.about import ORIGINS
-from perfctl.orchestrator.report.page.study import summaries
-from perfctl.orchestrator.report.page.usage import memory_table, readings_table, ways_table
-from perfctl.orchestrator.report.studies import flops_tables as tables
-from perfctl.orchestrator.report.studies.flops_findings import (
-    MORE_IN_LESS,
-    SCATTERS,
-    FlopsStudy,
-    findings,
-    remembered,
-    scatter_of,
-    trained,
+from perfctl.orchestrator.report.page.records import LONGEST, shortened
+from perfctl.orchestrator.report.studies.flops_runs import (
+    Compared,
+    find_trained,
+    machine_chapter,
+    memory_chapter,
+    training_chapter,
+    verdicts_chapter,
 )
-from perfctl.orchestrator.report.studies.flops_tables import Points
-from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
-from perfctl.orchestrator.report.tables import Cell, Column, Table, table, text_cell
+from perfctl.orchestrator.report.studies.records import Chapter, Subject, facts_of
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    count,
+    figure_cell,
+    nothing,
+    table,
+    text_cell,
+    time_cell,
+)
 from perfctl.records.run import Run
 
-COUNTED = "counted FLOPs"
-"""Begins the name of the part that ncu runs."""
-UNNAMED = {"gpu": "a GPU without a name", "cpu": "a CPU without a name"}
-ENVIRONMENT = (
-    ("cpu", "CPU"),
-    ("cpu_model", "CPU model"),
-    ("cpu_capability", "CPU instructions that torch uses"),
-    ("cpu_count", "CPU cores"),
-    ("threads", "CPU threads of torch"),
-    ("os", "operating system"),
-    ("python", "Python"),
-    ("torch", "torch"),
-    ("cuda", "CUDA"),
-    ("cudnn", "cuDNN"),
-    ("tf32_conv", "TF32 in convolutions"),
-    ("cudnn_benchmark", "cuDNN benchmark"),
-    ("option:data", "data"),
-    ("option:seed", "seed"),
-)
-OF_PARTS = ("other GPU", MORE_IN_LESS)
-"""Verdicts about runs that differ in GPU or in the network."""
-PARTS, ALL = "parts of the study", (text_cell("all"),)
-ON_GPU = ("cpu", "cuda", "cudnn", "tf32_conv", "cudnn_benchmark")
-"""Facts that say something only of runs on a GPU; on a CPU the processor is the device itself."""
-DATA = {"synthetic": "drawn digits or random values, not a published data set", "mnist": "MNIST"}
+SCATTER_MIN = 3.0
+"""Steps of one run that differ by this factor are no basis for a comparison of times."""
+UNITS = ("MAC", "FLOP", "elementwise FLOP", "values", "B")
 
 
-def page(study: FlopsStudy) -> StudyPage:
-    """The whole study; charts are drawn here."""
-    points = tuple((one, one.points(study.layer)) for one in study.networks)
-    training = [
-        (one, run) for one in study.networks if (run := trained(one, study.batch)) is not None
-    ]
-    runs = [run for one in study.networks for run in one.runs]
-    first = runs[0]
-    origins = [
-        ORIGINS.get(name, name)
-        for name in dict.fromkeys(run.origin for run in runs)
-        if name != "measured"
-    ]
-    chapters = (
-        _network(study),
-        _by_hand(study),
-        _comparison(study, points),
-        _time(study, points),
-        _memory(study),
-        _training(training),
-        _machine(study, runs),
-        _verdicts(study),
+def subject(
+    runs: Sequence[Run],
+    *,
+    workload: str | None = None,
+    layer: str | None = None,
+    batch: int | None = None,
+    hand: Sequence[str] = (),
+) -> Subject:
+    """Return what the chapters are made of. Raises PerfctlError without a network, UsageError for
+    a layer that it does not have."""
+    networks = networks_of(runs, workload)
+    if not networks:
+        which = f" of {workload}" if workload else ""
+        raise PerfctlError(
+            f"no run{which} with a batch size and shapes of its layers",
+            "Name the network with `workload`",
+        )
+    layer = layer or networks[0].main_layer() or ""
+    sizes = networks[0].batches
+    batch = batch if batch in sizes else sizes[-1]
+    if networks[0].sheet(batch, layer) is None:
+        raise unknown_layer("layer", layer, networks[0], batch)
+    values = tuple(check_hand_values(networks, hand, batch))
+    points = tuple((network, network.points(layer)) for network in networks)
+    compared = Compared(networks, layer, batch, values, points)
+    facts = {"network": heading(networks[0].analyses[0].study)}
+    if len(networks) > 1:
+        facts["compared"] = " with ".join(network.label for network in networks)
+    facts |= facts_of(compared.runs)
+    origins = dict.fromkeys(run.origin for run in compared.runs if run.origin != "measured")
+    return Subject(
+        {name: partial(chapter, compared) for name, chapter in CHAPTERS.items()},
+        tuple(facts.items()),
+        {"layer": layer, "network": str(compared.runs[0].workload)},
+        origins=tuple(ORIGINS.get(name, name) for name in origins),
     )
-    return StudyPage(
-        kind="flops",
-        title=f"FLOPs of {study.layer} in {first.workload}, measured and by hand",
-        facts=tuple(_facts(study, runs)),
-        findings=tuple(findings(study, points, training)),
-        chapters=tuple(one for one in chapters if one is not None),
-        missing=tuple(dict.fromkeys(_missing(study, points, training, runs))),
-        origin="; ".join(origins) or None,
-        command=study.command,
-        links=study.links,
+
+
+def network_chapter(compared: Compared) -> Chapter:
+    """Layers, output shapes, parameters, multiply-adds, FLOPs and bytes, from the shapes."""
+    heads = [
+        Column("layer", style="text"),
+        Column("kind", style="text"),
+        *compared.heads,
+        Column("output shape", style="text"),
+        Column("parameters"),
+        Column("MAC", note="multiply-adds of forward"),
+        Column("forward FLOP", note="2 x MAC"),
+        Column("backward FLOP", note="gradients of the input and of the weights"),
+        Column("elementwise FLOP", note="other arithmetic of forward: bias, activation, pooling"),
+        Column("parameter B"),
+        Column("written B", note="by forward"),
+    ]
+    rows, text = [], []
+    for network in compared.networks:
+        sheet = network.network_sheet(compared.batch)
+        text.append(f"{network.label}: {sheet.total.parameters:,} parameters.")
+        for number, line in enumerate((*sheet.lines, *([sheet.total] if sheet.lines else []))):
+            shape = " x ".join(map(str, line.output or ()))
+            unknown = "an operation has no formula"
+            cells = [
+                text_cell(line.layer),
+                text_cell(line.kind),
+                *compared.name(network),
+                text_cell(shape) if shape else nothing("no output of its own"),
+                count(line.parameters),
+                count(line.macs, unknown),
+                count(line.flops, unknown),
+                count(line.backward_flops, unknown) if sheet.backward else nothing(NO_BACKWARD),
+                count(line.elementwise_flops, unknown),
+                count(line.parameter_bytes),
+                count(line.written_bytes),
+            ]
+            rows.append((line is sheet.total, number, cells))
+    rows.sort(key=lambda row: row[:2])
+    caption = f"Layers, parameters and FLOPs on paper, batch {compared.batch}"
+    made = table(caption, heads, [cells for *_, cells in rows])
+    return Chapter(tuple(text), tables=(made,), findings=tuple(_compare_shapes(compared)))
+
+
+def _compare_shapes(compared: Compared) -> Iterator[str]:
+    for (first, before), (second, after) in pairwise(compared.points):
+        a, b = (
+            next((one for one in points if one.batch == compared.batch), None)
+            for points in (before, after)
+        )
+        if a is None or b is None or not a.paper.value or not b.paper.value:
+            continue
+        held = [
+            network.network_sheet(compared.batch).total.parameters for network in (first, second)
+        ]
+        text = (
+            f"{second.label}: {held[1]:,} parameters instead of {held[0]:,}; {compared.layer} does "
+            f"x {ratio(b.paper.value / a.paper.value)} FLOPs"
+        )
+        clocks = a.forward.synchronised, b.forward.synchronised
+        if clocks[0] and clocks[1] and compared.scatter < SCATTER_MIN:
+            text += f" in x {ratio(clocks[1].median / clocks[0].median)} time"
+        yield f"{text}."
+
+
+def hand_chapter(compared: Compared) -> Chapter:
+    """Values worked out by hand, checked; every figure of the layer in all its units; its sheet
+    line by line."""
+    layer, batch = compared.layer, compared.batch
+    quantities: list[tuple[int, list[Cell]]] = []
+    worked = []
+    for network in compared.networks:
+        sheet = network.sheet(batch, layer)
+        values: dict[str, dict[str, int]] = defaultdict(dict)
+        for item in sheet.quantities if sheet else ():
+            values[item.what].setdefault(item.unit, item.value)
+        for number, (what, by_unit) in enumerate(values.items()):
+            absent = "not a figure of this quantity"
+            kib = by_unit["B"] / 1024 if "B" in by_unit else None
+            cells = [count(by_unit.get(unit), absent) for unit in UNITS]
+            cells.append(nothing(absent) if kib is None else Cell(full(kib), value=kib))
+            quantities.append((number, [text_cell(what), *compared.name(network), *cells]))
+        words = ("part", "what", "formula", "numbers", "result")
+        lines = [
+            [
+                section.title,
+                *map(text_cell, (line.what, line.formula, line.numbers, line.result)),
+            ]
+            for section in (sheet.sections if sheet else ())
+            for line in section.lines
+        ]
+        of = f", {network.label}" if len(compared.networks) > 1 else ""
+        caption = f"{layer} at batch {batch}{of}, worked line by line"
+        heads = [Column(word, style="text") for word in words]
+        worked.append(table(caption, heads, lines, tools=False))
+    quantities.sort(key=lambda row: row[0])
+    columns = [Column("quantity", style="text"), *compared.heads, *map(Column, (*UNITS, "KiB"))]
+    every = table(
+        f"{layer} at batch {batch}: every quantity", columns, [cells for _, cells in quantities]
     )
+    return Chapter(
+        tuple(explain(value.finding, value.layer) for value in compared.hand),
+        tables=(_hand_table(compared), every, *worked),
+        findings=tuple(map(shortened, _judge_hand(compared.hand))),
+    )
+
+
+def _hand_table(compared: Compared) -> Table | None:
+    heads = [
+        Column("layer", style="text"),
+        Column("your value"),
+        Column("verdict", style="text"),
+        *compared.heads,
+        Column("batch"),
+        Column("right"),
+        Column("unit", style="text"),
+        Column("quantity", style="text"),
+    ]
+    rows = []
+    for value in compared.hand:
+        finding = value.finding
+        wrong = f"wrong: {'; '.join(finding.slips)}" if finding.exact else "not explained"
+        rows.append(
+            [
+                value.layer,
+                Cell(finding.stated, value=finding.value),
+                "right" if value.is_right else wrong,
+                *([value.network] if compared.heads else []),
+                text_cell(value.batch),
+                finding.right,
+                finding.unit,
+                finding.quantity or "forward",
+            ]
+        )
+    return table("Hand values, checked", heads, rows, tools=False)
+
+
+def _judge_hand(values: Sequence[HandValue]) -> Iterator[str]:
+    """Yield what the first two values are; the table has all."""
+    for value in values[:2]:
+        finding = value.finding
+        start = f"Your {finding.stated} for {value.layer} (batch {value.batch}) is"
+        right = f"{finding.right:,} {finding.unit}"
+        if value.is_right:
+            yield f"{start} right: {finding.quantity or finding.unit}."
+        elif finding.exact:
+            text = f"{start} wrong: {' and '.join(finding.slips)}. Right: {right}."
+            slips = f"{len(finding.slips)} slips" if len(finding.slips) > 1 else "one slip"
+            yield text if len(text) <= LONGEST else f"{start} wrong by {slips}. Right: {right}."
+        else:
+            yield f"{start} none of its figures, and no usual slip makes it; nearest is {right}."
+
+
+def comparison_chapter(compared: Compared) -> Chapter:
+    """Paper, counted and derived FLOPs of the layer's forward pass, and of the whole step."""
+    layer, points = compared.layer, compared.all_points
+    heads = [
+        Column("batch"),
+        *compared.heads,
+        Column(f"{layer} on paper", "MAC"),
+        Column(f"{layer} on paper", "FLOP"),
+        Column(f"{layer} counted", "FLOP", note="by hardware counters"),
+        Column(f"{layer} derived", "FLOP", note="from kernel names, grids and shapes"),
+        Column("counted / paper"),
+        Column("outside layers, collected", "FLOP", note="instructions of kernels in no range"),
+        Column("outside layers, derived", "FLOP", note="with those that were not collected"),
+        Column("step on paper", "FLOP", note="forward and backward of all layers"),
+        Column("step counted", "FLOP"),
+    ]
+    rows = []
+    for name, point in compared.rows():
+        paper, counted = point.paper.value, point.counted
+        share = counted.value / paper if counted.value is not None and paper else None
+        loose = (point.loose.flops, point.loose.derived)
+        rows.append(
+            [
+                *name,
+                count(None if paper is None else int(paper / 2), point.paper.reason or ""),
+                _exact(point.paper),
+                figure_cell(counted, "FLOP"),
+                figure_cell(point.derived, "FLOP"),
+                nothing(counted.reason or "not counted")
+                if share is None
+                else Cell(ratio(share), value=share),
+                *(
+                    count(None if value is None else round(value), "no such kernel was collected")
+                    for value in loose
+                ),
+                _exact(point.step_paper),
+                figure_cell(point.step_counted, "FLOP"),
+            ]
+        )
+    made = table(f"FLOPs of {layer} forward and of a step", heads, rows, tools=False)
+    remedies = {
+        "counted": "Run the same command on a machine with an NVIDIA GPU and ncu",
+        "derived": "They need the kernels of a GPU, from torch, nsys or ncu",
+    }
+    figures = {
+        "counted": [point.counted for point in points],
+        "derived": [point.derived for point in points],
+    }
+    missing = [
+        (f"{what} FLOPs of {layer}", f"{found[0].reason or 'not collected'}. {remedies[what]}")
+        for what, found in figures.items()
+        if found and all(figure.value is None for figure in found)
+    ]
+    return Chapter(
+        charts=(flops_chart(layer, _labelled(compared)),),
+        tables=(made and replace(made, notes=()),),
+        findings=tuple(_judge_counts(compared)),
+        missing=tuple(missing),
+    )
+
+
+def _exact(figure: Figure) -> Cell:
+    if figure.lower_bound:
+        return figure_cell(figure, "FLOP")
+    value = None if figure.value is None else round(figure.value)
+    return count(value, figure.reason or "not known")
+
+
+def _judge_counts(compared: Compared) -> Iterator[str]:
+    _, points = compared.points[0]
+    last = points[-1]
+    if (paper := last.paper.value) is None:
+        return
+    start = f"{compared.layer} forward at batch {last.batch}: {si(paper, 'FLOP')} on paper"
+    known = {"counted": last.counted.value, "derived from its kernels": last.derived.value}
+    for how, value in known.items():
+        if value is not None:
+            yield f"{start}, {si(value, 'FLOP')} {how} ({ratio(value / paper)} of paper)."
+            return
+    if last.loose.flops is not None:
+        loose = f"{si(last.loose.flops, 'FLOP')} of {', '.join(last.loose.names)}"
+        yield f"{start}; kernels of no layer show {loose}."
+    else:
+        why = (last.counted.reason or "no counters at this batch size").partition(";")[0]
+        yield shortened(f"{start}; nothing was counted: {why}.")
+
+
+def _labelled(compared: Compared) -> list[tuple[str, Sequence[LayerPoint]]]:
+    """Return points with names for charts: without the word that all begin with."""
+    words = [network.label.split() for network in compared.networks]
+    has_same = len({tuple(one[:1]) for one in words}) == 1 and all(one[1:] for one in words)
+    return [
+        ("" if len(words) == 1 else " ".join(one[1:] if has_same else one), points)
+        for one, (_, points) in zip(words, compared.points, strict=True)
+    ]
+
+
+def time_chapter(compared: Compared) -> Chapter:
+    """Times of the layer and of a step by the synchronised clock and under the profiler."""
+    layer, points = compared.layer, compared.all_points
+    bases = dict.fromkeys(
+        clocks.basis for point in points for clocks in (point.forward, point.step) if clocks.basis
+    )
+    host_rows = [
+        [*name, host_run(tool), Cell(f"{ns / 1e6:g}", full(ns, "ns"), value=ns / 1e6)]
+        for name, point in compared.rows()
+        for tool, ns in point.host
+    ]
+    heads = [Column("batch"), *compared.heads, Column("run", style="text"), Column("time", "ms")]
+    missing = []
+    if not any(point.forward.synchronised for point in points):
+        why = "no run timed its layers with one: those of built-in workloads do"
+        missing.append((f"time of {layer} by a synchronised clock", why))
+    if not any(point.forward.profiled for point in points):
+        why = "no trusted report times it: nsys and the PyTorch profiler do"
+        missing.append((f"time of {layer} under a profiler", why))
+    return Chapter(
+        (f"Profiler: {'; '.join(bases)}.",) if bases else (),
+        (clocks_chart(layer, _labelled(compared)),),
+        (
+            _clocks_table(
+                f"Time of {layer}, by two clocks",
+                compared,
+                {"forward": lambda point: point.forward, "backward": lambda point: point.backward},
+            ),
+            _clocks_table(
+                "Time of a step, by two clocks", compared, {"step": lambda point: point.step}
+            ),
+            table(
+                f"Time of {layer} by the host's clock, as reported", heads, host_rows, tools=False
+            ),
+        ),
+        findings=tuple(_judge_times(compared)),
+        missing=tuple(missing),
+    )
+
+
+def _clocks_table(
+    caption: str, compared: Compared, parts: dict[str, Callable[[LayerPoint], Clocks]]
+) -> Table | None:
+    heads = [Column("batch"), *compared.heads]
+    for what in parts:
+        heads += [
+            Column(
+                f"{what}, clock",
+                base="ns",
+                note="a clock that waits for the device, no profiler; median",
+            ),
+            Column(f"{what}, profiler", base="ns", note="median over the measured steps"),
+            Column(f"{what}, profiler / clock"),
+        ]
+    rows = []
+    for name, point in compared.rows():
+        cells = []
+        for clocks in (part(point) for part in parts.values()):
+            factor = clocks.factor
+            cells += [
+                _spread_cell(clocks.synchronised, "no run timed it with a synchronised clock"),
+                _spread_cell(clocks.profiled, "no profiler timed it", clocks.basis),
+                nothing("needs both") if factor is None else Cell(ratio(factor), value=factor),
+            ]
+        rows.append([*name, *cells])
+    made = table(caption, heads, rows, tools=False)
+    has_times = made is not None and len(made.columns) > 1 + len(compared.heads)
+    return replace(made, notes=()) if made is not None and has_times else None
+
+
+def _spread_cell(spread: Spread | None, why: str, basis: str | None = None) -> Cell:
+    if spread is None:
+        return nothing(why)
+    text = f"{time(spread.low)} to {time(spread.high)} over {spread.count} steps"
+    return time_cell(spread.median, note="; ".join(filter(None, (text, basis))))
+
+
+def _judge_times(compared: Compared) -> Iterator[str]:
+    layer, scatter = compared.layer, compared.scatter
+    _, points = compared.points[0]
+    chosen = next((point for point in points if point.batch == compared.batch), points[-1])
+    both = {
+        "on the synchronised clock": chosen.forward.synchronised,
+        "under the profiler": chosen.forward.profiled,
+    }
+    if times := [f"{time(spread.median)} {how}" for how, spread in both.items() if spread]:
+        factor = f" (x {ratio(chosen.forward.factor)})" if chosen.forward.factor else ""
+        yield f"{layer} forward at batch {chosen.batch} takes {', '.join(times)}{factor}."
+    if scatter >= SCATTER_MIN:
+        yield (
+            f"Times scatter by x {ratio(scatter)} within one run: other work ran here. Repeat them "
+            "on an idle machine."
+        )
+        return
+    clocks = {point.batch: point.forward.synchronised for point in points}
+    timed = [(batch, spread.median) for batch, spread in clocks.items() if spread is not None]
+    if len(timed) > 1:
+        (first, before), (last, after) = timed[0], timed[-1]
+        yield (
+            f"From batch {first} to {last} the work of {layer} grows x {ratio(last / first)}, its "
+            f"time x {ratio(after / before)}."
+        )
+
+
+CHAPTERS: dict[str, Callable[[Compared], Chapter]] = {
+    "network": network_chapter,
+    "hand": hand_chapter,
+    "comparison": comparison_chapter,
+    "time": time_chapter,
+    "memory": memory_chapter,
+    "training": training_chapter,
+    "machine": machine_chapter,
+    "verdicts": verdicts_chapter,
+}
 
 
 def draw(networks: Sequence[Network]) -> None:
@@ -107,412 +470,27 @@ def draw(networks: Sequence[Network]) -> None:
     layer = networks[0].main_layer()
     if layer is None:
         return
-    points = _labels(tuple((one, one.points(layer)) for one in networks))
-    flops_chart(layer, points)
-    clocks_chart(layer, points)
-    runs = [(one, run) for one in networks if (run := trained(one, one.batches[-1])) is not None]
-    tuple(training_charts([(one.label if len(runs) > 1 else "", run) for one, run in runs]))
-    if not runs:  # no epochs were trained
+    points = tuple((network, network.points(layer)) for network in networks)
+    labelled = _labelled(Compared(tuple(networks), layer, 0, (), points))
+    flops_chart(layer, labelled)
+    clocks_chart(layer, labelled)
+    trained = [
+        (network, run)
+        for network in networks
+        if (run := find_trained(network, network.batches[-1])) is not None
+    ]
+    several = len(networks) > 1
+    named = [(network.label if len(trained) > 1 else "", run) for network, run in trained]
+    tuple(training_charts(named))
+    if not trained:  # repeats and other profilers see the same losses
         step_losses(
-            "training-loss", [run for one in networks for run in _by_batch(one, len(networks) > 1)]
+            "training-loss",
+            [
+                (
+                    f"{network.label}, batch {batch}" if several else f"batch {batch}",
+                    next(run for run in network.runs if run.batch_size == batch),
+                )
+                for network in networks
+                for batch in network.batches
+            ],
         )
-
-
-def _by_batch(one: Network, named: bool) -> Iterator[tuple[str, Run]]:
-    """One run of each batch size with its name in a chart: repeats and other profilers see the
-    same losses."""
-    for batch in one.batches:
-        label = f"{one.label}, batch {batch}" if named else f"batch {batch}"
-        yield label, next(run for run in one.runs if run.batch_size == batch)
-
-
-def _facts(study: FlopsStudy, runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
-    studied = next(item for one in study.networks for item in one.analyses).study
-    yield "network", heading(studied)
-    if len(study.networks) > 1:
-        yield "compared", " with ".join(one.label for one in study.networks)
-    devices = dict.fromkeys(filter(None, map(device_label, runs)))
-    yield "device", ", ".join(UNNAMED.get(name, name) for name in devices) or "not recorded"
-    batches = dict.fromkeys(size for one in study.networks for size in one.batches)
-    yield "batch sizes", ", ".join(map(str, sorted(batches)))
-    yield "measured by", ", ".join(dict.fromkeys(name for run in runs for name in _tools(run)))
-    data = dict.fromkeys(run.report.environment.get("option:data", "") for run in runs)
-    said = [f"{name} ({DATA[name]})" if name in DATA else name for name in data if name]
-    if said:
-        yield "data", ", ".join(said)
-    day = min((run.started_at for run in runs if run.started_at), default="")[:10]
-    if day:
-        yield "date", day
-
-
-def _tools(run: Run) -> Iterator[str]:
-    """What measured: the profiler, and the clock where a run says which."""
-    if run.profiler != "none":
-        yield {"torch": "the PyTorch profiler"}.get(run.profiler, run.profiler)
-    elif run.report.layer_times:
-        yield "a synchronised clock"
-    elif any(step.duration_ns is not None for step in run.report.steps):
-        yield "a clock without a profiler"
-    if any(host_times((run,))):
-        yield "the host's clock, which waited for nothing"
-
-
-def _labels(points: Points) -> list[tuple[str, Sequence[LayerPoint]]]:
-    """Names for charts: without the words that all begin with."""
-    words = [one.label.split() for one, _ in points]
-    same = (
-        len(points) > 1
-        and len({tuple(each[:1]) for each in words}) == 1
-        and all(each[1:] for each in words)
-    )
-    shown = [" ".join(each[1:]) if same else " ".join(each) for each in words]
-    return [
-        (name if len(points) > 1 else "", found)
-        for name, (_, found) in zip(shown, points, strict=True)
-    ]
-
-
-def _kept(*found: Table | None) -> tuple[Table, ...]:
-    return tuple(one for one in found if one is not None)
-
-
-def _charts(*found: Chart | None) -> tuple[Chart, ...]:
-    return tuple(one for one in found if one is not None)
-
-
-def _network(study: FlopsStudy) -> Chapter | None:
-    shown = _kept(tables.parameters(study.networks, study.batch))
-    said = [
-        f"{one.label}: {one.network_sheet(study.batch).total.parameters:,} parameters."
-        for one in study.networks
-    ]
-    return Chapter("network", "The network", tuple(said), tables=shown) if shown else None
-
-
-def _by_hand(study: FlopsStudy) -> Chapter | None:
-    layer, batch, networks = study.layer, study.batch, study.networks
-    text = [
-        (
-            "One multiply-add (MAC) is 2 FLOPs. Operations, values and bytes are different "
-            "quantities: each has its column."
-        )
-    ]
-    text += [explain(one.finding, one.layer) for one in study.hand]
-    shown = _kept(
-        tables.hand_values(study.hand, len(networks) > 1) if study.hand else None,
-        tables.quantities(networks, layer, batch),
-        *(tables.worked(one, layer, batch, len(networks) > 1) for one in networks),
-        tables.layers_on_paper(networks, batch),
-    )
-    return Chapter("hand", "By hand", tuple(text), tables=shown) if shown else None
-
-
-def _comparison(study: FlopsStudy, points: Points) -> Chapter:
-    layer = study.layer
-    text = [
-        (
-            f"FLOPs of the forward pass of {layer}. Paper follows from the shapes and grows with "
-            "the batch."
-        )
-    ]
-    reasons = [
-        point.counted.reason
-        for _, found in points
-        for point in found
-        if point.counted.value is None
-    ]
-    text += [
-        f"Counted: not available. Reason: {reason}."
-        for reason in dict.fromkeys(filter(None, reasons))
-    ]
-    names = dict.fromkeys(
-        name for _, found in points for point in found for name in point.loose.names
-    )
-    if names:
-        text.append(
-            f"Some kernels belong to no layer. What was collected of them: {', '.join(names)}. "
-            "Derived: all their instructions, from kernel name and shapes."
-        )
-    drawn = flops_chart(layer, _labels(points))
-    return Chapter(
-        "comparison",
-        "Paper against the hardware",
-        tuple(text),
-        _charts(drawn),
-        _kept(tables.comparison(points, layer)),
-        _kept(tables.every_row(study.networks)),
-    )
-
-
-def _time(study: FlopsStudy, points: Points) -> Chapter | None:
-    shown = _kept(
-        tables.clocks(points, study.layer),
-        tables.step_clocks(points),
-        tables.host_clock(points, study.layer),
-    )
-    if not shown:
-        return None
-    bases = dict.fromkeys(
-        found.basis
-        for _, of in points
-        for point in of
-        for found in (point.forward, point.step)
-        if found.basis
-    )
-    both = [one for _, found in points for point in found for one in (point.forward, point.step)]
-    text = (
-        ["Clock: it waits until the device is idle, and no profiler runs."]
-        if any(one.synchronised for one in both)
-        else []
-    )
-    text += [f"Profiler: {'; '.join(bases)}."] if bases else []
-    if (scatter := scatter_of(points)) >= SCATTERS:
-        text.append(
-            f"Within one run the slowest step takes x {ratio(scatter)} the fastest: other work ran "
-            "on this machine. Do not compare these times with each other."
-        )
-    if any(point.host for _, found in points for point in found):
-        text.append(
-            "A host clock that waits for nothing sees the launch of a kernel, not the kernel."
-        )
-    drawn = clocks_chart(study.layer, _labels(points))
-    return Chapter(
-        "time", f"Time of {study.layer}, by two clocks", tuple(text), _charts(drawn), shown
-    )
-
-
-def _memory(study: FlopsStudy) -> Chapter | None:
-    chosen = [
-        (one, run) for one in study.networks if (run := remembered(one, study.batch)) is not None
-    ]
-    if not chosen:
-        return None
-    _, run = chosen[0]
-    ends = sum(step.phase == "epoch" for step in run.report.steps)
-    last = (
-        f"after the measured steps, {ends} epochs and their tests"
-        if ends > 1
-        else "after the measured steps, one epoch and its test"
-        if ends
-        else "after the measured steps"
-    )
-    loaded = "After loading: the model is on its device, and no step has run."
-    if any(item.moment == "start" for item in run.report.memory):
-        loaded = f"Before loading: torch is imported, and there is no model. {loaded}"
-    elif run.mode is None:
-        loaded = "After loading: before the first measured step of the program."
-    text = [f"{loaded} At the end: {last}, at batch {run.batch_size}."]
-    if tables.as_stated(run):
-        text = ["Before and after the training, as the report states them."]
-    text += [f"{what}: {why}." for what, why in _memory_gaps(run)]
-    every = tuple(_by_network(study, lambda used: memory_table([one.run for one in used])))
-    return Chapter(
-        "memory", "Memory", tuple(text), tables=_kept(tables.memory(chosen)), folded=every
-    )
-
-
-def _memory_gaps(run: Run) -> Iterator[tuple[str, str]]:
-    """(quantity, why the report has none of it), of a report that was made elsewhere."""
-    if tables.as_stated(run):
-        for quantity, what in (
-            ("host_available", "CPU memory"),
-            ("allocated", "Allocated and reserved, in bytes"),
-        ):
-            reason = next(
-                (gap.reason for gap in run.report.gaps if gap.quantity == f"memory.{quantity}"),
-                None,
-            )
-            if reason:
-                yield what, reason
-
-
-def _training(chosen: Sequence[tuple[Network, Run]]) -> Chapter | None:
-    if not chosen:
-        return None
-    data = chosen[0][1].report.environment.get("option:data")
-    text = [f"Trained on: {DATA.get(data or '', data or 'data that the run does not name')}."]
-    named = [
-        (one.label if len(chosen) > 1 else "", run)
-        for one, run in chosen
-        if any(step.phase == "epoch" for step in run.report.steps)
-    ]
-    return Chapter(
-        "training",
-        "Training",
-        tuple(text),
-        tuple(training_charts(named)),
-        _kept(tables.epochs(chosen)),
-    )
-
-
-def _by_network(
-    study: FlopsStudy, made: Callable[[Sequence[RunUsage]], Table | None]
-) -> Iterator[Table]:
-    """One table a network, whose name is in the caption where there are several."""
-    for one in study.networks:
-        found = made([RunUsage(run) for run in one.runs])
-        if found is not None:
-            of = f", {one.label}" if len(study.networks) > 1 else ""
-            yield replace(found, caption=f"{found.caption}{of}")
-
-
-def _of_run(run: Run) -> Iterator[tuple[str, str | None]]:
-    """(fact, value) of a run's machine and software."""
-    for device in run.devices:
-        gpu = device.kind == "gpu"
-        yield "GPU" if gpu else "processor", device.name or "not named"
-        if device.memory_bytes:
-            mib = f"{device.memory_bytes / 2**20:,.0f} MiB"
-            yield "GPU memory" if gpu else "CPU memory", f"{size(device.memory_bytes)} ({mib})"
-        yield "compute capability", device.compute_capability
-        yield "multiprocessors", str(device.sm_count) if device.sm_count else None
-        yield "driver", device.driver_version
-    if run.origin == "measured":  # of a report made elsewhere it is the machine that read it
-        yield "host", run.host
-    on_cpu = run.device_kind == "cpu"
-    for key, what in ENVIRONMENT:
-        if not (key in ON_GPU and on_cpu):
-            yield what, run.report.environment.get(key)
-
-
-def _machine(study: FlopsStudy, runs: Sequence[Run]) -> Chapter | None:
-    facts: dict[str, dict[str, None]] = {}
-    for run in runs:
-        for what, value in _of_run(run):
-            if value:
-                facts.setdefault(what, {})[value] = None
-    rows = [[text_cell(what), text_cell(", ".join(values))] for what, values in facts.items()]
-    shown = table(
-        "Host and GPU",
-        [Column("fact", style="text"), Column("value", style="text")],
-        rows,
-        tools=False,
-    )
-    reported = [run for run in runs if run.origin not in ("measured", "recorded")]
-    many = [what for what in ("GPU", "GPU memory", "processor") if len(facts.get(what, ())) > 1]
-    text = (
-        [f"The runs differ in: {', '.join(many)}. Their times must not be compared."]
-        if many
-        else []
-    )
-    return Chapter(
-        "machine",
-        "Host, GPU and utilisation",
-        tuple(text),
-        tables=_kept(shown, *_by_network(study, ways_table), summaries(reported)),
-        folded=tuple(_by_network(study, readings_table)),
-    )
-
-
-def _verdicts(study: FlopsStudy) -> Chapter | None:
-    """Why counted and paper differ, in full, and what the ledger's page would find."""
-    heads = [
-        *([Column("network", style="text")] if len(study.networks) > 1 else []),
-        Column("about", style="text"),
-        Column("reason", style="text"),
-        Column("verdict", style="text"),
-        Column("what to do", style="text"),
-    ]
-    rows: list[list[Cell]] = []
-    text: list[str] = []
-    for one in study.networks:
-        named = [text_cell(one.label)] if len(study.networks) > 1 else []
-        lead = f"{one.label}: " if len(study.networks) > 1 else ""
-        for found in one.analyses:
-            whole = [
-                (PARTS if item.rule in OF_PARTS else "the sweep", item)
-                for item in found.judgement.sweep
-                if item.rule != "hand estimate"
-            ]
-            mine = [
-                (f"{row.name}{row.at}", item)
-                for row in found.ledger.rows
-                if row.layer == study.layer
-                for item in found.judgement.at(row.batch, row.layer, row.direction).causes
-            ]
-            rows += [
-                [
-                    *(ALL[: len(named)] if about == PARTS else named),
-                    text_cell(about),
-                    *map(text_cell, (item.rule, describe_cause(item), describe_fix(item))),
-                ]
-                for about, item in (*whole, *mine)
-            ]
-            said = {describe_cause(cause) for cause in found.judgement.sweep}
-            text += [f"{lead}{item.text}" for item in page_findings(found) if item.text not in said]
-    shown = table("Why counted and paper differ", heads, rows, tools=False)
-    told = tuple(dict.fromkeys(text))
-    return Chapter("verdicts", "Verdicts", told, tables=_kept(shown)) if told or shown else None
-
-
-def _missing(
-    study: FlopsStudy, points: Points, training: Sequence[tuple[Network, Run]], runs: Sequence[Run]
-) -> Iterator[tuple[str, str]]:
-    yield from ((what, why) for what, why in study.failed if not what.startswith(COUNTED))
-    known = [point for _, found in points for point in found]
-    for what, counts, todo in (
-        (
-            "counted",
-            [point.counted for point in known],
-            "Run the same command on a machine with an NVIDIA GPU and ncu",
-        ),
-        (
-            "derived",
-            [point.derived for point in known],
-            "They need the kernels of a GPU, from torch, nsys or ncu",
-        ),
-    ):
-        if counts and all(figure.value is None for figure in counts):
-            yield f"{what} FLOPs of {study.layer}", f"{counts[0].reason or 'not collected'}. {todo}"
-    if not any(point.forward.synchronised for point in known):
-        yield (
-            f"time of {study.layer} by a synchronised clock",
-            "no run timed its layers with one: those of built-in workloads do",
-        )
-    if not any(point.forward.profiled for point in known):
-        yield (
-            f"time of {study.layer} under a profiler",
-            "no trusted report times it: nsys and the PyTorch profiler do",
-        )
-    if not training:
-        yield (
-            "loss and accuracy",
-            "no run trained whole epochs: a built-in workload does with --epochs",
-        )
-    figures = {item.quantity for run in runs for item in run.report.memory}
-    stated = {quantity for run in runs for quantity, _, _ in tables.stated_memory(run)}
-    cpu = all(run.device_kind in ("cpu", None) for run in runs)
-    if not figures & {"device_free", "device_total", "allocated", "reserved"} | stated:
-        yield "GPU memory", "the run used no GPU" if cpu else "the runs recorded none"
-    elif not figures & {"allocated", "reserved"} | stated:
-        yield (
-            "GPU memory allocated and reserved by torch",
-            "the runs recorded what is free on the GPU only",
-        )
-    if not figures & {"host_available", "host_resident"}:
-        yield "CPU memory", _gap(runs, "memory.host_available") or "the runs recorded none"
-    usages = [RunUsage(run).ways for run in runs]
-    if all(
-        way.kernels.value is None and way.nvml.value is None and way.dlprof.value is None
-        for way in usages
-    ):
-        none = "no run on the GPU was sampled, and none has kernels with start and length"
-        yield (
-            "GPU utilisation",
-            "the run used no GPU" if cpu else _gap(runs, "sample.gpu_utilisation") or none,
-        )
-    if training and training[0][1].report.environment.get("option:data") == "synthetic":
-        yield (
-            "a published data set",
-            (
-                "the data were made here, so accuracy is not comparable: use --data mnist "
-                "--data-dir DIR"
-            ),
-        )
-
-
-def _gap(runs: Sequence[Run], quantity: str) -> str | None:
-    """Why a run has none of it, in its own words."""
-    return next(
-        (gap.reason for run in runs for gap in run.report.gaps if gap.quantity == quantity), None
-    )

@@ -1,249 +1,190 @@
-"""The speed-up study as a page: what is faster, how sure that is, where the time goes then, and
-what was learned."""
+"""Chapters of training on several devices: what is faster, how sure that is, where the time goes
+then, and what was learned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
-from perfctl.orchestrator.compare.speedup import Reached, Speedup
+from perfctl.orchestrator.compare.speedup import Arm, Reached, Speedup
 from perfctl.orchestrator.ledger.arm_figures import epochs
 from perfctl.orchestrator.report import speedup as parts
 from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.numbers import percent, ratio, short, time
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
+from perfctl.orchestrator.report.studies.records import Chapter, Subject, facts_of
 from perfctl.orchestrator.report.tables import (
-    Cell,
     Column,
     Table,
     count,
     nothing,
     table,
-    text_cell,
-    time_cell,
 )
 from perfctl.records.run import Run
 
-WORTH = 1.05
+GAIN_MIN = 1.05
 """How many times faster a step must become for one layer to be named."""
-FIRST = 5
+LAYERS_FIRST = 5
 """Layers that are listed before the whole list."""
-NewestRuns = Sequence[tuple[str, str, Run]]
-"""(network, device, newest whole run of it at one batch size)."""
 
 
-def study_page(
-    found: Sequence[Speedup],
-    runs: NewestRuns,
-    *,
-    missing: Sequence[tuple[str, str]] = (),
-    origin: str | None = None,
-    command: str | None = None,
-) -> StudyPage:
-    """found: one a network and batch size."""
-    titles = [f"{parts.name_of(one)}, batch {one.batch}" for one in found]
-    keys = _keys(found)
-    pairs = list(zip(found, keys, strict=True))
-    several = len({one.batch for one in found}) > 1
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What the chapters are made of."""
+
+    speedups: tuple[Speedup, ...]
+    """One for each network and batch size."""
+    runs: tuple[tuple[str, str, Run], ...]
+    """(network, device, its newest whole run at one batch size)."""
+
+    @property
+    def keys(self) -> list[str]:
+        """Return keys of chapters: "unet", or "unet-b16" where a network has several batches."""
+        names = [one.workload for one in self.speedups]
+        return [
+            "".join(sign if sign.isalnum() else "-" for sign in one.workload or "program")
+            + (f"-b{one.batch}" if names.count(one.workload) > 1 else "")
+            for one in self.speedups
+        ]
+
+
+def subject(
+    speedups: Sequence[Speedup],
+    networks: Mapping[str, Mapping[int | None, Sequence[Arm]]],
+    missing: Sequence[tuple[str, str]],
+    problems: Sequence[str],
+) -> Subject:
+    """Return what the chapters are made of."""
+    newest = [
+        (network, arm.label, whole[-1])
+        for network, arms_by_batch in networks.items()
+        for arms in arms_by_batch.values()
+        for arm in arms
+        if (whole := [run for run in arm.runs if run.status == "ok"])
+    ]
+    trained = Trained(tuple(speedups), tuple(newest))
+    names = " and ".join(dict.fromkeys(map(parts.name_of, speedups)))
+    failed = [f"{one.workload} on {label}: {why}" for one in speedups for label, why in one.failed]
+    refused = [
+        f"{one.workload}: {why}"
+        for one in speedups
+        for other in one.against
+        for why in other.refused
+    ]
+    return Subject(
+        {
+            "answer": partial(answer_chapter, trained),
+            "networks": partial(network_chapters, trained),
+            "pies": partial(pies_chapter, trained),
+            "files": partial(files_chapter, trained),
+        },
+        tuple(_facts(trained)),
+        {"networks": names, "devices": ", ".join(arm.label for arm in speedups[0].arms)},
+        tuple(missing),
+        links=(
+            ("results.json: every figure, as perfctl speedup --json writes it", "results.json"),
+            ("speedup.ipynb: a notebook that draws the charts of results.json", "speedup.ipynb"),
+        ),
+        problems=(*problems, *failed, *refused),
+    )
+
+
+def _facts(trained: Trained) -> Iterator[tuple[str, str]]:
+    runs = trained.runs
+    for network in dict.fromkeys(network for network, _, _ in runs):
+        run = next(run for name, _, run in runs if name == network)
+        parameters = sum({call.layer: call.parameters or 0 for call in run.layer_calls}.values())
+        sizes = f" ({run.variant})" if run.variant else ""
+        size = f"{parameters:,} parameters" if parameters else "as recorded"
+        yield parts.NAMES.get(network, network), size + sizes
+    yield from facts_of([run for _, _, run in runs]).items()
+    devices = dict.fromkeys(
+        f"{arm.label}: {arm.device or 'not recorded'}"
+        for one in trained.speedups
+        for arm in one.arms
+    )
+    yield "devices", "; ".join(devices)
+
+
+def answer_chapter(trained: Trained) -> Chapter:
+    """How many times faster each device is, by epochs and by steps."""
+    several = len({one.batch for one in trained.speedups}) > 1
+    pairs = list(zip(trained.speedups, trained.keys, strict=True))
     findings = [
         parts.headline(one, other, key, several=several)
         for one, key in pairs
         for other in one.against
     ]
-    findings += [each for one, key in pairs for each in _details(one, key)]
-    findings += _unsteady(pairs)
-    chapters = [
-        _answer(found),
-        *map(_network, found, titles, keys),
-        *_pies(found, titles),
-        _files(runs),
-    ]
-    devices = dict.fromkeys(
-        f"{arm.label}: {arm.device or 'not recorded'}" for one in found for arm in one.arms
-    )
-    return StudyPage(
-        "speedup",
-        " and ".join(dict.fromkeys(map(parts.name_of, found)))
-        + ": "
-        + ", ".join(arm.label for arm in found[0].arms),
-        (*_facts(runs), ("devices", "; ".join(devices))),
-        tuple(findings),
-        tuple(chapters),
-        tuple(missing),
-        origin,
-        command,
-        (
-            ("results.json: every figure, as perfctl speedup --json writes it", "results.json"),
-            (
-                "speedup.ipynb: a notebook that reads results.json and draws its charts",
-                "speedup.ipynb",
-            ),
+    return Chapter(
+        (parts.WHICH, parts.UNKNOWN),
+        tables=(parts.overview(trained.speedups),),
+        findings=(
+            *findings,
+            *(one for pair in pairs for one in _details(*pair)),
         ),
     )
-
-
-def _keys(found: Sequence[Speedup]) -> list[str]:
-    """Of chapters: "unet", or "unet-b16" where a network has several batch sizes."""
-    several = [one.workload for one in found]
-    plain = [
-        "".join(part if part.isalnum() else "-" for part in one.workload or "program")
-        for one in found
-    ]
-    return [
-        f"{key}-b{one.batch}" if several.count(one.workload) > 1 else key
-        for key, one in zip(plain, found, strict=True)
-    ]
-
-
-def _facts(runs: NewestRuns) -> Iterator[tuple[str, str]]:
-    for network in dict.fromkeys(network for network, _, _ in runs):
-        run = next(run for name, _, run in runs if name == network)
-        known = {call.layer: call.parameters for call in run.layer_calls if call.parameters}
-        sizes = f" ({run.variant})" if run.variant else ""
-        yield (
-            parts.NAMES.get(network, network),
-            (f"{sum(known.values()):,} parameters" if known else "as recorded") + sizes,
-        )
-    batches = sorted({run.batch_size for _, _, run in runs if run.batch_size is not None})
-    yield "batch sizes", ", ".join(map(str, batches)) or "not recorded"
-    said = {
-        fact: {run.report.environment.get(fact, "") for _, _, run in runs} - {""}
-        for fact in ("torch", "threads")
-    }
-    yield from ((fact, ", ".join(sorted(values))) for fact, values in said.items() if values)
 
 
 def _details(one: Speedup, key: str) -> Iterator[Finding]:
     name = parts.name_of(one)
     for other in one.against:
         best = next(iter(other.if_only), None)
-        if best is not None and best.gain.value >= WORTH:
+        if best is not None and best.gain.value >= GAIN_MIN:
             limit = f"{ratio(best.gain.value)} times faster (Amdahl), at most {ratio(best.limit)}"
-            yield Finding(
-                f"{name}: with {best.layer} alone on {parts.device_of(other.label)}, a step would "
-                f"be {limit}.",
-                key,
-            )
-    if last := next(iter(reversed(one.reached)), None):
-        yield Finding(_quality(name, last), key)
+            alone = f"{best.layer} alone on {parts.device_of(other.label)}"
+            yield Finding(f"{name}: with {alone}, a step would be {limit}.", key)
+    if one.reached:
+        yield Finding(f"{name}: {_describe_reached(one.reached[-1])}", key)
 
 
-def _unsteady(pairs: Sequence[tuple[Speedup, str]]) -> Iterator[Finding]:
-    """That the machine was not quiet: the widest range of steps within a run, and how many others
-    are wide."""
-    wide = [
-        (
-            high / low,
-            (
-                f"{parts.name_of(one)} on {parts.device_of(arm.label)} took {time(low)} to "
-                f"{time(high)}"
-            ),
-            key,
-        )
-        for one, key in pairs
-        for arm in one.arms
-        if arm.step_range
-        and (low := arm.step_range[0])
-        and (high := arm.step_range[1]) > parts.UNSTEADY * low
-    ]
-    if wide:
-        _, text, key = max(wide)
-        others = len(wide) - 1
-        more = (
-            f"; {others} more {'run was' if others == 1 else 'runs were'} uneven" if others else ""
-        )
-        yield Finding(f"The machine was not quiet: steps of {text}{more}.", key, True)
-
-
-def _quality(name: str, item: Reached) -> str:
-    said = ", ".join(
-        f"{parts.device_of(label)} {short(time(ns))}"
-        if ns is not None
-        else f"{parts.device_of(label)} never reached it"
+def _describe_reached(item: Reached) -> str:
+    times = ", ".join(
+        parts.device_of(label) + (" never reached it" if ns is None else f" {short(time(ns))}")
         for label, ns in item.times.items()
     )
     target = percent(item.target) if item.what != "test loss" else f"{item.target:.3g}"
-    return (
-        f"{name}: training time to {'an' if item.what == 'accuracy' else 'a'} {item.what} of "
-        f"{target}: {said}."
-    )
+    article = "an" if item.what == "accuracy" else "a"
+    return f"training time to {article} {item.what} of {target}: {times}."
 
 
-def _answer(found: Sequence[Speedup]) -> Chapter:
-    text = (parts.WHICH, parts.UNKNOWN)
-    made = parts.overview(found)
-    return Chapter("speedup", "How many times faster", text, tables=(made,) if made else ())
-
-
-def _network(one: Speedup, title: str, key: str) -> Chapter:
-    first, *others = parts.tables(one)
-    shown: list[Table] = [first]
-    folded: list[Table] = []
-    for each in others:
-        if "layer" in each.caption and each.total > FIRST:
-            folded.append(each)
-            if "Amdahl" in each.caption:
-                shown.append(
-                    replace(
-                        each,
-                        caption=f"{each.caption}: the first {FIRST}",
-                        rows=each.rows[:FIRST],
-                        hidden=0,
-                    )
+def network_chapters(trained: Trained) -> Iterator[Chapter]:
+    """A chapter for each network and batch size: each alone, gains, results, layers, operations."""
+    for one, key in zip(trained.speedups, trained.keys, strict=True):
+        first, *others = parts.tables(one)
+        shown: list[Table | None] = [first]
+        folded: list[Table | None] = []
+        for each in others:
+            is_long = "layer" in each.caption and each.total > LAYERS_FIRST
+            (folded if is_long else shown).append(each)
+            if is_long and "Amdahl" in each.caption:
+                caption, rows = (
+                    f"{each.caption}: the first {LAYERS_FIRST}",
+                    each.rows[:LAYERS_FIRST],
                 )
-        else:
-            shown.append(each)
-    shown += [made] if (made := _ranges(one)) else []
-    return Chapter(
-        key,
-        title,
-        tuple(parts.notes(one)),
-        tuple(charts.charts(one, key)),
-        tuple(shown),
-        tuple(folded),
-    )
-
-
-def _ranges(one: Speedup) -> Table | None:
-    """How far the steps of each device are apart."""
-    heads = [
-        Column("device", style="text"),
-        Column("fastest step", base="ns"),
-        Column("slowest step", base="ns"),
-        Column("slowest / fastest"),
-    ]
-    rows = [
-        [
-            text_cell(arm.label),
-            time_cell(low),
-            time_cell(high),
-            Cell(ratio(high / low), value=high / low) if low else nothing("0 s"),
-        ]
-        for arm in one.arms
-        if arm.step_range
-        for low, high in [arm.step_range]
-    ]
-    return table("Spread of the steps", heads, rows)
-
-
-def _pies(found: Sequence[Speedup], titles: Sequence[str]) -> Iterator[Chapter]:
-    drawn = [
-        replace(chart, title=f"{title}: {chart.title.lower()}")
-        for place, (one, title) in enumerate(zip(found, titles, strict=True), 1)
-        for chart in charts.work_charts(one, f"pies-{place}", pie=True)
-    ]
-    if drawn:
-        text = (
-            (
-                "Parts of the time in the trace of each device. Lengths are easier to compare: the "
-                "same as bars is above."
-            ),
+                shown.append(replace(each, caption=caption, rows=rows, hidden=0))
+        yield Chapter(
+            tuple(parts.notes(one)),
+            tuple(charts.charts(one, key)),
+            tuple(shown),
+            tuple(folded),
+            key=key,
+            title=f"{parts.name_of(one)}, batch {one.batch}",
         )
-        yield Chapter("pies", "Where the time goes, as pies", text, tuple(drawn))
 
 
-def _files(runs: NewestRuns) -> Chapter:
+def pies_chapter(trained: Trained) -> Chapter:
+    """Kinds of work of each network on each device."""
+    drawn = [
+        replace(chart, title=f"{parts.name_of(one)}, batch {one.batch}: {chart.title.lower()}")
+        for number, one in enumerate(trained.speedups, 1)
+        for chart in charts.work_charts(one, f"pies-{number}", pie=True)
+    ]
+    return Chapter(charts=tuple(drawn))
+
+
+def files_chapter(trained: Trained) -> Chapter:
+    """The runs with their traces."""
     heads = [
         Column("network", style="text"),
         Column("device", style="text"),
@@ -259,17 +200,6 @@ def _files(runs: NewestRuns) -> Chapter:
             count(len(epochs(run))),
             run.artifact or nothing("the run left no report"),
         ]
-        for network, label, run in runs
+        for network, label, run in trained.runs
     ]
-    made = table("Runs", heads, rows)
-    text = (
-        (
-            "results.json has every figure of both networks; each run's own stands in its sweep's "
-            "folder."
-        ),
-        (
-            "The traces open in Perfetto and TensorBoard. speedup.ipynb reads results.json with "
-            "pandas and draws the charts again."
-        ),
-    )
-    return Chapter("files", "Traces and notebook", text, tables=(made,) if made else ())
+    return Chapter(tables=(table("Runs", heads, rows),))

@@ -4,102 +4,71 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
 
+from perfctl.orchestrator.report.files import documents
+from perfctl.orchestrator.report.files.documents import Part, markdown_text
 from perfctl.orchestrator.report.files.tables import lines
-from perfctl.orchestrator.report.studies.records import Chapter, StudyPage
-from perfctl.orchestrator.report.tables import Cell, Column, Table
+from perfctl.orchestrator.report.studies.records import StudyPage
+from perfctl.orchestrator.report.tables import Table
 
-ROWS = 40
+ROWS_MAX = 40
 """Rows of a table in the Markdown; the CSV file has all that the page has."""
 
 
 def markdown(study: StudyPage, charts: Sequence[str] = ()) -> str:
-    """The study in short: facts, findings, each chapter's sentences and tables, what is missing,
-    how to repeat it.
+    """Return the study in short: facts, findings, each chapter's sentences and tables, what is
+    missing, how to repeat it.
 
     charts: names of the files in the folder ``charts`` beside it, each starting with its
     chapter's key.
     """
+    facts = [f"{name}: {value}" for name, value in study.facts]
+    facts += [f"Origin of the numbers: {study.origin}."] if study.origin else []
     parts = [
-        f"# {_plain(study.title)}",
-        "\n".join(f"- {_plain(name)}: {_plain(value)}" for name, value in study.facts),
+        f"# {markdown_text(study.title)}",
+        documents.markdown([Part(None, (*facts, "1 multiply-add = 2 FLOPs."))]),
+        "## Findings",
+        "\n".join(
+            f"{number}. {markdown_text(finding.text)}"
+            for number, finding in enumerate(study.findings, 1)
+        ),
     ]
-    parts += [f"Origin of the numbers: {_plain(study.origin)}."] if study.origin else []
-    parts += ["1 multiply-add = 2 FLOPs."]
-    if study.findings:
-        parts += [
-            "## Findings",
-            "\n".join(
-                f"{place}. {_plain(one.text)}" for place, one in enumerate(study.findings, 1)
-            ),
-        ]
+    left = list(charts)
     for chapter in study.chapters:
-        parts += _chapter(chapter, charts)
+        parts += [f"## {markdown_text(chapter.title)}", *map(markdown_text, chapter.text)]
+        own = [name for name in left if name.startswith(f"{chapter.key}-")]
+        left = [name for name in left if name not in own]
+        parts += [f"![{markdown_text(chapter.title)}](charts/{name})" for name in own]
+        for table in filter(None, chapter.tables):
+            hidden = max(table.total - ROWS_MAX, 0)
+            cut = documents.of_view(replace(table, rows=table.rows[:ROWS_MAX], hidden=hidden))
+            parts.append(f"**{markdown_text(table.caption)}**")
+            parts.append(documents.markdown([replace(cut, title=None)]))
+    parts += ["## Charts", *(f"![{name}](charts/{name})" for name in left)] if left else []
     if study.missing:
-        parts += [
-            "## Not in this study",
-            "\n".join(f"- {_plain(what)}: {_plain(why)}" for what, why in study.missing),
-        ]
+        missing = tuple(f"{what}: {why}" for what, why in study.missing)
+        parts.append(documents.markdown([Part("Not in this study", missing)]))
     if study.command:
         parts += ["## To repeat it", f"```\n{study.command}\n```"]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _chapter(chapter: Chapter, charts: Sequence[str]) -> Iterator[str]:
-    yield f"## {_plain(chapter.title)}"
-    yield from map(_plain, chapter.text)
-    for name in charts:
-        if name.startswith(f"{chapter.key}-"):
-            yield f"![{_plain(chapter.title)}](charts/{name})"
-    for table in chapter.tables:
-        yield f"**{_plain(table.caption)}**"
-        yield from map(_plain, table.notes)
-        yield _rows(table)
-
-
-def _rows(table: Table) -> str:
-    heads = [_head(column) for column in table.columns]
-    sides = ["---:" if column.style == "num" else "---" for column in table.columns]
-    rows = [[_plain(_shown(cell)) for cell in row] for row in table.rows[:ROWS]]
-    said = [_line(heads), _line(sides), *map(_line, rows)]
-    if table.total > ROWS:
-        said.append("")
-        said.append(f"and {table.total - ROWS:,} more rows in the CSV file")
-    return "\n".join(said)
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _head(column: Column) -> str:
-    unit = "" if column.carried else column.unit
-    return _plain(f"{column.label} ({unit})" if unit else column.label)
-
-
-def _shown(cell: Cell) -> str:
-    return f"{cell.text} {cell.unit}" if cell.unit else cell.text
-
-
-def _plain(text: str) -> str:
-    """On one line, and without what Markdown or HTML would read: names come from reports."""
-    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split()))
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
 def csv_files(study: StudyPage) -> Iterator[tuple[str, Iterable[str]]]:
-    """(name of the file, its lines) of every table: full values in the units of the head; empty
-    where unknown."""
+    """Yield the name of the file and the lines of every table: full values in the units of the
+    head; empty where unknown."""
     for chapter in study.chapters:
-        for table in (*chapter.tables, *chapter.folded):
-            yield f"{chapter.key}-{_file_name(table.caption)}.csv", lines(*_values(table))
+        for table in filter(None, (*chapter.tables, *chapter.folded)):
+            name = re.sub(r"[^a-z0-9]+", "-", table.caption.lower()).strip("-")[:60] or "table"
+            yield f"{chapter.key}-{name}.csv", _csv(table)
 
 
-def _values(table: Table) -> tuple[list[str], list[list[Any]]]:
-    heads = []
-    for column in table.columns:
-        unit = column.base or column.unit
-        heads.append(f"{column.label} [{unit}]" if unit else column.label)
+def _csv(table: Table) -> Iterator[str]:
+    units = [column.base or column.unit for column in table.columns]
+    heads = [
+        f"{column.label} [{unit}]" if unit else column.label
+        for column, unit in zip(table.columns, units, strict=True)
+    ]
     rows = [
         [
             None if cell.style == "no" else cell.text if cell.value is None else cell.value
@@ -107,8 +76,4 @@ def _values(table: Table) -> tuple[list[str], list[list[Any]]]:
         ]
         for row in table.rows
     ]
-    return heads, rows
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "table"
+    return lines(heads, rows)

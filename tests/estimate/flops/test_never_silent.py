@@ -27,7 +27,7 @@ LINEAR = 2 * 32 * 64
 def printed(estimated: Estimate) -> str:
     """What the command says below its tables."""
     output = EstimateOutput("m", "train", {1: estimated}, None, ())
-    return "\n".join(estimate_view(output, has_every_row=False).findings)
+    return "\n".join(estimate_view(output, has_every_row=False).notes)
 
 
 class Calls(nn.Module):

@@ -127,7 +127,7 @@ def test_a_value_that_no_mistake_makes_gets_no_invented_reason() -> None:
     finding = check(600_000_001, CONV2.facts, CONV2.quantities)
     assert (finding.exact, finding.slips) == (False, ())
     assert explain(finding, "conv2") == (
-        "Your 600,000,001 for conv2 is not the right value, and no usual mistake or pair of mistakes "
+        "Your 600,000,001 for conv2 is not correct, and no common mistake or pair of mistakes "
         f"gives it. Correct: {MAC:,} MAC = {2 * MAC:,} FLOP (forward)."
     )
 
@@ -135,7 +135,7 @@ def test_a_value_that_no_mistake_makes_gets_no_invented_reason() -> None:
 def test_mistakes_are_said_as_possible_with_their_arithmetic() -> None:
     value = MAC // BATCH
     assert explain(check(value, CONV2.facts, CONV2.quantities), "conv2") == (
-        f"Your {value:,} for conv2 could come from: batch of 64 left out ({value:,} MAC); or the 64 "
+        f"Your {value:,} for conv2 could come from batch of 64 left out ({value:,} MAC), or from the 64 "
         f"output channels left out ({value:,} MAC). Correct: {MAC:,} MAC = {2 * MAC:,} FLOP "
         "(forward)."
     )

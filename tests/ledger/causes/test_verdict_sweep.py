@@ -205,14 +205,14 @@ def test_a_hand_value_is_explained_by_its_slips_with_the_command_that_checks_it(
 ) -> None:
     (said,) = estimated(synthetic, ("hand_estimate:fc:multiply-adds", 1000.0))
     assert describe_cause(said) == (
-        "The hand estimate of fc (multiply-adds, batch 64): 1,000 could come from: batch of 64 left "
-        "out (1,000 MAC); or weights, not operations (1,000 values). Correct: 64,000 MAC = 128,000 FLOP (forward)."
+        "The hand estimate of fc (multiply-adds, batch 64) is wrong. 1,000 could come from batch of 64 left "
+        "out (1,000 MAC), or from weights, not operations (1,000 values). Correct: 64,000 MAC = 128,000 FLOP (forward)."
     )
     assert describe_fix(said) == "perfctl estimate my_net --batch 64 --layer fc --check 1000"
     assert (said.rule, said.factor, said.explained) == ("hand estimate", None, None)
     (values,) = estimated(synthetic, ("hand_estimate:fc", 1000 + 64 * 10))
     assert describe_cause(values) == (
-        "The hand estimate of fc (operations, batch 64): 1,640 could come from: weights and output "
+        "The hand estimate of fc (operations, batch 64) is wrong. 1,640 could come from weights and output "
         "values, not operations (1,640 values). Correct: 64,000 MAC = 128,000 FLOP (forward)."
     )
 
@@ -230,7 +230,7 @@ def test_hand_values_of_a_layer_are_one_verdict_with_each_once(synthetic: Module
         ("hand_estimate:fc:b", 4 * 64_000.0),
     )
     assert describe_cause(said).startswith(
-        "The hand estimate of fc (a, batch 64): 1,000 could come from: "
+        "The hand estimate of fc (a, batch 64) is wrong. 1,000 could come from "
     )
     assert describe_cause(said).count("1,000 could come from") == 1
     assert f" Its b: {4 * 64_000:,} could come from" in describe_cause(said)
@@ -257,7 +257,7 @@ def test_a_hand_value_in_bytes_or_values_is_held_against_sizes_not_operations(
     (found,) = studies([run])
     (said,) = hand_estimates(found)
     assert describe_cause(said).startswith(
-        "The hand estimate of fc (all, batch 64): 1640 values could come from: bias left out (1,640 "
+        "The hand estimate of fc (all, batch 64) is wrong. 1,640 values could come from bias left out (1,640 "
     )
     assert describe_cause(said).endswith(" Its weights: 4,000 B is right.")
 

@@ -15,7 +15,7 @@ from perfctl.orchestrator.ledger.usage.inference import pays_until
 from perfctl.orchestrator.report.page.page import render
 from perfctl.orchestrator.report.page.records import LONGEST, StudyView
 from perfctl.orchestrator.report.page.sections import page_view
-from perfctl.orchestrator.report.studies.inference import times_as_many
+from perfctl.orchestrator.report.studies.inference_findings import times_as_many
 from perfctl.records.report import Gap, Step, Summary
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -165,7 +165,9 @@ def test_what_is_not_known_is_no_chart_but_one_sentence() -> None:
     gaps = (Gap("top1", "not_available", "the weights are random"),)
     runs = sweep(("net", ((40, 100), (100, 200))), summaries=(), gaps=gaps)
     sections = {section.key: section for section in view(runs).sections}
-    assert sections["accuracy"].note == "No accuracy: the weights are random."
+    assert sections["accuracy"].note == (
+        "No top-1, top-5: the weights are random. Use --weights default and --data imagenet."
+    )
     assert sections["accuracy"].charts == ()
     assert "No p95: it needs 20 full batches" in (sections["latency"].note or "")
     assert [chart.title for chart in sections["latency"].charts] == ["Latency p50, by batch size"]

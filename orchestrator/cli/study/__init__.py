@@ -1,1 +1,0 @@
-"""perfctl study: one command for each study."""

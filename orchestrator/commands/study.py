@@ -1,0 +1,545 @@
+"""Do a whole study: run the sweeps that are not there yet, or read what is recorded, and write a
+page, a summary, tables and charts. A study is a TOML file (``launch.sweep.study``)."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, make_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from perfctl.orchestrator.commands.declare import Command, CommandLine, Group, Option
+from perfctl.orchestrator.commands.study_subjects import CALCULATOR, SUBJECTS, Material
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.events import SILENT, Events
+from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.launch.sweep.options import resolve_device
+from perfctl.orchestrator.launch.sweep.study import (
+    RUNS,
+    SEEDS,
+    Study,
+    StudyParts,
+    StudyRequest,
+    StudySweep,
+    check_request,
+    parts_of,
+    read_study,
+    sweeps_of,
+)
+from perfctl.orchestrator.report.view import Lines, View
+from perfctl.orchestrator.store import DEFAULT_STORE
+from perfctl.records.sqlite_header import HEADER_BYTES, application_id
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.commands import bench
+    from perfctl.orchestrator.ingest.context import Event
+    from perfctl.orchestrator.launch.sweep.request import SweepRequest
+    from perfctl.orchestrator.report.studies.records import StudyPage
+
+CHART_MM = 140
+"""Width of a chart in the Markdown: a page of text."""
+NO_GPU = (
+    "there is no NVIDIA GPU here; give the same command on a machine that has one, or --from PATH "
+    "with its runs"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """Options of every study."""
+
+    quick: Annotated[bool, Option("A small form that takes under 3 minutes on two CPU cores.")] = (
+        False
+    )
+    source: Annotated[
+        Path | None,
+        Option(
+            "Run nothing: take the runs from this folder, report or store.",
+            names=("--from",),
+            metavar="PATH",
+        ),
+    ] = None
+    part: Annotated[
+        str | None, Option("Run this part only (tasks of a cluster).", "Cluster", metavar="LABEL")
+    ] = None
+    dry_run: Annotated[
+        bool, Option("Run nothing: print the commands of the study's parts, for a batch system.")
+    ] = False
+    out: Annotated[
+        Path | None,
+        Option(
+            "Folder of the study: runs, store, page, summary, tables, charts. Default: study-NAME.",
+            "Output",
+            names=("--out", "-o"),
+            metavar="FOLDER",
+        ),
+    ] = None
+    command_line: CommandLine = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramStudyOptions(StudyOptions):
+    """Options of a study of any program."""
+
+    arguments: Annotated[
+        Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
+    ] = ()
+    program: Annotated[
+        Sequence[str] | None, Option("The program of your own.", filled_from="program")
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class StudyResult:
+    """A study that was written."""
+
+    page: StudyPage
+    files: tuple[Path, ...]
+    problems: tuple[str, ...]
+    """Parts that failed, and why."""
+
+    def check(self) -> None:
+        """Raises PartlyDone where a part failed."""
+        if self.problems:
+            raise PartlyDone(
+                f"{len(self.problems)} of the parts failed or are partial: {self.problems[0]}",
+                "The rest is in the study; the same command tries again",
+            )
+
+
+def run_study(request: StudyRequest, events: Events = SILENT) -> StudyResult:
+    """Run what is asked, or read what is recorded, and write the study. The same call goes on
+    where it stopped.
+
+    Everything is checked first, and a part that fails leaves the rest: ``StudyResult.check``
+    raises for it. Raises UsageError, also for a folder that holds another study; ToolMissing;
+    Interrupted; StoreError; PerfctlError where there is no run to show.
+    """
+    check_request(request)
+    for chapter in request.study.content["chapters"]:
+        if chapter["show"].partition(".")[0] not in SUBJECTS:
+            raise UsageError(
+                f"there is no chapter '{chapter['show']}'",
+                f"Begin with {', '.join(f'{name}.' for name in SUBJECTS)}",
+            )
+    if (prices := request.values.get("prices")) is not None:
+        from perfctl.orchestrator.predict.prices import load
+
+        load(prices)
+    request, absent = resolve_devices(request, events)
+    failed: list[tuple[str, str]] = []
+    if request.source is not None:
+        store = _take_source(request, failed, events)
+    else:
+        store = request.out / DEFAULT_STORE
+        if "bench" not in request.study.content:
+            failed += _measure(request, events)
+        else:
+            try:
+                _run_bench(request, events)
+            except PartlyDone as problem:
+                failed.append(("the bench", str(problem)))
+    return _write(Material(request, store, events), absent, failed)
+
+
+def run_part(request: StudyRequest, events: Events = SILENT) -> None:
+    """Run one part beside others, into its run folders only. Raises UsageError for a label that is
+    not known, PartlyDone where it fails."""
+    check_request(request)
+    request, _ = resolve_devices(request, events, is_planned=True)
+    if "bench" in request.study.content:
+        _run_bench(request, events)
+        return
+    sweeps = {sweep.label: sweep for sweep in sweeps_of(request)}
+    if request.part not in sweeps:
+        raise UsageError(f"`part`: '{request.part}' is not known", f"Use {', '.join(sweeps)}")
+    made = request_of(sweeps[request.part], request, events)
+    request.out.mkdir(parents=True, exist_ok=True)
+    from perfctl.orchestrator.ingest.sweep import run_sweep
+
+    run_sweep(made, events).check()
+
+
+def request_of(sweep: StudySweep, request: StudyRequest, events: Events = SILENT) -> SweepRequest:
+    """Return the sweep, checked. Raises UsageError."""
+    from perfctl.orchestrator.launch.sweep.plan import plan_inference, plan_sweep, profiler_named
+
+    if sweep.model is not None:
+        requests = plan_inference(
+            [sweep.model],
+            sweep.profiler,
+            sweep.options,
+            arguments=sweep.arguments,
+            events=events,
+        )
+        return requests[sweep.model]
+    profiler = profiler_named(sweep.profiler)
+    return plan_sweep(profiler, sweep.options, sweep.arguments, request.program, events=events)
+
+
+def resolve_devices(
+    request: StudyRequest, events: Events = SILENT, *, is_planned: bool = False
+) -> tuple[StudyRequest, list[tuple[str, str]]]:
+    """Return the request with the devices that it compares, and what this machine lacks for it.
+
+    ``is_planned``: other machines will run it. Raises UsageError.
+    """
+    from perfctl.orchestrator.launch.sweep import ways
+
+    devices = request.values.get("devices")
+    if devices is None or request.source is not None:
+        return request, []
+    asked = ways.default_ways(events) if devices == "auto" else ways.read_ways(devices)
+    chosen, absent = list(asked), []
+    if not is_planned and resolve_device("auto") != "cuda":
+        chosen = [way for way in asked if way.device != "cuda"]
+        if len(chosen) < len(asked):
+            lost = ", ".join(way.label for way in asked if way not in chosen)
+            events.warning(f"{lost}: {NO_GPU}")
+            chosen = list(ways.default_ways(events)) if len(chosen) < 2 else chosen
+        absent = [("a GPU", NO_GPU)]
+    labels = ",".join(way.label for way in chosen)
+    return replace(request, typed={**request.typed, "devices": labels}), absent
+
+
+def _measure(request: StudyRequest, events: Events) -> Iterator[tuple[str, str]]:
+    """Run the sweeps; yield (part, why it gave nothing or not all)."""
+    from perfctl.orchestrator.commands.speedup import run_way
+    from perfctl.orchestrator.ingest.sweep import run_sweep
+    from perfctl.orchestrator.launch.catalog import check_tools
+    from perfctl.orchestrator.launch.sweep.ways import Way, check_way
+
+    requests = []
+    for sweep in sweeps_of(request):
+        made = request_of(sweep, request, events)
+        if sweep.has_results:
+            also = "compile" if "--compile" in sweep.arguments else None
+            check_way(Way(made.device, also), made)
+        if (why := why_not_counted(made)) is not None:
+            events.note(f"{sweep.label}: {why}")
+            continue
+        if request.program is None:
+            check_tools(made.profiler, made.device)
+        requests.append((sweep, made))
+    claim(request)
+    for sweep, made in requests:
+        events.note(f"{sweep.label}:")
+        if sweep.has_results:
+            run_way(made, events)
+            continue
+        for run in run_sweep(made, events).not_whole:
+            yield sweep.label, f"batch {run.batch_size}: {run.status}, {run.reason}"
+
+
+def why_not_counted(request: SweepRequest) -> str | None:
+    """Return why ncu cannot count here; None where it can, and for a sweep that counts nothing."""
+    from perfctl.orchestrator.launch.catalog import check_tools
+
+    if request.profiler.name != "ncu":
+        return None
+    if request.device != "cuda":
+        return "no counts: the runs are on a CPU, and FLOPs are counted on NVIDIA GPUs only"
+    try:
+        check_tools(request.profiler, request.device)
+    except ToolMissing as missing:
+        return f"no counts: {missing}"
+    return None
+
+
+def _run_bench(request: StudyRequest, events: Events) -> None:
+    """Run the bench of a study, or a part of it. Raises PartlyDone where points failed."""
+    from perfctl.orchestrator.commands import bench
+
+    asked = bench_request_of(request)
+    if request.part is None:
+        claim(request)
+    bench.bench(asked, events).check()
+
+
+def bench_request_of(request: StudyRequest) -> bench.BenchRequest:
+    """Return the bench of a study, whose runs and store are in its folder. Raises UsageError."""
+    from importlib import resources
+
+    from perfctl.orchestrator.commands import bench
+    from perfctl.orchestrator.launch.sweep.bench_file import read_bench
+
+    declared, values = request.study.content["bench"], request.values
+    own = declared["quick"] if request.quick else declared["design"]
+    file = values.get("design") or resources.files("perfctl.templates").joinpath(own)
+    with resources.as_file(file) as path:
+        design = read_bench(path)
+    asked = bench.BenchOptions(
+        Path(own),
+        budget=values.get("budget"),
+        shard=request.part,
+        device=values.get("device"),
+        threads=values.get("threads"),
+        out=request.out / RUNS,
+        store=request.out / DEFAULT_STORE,
+        command_line=request.command_line,
+    )
+    return bench.bench_request(design, asked, {})
+
+
+def claim(request: StudyRequest) -> None:
+    """Create the folder for this request, or find it there from the same one: the study then goes
+    on from what it holds.
+
+    Raises UsageError when the folder holds another study, PerfctlError when it cannot be written.
+    """
+    asked = json.loads(json.dumps({"study": request.study.name, **request.identity}, default=str))
+    file = request.out / "study.json"
+    try:
+        before = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        before = None
+    except (OSError, ValueError) as error:
+        raise PerfctlError(
+            f"{file}: cannot be read ({error})", "Remove it, or choose another `out`"
+        ) from error
+    if before is not None and before != asked:
+        keys = [key for key in {**asked, **before} if asked.get(key) != before.get(key)]
+        which = ", ".join(f"{key} was {before.get(key)}, now {asked.get(key)}" for key in keys)
+        raise UsageError(
+            f"{request.out} holds another study ({which})",
+            "Choose another `out`, or remove that folder",
+        )
+    with _writing(request.out):
+        request.out.mkdir(parents=True, exist_ok=True)
+    if before is None:
+        write_text(file, json.dumps(asked, indent=1) + "\n")
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Raise PerfctlError where the folder cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise PerfctlError(
+            f"{folder}: cannot be written ({error.strerror})", "Choose another `out`"
+        ) from error
+
+
+@contextmanager
+def _none_if_empty(folder: Path) -> Iterator[None]:
+    """Where the block fails, a folder that holds no more than its request goes again."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            if [path.name for path in folder.iterdir()] == ["study.json"]:
+                (folder / "study.json").unlink()
+                folder.rmdir()
+        raise
+
+
+def _take_source(request: StudyRequest, failed: list[tuple[str, str]], events: Events) -> Path:
+    """Return the store with the recorded runs: the one that was named or stands in the folder,
+    else the study's own with all reports. Those that cannot be read go to ``failed``."""
+    from perfctl.orchestrator.commands import bench
+    from perfctl.orchestrator.ingest.context import UserHints
+    from perfctl.orchestrator.ingest.ingest import ingest
+
+    source = request.source
+    assert source is not None
+    claim(request)
+    is_bench = "bench" in request.study.content
+    if _is_store(source) or (is_bench and not source.is_dir()):
+        return source
+    if (source / DEFAULT_STORE).is_file():
+        return source / DEFAULT_STORE
+    runs = source / RUNS if (source / RUNS).is_dir() else source
+    store = request.out / DEFAULT_STORE
+    with _none_if_empty(request.out):
+        if is_bench:
+            unread = bench.gather(runs, store, request.command_line)
+        else:
+            values = request.values
+            done = ingest(
+                [runs],
+                store,
+                hints=UserHints(workload=values.get("workload"), precision=values.get("precision")),
+                listener=lambda event: _tell(event, events),
+                command_line=request.command_line,
+            )
+            if done.failed and not done.taken:
+                done.check()
+            unread = tuple(done.failed)
+    failed += [("a file that could not be read", text) for text in unread]
+    return store
+
+
+def _is_store(path: Path) -> bool:
+    from perfctl.orchestrator.store.database import APPLICATION_ID
+
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return application_id(file.read(HEADER_BYTES)) == APPLICATION_ID
+
+
+def _tell(event: Event, events: Events) -> None:
+    """Say what an ingest says; its progress is not shown."""
+    from perfctl.orchestrator.ingest.context import Failed, Found, Note, Warned
+
+    match event:
+        case Found(total):
+            events.note(f"reading {total} reports")
+        case Note(text):
+            events.note(text)
+        case Warned(text) | Failed(text):
+            events.warning(text)
+
+
+def _write(
+    material: Material, missing: Sequence[tuple[str, str]], failed: Sequence[tuple[str, str]]
+) -> StudyResult:
+    """Write page, summary, tables and charts (PNG); earlier ones are replaced.
+
+    Names of charts begin with the key of their chapter ("time-step" for a chart in "time").
+    """
+    from perfctl.orchestrator.report.charts import files as charts_files
+    from perfctl.orchestrator.report.page.page import render_study
+    from perfctl.orchestrator.report.studies.records import study_page
+    from perfctl.orchestrator.report.studies.written import csv_files, markdown
+
+    request, links = material.request, list[tuple[str, str]]()
+    content, out = request.study.content, request.out
+    names = dict.fromkeys(chapter["show"].partition(".")[0] for chapter in content["chapters"])
+    if content.get("report"):
+        links = [("Every layer, kernel, operation and run of this study", "report.html")]
+    with _none_if_empty(out):
+        with charts_files.drawn() as drawings:
+            subjects = {name: SUBJECTS[name](material) for name in names}
+            page = study_page(
+                request.study.kind,
+                content,
+                subjects,
+                missing=[*missing, *failed],
+                links=links,
+                source=request.source,
+                command=request.command_line or None,
+            )
+        text = render_study(page)
+        if links:
+            from perfctl.orchestrator.commands.report import report
+
+            report(material.store, out / "report.html")
+    charts, tables = out / "charts", out / "tables"
+    with _writing(out):
+        for folder in (charts, tables):
+            folder.mkdir(parents=True, exist_ok=True)
+            for old in folder.iterdir():
+                old.unlink()
+        for drawing in drawings:
+            charts_files.save(drawing, charts / f"{drawing.name}.png", "png", CHART_MM, dpi=150)
+    for name, lines in csv_files(page):
+        write_text(tables / name, "".join(lines))
+    summary = markdown(page, [f"{drawing.name}.png" for drawing in drawings])
+    write_text(out / "summary.md", summary)
+    write_text(out / "study.html", text)
+    problems = [f"{part}: {why}" for part, why in failed]
+    problems += [problem for subject in subjects.values() for problem in subject.problems]
+    extra = [out / file for _, file in page.links if file == CALCULATOR]
+    files = (out / "study.html", out / "summary.md", tables, charts, *extra)
+    return StudyResult(page, files, tuple(problems))
+
+
+def options_class(
+    study: Study, *more: type[Any], defaults: Mapping[str, Any] | None = None
+) -> type[Any]:
+    """Return the class of a study's options: its own, those of every study, and those of the
+    classes ``more``, which go before. ``defaults``: other ones of its own."""
+    defaults = defaults or {}
+    own = [
+        (name, Annotated[field.hint, field.option], defaults.get(name, field.default))
+        for name, field in study.options.items()
+    ]
+    declared = make_dataclass("OwnOptions", own, frozen=True, kw_only=True)
+    common = ProgramStudyOptions if study.content.get("takes_program") else StudyOptions
+    return make_dataclass("Options", (), bases=(*more, common, declared), frozen=True, kw_only=True)
+
+
+def request_from(study: Study, asked: Any) -> StudyRequest:
+    """Return what the options ask of a study."""
+    typed = {name: getattr(asked, name) for name in study.options}
+    return StudyRequest(
+        study,
+        {name: value for name, value in typed.items() if value != study.options[name].default},
+        asked.out or Path(f"study-{study.kind}"),
+        asked.quick,
+        asked.source,
+        asked.part,
+        tuple(getattr(asked, "arguments", ())),
+        getattr(asked, "program", None),
+        asked.command_line,
+    )
+
+
+def plan(request: StudyRequest) -> StudyParts:
+    """Return the parts of a study that other machines will run. Raises UsageError."""
+    request, _ = resolve_devices(request, is_planned=True)
+    return parts_of(request)
+
+
+def show(result: StudyResult | StudyParts | None) -> View | Lines:
+    """Return the findings and the names of what was written; or the commands of the parts."""
+    if isinstance(result, StudyParts):
+        words = (*(words for _, words in result.parts), result.finish)
+        return Lines((f"{shlex.join(['perfctl', *one])}\n" for one in words), "--dry-run")
+    if result is None:
+        return View("")
+    findings = (f"{number}  {one.text}" for number, one in enumerate(result.page.findings, 1))
+    return View("", lines=(*findings, *(f"Wrote {path}" for path in result.files)))
+
+
+def _check(result: StudyResult | StudyParts | None, events: Events) -> None:
+    """Say what is not in the study. Raises PartlyDone where a part failed."""
+    if isinstance(result, StudyResult):
+        for what, why in result.page.missing:
+            events.note(f"not in this study: {what}: {why}")
+        result.check()
+
+
+def command_of(study: Study) -> Command[Any, Any]:
+    """Return the command of a study."""
+
+    def run(asked: Any, events: Events) -> StudyResult | StudyParts | None:
+        request = request_from(study, asked)
+        if asked.dry_run:
+            return plan(request)
+        if request.part is None:
+            return run_study(request, events)
+        run_part(request, events)
+        return None
+
+    options = options_class(study)
+    options.__doc__ = inspect.cleandoc(study.content.get("help", study.content.get("line", "")))
+    return Command(
+        options,
+        run,
+        show,
+        has_document=False,
+        has_json=False,
+        check=_check,
+        line=study.content.get("line", ""),
+    )
+
+
+def command_of_file(word: str) -> Command[Any, Any] | None:
+    """Return the command of a user's TOML file; None for a word that names none. Raises UsageError
+    for a file that is no study."""
+    return command_of(read_study(word)) if word.endswith(".toml") else None
+
+
+GROUP = Group(
+    "Do a whole study: measure, compare, and write a page and a summary. perfctl study FILE.toml "
+    "does one of your own.",
+    {name: command_of(read_study(name)) for name in SEEDS},
+    find=command_of_file,
+)

@@ -1,0 +1,239 @@
+"""What the chapters of studies are made from: the runs of a store, related, compared and fitted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
+from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.files import write_text
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.compare.speedup import Speedup
+    from perfctl.orchestrator.launch.sweep.study import StudyRequest
+    from perfctl.orchestrator.predict.fit import LeftOut
+    from perfctl.orchestrator.report.studies.records import Subject
+    from perfctl.records.run import Run
+
+SUMMARY_LINE = 15
+"""The line of dlprof_summary.csv that the script of the published study printed."""
+CALCULATOR = "calculator.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What the page of a study is made from."""
+
+    request: StudyRequest
+    store: Path
+    """A file of ``perfctl bench export`` where one was named."""
+    messages: Messages
+
+    def value(self, option: str) -> Any:
+        """Return the value of an option of the study; None for one that it does not have."""
+        return self.request.values.get(option)
+
+    def runs(self) -> list[Run]:
+        """Return the newest run of each kind."""
+        from perfctl.orchestrator.stored_runs import newest_runs
+
+        return newest_runs(self.store)
+
+
+def _prepare_flops(material: Material) -> Subject:
+    from perfctl.orchestrator.report.studies.flops import subject
+
+    return subject(
+        material.runs(),
+        workload=material.value("workload"),
+        layer=material.value("layer"),
+        batch=material.value("batch"),
+        hand=material.value("hand") or (),
+    )
+
+
+def _prepare_inference(material: Material) -> Subject:
+    from perfctl.orchestrator.report.studies.inference import subject
+
+    runs = [run for run in material.runs() if run.mode != "train"]
+    if not runs:
+        raise PerfctlError(
+            f"{material.request.source or material.store}: it holds no run of inference and no "
+            "such report",
+            "Name the folder that has them",
+        )
+    lines = {run.id: _summary_line(run, material.store) for run in runs}
+    return subject(runs, {run: line for run, line in lines.items() if line is not None})
+
+
+def _summary_line(run: Run, store: Path) -> str | None:
+    """Return line 15 of the run's dlprof_summary.csv; None where there is no such file or line."""
+    if run.profiler != "dlprof" or run.artifact is None:
+        return None
+    path = store.resolve().parent / run.artifact
+    file = path / "dlprof_summary.csv" if path.is_dir() else path
+    if file.suffix != ".csv" or not file.is_file():
+        return None
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        found = islice(lines, SUMMARY_LINE - 1, SUMMARY_LINE)
+        return next((line.strip()[:200] for line in found), None)
+
+
+def _prepare_speedup(material: Material) -> Subject:
+    """Compare the devices of each network, and write results.json and the notebook."""
+    from importlib import resources
+
+    from perfctl.orchestrator.commands.speedup import compare_arms
+    from perfctl.orchestrator.compare.speedup import ASKED, allowed_facts, arms_by_network
+    from perfctl.orchestrator.outputs import to_json
+    from perfctl.orchestrator.report.studies.speedup import subject
+    from perfctl.orchestrator.sides import side
+    from perfctl.orchestrator.stored_runs import runs as all_runs
+
+    store = material.store
+    allowed = allowed_facts(filter(None, (material.value("allow") or "").split(",")))
+    is_read_now = material.request.source is not None and store.parent == material.request.out
+    runs = all_runs(store) if is_read_now else side(store, store, material.messages).runs
+    networks, missing = arms_by_network(runs)
+    speedups: list[Speedup] = []
+    failed = []
+    for network, arms in networks.items():
+        try:
+            speedups += compare_arms(
+                arms,
+                store,
+                allowed=allowed | ASKED,
+                peaks=material.value("peaks") or "published",
+                events=material.messages,
+            ).studies
+        except PerfctlError as error:
+            reasons = (r.reason for of_batch in arms.values() for a in of_batch for r in a.runs)
+            why = next(filter(None, reasons), None) or str(error)
+            missing.append((network, why))
+            failed.append(f"{network}: {why}")
+    if not speedups:
+        absent = failed or [f"{what}: {why}" for what, why in missing] or ["no run trains"]
+        raise PerfctlError(
+            f"no network has two devices to compare: {'; '.join(absent)}",
+            "perfctl speedup and perfctl torch --mode train make such runs",
+        )
+    out = material.request.out
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "results.json", json.dumps(to_json(speedups), indent=1) + "\n")
+    notebook = resources.files("perfctl.templates").joinpath("speedup.ipynb")
+    write_text(out / "speedup.ipynb", notebook.read_text(encoding="utf-8"))
+    return subject(speedups, networks, missing, failed)
+
+
+def _prepare_cost(material: Material) -> Subject:
+    """Relate the points of a bench, leave each network out of a fit, write the calculator."""
+    from perfctl.orchestrator.commands import bench
+    from perfctl.orchestrator.predict.bench import observations
+    from perfctl.orchestrator.report.studies.cost import subject
+
+    store = material.store
+    if store.suffix == ".json":
+        points = bench.bench_points(file=store)
+        why = (
+            "it needs a store: a file of perfctl bench export has no peaks of the machine; "
+            "--from STORE"
+        )
+        missing = [("the fit and the calculator", why)]
+        return subject(points, observations(points), (), missing=missing)
+    points = bench.bench_points(store)
+    missing, failed, calculator = [], [], None
+    fits: tuple[Any, ...] = ()
+    try:
+        fits = leave_out(store, missing, material.messages)
+        calculator = _write_calculator(material)
+    except PerfctlError as error:
+        missing.append(("the calculator's page", str(error)))
+        failed.append(str(error))
+    return subject(
+        points,
+        observations(points),
+        fits,
+        calculator=calculator,
+        missing=missing,
+        problems=failed,
+    )
+
+
+def leave_out(
+    store: Path, missing: list[tuple[str, str]], messages: Messages
+) -> tuple[LeftOut, ...]:
+    """Return the fits of the store, each with the error of networks that it did not see; what
+    cannot be fitted goes to ``missing``."""
+    from perfctl.orchestrator.evidence import store_and_devices
+    from perfctl.orchestrator.predict.fit import left_out
+
+    learned, _ = store_and_devices(store)
+    errors = []
+    for fit in learned.fits:
+        steps = [
+            step
+            for step in learned.measured
+            if (step.machine, step.case.precision, step.case.training)
+            == (fit.machine.name, fit.precision, fit.training)
+        ]
+        messages.note(f"leaving out each of {len({step.case.model for step in steps})} networks")
+        try:
+            errors.append(left_out(fit, steps))
+        except (UsageError, ToolMissing) as error:
+            missing.append(("the error of a network left out", str(error)))
+    notes: Sequence[str] = learned.notes
+    if not errors and not notes:
+        notes = ("the store has no 20 measured steps of one device",)
+    missing += [("a fit", note) for note in dict.fromkeys(notes)]
+    return tuple(errors)
+
+
+def _write_calculator(material: Material) -> str:
+    """Write the calculator into the study's folder; say which prices of the user's it has."""
+    from perfctl.orchestrator.commands.calculator import CalculatorOptions, write_page
+    from perfctl.orchestrator.predict.prices import load
+    from perfctl.orchestrator.report.prices import days
+
+    prices = material.value("prices")
+    options = CalculatorOptions(
+        material.request.out / CALCULATOR,
+        models=material.value("models") or "none",
+        store=material.store,
+        prices=prices,
+        force=True,
+    )
+    material.messages.note("writing the calculator")
+    used = write_page(options, SILENT).prices
+    if prices is not None:
+        table = load(prices)
+        unused = len(table.prices) - len(used)
+        why = (
+            f"; {unused} not used: they state no date, or not which form of the GPU it is "
+            "('perfctl predict --list-prices --prices')"
+        )
+        material.messages.note(
+            f"the calculator has {len(used)} of the {len(table.prices)} prices in {table.where}"
+            f"{f', of {days(used)}' if used else ''}{why if unused else ''}"
+        )
+    return CALCULATOR
+
+
+def _prepare_report(material: Material) -> Subject:
+    from perfctl.orchestrator.report.studies.ordinary import subject
+
+    return subject(material.runs())
+
+
+SUBJECTS: Mapping[str, Callable[[Material], Subject]] = {
+    "flops": _prepare_flops,
+    "inference": _prepare_inference,
+    "speedup": _prepare_speedup,
+    "cost": _prepare_cost,
+    "report": _prepare_report,
+}
+"""What stands before the point in the ``show`` of a chapter -> what its chapters are made of."""

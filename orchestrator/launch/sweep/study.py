@@ -1,0 +1,389 @@
+"""A study as a TOML file: its options, and the sweeps that they ask for.
+
+``docs/commands/study.md`` explains each key. Text in a sweep may hold {NAME}: an option of the
+study, or a variable of ``[each]``.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.machine import tools
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
+from perfctl.orchestrator.options import Field, Option, options_of, read_batches, read_seconds
+
+SEEDS = ("flops", "inference", "speedup", "cost")
+"""The studies that come with perfctl."""
+RUNS = "perfctl-runs"
+"""Folder of the runs in the folder of a study."""
+_SWEPT = {field.name: field for field in options_of(SweepOptions)}
+_KINDS: Mapping[str, Any] = {"text": str | None, "number": int | None, "path": Path | None}
+_KEYS = frozenset(
+    ("line", "help", "takes_program", "options", "quick", "quick_without_gpu", "each", "sweeps")
+) | {"bench", "title", "report", "chapters", "findings"}
+_SWEEP_KEYS = frozenset(_SWEPT) | {
+    *("label", "profiler", "without", "of_workload", "quick_ends"),
+    *("arguments", "more", "model", "results"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A study that can be asked for."""
+
+    name: str
+    """Of its folder and of its command: "flops"; the file's path for a study of the user's."""
+    content: Mapping[str, Any]
+    options: Mapping[str, Field]
+
+    @property
+    def kind(self) -> str:
+        """Return "flops", or the name of the user's file without its ending."""
+        return Path(self.name).stem
+
+    def is_for_page(self, option: str, *words: str) -> bool:
+        """Whether the page needs the option: "only", and no run does, or "too"."""
+        return self.content.get("options", {}).get(option, {}).get("for_page") in words
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRequest:
+    """What is asked of a study."""
+
+    study: Study
+    typed: Mapping[str, Any]
+    """Option -> its value, where the user named another than the default."""
+    out: Path
+    quick: bool = False
+    source: Path | None = None
+    """Run nothing: a folder, report or store to read."""
+    part: str | None = None
+    """Label of the only sweep to run, beside others."""
+    words: tuple[str, ...] = ()
+    """Options of the workload."""
+    program: tuple[str, ...] | None = None
+    """A program of the user's, with {batch} where the batch size goes."""
+    command_line: str = ""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return option -> its value: what was typed, else the quick form's, else the default."""
+        values = {name: field.default for name, field in self.study.options.items()}
+        if self.quick:
+            forms = ["quick"]
+            if resolve_device("auto") != "cuda":
+                forms.append("quick_without_gpu")
+            for form in forms:
+                quick = self.study.content.get(form, {})
+                values |= {name: _read(self.study, name, value) for name, value in quick.items()}
+        return values | dict(self.typed)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return what decides which numbers come out."""
+        if self.source is not None:
+            return {"from": self.source.resolve()}
+        values = {
+            name: value
+            for name, value in self.values.items()
+            if name not in ("timeout", "budget") and not self.study.is_for_page(name, "only")
+        }
+        return values | {"words": self.words, "program": self.program}
+
+
+@dataclass(frozen=True, slots=True)
+class StudySweep:
+    """One sweep of a study."""
+
+    label: str
+    """Unique in the study: "clock", "resnet18 timed"."""
+    profiler: str
+    options: SweepOptions
+    arguments: tuple[str, ...]
+    """Words for the workload."""
+    model: str | None = None
+    """Of torchvision, where inference over images is measured."""
+    has_results: bool = False
+    """Whether results.json is written beside the runs."""
+
+
+def read_study(name: str) -> Study:
+    """Return a study of perfctl's own by its name, or that of a TOML file. Raises UsageError."""
+    if name in SEEDS:
+        file = resources.files("perfctl.templates").joinpath("studies", f"{name}.toml")
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    else:
+        try:
+            content = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{name}: cannot be read as a study: {error}") from error
+    _check_keys(name, content, _KEYS, ("title", "chapters"))
+    for sweep in content.get("sweeps", ()):
+        _check_keys(f"{name}: sweeps", sweep, _SWEEP_KEYS, ("label", "profiler"))
+    for chapter in content.get("chapters", ()):
+        _check_keys(f"{name}: chapters", chapter, {"key", "title", "text", "show"}, ("show",))
+    options = {key: _field(name, key, one) for key, one in content.get("options", {}).items()}
+    return Study(name, content, options)
+
+
+def _check_keys(
+    where: str,
+    table: Mapping[str, Any],
+    known: Collection[str],
+    needs: Sequence[str] = (),
+) -> None:
+    for key in table:
+        if key not in known:
+            raise UsageError(f"{where}: '{key}' is not known", f"Use {', '.join(sorted(known))}")
+    for key in needs:
+        if key not in table:
+            raise UsageError(f"{where}: '{key}' is missing")
+
+
+def _field(where: str, name: str, declared: Mapping[str, Any]) -> Field:
+    """Return the option of a study: one of every sweep, or one that the file describes."""
+    known = {"default", "kind", "help", "metavar", "names", "least", "choices"} | {
+        *("for_page", "fills", "pattern"),
+    }
+    _check_keys(f"{where}: option {name}", declared, known)
+    default = declared.get("default")
+    if name in _SWEPT and "kind" not in declared:
+        field = _SWEPT[name]
+        if default is None:
+            return field
+        parse = field.option.parse
+        return replace(field, default=parse(default) if parse is not None else default)
+    option = Option(
+        declared.get("help", ""),
+        "What to measure",
+        tuple(declared.get("names", ())),
+        declared.get("metavar"),
+        declared.get("least"),
+    )
+    if isinstance(default, list):
+        return Field(name, Sequence[str], tuple(default), option)
+    kind = declared.get("kind", "number" if isinstance(default, int) else "text")
+    if kind == "time":
+        option = replace(option, metavar="TIME", parse=read_seconds)
+        return Field(name, float | None, default, option)
+    if kind not in _KINDS:
+        raise UsageError(f"{where}: option {name}: kind '{kind}' is not known")
+    return Field(name, _KINDS[kind], default, option)
+
+
+def _read(study: Study, name: str, value: Any) -> Any:
+    """Return a value of the quick form as the option's own."""
+    field = study.options.get(name) or _SWEPT.get(name)
+    parse = field.option.parse if field is not None else None
+    return parse(value) if parse is not None and isinstance(value, str) else value
+
+
+def check_request(request: StudyRequest) -> None:
+    """Raise UsageError for values of options that make no sense."""
+    values = request.values
+    for name, declared in request.study.content.get("options", {}).items():
+        value, choices = values[name], declared.get("choices")
+        if choices and value not in choices:
+            raise UsageError(f"`{name}`: '{value}' is not known", f"Use {', '.join(choices)}")
+        for text in value if "pattern" in declared else ():
+            if re.fullmatch(declared["pattern"], text) is None:
+                raise UsageError(f"`{name}`: '{text}' is not {declared['metavar']}")
+        if (other := declared.get("fills")) and value < (most := max(values[other])):
+            raise UsageError(f"`{name}` must fill a batch of {most}, got {value}")
+    if request.source is None:
+        return
+    if request.program is not None or request.words:
+        raise UsageError(
+            "`source` runs nothing: it takes no program and no options of a workload",
+            "Leave these out",
+        )
+    if not request.source.exists():
+        raise UsageError(
+            f"`source`: {request.source} does not exist",
+            "Name a store, a folder of runs, or a report",
+        )
+
+
+def sweeps_of(request: StudyRequest) -> list[StudySweep]:
+    """Return the sweeps of the study, all of the first value of ``[each]`` first. Raises
+    UsageError."""
+    content, values = request.study.content, request.values
+    axes = [
+        [(variable, value) for value in _values_of(variable, source, values)]
+        for variable, source in content.get("each", {}).items()
+    ]
+    combinations = list(product(*axes))
+    if request.program is not None and len(combinations) > 1:
+        raise UsageError("a program runs as it is, and its study has one network", "Leave it out")
+    sweeps = [
+        sweep
+        for combination in combinations
+        for entry in content.get("sweeps", ())
+        if (sweep := _sweep(request, entry, {**values, **dict(combination)})) is not None
+    ]
+    if len({sweep.label for sweep in sweeps}) < len(sweeps):
+        raise UsageError(f"{request.study.name}: two sweeps have the same label")
+    return sweeps
+
+
+def _values_of(variable: str, source: str | list[str], values: Mapping[str, Any]) -> list[str]:
+    """Return the values of a variable: those that an option lists, or those of the file."""
+    if isinstance(source, list):
+        return list(dict.fromkeys(_fill(text, values) for text in source))
+    if source not in values:
+        raise UsageError(f"'{source}' is not an option of the study", "Add it to [options]")
+    listed = [piece.strip() for piece in (values[source] or "").split(",") if piece.strip()]
+    if not listed:
+        raise UsageError(
+            f"`{source}` names no {variable}",
+            "Say which, separated by commas, or ask for the `quick` form",
+        )
+    if len(set(listed)) < len(listed):
+        raise UsageError(f"a {variable} stands twice in {','.join(listed)}", "Name each once")
+    return listed
+
+
+def _fill(text: str, values: Mapping[str, Any]) -> str:
+    """Return the text with values in the place of their names; "" for one that is not given.
+    Raises UsageError for a name that is not known."""
+    try:
+        return text.format_map({name: "" if one is None else one for name, one in values.items()})
+    except (KeyError, ValueError, IndexError) as error:
+        raise UsageError(f"'{text}': {error} is neither an option nor a variable") from error
+
+
+def _words(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the words of options, without those whose value is not given."""
+    words: list[str] = []
+    for piece in re.split(r"\s+(?=--)", text.strip()):
+        names = [name for _, name, _, _ in Formatter().parse(piece) if name]
+        if all(values.get(name, name) not in (None, "") for name in names):
+            words += shlex.split(_fill(piece, values))
+    return tuple(words)
+
+
+def _sweep(
+    request: StudyRequest, entry: Mapping[str, Any], values: Mapping[str, Any]
+) -> StudySweep | None:
+    """Return a sweep of the file; None where this request does without it."""
+    has_program = request.program is not None
+    profiler = _fill(entry["profiler"], values)
+    if profiler == "auto":
+        on_gpu = resolve_device(str(values.get("device") or "auto")) == "cuda"
+        profiler = "nsys" if on_gpu and tools.find("nsys") else "torch"
+    if (profiler == "none" != entry["profiler"]) or (has_program and entry.get("of_workload")):
+        return None
+    sizes = tuple(values.get("batches", SweepOptions().batches))
+    if "batches" in entry:
+        sizes = read_batches(_fill(entry["batches"], values))
+    elif "without" in entry and not has_program:
+        sizes = tuple(size for size in sizes if size != values.get(entry["without"]))
+    if entry.get("quick_ends") and request.quick:
+        sizes = tuple(sorted({min(sizes), max(sizes)}))
+    if not sizes:
+        return None
+    declared = request.study.content.get("options", {})
+    given = {
+        name: value
+        for name, value in values.items()
+        if name in _SWEPT and "kind" not in declared.get(name, {})
+    }
+    for name, value in entry.items():
+        if name in _SWEPT and name not in request.typed:
+            filled = _fill(value, values) if isinstance(value, str) else value
+            given[name] = int(filled) if name in ("steps", "warmup") else filled
+    device, _, also = str(given.get("device") or "auto").partition(":")
+    arguments = () if has_program else _words(entry.get("arguments", ""), values)
+    if also == "compile":
+        arguments = (*arguments, "--compile")
+    elif also or entry.get("device"):
+        given["precision"] = also or "fp32"
+    if "more" in entry:
+        arguments = (*arguments, *shlex.split(values.get(_fill(entry["more"], values)) or ""))
+    if "sweep_name" in given:
+        given["sweep_name"] = given["sweep_name"].replace(":", "_")
+    if has_program:
+        given["workload"] = None
+    given |= {
+        "device": device,
+        "batches": sizes,
+        "out": request.out / RUNS,
+        "store": request.out / "perfctl.db",
+        "no_store": request.part is not None,
+        "command_line": request.command_line,
+    }
+    return StudySweep(
+        _fill(entry["label"], {**values, "profiler": profiler}).strip(),
+        profiler,
+        SweepOptions(**given),
+        (*arguments, *request.words),
+        _fill(entry["model"], values) if "model" in entry else None,
+        bool(entry.get("results")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StudyParts:
+    """A study as commands that a batch system runs one by one, and the one that makes its page."""
+
+    kind: str
+    """Name of the study."""
+    out: Path
+    parts: tuple[tuple[str, tuple[str, ...]], ...]
+    """(label for people, words after "perfctl"). Each leaves its runs in the study's folder, and
+    opens no store."""
+    finish: tuple[str, ...]
+    """Words after "perfctl" of what gathers the runs."""
+    device: str = "cuda"
+    """What the nodes must have: cuda or cpu."""
+
+
+def parts_of(request: StudyRequest) -> StudyParts:
+    """Return the study in parts: each sweep, or each share of a bench. Raises UsageError."""
+    check_request(request)
+    study, values = request.study, request.values
+    if bench := study.content.get("bench"):
+        number = bench["parts"]
+        labels = [f"{one}/{number}" for one in range(1, number + 1)]
+        device = values.get("device") or "cpu"
+    else:
+        sweeps = sweeps_of(request)
+        devices = {sweep.options.device for sweep in sweeps}
+        device = "cpu" if devices == {"cpu"} else "cuda" if "cuda" in devices else "auto"
+        on_cpu = values.get("device") == "cpu"
+        labels = [sweep.label for sweep in sweeps if not (sweep.profiler == "ncu" and on_cpu)]
+    start = ("study", study.name, "--out", str(request.out))
+    typed = [name for name in request.typed if not study.is_for_page(name, "only")]
+    of_page = [name for name in request.typed if study.is_for_page(name, "only", "too")]
+    options = (*_typed(request, typed), *(("--quick",) if request.quick else ()))
+    program = ("--", *request.program) if request.program else ()
+    each = tuple(
+        (label, (*start, *options, "--part", label, *request.words, *program)) for label in labels
+    )
+    finish = (*start, "--from", str(request.out / RUNS), *_typed(request, of_page))
+    return StudyParts(study.kind, request.out, each, finish, device)
+
+
+def _typed(request: StudyRequest, options: Sequence[str]) -> Iterator[str]:
+    """Yield what was typed for these options."""
+    for name in options:
+        field, value = request.study.options[name], request.typed[name]
+        names = (word for word in field.option.names if word.startswith("--"))
+        option = next(names, f"--{name.replace('_', '-')}")
+        several = isinstance(value, tuple) and field.option.parse is None
+        for one in value if several else (value,):
+            yield option
+            if field.option.parse is read_seconds:
+                yield f"{one:g}s"
+            else:
+                yield ",".join(map(str, one)) if isinstance(one, tuple) else str(one)

@@ -1,0 +1,74 @@
+"""Values of a layer that somebody worked out by hand, checked against the sheets of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.sheets.slips import Finding, Stated, check, read_stated
+from perfctl.orchestrator.ledger.causes.study_rules import read_estimates
+from perfctl.orchestrator.ledger.network import Network
+
+LAYERS_NAMED = 20
+"""Layers that an error lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandValue:
+    """One value worked out by hand, checked."""
+
+    layer: str
+    network: str
+    """Label of the network whose sheet explains it."""
+    batch: int
+    finding: Finding
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it is a figure of the layer."""
+        return self.finding.exact and not self.finding.slips
+
+
+def check_hand_values(
+    networks: Sequence[Network], texts: Sequence[str], batch: int
+) -> Iterator[HandValue]:
+    """Yield each value of texts like "conv2=141557760,514112 values", and of hand estimates that
+    came with the reports, with the sheet that explains it best.
+
+    Exactly goes before nearly, few slips before many, ``batch`` first. Raises UsageError for a
+    layer that the networks do not have.
+    """
+    typed: dict[tuple[str, Stated], int | None] = {}
+    for text in texts:
+        layer, _, values = text.partition("=")
+        typed |= {(layer.strip(), read_stated(value)): None for value in values.split(",")}
+    numbers = {(layer, value.value) for layer, value in typed}
+    reported: dict[tuple[str, Stated], int | None] = {}
+    for run in (run for network in networks for run in network.runs):
+        for layer, _, value in read_estimates(run):
+            if (layer, value.value) not in numbers:
+                reported.setdefault((layer, value), run.batch_size)
+    for (layer, value), size in (typed | reported).items():
+        ranked: list[tuple[tuple[object, ...], HandValue]] = []
+        for number, network in enumerate(networks):
+            for other in network.batches if size is None else (size,):
+                sheet = network.sheet(other, layer)
+                if sheet is not None:
+                    finding = check(value, sheet.facts, sheet.quantities)
+                    slips = len(finding.slips) if finding.exact else 0
+                    rank = (not finding.exact, slips, number, other != batch, other)
+                    ranked.append((rank, HandValue(layer, network.label, other, finding)))
+        if not ranked:
+            raise unknown_layer("hand", layer, networks[0], batch)
+        exact = [pair for pair in ranked if pair[1].finding.exact]
+        near = [pair for pair in ranked if pair[1].batch == batch] or ranked
+        yield min(exact or near, key=lambda pair: pair[0])[1]
+
+
+def unknown_layer(option: str, layer: str, network: Network, batch: int) -> UsageError:
+    """Return the error of a layer that the network does not have."""
+    names = list(dict.fromkeys(line.layer for line in network.network_sheet(batch).lines))
+    more = f" and {len(names) - LAYERS_NAMED} more" if len(names) > LAYERS_NAMED else ""
+    listed = f"There are {', '.join(names[:LAYERS_NAMED])}{more}; the runs are kept"
+    return UsageError(f"`{option}`: no layer '{layer}' in these runs", listed if names else None)
