@@ -61,7 +61,7 @@ def test_a_file_that_was_cut_off_is_refused_with_what_to_do(kept: float, tmp_pat
     whole = big_export(tmp_path / "whole.sqlite").read_bytes()
     path = tmp_path / "cut.sqlite"
     path.write_bytes(whole[: int(len(whole) * kept)])
-    with pytest.raises(ReportError, match=r"cut off: .* of .* bytes .*nsys export --type sqlite"):
+    with pytest.raises(ReportError, match=r"truncated: .* of .* bytes .*nsys export --type sqlite"):
         sqlite.parse(path)
     assert sniff(path) is not None
 
