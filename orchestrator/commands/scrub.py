@@ -26,8 +26,8 @@ HELD = {
 }
 """Table, or its beginning -> what stood in the rows that went."""
 UNKNOWN = (
-    "perfctl cannot recognize passwords and tokens without a known name or prefix. It keeps names "
-    "of people, projects, data and machines in names of kernels, ranges and files, and folders "
+    "The copy keeps passwords and tokens without a known name or prefix. It also keeps names of "
+    "people, projects, data and machines in names of kernels, ranges and files, and folders "
     "outside /home and /Users. Search the copy for yours before you share it."
 )
 
