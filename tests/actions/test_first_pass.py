@@ -137,7 +137,7 @@ def test_a_layer_that_repeats_another_is_not_replayed_and_its_count_is_marked(no
     with sqlite3.connect(done.store) as connection:
         said = dict(connection.execute("SELECT key, value FROM environment WHERE key LIKE 'ncu:%'"))
     assert said["ncu:extrapolated"].startswith("1 of 5 launches were not replayed")
-    assert (said["ncu:metrics"], said["ncu:metrics_chosen"]) == (FFMA, "named by the user")
+    assert (said["ncu:metrics"], said["ncu:metrics_chosen"]) == (FFMA, "set by the user")
 
 
 def test_on_the_terminal_the_count_of_a_repeated_layer_is_marked_as_an_estimate(

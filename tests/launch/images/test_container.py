@@ -316,10 +316,10 @@ def test_render_writes_the_definition_once_and_says_how_to_build_it(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--bind", "/tmp"], "for an image"),
+        (["--bind", "/tmp"], "need an image"),
         (["--image", "nope.sif"], "does not exist"),
         (["--devices", "0,1", "--device", "cpu"], "do not agree"),
-        (["--devices", "cpu:0", "--no-store"], "do not go together"),
+        (["--devices", "cpu:0", "--no-store"], "exclude each other"),
         (["--devices", "x"], "expected GPU numbers"),
     ],
 )
