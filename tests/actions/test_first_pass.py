@@ -195,7 +195,7 @@ def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(
         gaps = connection.execute(
             "SELECT run_id, quantity, state, reason FROM gap ORDER BY run_id"
         ).fetchall()
-    of_collectives = [row[:3] for row in gaps if "a replay of one would never end" in row[3]]
+    of_collectives = [row[:3] for row in gaps if "their replay would never end" in row[3]]
     of_rank_1 = [row[:3] for row in gaps if "only rank 0 ran under ncu" in row[3]]
     assert of_collectives == [(1, "collective", "not_collected")]
     assert of_rank_1 == [(2, "kernel", "not_collected")]

@@ -334,7 +334,7 @@ def test_options_that_make_no_sense_are_refused_in_one_line(
     assert run(["torch", "-b", "4", *words]) == 2
     err = capsys.readouterr().err
     assert said in err and len(err.splitlines()) == 1
-    with pytest.raises(UsageError, match="takes no `devices`, `image`"):
+    with pytest.raises(UsageError, match="does not accept `devices`, `image`"):
         reject_placement(SweepOptions(bind=("/data",)), "an estimate")
     reject_placement(DEFAULTS, "an estimate")
     assert list(tmp_path.iterdir()) == []
