@@ -256,7 +256,7 @@ def test_an_image_is_built_from_what_this_perfctl_was_installed_from(
     origin["url"] = wheel.as_uri()
     assert definition.own_source() == wheel
     wheel.unlink()
-    with pytest.raises(UsageError, match=r"perfctl-1\.2\.3.*which is not on this machine"):
+    with pytest.raises(UsageError, match=r"perfctl-1\.2\.3.*which no longer exists"):
         definition.own_source()
     origin["url"] = "git+https://site.example/perfctl"
     with pytest.raises(UsageError, match="git"):
