@@ -31,7 +31,7 @@ def roofs(kind: str, store: Path, runs: Sequence[Run], note: Note = _drop) -> li
     Raises UsageError for another ``kind``, PerfctlError if they cannot be measured or read.
     """
     if kind not in ("published", "measured"):
-        raise UsageError(f"`peaks`: '{kind}' is not known", "Use published or measured")
+        raise UsageError(f"invalid value '{kind}' for `peaks`", "Choose published or measured")
     if kind == "published":
         return []
     from perfctl.orchestrator.counts.hardware.peaks import read_measured
@@ -57,13 +57,13 @@ def find_device(
     from perfctl.orchestrator.counts.hardware import machines
 
     if (name is None) == (spec is None):
-        problem = "no device" if name is None else "`device` and `device_spec` together"
+        problem = "no device" if name is None else "`device` and `device_spec` exclude each other"
         raise UsageError(
             problem, "Use `device` A100, `device` cpu, or `device_spec` name=...,fp32_tflops=..."
         )
     is_cpu = name is not None and name.lower() == "cpu"
     if threads is not None and not is_cpu:
-        raise UsageError("`threads` is for `device` cpu", "Leave it out")
+        raise UsageError("`threads` needs `device` cpu", "Omit it")
     if is_cpu:
         import psutil
 
@@ -73,8 +73,8 @@ def find_device(
         with _as_perfctl_error(store):
             return machines.of_measured(record, psutil.virtual_memory().total)
     if name is not None and name.lower() in ("cuda", "gpu"):
-        remedy = "Use for instance `device` A100; docs/devices.md lists them"
-        raise UsageError(f"`device`: '{name}' does not say which product", remedy)
+        remedy = "For example `device` A100; docs/devices.md lists all devices"
+        raise UsageError(f"`device`: '{name}' matches several GPU models", remedy)
     try:
         return machines.by_hand(spec) if spec is not None else machines.named(name or "")
     except machines.DeviceError as error:
@@ -89,8 +89,8 @@ def _as_perfctl_error(store: Path) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
-        problem = f"{file_beside(store)}: not what perfctl wrote ({error})"
-        raise PerfctlError(problem, "Delete it to measure again") from error
+        problem = f"{file_beside(store)}: perfctl did not write this file ({error})"
+        raise PerfctlError(problem, "Delete the file to measure again") from error
 
 
 def read_measurements(store: Path) -> Measurements:

@@ -95,12 +95,12 @@ def short_of_memory(name: object, limit: int = 0) -> str:
     """Return the line about a file that needs more memory than there is."""
     if not limit:
         return (
-            f"{name}: there is not enough memory to read it. Close other programs, or read it on a "
-            "larger machine"
+            f"{name}: not enough memory to read it. Close other programs, or read it on a larger "
+            "machine"
         )
     return (
-        f"{name}: reading it takes more than {memory.shown(limit)} of memory. If the file is as it "
-        "should be, raise `memory_limit`"
+        f"{name}: parsing needs more than {memory.shown(limit)} of memory. If the file is valid, "
+        "raise `memory_limit`"
     )
 
 
@@ -121,11 +121,9 @@ def said_of(name: object, error: BaseException) -> str:
     kept = (
         f"To report it, send {where}"
         if where
-        else "Its traceback could not be kept: no folder can be written to"
+        else "perfctl could not save the traceback, because no folder is writable"
     )
-    return mask(
-        f"{name}: an error that perfctl did not expect ({what}), reference {number}. {kept}"
-    )
+    return mask(f"{name}: unexpected error ({what}), reference {number}. {kept}")
 
 
 def _keep(number: str, name: object, error: BaseException) -> Path | None:
@@ -186,5 +184,5 @@ def whole(
         if len(left) == len(items):
             raise
         if not left:
-            raise PartlyDone("nothing is left to show", "The lines above say why") from error
+            raise PartlyDone("nothing is left to show", "See the reasons above") from error
     return whole(left, work, name, failed)

@@ -134,14 +134,14 @@ def _cannot_write(path: Path, error: OSError) -> PerfctlError:
 def check_free(path: Path, *, force: bool, folder: bool = False) -> None:
     """Raises UsageError when ``path`` cannot be written, or exists and ``force`` is false."""
     if not path.parent.is_dir():
-        raise UsageError(f"`out`: there is no folder {path.parent}", "Create it first")
+        raise UsageError(f"`out`: folder {path.parent} not found", "Create the folder first")
     if path.is_dir() and not folder:
         raise UsageError(f"`out`: {path} is a folder", "Name a file")
     if folder and path.exists() and not path.is_dir():
         raise UsageError(f"`out`: {path} is a file", "Name a folder")
     if path.exists() and not force and not (folder and not any(path.iterdir())):
         raise UsageError(
-            f"{path} already exists", "Replace it with `force`, or choose another `out`"
+            f"{path} already exists", "Use `force` to overwrite it, or choose another `out`"
         )
 
 

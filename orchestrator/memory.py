@@ -50,8 +50,8 @@ def bytes_of(text: str | int | None) -> int:
     size = int(float(parts[1]) * (1 << _UNITS[parts[2].upper()])) if parts else -1
     if size < 0 or 0 < size < _SMALLEST or size >= 1 << 62:
         raise UsageError(
-            f"{source}: '{text}' is not a size of 16 MiB or more",
-            "Write for instance 4G; 0 is none",
+            f"invalid value '{text}' for {source}",
+            "Use a size of at least 16 MiB such as 4G, or 0 for no limit",
         )
     return size
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -117,9 +117,17 @@ def read_batches(text: str, field: str = "batches") -> tuple[int, ...]:
     for piece in pieces:
         if not piece.isdecimal():
             raise UsageError(
-                f"`{field}`: '{piece}' is not a batch size", f"Say for instance `{field}` 16,32,64"
+                f"invalid value '{piece}' for `{field}`", "Use batch sizes such as 16,32,64"
             )
     return tuple(map(int, pieces))
+
+
+def check_batches(batches: Sequence[int]) -> None:
+    """Raise UsageError if there is no batch size, or one below 1."""
+    if not batches:
+        raise UsageError("`batch` names no batch size", "For example `batch` 16,32,64")
+    if min(batches) < 1:
+        raise UsageError(f"`batch` must be at least 1 (got {min(batches)})")
 
 
 def read_seconds(text: str) -> float:
@@ -128,7 +136,7 @@ def read_seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if match is None or match[2] not in units:
         raise UsageError(
-            f"`budget`: '{text}' is not a time",
-            "Use for instance 30m, 2h or 90s; 0 measures nothing new",
+            f"invalid value '{text}' for `budget`",
+            "Use a time such as 30m, 2h or 90s; 0 measures nothing new",
         )
     return float(match[1]) * units[match[2]]

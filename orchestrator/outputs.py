@@ -39,7 +39,7 @@ from perfctl.records import paper
 
 Record = TypeVar("Record")
 
-FLOPS = "FLOPs count 1 multiply-add as 2. null is not known, never 0."
+FLOPS = "1 multiply-add counts as 2 FLOPs. null means a missing value, never 0."
 OUTPUTS = {
     "runs": "orchestrator.commands.runs:StoredRun[]",
     "show": "orchestrator.report.ledger.rows:ShownRun",
@@ -181,7 +181,7 @@ def schema_of(output: str) -> dict[str, Any]:
     if is_list:
         schema = {"type": "array", "items": schema}
     else:
-        stated = {"const": name_of(output), "description": "version of this shape"}
+        stated = {"const": name_of(output), "description": "version of this schema"}
         schema["properties"] = {"schema": stated, **schema["properties"]}
         schema["required"] = ["schema", *schema["required"]]
     return {

@@ -223,7 +223,7 @@ class _Pool(Generic[T]):
                     continue
                 if self.workers:
                     return
-                self.heard[self.next].append(Lost("no process could be started to read it"))
+                self.heard[self.next].append(Lost("perfctl could not start a process to read it"))
                 self.next += 1
                 return
             worker.item = self.next
@@ -246,7 +246,7 @@ class _Pool(Generic[T]):
             elif worker.deadline < time.monotonic():
                 self._remove(worker, kill=True)
                 seconds = self.seconds(self.items[worker.item])
-                event = Lost(f"the process that read it had not ended after {seconds:,.0f} s")
+                event = Lost(f"the process that read it did not end within {seconds:,.0f} s")
             else:
                 continue
             self.heard[worker.item].append(event)
@@ -262,8 +262,8 @@ def _why(status: int) -> str:
     if status >= 0:
         return f"the process that read it ended with exit code {status}"
     is_kill = status == -signal.SIGKILL
-    more = ", which is what the system does when memory runs out" if is_kill else ""
-    return f"the process that read it was ended by signal {-status}{more}"
+    more = ", probably because memory ran out" if is_kill else ""
+    return f"the process that read it was killed by signal {-status}{more}"
 
 
 class _Worker:

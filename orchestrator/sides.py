@@ -84,8 +84,8 @@ def side(
     if not any(run.status == "ok" for run in runs):
         why = next((f": {run.reason}" for run in runs if run.reason), "")
         raise PerfctlError(
-            f"{named}: holds no whole run, so there is nothing to compare{why}",
-            "See 'perfctl runs'",
+            f"{named}: no complete run to compare{why}",
+            "Run 'perfctl runs' to list the runs",
         )
     return Side(label, tuple(runs))
 
@@ -108,8 +108,8 @@ def _of_store(path: Path) -> list[Run]:
 
 def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
     if not store.is_file():
-        problem = f"'{named}' is not a file here, and there is no store {store} to look it up in"
-        raise UsageError(problem, "Name a file, a folder or a store that is there")
+        problem = f"file '{named}' not found, and database {store} does not exist"
+        raise UsageError(problem, "Name an existing file, folder or database")
     kind, colon, number = named.partition(":")
     with database.reading(store) as connection:
         if named.isdecimal() or (kind == "run" and number.isdecimal()):
@@ -124,11 +124,13 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
             return chosen[0]["name"], loaded(
                 connection, read.run_ids(connection, sweep=chosen[0]["id"])
             )
-    problem = f"'{named}' is neither a file nor a sweep or run of {store}"
+    problem = f"'{named}' is not a file, and not a sweep or run in {store}"
     if chosen:
         problem = f"{len(chosen)} sweeps of {store} begin with '{named}'"
     known = "; ".join(f"sweep:{row['id']} is {row['name']}" for row in sweeps[-6:])
-    other = "Give a store, a report, a folder, or the number of a run ('perfctl runs')"
+    other = (
+        "Name a database, a report, a folder, or the number of a run ('perfctl runs' lists them)"
+    )
     raise UsageError(problem, f"Known: {known}" if known else other)
 
 
@@ -142,9 +144,7 @@ def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
 
     files = list_reports(path) if path.is_dir() else [path]
     if not files:
-        raise UsageError(
-            f"{path}: there is no report in this folder", "Give the report file itself"
-        )
+        raise UsageError(f"{path}: no report in this folder", "Name the report file itself")
     sweep = SweepFacts(path.name, "ingest", None, None)
     tasks = [Task(Source(file, file), sweep, NameFacts(batch_in_name(file))) for file in files]
     with tempfile.TemporaryDirectory(prefix="perfctl-compare-") as folder:

@@ -31,7 +31,7 @@ a difference."""
 MANY = 1000
 """Further values that are counted at most: what spreads more has a cause that repeating does not
 mend."""
-SAME = "every repeat gave the same figure"
+SAME = "every repeat gave the same value"
 K = TypeVar("K", bound=Hashable)
 
 
@@ -103,13 +103,13 @@ def compare_samples(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) 
         return Untested("on one side only")
     is_single = len(a) == 1 and len(b) == 1
     if min((*a[0], *b[0]) if is_single else (*medians_a, *medians_b)) <= 0:
-        return Untested("a figure is 0, so the ratio is undefined")
+        return Untested("one value is 0, so the ratio is undefined")
     if is_single:
         if (reason := _too_few_steps(len(a[0]), len(b[0]))) is not None:
             return Untested(reason, needs_repeats=True)
         mean_a, mean_b = _mean_of_steps(a[0]), _mean_of_steps(b[0])
         counts = f"{len(a[0])} and {len(b[0])} steps"
-        basis = f"{counts} of one run each, without the spread between runs"
+        basis = f"{counts} of one run each; the spread between runs is unknown"
         same = "every step took the same time"
     elif len(a) == 1 or len(b) == 1:
         mean_a, mean_b = _mean_of_runs(medians_a, medians_b), _mean_of_runs(medians_b, medians_a)
@@ -140,7 +140,7 @@ def _too_few_steps(steps_a: int, steps_b: int) -> str | None:
     if fewest < 2:
         side = "it" if steps_a == steps_b else "A" if steps_a < steps_b else "B"
         return (
-            f"one run each and one figure in {side}, so there is no spread; repeat the runs 5 times"
+            f"one run each and one value in {side}, so there is no spread. Repeat the runs 5 times"
         )
     if fewest < FEWEST_STEPS:
         return (
@@ -204,9 +204,7 @@ class TooWide:
 
     @property
     def reason(self) -> str:
-        return (
-            f"unknown: its 95% interval is wider than {self.bound}; {self.further} would settle it"
-        )
+        return f"unknown: its 95% interval is wider than {self.bound}; {self.further} would decide"
 
 
 def too_wide(

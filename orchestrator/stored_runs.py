@@ -153,8 +153,8 @@ def _run_in_workers(
         for _, events in running:
             (last,) = events
             if isinstance(last, pool.Lost):
-                remedy = "Try again; where memory ran out, while less else is running"
-                raise PerfctlError(f"the work stopped before its end: {last.why}", remedy)
+                remedy = "Try again; if memory ran out, close other programs first"
+                raise PerfctlError(f"the analysis stopped early: {last.why}", remedy)
             yield last.result
 
 

@@ -73,8 +73,10 @@ class Parser:
         """``op_calls`` is empty without ``single_operators``. Raises ReportError when the file
         is broken."""
         if capture is not None and "capture" not in self.options:
-            reason = f"it is a report of another kind ({self.name}) than --capture tells of"
-            remedy = "Name a Kineto trace, or leave --capture out"
+            reason = (
+                f"--capture needs a Kineto trace, but this report is of another kind ({self.name})"
+            )
+            remedy = "Name a Kineto trace, or omit --capture"
             raise ReportError(path, "unknown", reason, remedy)
         values = {"source": source, "single_operators": single_operators, "capture": capture}
         taken = {option: values[option] for option in self.options}
@@ -187,10 +189,10 @@ def parse(
     """
     path = Path(path)
     if not path.exists():
-        raise ReportError(path, "unknown", "no such file or folder", "Check the path")
+        raise ReportError(path, "unknown", "file not found", "Check the path")
     refuse_special(path)
     if path.is_file() and path.stat().st_size == 0:
-        remedy = "The profiler wrote nothing: check its log and run it again"
+        remedy = "The profiler wrote nothing. Check its log and run it again"
         raise ReportError(path, "unknown", "the file is empty", remedy)
     parser = sniff(path)
     if parser is None:

@@ -54,11 +54,11 @@ def parse(path: Path) -> Report:
         content, steps = read_whole(path, TOOL, _REMEDY), None
     snapshot = {"segments": content} if isinstance(content, list) else content
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
-        raise ReportError(path, TOOL, "it holds no segments of PyTorch's allocator", _REMEDY)
+        raise ReportError(path, TOOL, "it contains no segments of PyTorch's allocator", _REMEDY)
     gpus = _sort_by_gpu(snapshot)
     named = sum(len(gpu.segments) + len(gpu.events) for gpu in gpus.values())
     if steps is not None and named > steps:
-        raise ReportError(path, TOOL, "it names more events than it holds", _REMEDY)
+        raise ReportError(path, TOOL, "it states more events than it contains", _REMEDY)
     readings = {index: gpu.read_curve() for index, gpu in gpus.items() if gpu.events}
     times = [reading.at_ns for curve in readings.values() for reading in curve]
     started_at = duration_ns = None
@@ -181,17 +181,18 @@ def _count_contents(gpus: dict[int, _Gpu]) -> Iterator[Summary]:
 
 
 def _find_gaps(gpus: dict[int, _Gpu], *, has_times: bool) -> Iterator[Gap]:
-    yield Gap("kernel", "not_available", "a memory snapshot holds no kernels")
-    yield Gap("operation", "not_available", "a memory snapshot holds no operations")
+    yield Gap("kernel", "not_available", "a memory snapshot contains no kernels")
+    yield Gap("operation", "not_available", "a memory snapshot contains no operations")
     if len(gpus) > 1:
         reason = (
-            f"the snapshot is of {len(gpus)} GPUs: the curve tells them apart, memory figures do "
+            f"the snapshot is of {len(gpus)} GPUs: the curve separates them, the memory values do "
             "not"
         )
         yield Gap("memory", "ambiguous", reason)
     if not any(gpu.events for gpu in gpus.values()):
         reason = (
-            "it holds no events: torch.cuda.memory._record_memory_history() was not called before"
+            "it contains no events, because torch.cuda.memory._record_memory_history() was not "
+            "called before"
         )
         yield Gap("sample", "not_collected", reason)
     elif not has_times:
@@ -200,7 +201,7 @@ def _find_gaps(gpus: dict[int, _Gpu], *, has_times: bool) -> Iterator[Gap]:
     for name in ("total_size", "allocated_size", "requested_size"):
         lost = sum(_read_count(segment.get(name)) is None for segment in segments)
         if 0 < lost < len(segments):
-            reason = f"{lost} of {len(segments)} segments have no {name}, so the sum is not known"
+            reason = f"{lost} of {len(segments)} segments have no {name}, so the sum is unknown"
             yield Gap("memory", "unreadable", reason)
     events = [event for gpu in gpus.values() for event in _find_changes(gpu.events)]
     for name in ("time_us", "size"):

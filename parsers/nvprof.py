@@ -312,7 +312,7 @@ def parse(path: Path) -> Report:
         output = Output(path)
     if not output.tables:
         messages = "; ".join(text for _, text in [*output.messages][:2]) or "nothing was profiled"
-        reason = f"it holds no table of nvprof ({messages[:300]})"
+        reason = f"it contains no table of nvprof ({messages[:300]})"
         raise ReportError(path, TOOL, reason, "Check nvprof's messages")
     if output.starts:
         raise several(path, TOOL, output.starts)
@@ -321,7 +321,7 @@ def parse(path: Path) -> Report:
     forms = (f"{table.kind}, {_FORMS[table.quote]}" for table in output.tables)
     notes = [Diagnostic(severity, TOOL, text) for severity, text in output.messages]
     if any(table.quote != '"' for table in output.tables):
-        text = "nvprof printed five digits a number, so times and sizes are rounded (see --csv)"
+        text = "nvprof printed five digits per number, so times and sizes are rounded (see --csv)"
         notes.append(Diagnostic("info", "perfctl", text))
     return Report(
         tool=TOOL,
@@ -357,25 +357,25 @@ def parse(path: Path) -> Report:
 
 def _find_gaps(output: Output) -> Iterator[Gap]:
     if output.kernels:
-        reason = "nvprof's trace has no ranges, so no kernel can be assigned to a layer"
+        reason = "nvprof's trace has no ranges, so perfctl cannot assign kernels to layers"
         yield Gap("kernel.layer", "not_available", reason)
     else:
-        reason = "the file has no kernel: run nvprof --print-gpu-trace for single launches"
+        reason = "the file has no kernel. Run nvprof --print-gpu-trace for single launches"
         yield Gap("kernel", "not_collected", reason)
         if all(table.kind != TRACE for table in output.tables):
             yield Gap("copy", "not_collected", reason)
     if output.has_unified_memory:
-        yield Gap("summary", "not_available", "sums of unified memory are not read")
+        yield Gap("summary", "not_available", "perfctl does not read sums of unified memory")
     counted = {metric for counts in output.flops.values() for metric in counts}
     if counted and len(counted) < len(_FLOPS):
         others = ", ".join(metric for metric in _FLOPS if metric not in counted)
         reason = f"FLOPs are those of {', '.join(sorted(counted))}: {others} were not collected"
         yield Gap("operation.flops", "not_collected", reason)
     if output.others:
-        reason = f"calls and page faults in a trace are not read: {output.others:,} rows"
+        reason = f"perfctl does not read calls and page faults in a trace: {output.others:,} rows"
         yield Gap("api_call", "not_available", reason)
     if output.unread:
-        reason = f"{output.unread} lines inside tables could not be read, or are cut off"
+        reason = f"{output.unread} lines inside tables are unreadable or truncated"
         yield Gap("nvprof row", "unreadable", reason)
     for quantity, count in output.ambiguous.items():
         reason = (

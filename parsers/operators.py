@@ -67,14 +67,13 @@ _ATTENTION = {
 }
 """Places of the causal flag, and of the cumulative lengths of a packed batch, whose shapes lack the
 length of each sequence; -1: nowhere. Those of the package flash_attn are at the end."""
-_NO_SHAPES = "the trace does not have its shapes"
+_NO_SHAPES = "the trace does not contain its shapes"
 _NO_STRIDE = (
-    "the trace has no stride and padding (Concrete Inputs), and no backward that tells the "
-    "output's shape"
+    "the trace has no stride and padding (Concrete Inputs), and no backward with the output's shape"
 )
-_NO_MASK = "the trace does not say which gradients were computed (Concrete Inputs)"
-_VARLEN = "sequences of several lengths are packed, and the trace does not say how long each is"
-_PACKED_RNN = "cuDNN's packed recurrent networks are not read from traces"
+_NO_MASK = "the trace does not state which gradients were computed (Concrete Inputs)"
+_VARLEN = "sequences of several lengths are packed, and the trace does not state their lengths"
+_PACKED_RNN = "perfctl does not read cuDNN's packed recurrent networks from traces"
 _UNREAD = {
     **dict.fromkeys(("_cudnn_rnn", "_cudnn_rnn_backward"), _PACKED_RNN),
     **dict.fromkeys(("_flash_attn_varlen_forward", "_flash_attn_varlen_backward"), _VARLEN),
@@ -602,7 +601,7 @@ def _find_gaps(ops: Sequence[OpShape], *, is_alike: bool, steps: int, idle: int)
         where = "on the CPU, into a CUDA graph, or before the recording began"
         reason = (
             f"{idle} {'call' if idle == 1 else 'calls'} of operators launched no recorded kernel "
-            f"({where}): left out"
+            f"({where}) and were skipped"
         )
         yield Gap("op_shape", "not_available", reason)
     if ops and not is_alike:

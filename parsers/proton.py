@@ -82,12 +82,12 @@ def parse(path: Path) -> Report:
     )
     roots = [item for item in items if "frame" in item]
     if not roots:
-        raise ReportError(path, TOOL, "it holds no call tree of Proton", _REMEDY)
+        raise ReportError(path, TOOL, "it contains no call tree of Proton", _REMEDY)
     nodes = [node for root in roots for node in _walk(root, (), path)]
     operations = _operations(nodes)
     names = {name for node in nodes for name in node.metrics}
     others = sorted(name for name in names if name not in _KNOWN and not _FLOPS.match(name))
-    text = f"further metrics of scopes, kept as figures: {', '.join(others)}"
+    text = f"other metrics of scopes, stored as summary values: {', '.join(others)}"
     return Report(
         tool=TOOL,
         path=path,
@@ -106,7 +106,7 @@ def _walk(node: Json, above: tuple[str, ...], file: Path) -> Iterator[Node]:
     frame, metrics, below = node.get("frame"), node.get("metrics"), node.get("children") or []
     name = str(frame.get("name", "")) if isinstance(frame, dict) else ""
     if not isinstance(below, list):
-        reason = f"the children of {name[:80] or 'a node'!r} are {below!r:.40}, no list"
+        reason = f"the children of {name[:80] or 'a node'!r} are {below!r:.40}, not a list"
         raise ReportError(file, TOOL, reason, _REMEDY)
     children = [child for child in below if isinstance(child, dict)]
     here = above if not above and name == "ROOT" else (*above, name)
@@ -198,10 +198,10 @@ def _devices(listed: list[Json], nodes: list[Node]) -> Iterator[Device]:
 
 
 def _gaps(operations: list[Operation]) -> Iterator[Gap]:
-    reason = "Proton sums kernels over their launches: no single launch, start or grid is in it"
+    reason = "Proton sums kernels over their launches, without single launches, starts or grids"
     yield Gap("kernel", "not_available", reason)
     yield Gap("copy", "not_available", "Proton records no copies")
-    reason = "Proton names no GPU; give it with perfctl ingest --device-name"
+    reason = "Proton names no GPU; set it with perfctl ingest --device-name"
     yield Gap("device.name", "not_available", reason)
     if not operations:
         yield Gap("operation", "not_collected", "the tree has no kernel")

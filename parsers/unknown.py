@@ -24,7 +24,7 @@ COMPRESSED = {
 _NAMED = (
     (
         re.compile(r"^ *Name +(?:Self CPU|Self CUDA|CPU total)", re.MULTILINE),
-        "it is the table of PyTorch's key_averages(), which has no launches and no times of steps",
+        "it is the table of PyTorch's key_averages(), without launches and step times",
         "Write the trace: prof.export_chrome_trace('trace.json')",
     ),
     (
@@ -34,12 +34,13 @@ _NAMED = (
     ),
     (
         re.compile(r'"pid": ?"(?:CPU|CUDA) functions"'),
-        "it is a trace of PyTorch's old autograd profiler, which does not tell GPU from CPU time",
+        "it is a trace of PyTorch's old autograd profiler, which does not separate GPU and CPU "
+        "time",
         "Record it with torch.profiler",
     ),
     (
         re.compile(r'"traceEvents"|^\s*\[\s*\{[^{}]*"ph": ?"'),
-        "it is a Chrome trace of a program that perfctl does not know",
+        "it is a Chrome trace of an unknown program",
         "Pass a trace of torch.profiler, or the report of another profiler",
     ),
 )
@@ -65,8 +66,8 @@ def why_unknown(path: Path, known: str, is_report: Callable[[bytes], bool]) -> t
         )
     if path.stat().st_size < (whole := stated_bytes(head)):
         reason = (
-            f"the SQLite database is cut off: only {path.stat().st_size:,} of {whole:,} bytes are "
-            "there"
+            f"the SQLite database is truncated: only {path.stat().st_size:,} of {whole:,} bytes "
+            "exist"
         )
         return reason, "Copy it again, or have the profiler export it again"
     if application_id(head) == APPLICATION_ID:
@@ -106,21 +107,20 @@ def _why_zipped(path: Path, known: str, is_report: Callable[[bytes], bool]) -> t
         with gzip.open(path) as file:
             head = file.read(65536)
     except (EOFError, zlib.error, OSError) as error:
-        reason = f"the gzip data is damaged or cut off in its first bytes ({error})"
+        reason = f"the gzip data is damaged or truncated in its first bytes ({error})"
         return reason, "Copy the file again"
     if is_report(head):
-        return "it is a gzip file of a report", "Unpack it with gunzip and pass the unpacked file"
+        return "it is a gzip-compressed report", "Unpack it with gunzip and pass the unpacked file"
     reason, remedy = _why_content(head, known)
-    return f"it is a gzip file, and what is in it is {reason.removeprefix('it is ')}", remedy
+    return f"it is a gzip file that contains {reason.removeprefix('it is ')}", remedy
 
 
 def _why_content(head: bytes, known: str) -> tuple[str, str]:
     if not head.strip(b"\0"):
-        return "it begins with zeros: it was not written or copied to its end", "Copy it again"
+        return "it begins with zeros, so it was not written or copied completely", "Copy it again"
     if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
         return "it is a web page, not a report", (
-            "Name the store that a page of perfctl was made from; download a file itself (on "
-            "GitHub: Raw)"
+            "Use the results database of a perfctl page, or download the raw file (on GitHub: Raw)"
         )
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         reason = f"it is UTF-16 text in a format that perfctl does not know (known: {known})"

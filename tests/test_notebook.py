@@ -127,7 +127,7 @@ def test_json_of_another_kind_has_no_charts_and_the_error_says_what_is_asked_for
     tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "other.json").write_text(text)
-    with pytest.raises(perfctl.PerfctlError, match="not what perfctl speedup --json writes"):
+    with pytest.raises(perfctl.PerfctlError, match="not a file that perfctl speedup --json wrote"):
         perfctl.charts(tmp_path / "other.json")
     with pytest.raises(perfctl.PerfctlError, match="cannot be read"):
         perfctl.charts(tmp_path / "none.json")

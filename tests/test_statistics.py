@@ -189,7 +189,7 @@ def test_steps_of_one_run_each_count_for_as_many_as_they_are_worth() -> None:
     assert (found.low, found.high, found.p) == pytest.approx(
         expected(1.1 - 0.15, first + second, freedom)
     )
-    assert found.basis == "12 and 20 steps of one run each, without the spread between runs"
+    assert found.basis == "12 and 20 steps of one run each; the spread between runs is unknown"
 
 
 def test_steps_that_only_drift_are_worth_two() -> None:
@@ -208,7 +208,7 @@ def test_ten_steps_are_enough_and_nine_are_not() -> None:
     nine = "one run each of 9 steps: a spread needs 10 steps, or 5 repeats of the runs"
     assert ratio([even], [odd[1:]]) == ratio([even[1:]], [odd]) == nine
     assert ratio([even], [odd[:2]]) == nine.replace("9 steps", "2 steps")
-    lone = "one run each and one figure in {}, so there is no spread; repeat the runs 5 times"
+    lone = "one run each and one value in {}, so there is no spread. Repeat the runs 5 times"
     assert ratio([[1.0]], [[2.0]]) == lone.format("it")
     assert (ratio([even], [[2.0]]), ratio([[2.0]], [even])) == (lone.format("B"), lone.format("A"))
 
@@ -217,7 +217,7 @@ def test_a_spread_on_one_side_is_enough_and_none_on_both_is_said() -> None:
     steady = [5.0] * 10
     assert isinstance(ratio([steady], [[1.0, 1.1] * 5]), Ratio)
     assert ratio([steady], [[6.0] * 10]) == "every step took the same time, so there is no spread"
-    same = "every repeat gave the same figure, so there is no spread"
+    same = "every repeat gave the same value, so there is no spread"
     assert (
         ratio([[5.0], [5.0]], [[6.0], [6.0]])
         == ratio([[5.0], [5.0]], [[6.0]])
@@ -228,7 +228,7 @@ def test_a_spread_on_one_side_is_enough_and_none_on_both_is_said() -> None:
 
 
 def test_a_0_is_no_share_of_anything_where_it_is_compared() -> None:
-    zero = "a figure is 0, so the ratio is undefined"
+    zero = "one value is 0, so the ratio is undefined"
     assert (
         ratio([[0.0, *[1.0] * 9]], [[1.0] * 10]) == ratio([[1.0] * 10], [[0.0, *[1.0] * 9]]) == zero
     )
@@ -263,7 +263,7 @@ def test_the_interval_of_two_far_repeats_says_nothing_and_how_many_more_would_se
         return math.exp(2 * t_quantile(0.95, runs - 1) * deviation / math.sqrt(runs))
 
     assert apart(2 + wide.more) <= 3 < apart(1 + wide.more)
-    settle = f"about {wide.more} more runs would settle it"
+    settle = f"about {wide.more} more runs would decide"
     assert wide.reason == f"unknown: its 95% interval is wider than a factor of 3; {settle}"
     assert interval_too_wide([1.0, 1.01]) is None, "two runs that agree have a narrow one"
 

@@ -178,7 +178,9 @@ def view(
 
     if isinstance(answer, Lines):
         if form is not None:
-            raise UsageError(f"--format and {answer.asked_by} both write to stdout", "Choose one")
+            raise UsageError(
+                f"--format and {answer.asked_by} both write to standard output", "Choose one"
+            )
         for line in answer.lines:
             raw(safe(line) if answer.has_names else line)
         return
@@ -224,9 +226,11 @@ def form_of(form: str | None, as_json: bool) -> str | None:
     """The format asked for; None is text. Raises UsageError for one that is not known, and
     beside --json."""
     if form is not None and form not in ("md", "tex", "html"):
-        raise UsageError(f"--format: '{form}' is not known", "Use md, tex or html; else, text")
+        raise UsageError(
+            f"invalid value '{form}' for --format; choose md, tex or html (default: text)"
+        )
     if form is not None and as_json:
-        raise UsageError("--format and --json together", "Choose one")
+        raise UsageError("--format and --json exclude each other", "Choose one")
     return form
 
 

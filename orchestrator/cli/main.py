@@ -50,7 +50,7 @@ _BAD_CALL: Any = next(
 )
 
 _REMEDIES = dict.fromkeys(
-    (errno.ENOSPC, errno.EDQUOT), "Make room on the disk, then give the same command again"
+    (errno.ENOSPC, errno.EDQUOT), "Free disk space, then repeat the same command"
 )
 
 
@@ -90,14 +90,14 @@ def _install(shell: str | None) -> None:
 
     _check_shell(shell)
     _, path = install(shell=shell, prog_name="perfctl", complete_var=ASKED)  # nosec B604
-    console.result(f"Wrote {path}. Completion works in the next {shell} that is started")
+    console.result(f"Wrote {path}. Start a new {shell} to use completion")
     raise typer.Exit
 
 
 def _check_shell(shell: str) -> None:
     """Raises UsageError for a shell whose scripts no test tries."""
     if shell not in SHELLS:
-        raise UsageError(f"'{shell}' is not known", f"Say {', '.join(SHELLS)}")
+        raise UsageError(f"invalid shell '{shell}'", f"Choose {', '.join(SHELLS)}")
 
 
 Show = Annotated[
@@ -108,7 +108,7 @@ Show = Annotated[
         is_eager=True,
         expose_value=False,
         metavar="SHELL",
-        help="Print completion for bash, zsh or fish.",
+        help="Print shell completion for bash, zsh or fish.",
     ),
 ]
 Install = Annotated[
@@ -119,42 +119,42 @@ Install = Annotated[
         is_eager=True,
         expose_value=False,
         metavar="SHELL",
-        help="Write it where the shell reads it at its start.",
+        help="Install shell completion for bash, zsh or fish.",
     ),
 ]
 
 
 _REMEDIES |= dict.fromkeys(
     (errno.EROFS, errno.EACCES, errno.EPERM),
-    "Check who may read and write there, or name another place",
+    "Check the permissions, or choose another path",
 )
 GROUPS = {
     "Measure": {
         "doctor": (
             "doctor",
-            "Show what this machine has, and what profilers can do.",
+            "Check hardware, profilers and permissions of this machine.",
         ),
         "nsys": (
             "profile.NSYS",
-            "Sweep under Nsight Systems: time of ranges, kernels, copies.",
+            "Measure kernel, copy and range times with Nsight Systems.",
         ),
-        "ncu": ("profile.NCU", "Sweep under Nsight Compute: what every kernel executed."),
+        "ncu": ("profile.NCU", "Measure executed FLOPs with Nsight Compute."),
         "torch": (
             "profile.TORCH",
-            "Sweep under the PyTorch profiler: operators and layers.",
+            "Measure operators and layers with the PyTorch profiler.",
         ),
-        "dlprof": ("profile.DLPROF", "Sweep under DLProf (last released in 2021)."),
+        "dlprof": ("profile.DLPROF", "Measure with DLProf (last released in 2021)."),
         "infer": ("infer", "Measure inference over models and batch sizes."),
-        "speedup": ("speedup", "Train on each device and precision, and compare."),
-        "study": ("study.GROUP", "Do a whole study: page, summary, tables, charts."),
-        "replay": ("replay", "Replay a recorded sweep, without a GPU or the tool."),
+        "speedup": ("speedup", "Train on several devices and precisions, and compare."),
+        "study": ("study.GROUP", "Run a complete study and write a report."),
+        "replay": ("replay", "Replay a recorded sweep without a GPU or a profiler."),
         "prepare": ("prepare", "Sort a data set's archive into class folders."),
     },
     "Read": {
-        "ingest": ("ingest", "Take in reports of any profiler, and run folders."),
-        "runs": ("runs", "List the runs in the store."),
-        "show": ("show", "Show one run: layers, kernels, memory, what is missing."),
-        "query": ("query", "Query the store with SQL, read-only."),
+        "ingest": ("ingest", "Ingest profiler reports and perfctl run folders."),
+        "runs": ("runs", "List the runs in the results database."),
+        "show": ("show", "Show one run: layers, kernels, memory, missing values."),
+        "query": ("query", "Query the results database with SQL (read-only)."),
         "export": ("export", "Write tables as CSV, Parquet, JSON or Excel."),
         "trace": ("trace", "Write one step as a trace for Perfetto."),
         "scrub": ("scrub", "Copy a report without environments and secrets."),
@@ -162,35 +162,38 @@ GROUPS = {
     "Understand": {
         "ledger": (
             "ledger",
-            "Compare counted with paper FLOPs, and say why they differ.",
+            "Compare executed with estimated FLOPs per layer and explain differences.",
         ),
-        "report": ("report", "Write one self-contained HTML page."),
-        "serve": ("serve", "Show the pages of a folder in the browser."),
-        "mcp": ("mcp", "Serve the store to agents (Model Context Protocol)."),
-        "plot": ("plot", "Write one of the page's charts for a paper."),
+        "report": ("report", "Write one self-contained HTML report."),
+        "serve": ("serve", "Serve the HTML reports of a folder to a browser."),
+        "mcp": ("mcp", "Serve the results database to agents (Model Context Protocol)."),
+        "plot": ("plot", "Write one chart of the report for a publication."),
         "compare": (
             "compare",
-            "Compare two runs, sweeps or stores: slower, faster, new.",
+            "Compare two runs, sweeps or databases.",
         ),
         "history": (
             "history",
-            "Show quantities of many runs, and where they changed.",
+            "Track metrics across runs or commits and detect changes.",
         ),
-        "gate": ("gate", "Hold counts, memory and time to a committed baseline."),
+        "gate": ("gate", "Fail CI when FLOPs, memory or time regress against a baseline."),
     },
     "Predict": {
-        "estimate": ("estimate", "Work out FLOPs, bytes and memory of a model."),
+        "estimate": ("estimate", "Estimate FLOPs, bytes and memory of a model."),
         "mfu": ("mfu", "Audit the MFU of a training run by every formula."),
-        "predict": ("predict", "Predict time, memory and cost of a training."),
-        "calculator": ("calculator", "Write an offline page that predicts a training."),
+        "predict": ("predict", "Predict time, memory and cost of a training run."),
+        "calculator": (
+            "calculator",
+            "Write an offline HTML calculator for training time and cost.",
+        ),
         "bench": (
             "bench.GROUP",
-            "Measure families of networks, which predictions learn from.",
+            "Benchmark parameterized networks to train the predictor.",
         ),
     },
     "Cluster": {
-        "slurm": ("slurm.GROUP", "Run a sweep as an array of Slurm jobs."),
-        "image": ("image.GROUP", "Make Apptainer (Singularity) images that hold perfctl."),
+        "slurm": ("slurm.GROUP", "Run a sweep as a Slurm job array."),
+        "image": ("image.GROUP", "Build Apptainer (Singularity) images that contain perfctl."),
     },
 }
 """Group of the list of commands -> command or group of commands -> where it is declared below
@@ -329,7 +332,7 @@ def _run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        said = f"{error.filename or 'a file that was being written'}: {error.strerror or error}"
+        said = f"{error.filename or 'an output file'}: {error.strerror or error}"
         console.error(f"{said}. {remedy}" if (remedy := _REMEDIES.get(error.errno or 0)) else said)
         return 1
     except _expected_errors() as error:
@@ -359,7 +362,7 @@ def _bad_call(error: Any) -> int:
     said = error.format_message()
     where = error.ctx.command_path if getattr(error, "ctx", None) is not None else "perfctl"
     console.error(
-        str(UsageError(said[:1].lower() + said[1:], f"'{where} --help' lists what there is"))
+        str(UsageError(said[:1].lower() + said[1:], f"Run '{where} --help' for the valid options"))
     )
     return int(error.exit_code)
 

@@ -15,47 +15,48 @@ Workload = Annotated[
     typer.Option(
         "--workload",
         "-w",
-        help="Built-in workload, where no program follows --. Default: mnist_cnn.",
+        help="Built-in workload, if no script follows --. Default: mnist_cnn.",
     ),
 ]
 Mode = Annotated[str | None, typer.Option(help="train or infer.")]
 Steps = Annotated[
     int | None,
-    typer.Option(help="Measured steps. Default: 10; under ncu 1, because counts repeat."),
+    typer.Option(help="Steps to measure. Default: 10 (1 with ncu)."),
 ]
-Warmup = Annotated[int | None, typer.Option(help="Steps before the measured ones. Default: 3.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: cuda where there is a GPU.")]
+Warmup = Annotated[
+    int | None, typer.Option(help=("Warm-up steps before the measured steps. Default: 3."))
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto (cuda if there is a GPU).")]
 Precision = Annotated[str | None, typer.Option(help="fp32 (TF32 off), tf32, bf16 or fp16.")]
 Repeat = Annotated[
     int,
     typer.Option(
         min=1,
         max=1000,
-        help="Runs of each batch size, one process each; compare uses their spread.",
+        help="Runs per batch size, one process each; compare uses their spread.",
     ),
 ]
-Timeout = Annotated[
-    float | None, typer.Option(min=1, help="Seconds after which a batch size is ended.")
-]
+Timeout = Annotated[float | None, typer.Option(min=1, help="Stop a run after this many seconds.")]
 MemoryLimit = Annotated[
     str | None,
     typer.Option(
         metavar="SIZE",
         help=(
-            "Memory that the reading of a report may take: 4G; 0 is no limit. Default: "
-            "PERFCTL_MEMORY_LIMIT, else 2G, or a quarter of the machine's."
+            "Memory limit for parsing one report, for example 4G; 0 means no limit. Default: "
+            "$PERFCTL_MEMORY_LIMIT, or the smaller of 2 GiB and a quarter of RAM."
         ),
     ),
 ]
 Store = Annotated[
-    Path | None, typer.Option(help="The store. Default: perfctl.db here; for sweeps, beside --out.")
+    Path | None,
+    typer.Option(help=("Results database. Default: ./perfctl.db (sweeps: next to --out).")),
 ]
 Form = Annotated[
     str | None,
     typer.Option(
         "--format",
         "-f",
-        help="md (Markdown), tex (LaTeX) or html instead of text, with whole tables.",
+        help="Print md (Markdown), tex (LaTeX) or html with complete tables, instead of text.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -64,8 +65,8 @@ Peaks = Annotated[
     typer.Option(
         "--peaks",
         help=(
-            "Peaks of the roofline: published, or measured (once on this machine, then kept by the "
-            "store)."
+            "Roofline peaks: published (data sheet) or measured (20 s benchmark on this machine, "
+            "cached)."
         ),
     ),
 ]

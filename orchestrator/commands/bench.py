@@ -74,9 +74,9 @@ _ROWS = 12
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Measure what a file describes, each point in a process of its own.
+    """Measure the networks of a file, each point in a separate process.
 
-    The same command goes on where it stopped.
+    Repeat the command to continue after an interruption.
 
     Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop,
     StoreError.
@@ -84,13 +84,15 @@ class BenchOptions:
 
     file: Annotated[
         Path,
-        Option("What to measure, as TOML, like examples/bench/grid.toml.", is_argument=True),
+        Option(
+            "TOML file of the networks to measure, like examples/bench/grid.toml.", is_argument=True
+        ),
     ]
     _: KW_ONLY
     budget: Annotated[
         float | None,
         Option(
-            "Stop after this time: 30m, 2h, 90s. 0 only takes in what is there. Default: no limit.",
+            "Stop after this time: 30m, 2h, 90s. 0 only ingests existing runs. Default: no limit.",
             metavar="TIME",
             parse=read_seconds,
         ),
@@ -98,36 +100,34 @@ class BenchOptions:
     shard: Annotated[
         str | None,
         Option(
-            "Only part I of N, for one machine of several. Default: this task of a Slurm array.",
+            "Measure only part I of N. Default: the task of the Slurm array, if any.",
             metavar="I/N",
         ),
     ] = None
-    device: Annotated[str | None, Option("cpu, cuda or auto. Default: what the file says.")] = None
+    device: Annotated[str | None, Option("cpu, cuda or auto. Default: as in the file.")] = None
     threads: Annotated[
-        int | None, Option("CPU threads of a run. Default: what the file says.", least=1)
+        int | None, Option("CPU threads per run. Default: as in the file.", least=1)
     ] = None
     steady: Annotated[
         float | None,
         Option(
-            "Measure points again, once per call, whose quartiles are further apart than this "
-            "share of the median.",
+            "Measure a point again if its quartiles differ by more than this share of the median "
+            "(once per call).",
             metavar="PERCENT",
             least=0,
         ),
     ] = None
     timeout: Annotated[
         float | None,
-        Option("Seconds after which a batch size is ended.", metavar="SECONDS", least=1),
+        Option("Stop a batch size after this many seconds.", metavar="SECONDS", least=1),
     ] = None
-    out: Annotated[Path, Option("Folder that holds all runs.", "Output", names=("--out", "-o"))] = (
-        Path("perfctl-runs")
+    out: Annotated[Path, Option("Folder for all runs.", "Output", names=("--out", "-o"))] = Path(
+        "perfctl-runs"
     )
     store: Annotated[
-        Path | None, Option("The store. Default: perfctl.db beside the folder of --out.", "Output")
+        Path | None, Option("Results database. Default: perfctl.db next to --out.", "Output")
     ] = None
-    dry_run: Annotated[
-        bool, Option("Print what would be measured, and start nothing.", "Output")
-    ] = False
+    dry_run: Annotated[bool, Option("Print the planned measurements and exit.", "Output")] = False
     command_line: CommandLine = ""
 
 
@@ -218,7 +218,7 @@ class BenchResult:
         left = self.done.left
         if failed:
             point, result = failed[0]
-            untried = f", and {len(left)} are left" if left else ""
+            untried = f"; {len(left)} are left" if left else ""
             problem = (
                 f"{len(failed)} points failed{untried}: {point.model}, batch {point.batch}: "
                 f"{result.reason}"
@@ -226,8 +226,8 @@ class BenchResult:
             raise PartlyDone(problem, f"Logs are in {result.folder}")
         if left:
             first = f"{left[0].model}, batch {left[0].batch}"
-            problem = f"{len(left)} points are left, from {first} on: the budget is used up"
-            raise PartlyDone(problem, "The same command goes on from here")
+            problem = f"{len(left)} points are left, from {first} on, because the budget is spent"
+            raise PartlyDone(problem, "Repeat the same command to continue")
 
 
 def bench_request(
@@ -261,15 +261,15 @@ def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
     asked, store = request.asked, request.store
     if request.part and asked.steady is not None:
         raise UsageError(
-            "`steady` reads the store, which parts of a bench do not use",
-            "Leave `steady` or `shard` out",
+            "`steady` needs the results database, which the parts of a bench do not use",
+            "Omit `steady` or `shard`",
         )
     check_ready(sweep_of(request, request.points[0]))
     reasons = reasons_of(request)
     for reason in reasons[:_REASONS]:
         events.note(f"skipped: {reason}")
     if len(reasons) > _REASONS:
-        events.note(f"skipped: for {len(reasons) - _REASONS} more reasons (--dry-run names them)")
+        events.note(f"skipped: for {len(reasons) - _REASONS} more reasons (--dry-run lists them)")
     measure_points = partial(run, request.points, partial(sweep_of, request), Budget(asked.budget))
     listener, limit = tell_points(request, events), memory.bytes_of(None)
     if request.part is not None:
@@ -305,7 +305,7 @@ def tell_points(request: BenchRequest, events: Events) -> Listener:
         if not result.skipped:
             events.note(f"{name}: {describe_outcome(result)}")
         elif request.part is not None:
-            events.note(f"{name}: whole already, skipped")
+            events.note(f"{name}: already complete, skipped")
 
     return Listener(started=start, finished=finish, stopped=finish)
 
@@ -320,7 +320,7 @@ def part_of(
         if found is None or not 1 <= int(found[1]) <= int(found[2]):
             raise UsageError(
                 f"`shard`: expected I/N, got '{text}'",
-                "Use for instance 2/8, the second of eight parts",
+                "Use for example 2/8 for the second of eight parts",
             )
         return int(found[1]), int(found[2])
     task, tasks = environment.get("SLURM_ARRAY_TASK_ID"), environment.get("SLURM_ARRAY_TASK_COUNT")
@@ -330,8 +330,10 @@ def part_of(
     step = environment.get("SLURM_ARRAY_TASK_STEP", "1")
     number = (int(task) - int(first)) // max(int(step) if step.isdecimal() else 1, 1) + 1
     if number > int(tasks):
-        problem = f"Slurm's array has gaps: task {task} of {tasks} from {first}"
-        raise UsageError(problem, "Give the part with `shard` I/N")
+        problem = (
+            f"the task numbers of the Slurm array have gaps: task {task} of {tasks} from {first}"
+        )
+        raise UsageError(problem, "Set the part with `shard` I/N")
     return number, int(tasks)
 
 
@@ -400,13 +402,13 @@ def bench_points(
     points = list(read_points(file)) if file else stored_points(store)
     if not points:
         raise PerfctlError(
-            f"{file or store}: it holds no point of a bench", "Run 'perfctl bench FILE'"
+            f"{file or store}: no benchmark measurements found", "Run 'perfctl bench FILE' first"
         )
     chosen = [point for point in points if family in (None, point.family)]
     if not chosen:
         there = dict.fromkeys(point.family for point in points)
         raise UsageError(
-            f"`family`: there is no point of '{family}'", f"There are {', '.join(there)}"
+            f"no measurements of the family '{family}' (`family`)", f"Available: {', '.join(there)}"
         )
     return chosen
 
@@ -472,14 +474,16 @@ def _check(result: BenchResult | BenchRequest, events: Events) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BenchShowOptions:
-    """Show what was measured, and what times go with.
+    """Show the measured networks, and what their times depend on.
 
-    By family, the estimated figures that the time of a step goes with.
+    For each family, it lists the estimated values that correlate with the step time.
     """
 
     file: Annotated[
         Path | None,
-        Option("What perfctl bench export wrote. Default: the store.", is_argument=True),
+        Option(
+            "File that perfctl bench export wrote. Default: the results database.", is_argument=True
+        ),
     ] = None
     _: KW_ONLY
     family: Annotated[str | None, Option("Only this family: vgg, resnet, inception or mlp.")] = None
@@ -530,7 +534,7 @@ def points_view(measured: MeasuredPoints) -> View:
         by_family.setdefault(correlation.family, []).append(correlation)
     tables = [page_bench.points_table(measured.points)]
     tables += [page_bench.correlation_table(*family) for family in by_family.items()]
-    chart = "Drawings: perfctl plot bench-flops-forward; perfctl plot --list names them all"
+    chart = "Charts: perfctl plot bench-flops-forward; perfctl plot --list lists all"
     return View(
         "",
         tables=tuple(table for table in tables if table is not None),
@@ -541,9 +545,9 @@ def points_view(measured: MeasuredPoints) -> View:
 
 @dataclass(frozen=True, slots=True)
 class BenchExportOptions:
-    """Write all points of the store into one JSON file.
+    """Write all points of the results database into one JSON file.
 
-    It has steps, phases, layers, figures and the device of each.
+    The file has the steps, phases, layers, values and device of each point.
 
     Raises UsageError if the file exists and ``force`` is false, PerfctlError without a point.
     """
@@ -584,8 +588,8 @@ def _name_command(words: list[str]) -> list[str]:
 
 
 GROUP = Group(
-    "Measure families of networks, and show what their time depends on. "
-    "perfctl bench FILE is short for bench run FILE.",
+    "Benchmark families of networks, and show what their time depends on. perfctl bench FILE is "
+    "short for bench run FILE.",
     {
         "run": Command(BenchOptions, measure, bench_view, check=_check),
         "show": Command(BenchShowOptions, show_points, points_view),

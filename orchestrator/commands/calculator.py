@@ -54,11 +54,10 @@ class CalculatorPage:
 
 @dataclass(frozen=True, slots=True)
 class CalculatorOptions:
-    """Write one offline page that predicts time, cost and memory of a training, for any choice at
-    once.
+    """Write an offline HTML calculator for training time, cost and memory.
 
-    Its times are those of 'perfctl predict', computed ahead, to within 1%. Opened through 'perfctl
-    serve' it also takes the families' parameters. 1 multiply-add is 2 FLOPs.
+    Its times are within 1% of those of 'perfctl predict'. Through 'perfctl serve', it also accepts
+    the parameters of the families. 1 multiply-add = 2 FLOPs.
 
     Raises UsageError for a model that torchvision does not have and if the page exists,
     PerfctlError for a store or price table that cannot be read.
@@ -70,11 +69,17 @@ class CalculatorOptions:
     _: KW_ONLY
     models: Annotated[
         str,
-        Option("torchvision models in it: all, none, or resnet50,vgg16.", metavar="NAMES"),
+        Option(
+            "torchvision models to include: all, none, or names such as resnet50,vgg16.",
+            metavar="NAMES",
+        ),
     ] = "all"
-    store: Annotated[Path, Option("The store whose runs are used, if it exists.")] = DEFAULT_STORE
+    store: Annotated[
+        Path, Option("Results database whose runs are used for predictions, if it exists.")
+    ] = DEFAULT_STORE
     prices: Annotated[
-        Path | None, Option("A price table (CSV). Default: your own, else perfctl's.")
+        Path | None,
+        Option("Price table (CSV). Default: your table if you set one, otherwise perfctl's."),
     ] = None
     force: Force = False
 
@@ -98,8 +103,8 @@ def write_page(asked: CalculatorOptions, events: Events) -> CalculatorContents:
     if kept.from_table:
         versions = " and ".join(f"{name} {version}" for name, version in libraries().items())
         events.note(
-            f"{len(kept.from_table)} models are from the table that comes with perfctl, traced "
-            f"with {versions}, as installed here"
+            f"{len(kept.from_table)} models come from perfctl's table, traced with {versions}, the "
+            "installed versions"
         )
     for sentence in known.left_out:
         events.warning(sentence)
@@ -191,7 +196,7 @@ def trace_all(
     failed: dict[str, str] = {}
     try:
         for number, (name, model) in enumerate(_all_traced(missing, progress), 1):
-            progress(f"worked out {name}", number, len(missing))
+            progress(f"traced {name}", number, len(missing))
             if isinstance(model, str):
                 failed[name] = model
             else:
@@ -199,7 +204,7 @@ def trace_all(
     finally:
         kept.write()
     models = tuple(filter(None, map(kept.model, names)))
-    return models, tuple(f"{name} is not among them: {why}." for name, why in failed.items())
+    return models, tuple(f"{name} is not included: {why}." for name, why in failed.items())
 
 
 def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str, Model | str]]:
@@ -213,7 +218,7 @@ def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str,
     if jobs == 1:
         with without_driver_warning():
             for number, name in enumerate(names):
-                progress(f"working out {name}", number, len(names))
+                progress(f"tracing {name}", number, len(names))
                 yield name, traced(f"torchvision:{name}")
         return
     # Models of one name have layers in common, and a process works the results of equal operators

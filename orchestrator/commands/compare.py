@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """Compare B with A: slower or faster by more than --gate and than the spread explains, new and
-    gone kernels.
+    """Compare B with A: changes in time beyond --gate and the spread, and added or removed kernels.
 
-    A and B are each a store, a report or a folder of reports (paths); a sweep of the store (its
-    name, the beginning of it, or sweep:3); or a run of it (its number, or run:12). With --rev they
-    begin a sweep to run, after --. Exit code 3 when something is worse, 1 when something was not
-    comparable or failed in B.
+    A and B are paths (a database, a report or a folder of reports), sweeps of the database (name,
+    beginning of a name, or sweep:3), or runs (number, or run:12). With --rev, put the command of a
+    sweep after --. Exit code 3 if something is worse, 1 if something is not comparable or failed in
+    B.
 
     Raises UsageError for a side that does not exist or a gate that is not a share, PerfctlError for
     a side without a whole run, StoreError and ReportError for files that cannot be read. Nothing is
@@ -51,34 +50,38 @@ class CompareOptions:
     ] = None
     rest: Annotated[
         Sequence[str],
-        Option("With --rev: the rest of the sweep.", metavar="SWEEP", is_argument=True),
+        Option("Command of the sweep, with --rev.", metavar="SWEEP", is_argument=True),
     ] = ()
     _: KW_ONLY
     rev: Annotated[
         str | None,
         Option(
-            "Run a sweep on this git revision (A) and on the files here (B).", metavar="REVISION"
+            "Run a sweep on this git revision (A) and on the working tree (B).", metavar="REVISION"
         ),
     ] = None
-    repeat: Annotated[int | None, Option("Runs of each side, with --rev. Default: 5.", least=1)] = (
-        None
-    )
+    repeat: Annotated[int | None, Option("Runs per side, with --rev. Default: 5.", least=1)] = None
     gate: Annotated[
         float,
         Option(
-            "Changes up to this do not count.",
+            "Ignore changes up to this percentage.",
             metavar="PERCENT",
             parse=read_share,
             typed_default="5%",
         ),
     ] = 0.05
-    anyway: Annotated[bool, Option("Judge what is not comparable, and say so.")] = False
+    anyway: Annotated[
+        bool, Option("Compare even if device, software or workload differ; the output is marked.")
+    ] = False
     memory_limit: MemoryLimit = None
     store: Store = DEFAULT_STORE
-    out: Annotated[Path | None, Option("Write a page.", "Output", names=("--out", "-o"))] = None
+    out: Annotated[
+        Path | None, Option("Write an HTML report.", "Output", names=("--out", "-o"))
+    ] = None
     markdown: Annotated[
         str | None,
-        Option("Write a summary for a pull request; - for stdout.", "Output", metavar="FILE"),
+        Option(
+            "Write a summary for a pull request; - for standard output.", "Output", metavar="FILE"
+        ),
     ] = None
 
 
@@ -113,7 +116,7 @@ def compare_as_asked(asked: CompareOptions, events: Events) -> Comparison:
     words = [*(str(word) for word in (asked.a, asked.b) if word is not None), *asked.rest]
     if asked.rev is not None:
         if asked.store != DEFAULT_STORE:
-            raise UsageError("`rev` keeps its runs in a folder of its own", "Leave `store` out")
+            raise UsageError("`rev` uses a separate database", "Omit `store`")
         from perfctl.orchestrator.launch.sweep.revisions import REPEAT, run_on_revisions
 
         stores = run_on_revisions(asked.rev, words, repeat=asked.repeat or REPEAT, messages=events)
@@ -121,19 +124,20 @@ def compare_as_asked(asked: CompareOptions, events: Events) -> Comparison:
             stores.a, stores.b, gate=asked.gate, anyway=asked.anyway, messages=events
         )
         events.note(
-            f"Both sides are kept: perfctl compare {shlex.quote(str(stores.a))} "
+            f"To compare both sides again: perfctl compare {shlex.quote(str(stores.a))} "
             f"{shlex.quote(str(stores.b))}"
         )
         return comparison
     if asked.repeat is not None:
         raise UsageError(
-            "`repeat` belongs to `rev`", "Give it to the sweep: perfctl torch --repeat 5"
+            "`repeat` needs `rev`", "Repeat the sweep itself: perfctl torch --repeat 5"
         )
     if len(words) != 2:
-        given = f"got {len(words)}: {' '.join(words)}" if words else "got none"
+        number = "one" if len(words) == 1 else len(words)
+        given = f"got {number} ({', '.join(map(repr, words))})" if words else "got none"
         raise UsageError(
-            f"compare takes two sides, {given}",
-            "perfctl compare before.db after.db; 'perfctl runs' lists runs",
+            f"compare needs two runs, sweeps or databases; {given}",
+            "Example: perfctl compare 1 2",
         )
     return compare_sides(
         words[0],
@@ -152,7 +156,7 @@ def record(compared: Compared) -> CompareOutput:
 
     if compared.is_summary:
         raise UsageError(
-            "--json and `markdown` - both write to stdout", "Name a file with `markdown`"
+            "--json and `markdown` - both write to standard output", "Set `markdown` to a file"
         )
     return compare_output(compared.comparison)
 
@@ -196,14 +200,13 @@ def check(compared: Compared, events: Events) -> None:
         raise PerfctlError(f"failed in B: {comparison.failed[0]}")
     if not comparison.pairs:
         raise PerfctlError(
-            "not comparable: A and B have no workload and batch size in common",
+            "not comparable: A and B share no workload and batch size",
             f"A has {'; '.join(comparison.only_a) or 'nothing'}. B has "
             f"{'; '.join(comparison.only_b) or 'nothing'}",
         )
     if comparison.judged == 0:
         events.warning(
-            "no time could be judged, and the reason stands above; --repeat 5 on both sweeps gives "
-            "a spread"
+            "no timing could be tested (see the reasons above). Rerun both sweeps with --repeat 5"
         )
 
 

@@ -32,13 +32,13 @@ Options = TypeVar("Options")
 Result = TypeVar("Result")
 
 
-Store = Annotated[Path, Option("The store.")]
-Force = Annotated[bool, Option("Overwrite a file of that name.", "Output")]
+Store = Annotated[Path, Option("Results database.")]
+Force = Annotated[bool, Option("Overwrite an existing file.", "Output")]
 MemoryLimit = Annotated[
     str | int | None,
     Option(
-        "Memory that the reading of a report may take: 4G; 0 is no limit. Default: "
-        "PERFCTL_MEMORY_LIMIT, else 2G, or a quarter of the machine's.",
+        "Memory limit for parsing one report, for example 4G; 0 means no limit. Default: "
+        "$PERFCTL_MEMORY_LIMIT, or the smaller of 2 GiB and a quarter of RAM.",
         metavar="SIZE",
         parse=str,
     ),
@@ -51,8 +51,8 @@ Runs = Annotated[
 PeaksOf = Annotated[
     str,
     Option(
-        "Peaks of the roofline: published, or measured (once on this machine, then kept by the "
-        "store).",
+        "Roofline peaks: published (data sheet) or measured (20 s benchmark on this machine, "
+        "cached).",
         names=("--peaks",),
     ),
 ]
@@ -134,7 +134,7 @@ def read_share(text: str) -> float:
     """ "5%" as 0.05. Raises UsageError for what is not a percentage."""
     percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     if percentage is None:
-        raise UsageError(f"`gate`: '{text}' is not a percentage", "Write for instance `gate` 5%")
+        raise UsageError(f"invalid value '{text}' for `gate`", "Use a percentage such as 5%")
     return float(percentage[1]) / 100
 
 

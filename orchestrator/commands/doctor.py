@@ -1,4 +1,4 @@
-"""Show what this machine has, and what each profiler can do on it."""
+"""Check the hardware, profilers and permissions of this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATES = {OK: "", WARNING: "warning", MISSING: "none"}
 
 @dataclass(frozen=True, slots=True)
 class DoctorOptions:
-    """Show what this machine has, and what each profiler can do on it."""
+    """Check the hardware, profilers and permissions of this machine."""
 
 
 def run(asked: DoctorOptions, events: Events) -> list[Finding]:

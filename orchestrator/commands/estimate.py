@@ -48,19 +48,19 @@ def read_bytes(text: str, field: str, least: int) -> int:
     except (KeyError, ValueError, OverflowError):
         size = -1
     if size < least:
-        raise UsageError(f"`{field}`: '{text}' is not a size", "Write for instance 8GiB or 24GB")
+        raise UsageError(f"invalid value '{text}' for `{field}`", "Use a size such as 8GiB or 24GB")
     return size
 
 
 @dataclass(frozen=True, slots=True)
 class EstimateOptions(Request):
-    """Work out FLOPs, bytes and memory of any model from its shapes alone. 1 multiply-add is
-    2 FLOPs."""
+    """Estimate FLOPs, bytes and memory of a model from its shapes only. 1 multiply-add = 2
+    FLOPs."""
 
     batch: Annotated[
         tuple[int, ...],
         Option(
-            "Batch size; several for a table: 16,32,64.",
+            "Batch size, or several for a table: 16,32,64.",
             names=("--batch", "--batches", "-b"),
             metavar="N,...",
             parse=partial(read_batches, field="batch"),
@@ -70,7 +70,7 @@ class EstimateOptions(Request):
     limit: Annotated[
         int | None,
         Option(
-            "Device memory (8GiB): show what a step needs and the largest batch that fits.",
+            "Device memory (8GiB): show the memory of a step and the largest batch that fits.",
             "Memory",
             names=("--memory",),
             metavar="SIZE",
@@ -80,7 +80,7 @@ class EstimateOptions(Request):
     reserve: Annotated[
         int,
         Option(
-            "What the largest batch leaves free: CUDA context, cuDNN; 0 for none.",
+            "Memory that the largest batch leaves free for CUDA context and cuDNN; 0 for none.",
             "Memory",
             metavar="SIZE",
             parse=partial(read_bytes, field="reserve", least=0),
@@ -93,13 +93,16 @@ class EstimateOptions(Request):
     ] = None
     sheet: Annotated[
         bool,
-        Option("Work out --layer line by line; without it, all digits of every layer.", "Output"),
+        Option(
+            "Show the worked example of --layer; without --layer, exact values of every layer.",
+            "Output",
+        ),
     ] = False
     value: Annotated[
         str | None,
         Option(
-            'Your own value for the layer: "1.36 GFLOP", "1936 KiB", "18496 parameters"; a bare '
-            "number is the forward pass. Is it right, and if not, which mistake gives it?",
+            'Check your value for the layer: "1.36 GFLOP", "1936 KiB", "18496 parameters"; '
+            "a bare number is the forward pass. Names the likely mistake if it is wrong.",
             "Output",
             names=("--check",),
             metavar="VALUE",
@@ -107,7 +110,7 @@ class EstimateOptions(Request):
     ] = None
     has_every_row: Annotated[
         bool,
-        Option("A row for every operation and direction, with bytes.", "Output", names=("--all",)),
+        Option("Show one row per operation and pass, with bytes.", "Output", names=("--all",)),
     ] = False
 
 
@@ -152,7 +155,7 @@ def run(asked: EstimateOptions, events: Events) -> Estimated:
         batches = estimates.batches if asked.layer is None else estimates.part(asked.layer)
         output = EstimateOutput(asked.model, asked.mode, batches, estimates.fit, estimates.notes)
     problem = (
-        f"{estimates.problems[0]}. What is shown is what came before"
+        f"{estimates.problems[0]}. The output covers only the operations before the error"
         if estimates.problems
         else None
     )
@@ -165,7 +168,8 @@ def _generate(asked: EstimateOptions, request: Request) -> Estimated:
 
     if asked.value is not None:
         raise UsageError(
-            "`check` does not go with `prompt`", "Check one pass: leave `prompt` out and give `seq`"
+            "`check` and `prompt` exclude each other",
+            "Omit `prompt` and set `seq` to check one pass",
         )
     batches: Mapping[int, Generation] = estimate_generation(request, asked.batch)
     if asked.layer is not None:
@@ -176,7 +180,11 @@ def _generate(asked: EstimateOptions, request: Request) -> Estimated:
             for size, generation in batches.items()
         }
     stopped = next(filter(None, (generation.problem for generation in batches.values())), None)
-    problem = f"{stopped}. Nothing is shown for what was not traced whole" if stopped else None
+    problem = (
+        f"{stopped}. Batch sizes that could not be traced completely are omitted"
+        if stopped
+        else None
+    )
     return Estimated(asked, GenerationOutput(asked.model, batches), problem)
 
 

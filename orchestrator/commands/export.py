@@ -82,11 +82,11 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """Write tables of the store as CSV, Parquet, JSON or Excel, with a table 'columns' that says
-    unit and meaning.
+    """Write tables of the results database as CSV, Parquet, JSON or Excel; the table 'columns' has
+    units and meanings.
 
-    NULL (not known) stays empty, or null. In CSV, text that a spreadsheet would run as a formula
-    gets an apostrophe.
+    NULL (a missing value) stays empty, or null. In CSV, perfctl puts an apostrophe before text that
+    a spreadsheet would run as a formula.
 
     Raises UsageError for a request that makes no sense, ToolMissing if the library of a format is
     not installed, StoreError if there is no store.
@@ -94,21 +94,26 @@ class ExportOptions:
 
     tables: Annotated[
         Sequence[str],
-        Option("This table (repeatable). Default: ledger.", names=("--table",), metavar="NAME"),
+        Option(
+            "Table to export (repeatable). Default: ledger.", names=("--table",), metavar="NAME"
+        ),
     ] = ()
     _: KW_ONLY
     format: Annotated[
         str | None,
         Option(
-            "csv, parquet, json or xlsx. Default: what --out ends with, else csv.",
+            "csv, parquet, json or xlsx. Default: from the ending of --out, otherwise csv.",
             names=("--format", "-f"),
         ),
     ] = None
-    all_tables: Annotated[bool, Option("The ledger and every table.", names=("--all",))] = False
+    all_tables: Annotated[bool, Option("Export the ledger and every table.", names=("--all",))] = (
+        False
+    )
     out: Annotated[
         Path | None,
         Option(
-            "File, or folder for several tables as csv or parquet. Default: perfctl-export*.",
+            "Output file, or folder for several tables as csv or parquet. Default: "
+            "perfctl-export*.",
             group="Output",
             names=("--out", "-o"),
         ),
@@ -116,13 +121,15 @@ class ExportOptions:
     dataset: Annotated[
         Path | None,
         Option(
-            "Folder of Parquet files, a folder a table, by sweep and profiler; later calls add new "
-            "runs."
+            "Folder of Parquet files, one folder per table, by sweep and profiler; later calls "
+            "add new runs."
         ),
     ] = None
     sweep: Sweep = None
     runs: Runs = ()
-    raw: Annotated[bool, Option("CSV: leave text alone that a spreadsheet would run.")] = False
+    raw: Annotated[
+        bool, Option("Do not escape text that a spreadsheet could run as a formula (CSV).")
+    ] = False
     force: Force = False
     store: Store = DEFAULT_STORE
 
@@ -131,11 +138,11 @@ def run(asked: ExportOptions, events: Events) -> Exported | Dataset:
     """Write the tables."""
     if asked.dataset is None:
         if asked.all_tables and asked.tables:
-            raise UsageError("`all_tables` and `tables` together", "Choose one")
+            raise UsageError("`all_tables` and `tables` exclude each other", "Choose one")
         return _tables(asked)
     others = ("format", "tables", "all_tables", "out", "sweep", "runs", "raw")
     if any(getattr(asked, name) for name in others):
-        raise UsageError("`dataset` takes every table of every run", "Leave the other options out")
+        raise UsageError("`dataset` exports every table of every run", "Omit the other options")
     return export_dataset(asked.dataset, asked.store)
 
 
@@ -144,7 +151,7 @@ def view(written: Exported | Dataset) -> View:
     if isinstance(written, Exported):
         return View(f"Wrote {written.path} ({', '.join(written.tables)})")
     if not written.runs:
-        return View(f"{written.folder} has every run of the store already")
+        return View(f"{written.folder} already has every run of the store")
     return View(
         f"Added {written.runs:,} runs to {written.folder}: {written.rows:,} rows in "
         f"{written.files:,} files"
@@ -158,9 +165,7 @@ def _tables(asked: ExportOptions) -> Exported:
     known = (LEDGER, *query.table_names())
     for name in asked.tables:
         if name not in known:
-            raise UsageError(
-                f"`tables`: there is no table '{name}'", f"There are {', '.join(known)}"
-            )
+            raise UsageError(f"invalid value '{name}' for `tables`", f"Choose {', '.join(known)}")
     wanted = known if asked.all_tables else tuple(dict.fromkeys(asked.tables or (LEDGER,)))
     out = asked.out
     is_file = out is not None and out.suffix.lower() == f".{form}"
@@ -169,8 +174,8 @@ def _tables(asked: ExportOptions) -> Exported:
     folder = not single and not alone
     target = out or Path("perfctl-export" + (f".{form}" if single else ""))
     if folder and is_file:
-        problem = f"`out` {out}: several tables as {form} go into a folder"
-        raise UsageError(problem, "Name a folder, or a file .xlsx or .json")
+        problem = f"`out` {out}: several {form} tables need a folder"
+        raise UsageError(problem, "Set a folder, or a file that ends with .xlsx or .json")
     check_free(target, force=asked.force, folder=folder)
     files_tables.need(form)
     with database.reading(asked.store) as connection:
@@ -179,7 +184,7 @@ def _tables(asked: ExportOptions) -> Exported:
             rows = query.count_rows(connection, name, chosen) if name != LEDGER else 0
             if rows >= files_tables.SHEET_ROWS:
                 problem = (
-                    f"{name} has {rows:,} rows, an Excel sheet holds "
+                    f"{name} has {rows:,} rows, but an Excel sheet holds at most "
                     f"{files_tables.SHEET_ROWS - 1:,}"
                 )
                 raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
@@ -199,10 +204,10 @@ def _form(asked: str | None, out: Path | None) -> str:
     ending = out.suffix.removeprefix(".").lower() if out is not None else ""
     named = ending if ending in FORMATS else None
     if asked is not None and asked not in FORMATS:
-        raise UsageError(f"`format`: '{asked}' is not known", f"Use {', '.join(FORMATS)}")
+        raise UsageError(f"invalid value '{asked}' for `format`", f"Choose {', '.join(FORMATS)}")
     if asked and named and asked != named:
         raise UsageError(
-            f"`format` {asked}, and `out` {out} is a name for {named}", "Leave one of the two out"
+            f"`format` {asked}, but `out` {out} ends like {named}", "Omit one of the two"
         )
     return asked or named or "csv"
 
@@ -212,18 +217,16 @@ def _runs(
 ) -> list[int] | None:
     """Numbers of the runs asked for; None for all."""
     if sweep is not None and asked:
-        raise UsageError("`sweep` and `runs` together", "Choose one")
+        raise UsageError("`sweep` and `runs` exclude each other", "Choose one")
     if sweep is None and not asked:
         return None
     known = read.run_ids(connection, sweep=sweep)
     if not known:
-        remedy = "See them with 'perfctl query \"select * from sweep\"'"
-        raise UsageError(f"`sweep`: no run is of sweep {sweep}", remedy)
+        remedy = "List the sweeps with 'perfctl query \"select * from sweep\"'"
+        raise UsageError(f"`sweep`: sweep {sweep} has no runs", remedy)
     for number in asked:
         if number not in known:
-            raise UsageError(
-                f"there is no run {number} in this store", "See which there are with 'perfctl runs'"
-            )
+            raise UsageError(f"run {number} not found", "Run 'perfctl runs' to list the runs")
     return list(dict.fromkeys(asked)) if asked else known
 
 
@@ -295,7 +298,7 @@ def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
         not folder.is_dir() or (any(folder.iterdir()) and not (folder / "run").is_dir())
     ):
         raise UsageError(
-            f"`dataset`: {folder} is there, and no dataset of perfctl's", "Name a new folder"
+            f"`dataset`: {folder} exists and is not a perfctl dataset", "Choose a new folder"
         )
     with database.reading(store) as connection, _only_one(folder):
         number, known = _known(folder)
@@ -309,7 +312,9 @@ def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
                 f"{store}"
             )
             raise UsageError(
-                problem, "Runs were deleted, or this is another store: export into a new folder"
+                problem,
+                "Runs were deleted, or the dataset belongs to another database: export into a "
+                "new folder",
             )
         new = [row for row in runs if tuple(row[1:]) not in known]
         if not new:
@@ -332,7 +337,8 @@ def _only_one(folder: Path) -> Iterator[None]:
         yield
     except BlockingIOError as error:
         raise PerfctlError(
-            f"{folder}: another export is writing to it", "Wait until it has ended"
+            f"{folder}: another export is writing to this folder",
+            "Wait until the other export has ended",
         ) from error
     finally:
         os.close(handle)

@@ -37,23 +37,24 @@ from perfctl.orchestrator.report.view import Lines, View
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """Hold counts, memory and time to a committed baseline: exact ones exactly, time by its spread.
+    """Compare FLOPs, memory and time with a committed baseline: exact values exactly, time by its
+    spread.
 
-    Exit code 3 when something is worse or changed, 4 when something could not be judged. 1
-    multiply-add = 2 FLOPs.
+    Exit code 3 if a value is worse or changed, 4 if a value could not be tested. 1 multiply-add = 2
+    FLOPs.
 
     Raises UsageError if there is no baseline, no entry of a name, or no such quantity; PerfctlError
     for a damaged baseline. What cannot be measured is a problem of its outcome, and raises nothing,
     unless it is to be written.
     """
 
-    baseline: Annotated[Path, Option("The committed baseline.", is_argument=True)] = FILE
+    baseline: Annotated[Path, Option("Baseline file to compare with.", is_argument=True)] = FILE
     _: KW_ONLY
-    update: Annotated[bool, Option("Write what is now into the baseline.")] = False
+    update: Annotated[bool, Option("Write the current values into the baseline.")] = False
     models: Annotated[
         Sequence[str],
         Option(
-            "Hold a model on paper: torchvision:NAME, file.py:factory, as estimate.",
+            "Check the estimates of a model: torchvision:NAME, file.py:factory, as in estimate.",
             names=("--model",),
             metavar="MODEL",
         ),
@@ -61,47 +62,53 @@ class GateOptions:
     runs: Annotated[
         Sequence[str],
         Option(
-            "Hold recorded runs: a store, a sweep, a report, a folder of reports.",
+            "Check recorded runs: a database, a sweep, a report or a folder of reports.",
             names=("--runs",),
             metavar="RUNS",
         ),
     ] = ()
-    name: Annotated[str | None, Option("Name of the entry, where one is given.")] = None
+    name: Annotated[
+        str | None, Option("Name of the baseline entry, for one --model or --runs.")
+    ] = None
     batches: Annotated[
         tuple[int, ...],
         Option(
-            "Of --model: 16,32,64.",
+            "Batch sizes of --model: 16,32,64.",
             names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,
             typed_default="1",
         ),
     ] = (1,)
-    mode: Annotated[str, Option("Of --model: train or infer.")] = "train"
+    mode: Annotated[str, Option("Mode of --model: train or infer.")] = "train"
     precision: Annotated[str, Option("Of --model, as estimate takes it.")] = "fp32"
     optimizer: Annotated[str | None, Option("Of --model, as estimate takes it.")] = None
     inputs: Annotated[
         Sequence[str],
         Option(
-            "Of --model: shape of one sample, once an input.", names=("--input",), metavar="SHAPE"
+            "Shape of one sample of --model, once per input.", names=("--input",), metavar="SHAPE"
         ),
     ] = ()
-    seq: Annotated[int | None, Option("Of --model: sequence length.")] = None
+    seq: Annotated[int | None, Option("Sequence length of --model.")] = None
     tolerances: Annotated[
         Sequence[str],
         Option(
-            "Allow so much more: time=10%, dram_bytes=2%.",
+            "Allow increases up to this percentage: time=10%, dram_bytes=2%.",
             names=("--tolerance",),
             metavar="QUANTITY=5%",
         ),
     ] = ()
     memory_limit: MemoryLimit = None
-    junit: Annotated[Path | None, Option("Write JUnit XML.", "Output")] = None
+    junit: Annotated[Path | None, Option("Write a JUnit XML file.", "Output")] = None
     markdown: Annotated[
         str | None,
-        Option("Write a comment of at most 30 lines; - for stdout.", "Output", metavar="FILE"),
+        Option(
+            "Write a Markdown comment of at most 30 lines; - for standard output.",
+            "Output",
+            metavar="FILE",
+        ),
     ] = None
-    github: Annotated[bool, Option("Print annotations of GitHub Actions too.", "Output")] = False
+    github: Annotated[bool, Option("Also print GitHub Actions annotations.", "Output")] = False
 
 
 class Subject(NamedTuple):
@@ -152,7 +159,7 @@ def judge_as_asked(asked: GateOptions, events: Events) -> tuple[Outcome, ...]:
             names = ", ".join(entries) or "nothing"
             raise UsageError(
                 f"{asked.baseline} has no entry '{subject.name}'",
-                f"It has {names}; `update` takes a new one in",
+                f"It has {names}. Add an entry with `update`",
             )
     folder = Path() if subjects else asked.baseline.parent
     outcomes = []
@@ -186,7 +193,7 @@ def _update(
         measured = measure(given, folder, events, asked.memory_limit)
         if not measured.places:
             reasons = (f"{what}: {why}" for what, why in measured.unknown.items())
-            problem = f"{name}: nothing is known of it that a gate could hold"
+            problem = f"{name}: no quantity is known that the gate could check"
             raise PerfctlError(problem, next(reasons, None))
         older = next((entry.measured for entry in held.entries if entry.name == name), None)
         if older is not None:
@@ -221,7 +228,9 @@ def _subjects(asked: GateOptions) -> list[Subject]:
     if asked.name is None:
         return subjects
     if len(subjects) != 1:
-        raise UsageError("`name` is of one of `models` or `runs`", "Name each in a call of its own")
+        raise UsageError(
+            "`name` needs exactly one `models` or `runs`", "Name each of them in a separate call"
+        )
     return [Subject(asked.name, subjects[0].given)]
 
 
@@ -231,7 +240,7 @@ def _tolerances(asked: GateOptions) -> dict[str, float]:
         match = re.fullmatch(r"\s*([a-z_]+)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*", text)
         if match is None:
             raise UsageError(
-                f"`tolerances`: '{text}' is not understood", "Write for instance time=10%"
+                f"invalid value '{text}' for `tolerances`", "Use NAME=PERCENT, for example time=10%"
             )
         tolerances[match[1]] = check_tolerance(match[1], float(match[2]) / 100)
     return tolerances
@@ -243,7 +252,8 @@ def record(gated: Gated) -> GateOutput | None:
 
     if gated.asked.markdown == "-" or gated.asked.github:
         raise UsageError(
-            "--json goes alone to stdout", "Name a file with `markdown`, and leave `github` out"
+            "--json must be the only output on standard output",
+            "Set `markdown` to a file, and omit `github`",
         )
     return None if gated.asked.update else gate_output(gated.outcomes)
 
@@ -274,7 +284,9 @@ def check(gated: Gated, events: Events) -> None:
     if any(outcome.failed for outcome in gated.outcomes):
         raise Regressed(sentence)
     if any(outcome.undecided for outcome in gated.outcomes):
-        raise PartlyDone(sentence, "`update` takes what is now as the baseline")
+        raise PartlyDone(
+            sentence, "Run the command with `update` to accept the current values as the baseline"
+        )
     events.note(sentence)
 
 
@@ -329,9 +341,7 @@ def _measure_model(given: Mapping[str, Any], folder: Path) -> Measured:
     try:
         request = Request(**facts)
     except TypeError as error:
-        raise PerfctlError(
-            f"the baseline asks for a model in a way that is not known: {error}"
-        ) from error
+        raise PerfctlError(f"the baseline describes a model in an unknown way: {error}") from error
     model = estimate_model(request, batches)
     return replace(of_model(model.batches), problems=model.problems)
 

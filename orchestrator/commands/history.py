@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HistoryOptions:
-    """Show step time, FLOPs, launches, memory and layer times of many runs, and where they changed.
+    """Track step time, FLOPs, launches, memory and layer times across runs, and detect changes.
 
-    Only runs of one study, batch size, profiler, device and clocks make a line. A change is told
-    where it is significant, with what else changed there. 1 multiply-add = 2 FLOPs.
+    A line has runs of one run group, batch size, profiler, device and clock setting only. perfctl
+    reports significant changes, with everything else that changed there. 1 multiply-add = 2 FLOPs.
 
     Raises ToolMissing without ruptures, UsageError for another ``by`` or a gate below 0,
     StoreError, PerfctlError if no run is whole.
@@ -41,22 +41,27 @@ class HistoryOptions:
 
     stores: Annotated[
         Sequence[Path | str],
-        Option("A store to read; may be repeated.", names=("--store",), metavar="FILE"),
+        Option("Results database to read (repeatable).", names=("--store",), metavar="FILE"),
     ] = (DEFAULT_STORE,)
     _: KW_ONLY
     by: Annotated[
-        str, Option("One point a sweep, or a commit, in their order.", metavar="time|commit")
+        str,
+        Option(
+            "One point per sweep (time) or per commit (commit), in order.", metavar="time|commit"
+        ),
     ] = "time"
     gate: Annotated[
         float,
         Option(
-            "Changes up to this are not told.",
+            "Ignore changes up to this percentage.",
             metavar="PERCENT",
             parse=read_share,
             typed_default="5%",
         ),
     ] = 0.05
-    out: Annotated[Path | None, Option("Write a page.", "Output", names=("--out", "-o"))] = None
+    out: Annotated[
+        Path | None, Option("Write an HTML report.", "Output", names=("--out", "-o"))
+    ] = None
 
 
 def run(asked: HistoryOptions, events: Events) -> History:
@@ -65,7 +70,7 @@ def run(asked: HistoryOptions, events: Events) -> History:
     from perfctl.orchestrator.compare.history import History, build_lines
 
     if asked.by not in ("time", "commit"):
-        raise UsageError(f"`by`: '{asked.by}' is not known", "Say time or commit")
+        raise UsageError(f"invalid value '{asked.by}' for `by`", "Choose time or commit")
     if not (isfinite(asked.gate) and asked.gate >= 0):
         raise UsageError(f"`gate` must be 0 or more, got {asked.gate}", "0.05 is 5%")
     if not available():
@@ -76,7 +81,9 @@ def run(asked: HistoryOptions, events: Events) -> History:
         run for number, store in enumerate(asked.stores) for run in _read_runs(number, Path(store))
     ]
     if not runs:
-        raise PerfctlError("no store holds a whole run of a known workload", "See 'perfctl runs'")
+        raise PerfctlError(
+            "no database has a complete run of a known workload", "See 'perfctl runs'"
+        )
     lines = tuple(build_lines(runs, by_commit=asked.by == "commit", gate=asked.gate))
     before_of = {
         (index, series.points[change.after]): series.points[change.after - 1]

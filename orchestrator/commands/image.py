@@ -14,12 +14,13 @@ from perfctl.orchestrator.report.view import View
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions(definition.Definition):
-    """Write an Apptainer definition with perfctl in it.
+    """Write an Apptainer definition that contains perfctl.
 
-    The workloads are in it, too; what is printed says how to build it. Needs no Apptainer.
+    It also contains the workloads. perfctl prints the command that builds it. Apptainer is not
+    needed.
     """
 
-    out: Annotated[Path, Option("The definition to write.", "Output", names=("--out", "-o"))] = (
+    out: Annotated[Path, Option("Definition file to write.", "Output", names=("--out", "-o"))] = (
         Path("perfctl.def")
     )
     force: Force = False
@@ -47,6 +48,6 @@ def show_definition(written: ImageDefinition) -> View:
 
 
 GROUP = Group(
-    "Make Apptainer (Singularity) images that hold perfctl.",
+    "Build Apptainer (Singularity) images that contain perfctl.",
     {"render": Command(ImageOptions, write_definition, show_definition, has_document=False)},
 )

@@ -22,17 +22,17 @@ from perfctl.orchestrator.report.view import Lines, View
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferOptions(SweepOptions):
     """Measure inference over models and batch sizes: latency, images/s, top-1 and top-5, one
-    process a run.
+    process per run.
 
-    Options that are not listed here go to the workload: --images N (3000), --weights
+    perfctl passes options that are not listed here to the workload: --images N (3000), --weights
     default|none|FILE, --weights-dir DIR, --data imagenet --data-dir DIR, --dataloader-workers
-    N. The same command goes on where it was stopped.
+    N. Repeat the command to continue after an interruption.
     """
 
     models: Annotated[
         tuple[str, ...],
         Option(
-            "Models of torchvision: resnet152,densenet201.",
+            "torchvision models: resnet152,densenet201.",
             names=("--models", "-m"),
             metavar="NAMES",
             parse=words,
@@ -129,7 +129,7 @@ def check(result: list[ModelSwept] | list[ModelCommand], events: Events) -> None
                 failed.append(f"{one.model}: {error}")
     if failed:
         count = f"{len(failed)} of {len(result)} models"
-        raise PartlyDone(f"{count} failed or are partial: {failed[0]}")
+        raise PartlyDone(f"{count} failed or are incomplete: {failed[0]}")
 
 
 COMMAND = Command(

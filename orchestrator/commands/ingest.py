@@ -69,16 +69,16 @@ class IngestOutput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions(UserHints):
-    """Take in reports made elsewhere, of any profiler that perfctl knows, and run folders.
+    """Ingest existing profiler reports and run folders of perfctl.
 
     nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, 'nsys stats' as CSV, TSV, JSON or text. ncu: CSV of
     any page, console text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. PyTorch: Kineto traces,
     plain or gzipped, memory snapshots.
     nvprof: traces and sums. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. rocprofv3:
-    results.db, CSV, JSON. Proton: .hatchet. A log of several outputs is several runs.
+    results.db, CSV, JSON. Proton: .hatchet. A log with several outputs gives several runs.
 
-    Each run goes in whole or not at all; a file that cannot be read does not stop the others. Exit
-    code 4: some could not be read, or gave no rows.
+    perfctl stores each run completely or not at all. An unreadable file does not stop the others.
+    Exit code 4: a file was unreadable or gave no rows.
 
     Raises UsageError for hints that make no sense and for a name that may say several batch sizes,
     ToolMissing if ``guess_layers`` finds no torch, StoreError.
@@ -86,26 +86,30 @@ class IngestOptions(UserHints):
 
     paths: Annotated[
         Path | str | Sequence[Path | str],
-        Option("Report files, and folders and archives that hold some.", is_argument=True),
+        Option(
+            "Profiler report files, or folders and archives that contain them.", is_argument=True
+        ),
     ] = ()
     store: Store = DEFAULT_STORE
     _: KW_ONLY
     files_from: Annotated[
         Path | None,
-        Option("A file with more such paths, one a line; - reads them from standard input."),
+        Option("File with more paths, one per line; - reads standard input."),
     ] = None
     jobs: Annotated[
         int | None,
         Option(
-            "Processes that read at the same time. Default: one a core, for 16 MB or more.",
+            "Parser processes. Default: one per core, for 16 MB or more.",
             names=("--jobs", "-j"),
             least=1,
         ),
     ] = None
     memory_limit: MemoryLimit = None
-    again: Annotated[bool, Option("Take in again what the store has already.")] = False
+    again: Annotated[
+        bool, Option("Ingest reports again that the results database already has.")
+    ] = False
     derive: Annotated[
-        bool, Option("Derive counts and kernel families of the runs in the store anew.")
+        bool, Option("Derive counts and kernel families of the stored runs again.")
     ] = False
 
 
@@ -120,20 +124,20 @@ def run(asked: IngestOptions, events: Events) -> Ingested:
     paths = [asked.paths] if isinstance(asked.paths, (str, Path)) else list(asked.paths)
     if asked.derive:
         runs = derive_store(asked.store)
-        events.note(f"derived the counts and kernel families of {runs:,} runs anew")
+        events.note(f"derived the counts and kernel families of {runs:,} runs again")
         if not paths and asked.files_from is None:
             return Ingested(asked.store, (), ())
     if asked.files_from is not None:
         paths += _read_list(asked.files_from)
     if not paths:
         raise UsageError(
-            "there is nothing to read",
+            "no report was named",
             "Name report files or folders, or a list of them with `files_from`",
         )
     capture = asked.capture
     if capture is not None:
         if not capture.is_file():
-            raise UsageError(f"`capture` {capture}: there is no such file", "Check the path")
+            raise UsageError(f"`capture` {capture}: file not found", "Check the path")
         capture = capture.absolute()
     hints = UserHints(**{field.name: getattr(asked, field.name) for field in fields(UserHints)})
     return ingest(
@@ -238,13 +242,17 @@ def _sum(path: Path, runs: Sequence[Written]) -> str:
     known = sum(not written.new for written in runs)
     wrong = sum(written.reason is not None for written in runs)
     line = f"{path}: {len(runs)} runs, {runs[0].run_id} to {runs[-1].run_id}: {_counts(runs)}"
-    line += f"; {known} were in the store already" if known else ""
-    return f"{line}; {wrong} partial or failed (perfctl runs says why)" if wrong else line
+    line += f"; {known} already in the store" if known else ""
+    return (
+        f"{line}; {wrong} partial or failed (run 'perfctl runs' for the reasons)" if wrong else line
+    )
 
 
 def _line(path: Path, written: Written) -> str:
     if not written.new:
-        return f"{path}: in the store already, as run {written.run_id} (--again takes it in again)"
+        return (
+            f"{path}: already in the store as run {written.run_id} (use --again to ingest it again)"
+        )
     line = f"{path}: run {written.run_id}: {_counts([written])}"
     if written.placed is not None:
         line += f"; {floor(written.placed * 1000) / 10:.1f}% of the kernel time has a module"

@@ -58,18 +58,18 @@ ORDERS = ("time", "network")
 
 @dataclass(frozen=True, slots=True)
 class LedgerOptions:
-    """Compare counted with paper FLOPs per layer, direction and batch size, and say why they
-    differ. 1 multiply-add = 2 FLOPs.
+    """Compare executed with estimated FLOPs per layer, pass and batch size, and explain the
+    differences. 1 multiply-add = 2 FLOPs.
 
     Raises StoreError if there is no store, PerfctlError if no run has layers on paper, UsageError
     if no row is left.
     """
 
-    layer: Annotated[str | None, Option("Only this layer and the ones inside it.")] = None
+    layer: Annotated[str | None, Option("Show only this layer and the layers inside it.")] = None
     batches: Annotated[
         tuple[int, ...],
         Option(
-            "Only these batch sizes: 16,64.",
+            "Show only these batch sizes: 16,64.",
             names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,
@@ -78,22 +78,23 @@ class LedgerOptions:
     phase: Annotated[
         str | None,
         Option(
-            "Of a language model's traces: prefill, decode or mixed, by part of the model.",
+            "Show one phase of an LLM trace by model component: prefill, decode or mixed.",
             metavar="PHASE",
         ),
     ] = None
-    each: Annotated[bool, Option("Each repeated block by itself, not all in one row.")] = False
+    each: Annotated[bool, Option("Show each repeated block in a separate row.")] = False
     all_rows: Annotated[
-        bool, Option("Rows below 1% of the time too.", "Output", names=("--all",))
+        bool, Option("Also show rows below 1% of the step time.", "Output", names=("--all",))
     ] = False
     wide: Annotated[
-        bool, Option("All batch sizes, not only the first, the middle and the last.", "Output")
+        bool, Option("Show all batch sizes, not only the first, middle and last.", "Output")
     ] = False
     order: Annotated[
-        str, Option("Rows by time, or by their place in the network.", "Output", metavar="ORDER")
+        str,
+        Option("Sort the rows by time or by position in the network.", "Output", metavar="ORDER"),
     ] = "time"
     explain: Annotated[
-        bool, Option("Also the reasons for the differences, and the sources.", "Output")
+        bool, Option("Also show the causes of the differences and the data sources.", "Output")
     ] = False
     peaks: PeaksOf = "published"
     store: Store = DEFAULT_STORE
@@ -169,7 +170,9 @@ class AskedLedgers:
 def run(asked: LedgerOptions, events: Events) -> AskedLedgers:
     """Return the ledgers, which are read when they are shown."""
     if asked.order not in ORDERS:
-        raise UsageError(f"`order`: '{asked.order}' is not known", f"Use {' or '.join(ORDERS)}")
+        raise UsageError(
+            f"invalid value '{asked.order}' for `order`", f"Choose {' or '.join(ORDERS)}"
+        )
     return AskedLedgers(
         Ledgers(
             asked.store, asked.layer, asked.batches, asked.phase, asked.peaks, asked.each, events
@@ -273,10 +276,10 @@ def _load(store: Path, ids: Iterable[int]) -> list[Run]:
 def _of_phase(ledgers: Ledgers, phase: str, make: Callable[[list[Analysis]], R]) -> Iterator[R]:
     """The same of all runs with steps of one phase together: they need no layers on paper."""
     if phase not in PHASES:
-        todo = f"Use {', '.join(PHASES[:-1])} or {PHASES[-1]}"
+        todo = f"Choose {', '.join(PHASES[:-1])} or {PHASES[-1]}"
         passed = phase in DIRECTIONS or phase in ("training", "train")
         raise UsageError(
-            f"`phase`: '{phase}' is not known", f"{todo}; {_OF_TRAINING}" if passed else todo
+            f"invalid value '{phase}' for `phase`", f"{todo}; {_OF_TRAINING}" if passed else todo
         )
     with no_collection():
         runs = _with_phase(ledgers.store, newest_runs(ledgers.store), phase)
@@ -293,11 +296,15 @@ def _with_phase(store: Path, runs: Sequence[Run], phase: str) -> list[Run]:
         why = [
             gap.reason for run in runs for gap in run.report.gaps if gap.quantity == "served_step"
         ]
-        trains = "" if not any(map(passes, runs)) else f": they are of training; {_OF_TRAINING}"
-        said = f"; there is {' and '.join(there)}" if there else f": {why[0]}" if why else trains
+        trains = (
+            ""
+            if not any(map(passes, runs))
+            else f", because they are training runs; {_OF_TRAINING}"
+        )
+        said = f"; available: {' and '.join(there)}" if there else f": {why[0]}" if why else trains
         raise UsageError(
             f"`phase`: no run in {store} has steps of {phase}{said}",
-            "docs/serving.md says how steps are recognised",
+            "docs/serving.md explains how perfctl recognizes steps",
         )
     return found
 
@@ -328,24 +335,28 @@ def _has_rows(found: Iterable[Analysis], *, rest: bool = False) -> bool:
 def _nothing(store: Path, seen: _Seen, layer: str | None) -> PerfctlError:
     if not seen.studies:
         return PerfctlError(
-            f"{store}: no run has a workload and a batch size, and no report has shapes, so there "
-            "is nothing on paper to compare with",
-            "'perfctl report' shows reports made elsewhere; 'perfctl ncu' makes runs with layers",
+            f"{store}: no run has a workload, a batch size or shapes, so perfctl cannot compute "
+            "estimated FLOPs",
+            "Run 'perfctl report' to show ingested reports, or 'perfctl ncu' to record runs with "
+            "layers",
         )
     if not seen.rows:
         return PerfctlError(
-            f"{store}: no run knows its layers, so there is nothing on paper to compare with",
-            "Sweeps know them; of reports made elsewhere: perfctl ingest FILE --workload NAME "
-            "--batch N --guess-layers --again",
+            f"{store}: no run has layer information, so perfctl cannot compute estimated FLOPs",
+            "perfctl's sweeps record layers. For existing reports run perfctl ingest FILE "
+            "--workload NAME --batch N --guess-layers --again",
         )
     if layer is None:
         return UsageError(
-            f"`batches`: no such batch size in {store}",
-            "'perfctl ledger' without options shows all",
+            f"batch size not found in {store} (`batches`)",
+            "Run 'perfctl ledger' without options to list all",
         )
     alike = get_close_matches(layer, seen.layers, _NAMED, 0.4) or seen.layers[:_NAMED]
     more = f" and {len(seen.layers) - len(alike):,} more" if len(seen.layers) > len(alike) else ""
-    return UsageError(f"`layer`: no {layer!r} in {store}", f"There are {', '.join(alike)}{more}")
+    return UsageError(
+        f"layer {layer!r} not found in {store} (`layer`)",
+        f"Available layers: {', '.join(alike)}{more}",
+    )
 
 
 def _keep_rows(analysis: Analysis, ledgers: Ledgers) -> Analysis:

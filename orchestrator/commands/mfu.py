@@ -39,8 +39,8 @@ TOLERANCE = 0.002
 
 @dataclass(frozen=True, slots=True)
 class MfuOptions:
-    """Work out the MFU of a training run by every published formula, and say why they differ. 1
-    multiply-add is 2 FLOPs.
+    """Compute the MFU of a training run by every published formula, and explain the differences. 1
+    multiply-add = 2 FLOPs.
 
     Raises UsageError for a request that makes no sense and for a sparse peak, PerfctlError if even
     the smallest exact count is over 100% of the peak, ToolMissing without torch (a model by name).
@@ -56,37 +56,43 @@ class MfuOptions:
     ] = None
     _: KW_ONLY
     tokens_per_second: Annotated[
-        float | None, Option("Measured throughput in training, of all GPUs together.")
+        float | None, Option("Measured training throughput of all GPUs together.")
     ] = None
     device: Annotated[
-        str | None, Option("GPU whose dense peak counts: H100, 'A100 SXM4 80 GB'.")
+        str | None, Option("GPU whose dense peak is used: H100, 'A100 SXM4 80 GB'.")
     ] = None
-    gpus: Annotated[int, Option("Number of GPUs that the throughput is of.")] = 1
-    precision: Annotated[str, Option("Of the products: bf16, fp16, fp8, tf32, fp32, fp64.")] = (
-        "bf16"
-    )
-    seq: Annotated[int | None, Option("Tokens in a sequence. Default: 2048.")] = None
+    gpus: Annotated[int, Option("Number of GPUs that gave the throughput.")] = 1
+    precision: Annotated[
+        str, Option("Data type of the matrix multiplications: bf16, fp16, fp8, tf32, fp32, fp64.")
+    ] = "bf16"
+    seq: Annotated[int | None, Option("Tokens per sequence. Default: 2048.")] = None
     formula: Annotated[
         str | None,
-        Option("6N, palm, megatron, nanogpt, olmo, torchtitan or maxtext alone. Default: all."),
+        Option(
+            "Only this formula: 6N, palm, megatron, nanogpt, olmo, torchtitan or maxtext. "
+            "Default: all."
+        ),
     ] = None
     recompute: Annotated[
         str | float,
         Option(
-            "Activation checkpointing, for HFU: none, selective (attention), full, or the share of "
-            "the layers' forward products that runs again, as in 0.75.",
+            "Activation checkpointing, for HFU: none, selective (attention), full, or the share "
+            "of the forward FLOPs that runs again, such as 0.75.",
             parse=word_or_number,
         ),
     ] = "none"
     reported: Annotated[
         str | None,
-        Option("A published MFU: which formula or mistake gives it?", metavar="PERCENT"),
+        Option(
+            "Published MFU in percent: find the formula or mistake that gives it.",
+            metavar="PERCENT",
+        ),
     ] = None
     peak_tflops: Annotated[
         float | None,
-        Option("Dense TFLOP/s of one device, for one that the table does not have."),
+        Option("Dense TFLOP/s of one device, if perfctl's table does not have it."),
     ] = None
-    layers: Annotated[int | None, Option("Dimensions in place of a model: layers.")] = None
+    layers: Annotated[int | None, Option("Dimensions instead of a model: layers.")] = None
     hidden: Annotated[int | None, Option("Dimensions: width of the residual stream.")] = None
     heads: Annotated[int | None, Option("Dimensions: attention heads.")] = None
     ffn: Annotated[int | None, Option("Dimensions: width of the feed-forward.")] = None
@@ -113,8 +119,8 @@ def run(asked: MfuOptions, events: Events) -> Audit:
     """Return the MFU of training by every convention, with HFU if activations are recomputed."""
     if asked.tokens_per_second is None:
         raise UsageError(
-            "`tokens_per_second` is needed",
-            "Give the measured throughput of all GPUs, as in `tokens_per_second` 12000",
+            "`tokens_per_second` is missing",
+            "Set the measured throughput of all GPUs, for example `tokens_per_second` 12000",
         )
     is_by_hand = _is_by_hand(asked)
     peak, notes = peak_of(asked.device, asked.precision, asked.peak_tflops)
@@ -129,7 +135,9 @@ def run(asked: MfuOptions, events: Events) -> Audit:
         notes=notes,
     )
     if found.causal.mfu is None:
-        raise PerfctlError(f"MFU over 100% by the least count of FLOPs: {found.causal.refused}")
+        raise PerfctlError(
+            f"MFU over 100% by the formula with the fewest FLOPs: {found.causal.refused}"
+        )
     if asked.formula is not None:
         found = replace(found, rows=(found.row(asked.formula),))
     return found
@@ -149,7 +157,8 @@ def _is_by_hand(asked: MfuOptions) -> bool:
         )
     if given or others:
         raise UsageError(
-            f"`{(given + others)[0]}` and a model together", "Name a model, or give its dimensions"
+            f"`{(given + others)[0]}` and a model exclude each other",
+            "Name a model, or set its dimensions",
         )
     return False
 
@@ -164,17 +173,17 @@ def _check(
     if not 0 < tokens_per_second < float("inf"):
         raise UsageError(
             f"`tokens_per_second` must be above 0, got {tokens_per_second:g}",
-            "Give that of all GPUs",
+            "Set the throughput of all GPUs",
         )
     if devices < 1:
-        raise UsageError(f"`gpus` must be at least 1, got {devices}", "Leave `gpus` out for one")
+        raise UsageError(f"`gpus` must be at least 1, got {devices}", "Omit `gpus` for one GPU")
     if seq is not None and seq < 1:
         raise UsageError(f"`seq` must be at least 1, got {seq}", "For example `seq` 4096")
     if formula is not None and formula not in KEYS:
-        raise UsageError(f"`formula`: '{formula}' is not known", f"Use {', '.join(KEYS)}")
+        raise UsageError(f"invalid value '{formula}' for `formula`", f"Choose {', '.join(KEYS)}")
     if recompute not in RECOMPUTE if isinstance(recompute, str) else not 0 <= recompute <= 1:
-        remedy = f"Use {', '.join(RECOMPUTE)}, or a share from 0 to 1"
-        raise UsageError(f"`recompute`: '{recompute}' is not known", remedy)
+        remedy = f"Choose {', '.join(RECOMPUTE)}, or a share from 0 to 1"
+        raise UsageError(f"invalid value '{recompute}' for `recompute`", remedy)
 
 
 def _reported(value: str | float | None) -> tuple[float, float] | None:
@@ -188,7 +197,7 @@ def _reported(value: str | float | None) -> tuple[float, float] | None:
         percent = 0.0
     if not 0 < percent <= 1000:
         raise UsageError(
-            f"`reported`: '{value}' is not an MFU in percent", "Write for instance 46.2"
+            f"invalid value '{value}' for `reported`", "Use an MFU in percent, for example 46.2"
         )
     digits = len(text.partition(".")[2])
     return percent / 100, max(0.5 * 10**-digits, TOLERANCE * percent) / 100
@@ -200,7 +209,7 @@ def _by_hand(asked: MfuOptions) -> Decoder:
         if value is not None and value is not False and not 0 < value < float("inf"):
             raise UsageError(
                 f"`{field}` must be above 0, got {value:g}",
-                "Leave the model's name out and give its dimensions",
+                "Omit the model and set its dimensions",
             )
     if asked.head_dim is None and sizes["hidden"] % sizes["heads"]:
         raise UsageError(
@@ -243,12 +252,13 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
     if unknown:
         names = ", ".join(name for name, _ in unknown)
         raise PerfctlError(
-            f"{model}: no formula for {names}, so its FLOPs are a lower bound", "No MFU is given"
+            f"{model}: no formula for {names}, so its FLOPs are a lower bound",
+            "perfctl therefore computes no MFU",
         )
     notes = [note for note in session.notes if note.startswith("model: ")]
     length = seq or SEQ
     if seq is None:
-        notes.append(f"sequences of {SEQ:,} tokens assumed; `seq` sets it")
+        notes.append(f"no sequence length was set: {SEQ:,} tokens assumed (`seq`)")
     return decoder_of_traces(model, traced, facts, length, tuple(notes))
 
 

@@ -41,42 +41,48 @@ _PARTS = ("work", "operations")
 
 @dataclass(frozen=True, slots=True)
 class PlotOptions:
-    """Write one of the page's charts for a paper. The same store gives the same bytes.
+    """Write one chart of the report for a publication. The same database gives the same bytes.
 
     Raises UsageError for a chart that the store does not give, PerfctlError if there is nothing to
     draw, StoreError.
     """
 
-    name: Annotated[str | None, Option("Which chart; see --list.", is_argument=True)] = None
+    name: Annotated[str | None, Option("Name of the chart; see --list.", is_argument=True)] = None
     _: KW_ONLY
-    listed: Annotated[bool, Option("List the charts that this store gives.", names=("--list",))] = (
-        False
-    )
+    listed: Annotated[
+        bool, Option("List the charts of the results database.", names=("--list",))
+    ] = False
     out: Annotated[
         Path | None,
-        Option("FILE.pdf, .png or .svg. Default: NAME.pdf.", group="Output", names=("--out", "-o")),
+        Option(
+            "Output file: .pdf, .png or .svg. Default: NAME.pdf.",
+            group="Output",
+            names=("--out", "-o"),
+        ),
     ] = None
     width_mm: Annotated[
-        float, Option("Width; 84 is one column of a paper.", least=40, most=400)
+        float, Option("Width of the chart; 84 mm is one column of a paper.", least=40, most=400)
     ] = 84
     height_mm: Annotated[
-        float | None, Option("Height. Default: what it needs.", least=20, most=600)
+        float | None, Option("Height of the chart. Default: as needed.", least=20, most=600)
     ] = None
-    dpi: Annotated[int, Option("Dots an inch, of a png.", least=50, most=1200)] = 300
+    dpi: Annotated[int, Option("Dots per inch of a .png.", least=50, most=1200)] = 300
     sweep: Annotated[
         int | None, Option("Only this sweep. Default: the newest run of each kind.")
     ] = None
     runs: Annotated[
         tuple[str, ...],
         Option(
-            "Speed-ups of these sweeps, runs or reports over A.", metavar="A,B,...", parse=words
+            "Speedups of these sweeps, runs or reports over the first one.",
+            metavar="A,B,...",
+            parse=words,
         ),
     ] = ()
     allow: Annotated[
         tuple[str, ...],
-        Option("With --runs: facts that may differ.", metavar="LIST", parse=words),
+        Option("Facts that may differ between --runs.", metavar="LIST", parse=words),
     ] = ()
-    pie: Annotated[bool, Option("Kinds of work and operations of a speed-up as pies.")] = False
+    pie: Annotated[bool, Option("Draw the kinds of work of a speedup as pie charts.")] = False
     peaks: PeaksOf = "published"
     force: Force = False
     store: Store = DEFAULT_STORE
@@ -111,8 +117,8 @@ def run(asked: PlotOptions, events: Events) -> Plotted | list[ChartName]:
     if asked.name is None:
         raise UsageError(
             "no chart was named",
-            f"There are {', '.join(drawings(asked, events))}; 'perfctl plot --list' says what they "
-            "show",
+            f"Available charts: {', '.join(drawings(asked, events))}. Run 'perfctl plot --list' to "
+            "see what they show",
         )
     return _plot(asked.name, asked, events)
 
@@ -136,12 +142,13 @@ def _plot(name: str, asked: PlotOptions, events: Events) -> Plotted:
     form = target.suffix.lower().removeprefix(".")
     if form not in charts_files.FORMATS:
         raise UsageError(
-            f"`out`: '{target}' does not end with .pdf, .png or .svg", "Use for instance ratio.pdf"
+            f"invalid file name '{target}' for `out`",
+            "Use a name that ends with .pdf, .png or .svg",
         )
     check_free(target, force=asked.force)
     if asked.pie and not set(_PARTS) & set(name.split("-")):
-        problem = f"`pie`: '{name}' shows no parts of a whole"
-        raise UsageError(problem, f"Charts whose names have {' or '.join(_PARTS)} do")
+        problem = f"`pie` does not apply to the chart '{name}'"
+        raise UsageError(problem, f"It applies to charts whose names contain {' or '.join(_PARTS)}")
     # without the page of each of its networks
     of_bench = not asked.runs and name.startswith("bench-")
     found = _of_bench(asked, events) if of_bench else drawings(asked, events)
@@ -149,7 +156,7 @@ def _plot(name: str, asked: PlotOptions, events: Events) -> Plotted:
         close = get_close_matches(name, found, 3)
         remedy = f"Close: {', '.join(close)}. " if close else ""
         raise UsageError(
-            f"there is no chart '{name}' of this store", f"{remedy}There are {', '.join(found)}"
+            f"chart '{name}' is not available", f"{remedy}Available charts: {', '.join(found)}"
         )
     chart = found[name]
     if chart.warning:
@@ -190,11 +197,11 @@ def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
         studies = read_speedups(path.read_bytes())
     except OSError as error:
         raise PerfctlError(
-            f"{path}: cannot be read ({error.strerror})", "perfctl study speedup writes one"
+            f"{path}: cannot be read ({error.strerror})", "Run 'perfctl study speedup' to write one"
         ) from error
     except ValueError as error:
         raise PerfctlError(
-            f"{path}: not what perfctl speedup --json writes", "Name that, or a store"
+            f"{path}: not a file that perfctl speedup --json wrote", "Name such a file, or a store"
         ) from error
     several = [one.workload for one in studies]
     found: dict[str, Drawn] = {}
@@ -213,16 +220,19 @@ def drawings(source: PlotOptions, messages: Messages = SILENT) -> dict[str, Draw
     if source.runs:
         arms = named_arms(source.runs, source.store, messages)
         found = _drawn("", arms, source, allowed_facts(source.allow), messages)
-        what, remedy = f"`runs` {','.join(source.runs)}", "A chart needs whole runs of two devices"
+        what, remedy = (
+            f"`runs` {','.join(source.runs)}",
+            "A chart needs complete runs on two devices",
+        )
     else:
         found = _of_page(source, messages) | _speedups_of_store(source, messages)
         found |= _of_bench(source, messages) if source.sweep is None else {}
         what, remedy = (
             str(source.store),
-            "A chart needs a workload at several batch sizes, counters, or a speed-up",
+            "A chart needs a workload at several batch sizes, counters, or a speedup",
         )
     if not found:
-        raise PerfctlError(f"{what}: there is nothing to draw", remedy)
+        raise PerfctlError(f"{what}: no data for a chart", remedy)
     return found
 
 
@@ -325,7 +335,7 @@ def _drawn(
             continue
         for other in one.against:
             for why in other.refused:
-                messages.warning(f"{other.label} has no speed-up: {why} (`allow`)")
+                messages.warning(f"{other.label} has no speedup: {why} (`allow`)")
         size = f"b{batch}-" if len(study) > 1 else ""
         found |= _charts_of(one, before + size, pie=source.pie)
     return found

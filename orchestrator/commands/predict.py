@@ -52,27 +52,27 @@ from perfctl.orchestrator.report.view import View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictOptions(Question):
-    """Predict step, epoch and training time, memory and cost of a model on a device, each with its
+    """Predict step, epoch and training time, memory and cost of a model on a device, each with an
     interval.
 
-    With --prompt: time to the first token and for each token after it, of a model that generates
-    text. --list-prices, --use-prices and --reset-prices are about the prices alone.
+    With --prompt, predict the time to the first token and per later token of text generation.
+    --list-prices, --use-prices and --reset-prices only manage prices.
     """
 
     explain: Annotated[
-        bool, Option("Show which layers take the time, and what drives it.", "Output")
+        bool, Option("Show which layers take the time and what limits them.", "Output")
     ] = False
     frontier: Annotated[
-        bool, Option("Show time against cost over all offers and batch sizes.", "Output")
+        bool, Option("Show time and cost of all offers and batch sizes.", "Output")
     ] = False
     list_prices: Annotated[
         bool,
-        Option("List what GPUs cost to rent; MODEL is then a GPU: --list-prices A100.", "Prices"),
+        Option("List rental prices of GPUs; MODEL is then a GPU: --list-prices A100.", "Prices"),
     ] = False
     use_prices: Annotated[
-        Path | None, Option("Use this price table (CSV) from now on.", "Prices")
+        Path | None, Option("Use this price table (CSV) for all later predictions.", "Prices")
     ] = None
-    reset_prices: Annotated[bool, Option("Use perfctl's price table again.", "Prices")] = False
+    reset_prices: Annotated[bool, Option("Return to perfctl's price table.", "Prices")] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def run(asked: PredictOptions, events: Events) -> Result:
     if asked.prompt is not None:
         for name, is_given in (("explain", asked.explain), ("frontier", asked.frontier)):
             if is_given:
-                raise UsageError(f"`{name}` does not go with `prompt`", f"Leave `{name}` out")
+                raise UsageError(f"`{name}` and `prompt` exclude each other", f"Omit `{name}`")
         return predict_text(asked, events)
     if asked.frontier:
         check_frontier(asked)
@@ -112,7 +112,7 @@ def _prices(asked: PredictOptions) -> PriceList | PriceChange:
     }
     chosen = [name for name, is_given in given.items() if is_given]
     if len(chosen) > 1:
-        raise UsageError(f"`{chosen[0]}` and `{chosen[1]}` together", "Choose one")
+        raise UsageError(f"`{chosen[0]}` and `{chosen[1]}` exclude each other", "Choose one")
     if asked.use_prices is not None:
         return PriceChange(prices.use_prices(asked.use_prices), prices.own_file(), "written")
     if asked.reset_prices:
@@ -126,11 +126,13 @@ def predict_training(asked: Question, events: Events = SILENT) -> Answer:
     """Return the prediction of training or inference. Raises UsageError before anything slow
     begins."""
     if asked.prompt is not None:
-        raise UsageError("`prompt` is for generated text", "Use perfctl.predict_generation")
+        raise UsageError(
+            "`prompt` needs a model that generates text", "Use perfctl.predict_generation"
+        )
     if asked.store is not None and not asked.store.exists():
         raise UsageError(
-            f"`store`: there is no store {asked.store}",
-            "Leave it out to predict without runs, or run 'perfctl bench'",
+            f"`store`: {asked.store} not found",
+            "Omit it to predict without runs, or run 'perfctl bench'",
         )
     return answer_question(asked, events)
 
@@ -142,8 +144,8 @@ def answer_question(asked: Question, events: Events = SILENT) -> Answer:
     link_gbs, _ = link_between(setting.device.board, asked)
     if asked.gpus > 1 and asked.efficiency is None and link_gbs is None:
         raise UsageError(
-            f"`gpus` {asked.gpus}: the bandwidth between the GPUs is not known",
-            "Give `interconnect` in GB/s, or `efficiency`",
+            f"`gpus` {asked.gpus}: the bandwidth between the GPUs is unknown",
+            "Set `interconnect` in GB/s, or `efficiency`",
         )
     from perfctl.orchestrator.evidence import find_evidence
     from perfctl.orchestrator.predict.models.subjects import find_subject
@@ -156,7 +158,9 @@ def answer_question(asked: Question, events: Events = SILENT) -> Answer:
 def predict_text(asked: Question, events: Events = SILENT) -> GenerationAnswer:
     """Return the prediction of generated text. Raises UsageError before anything slow begins."""
     if asked.prompt is None:
-        raise UsageError("`prompt` is needed", "Say how long the prompt is: `prompt` 512")
+        raise UsageError(
+            "`prompt` is missing", "Set the prompt length in tokens, for example `prompt` 512"
+        )
     setting = _resolve(asked, events)
     device, board = setting.device, setting.device.board
     if asked.engine == "tensorrt-llm" and board and board.gpu.capability.startswith("gfx"):
@@ -172,7 +176,7 @@ def predict_text(asked: Question, events: Events = SILENT) -> GenerationAnswer:
             command = f"perfctl estimate {asked.name} --prompt {asked.prompt}"
             raise PerfctlError(
                 f"{asked.name}, batch {batch}, cannot be traced: {generation.problem}",
-                f"'{command}' shows how far it gets",
+                f"Run '{command}' to see where it stops",
             )
         modules = generation.prefill.modules
         weights = sum(module.parameters for module in modules)

@@ -36,25 +36,27 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class PrepareOptions:
-    """Sort a data set's archive into class folders, for --data imagenet --data-dir. A call that was
-    stopped goes on later.
+    """Sort a data set's archive into class folders, for --data imagenet --data-dir. Repeat the
+    command to continue after an interruption.
 
     Raises UsageError for a file that is not there, PerfctlError for one that is not what it
     should be.
     """
 
     what: Annotated[str, Option("imagenet-val: ImageNet's validation images.", is_argument=True)]
-    archive: Annotated[Path, Option("The flat archive, ILSVRC2012_img_val.tar.", is_argument=True)]
+    archive: Annotated[
+        Path, Option("Archive of the images, ILSVRC2012_img_val.tar.", is_argument=True)
+    ]
     _: KW_ONLY
-    devkit: Annotated[Path, Option("The development kit, ILSVRC2012_devkit_t12.tar.gz.")]
+    devkit: Annotated[Path, Option("Development kit, ILSVRC2012_devkit_t12.tar.gz.")]
     synsets: Annotated[
-        Path | None, Option("Lines 'ID WNID' to use instead of the kit's meta.mat.")
+        Path | None, Option("File with lines 'ID WNID', instead of the kit's meta.mat.")
     ] = None
-    no_verify: Annotated[bool, Option("Do not check the MD5 sums.")] = False
+    no_verify: Annotated[bool, Option("Skip the MD5 check.")] = False
     out: Annotated[
         Path,
         Option(
-            "Folder that gets the class folders.",
+            "Output folder for the class folders.",
             "Output",
             names=("--out", "-o"),
             metavar="FOLDER",
@@ -68,17 +70,17 @@ def run(asked: PrepareOptions, events: Events) -> Prepared:
     from perfctl.workloads.spec import WorkloadError
 
     if asked.what not in WHAT:
-        raise UsageError(f"`what`: '{asked.what}' is not known", f"Say {', '.join(WHAT)}")
+        raise UsageError(f"invalid value '{asked.what}' for `what`", f"Choose {', '.join(WHAT)}")
     files = (asked.devkit, asked.archive)
     for path in (asked.archive, asked.devkit, asked.synsets):
         if path is not None and not path.is_file():
-            raise UsageError(f"{path}: there is no such file", "Check the path")
+            raise UsageError(f"{path}: file not found", "Check the path")
     try:
         for path in () if asked.no_verify else files:
             if not imagenet.check_sum(path, partial(events.progress, f"MD5 of {path.name}")):
                 events.note(
-                    f"{path.name}: its name is none of the published ones, so its MD5 is not "
-                    "compared"
+                    f"{path.name}: the name is not a published one, so perfctl does not compare "
+                    "the MD5 sum"
                 )
         kit = imagenet.read_devkit(asked.devkit, asked.synsets)
         done = imagenet.sort_archive(
@@ -104,20 +106,18 @@ def _warn(prepared: Prepared, events: Events) -> None:
     if prepared.strays:
         first = prepared.strays[0].relative_to(prepared.folder)
         events.warning(
-            f"{len(prepared.strays)} images lie in {prepared.folder} that the development kit puts "
-            f"elsewhere ({first}, ...): they would count as wrong answers; remove them"
+            f"{len(prepared.strays)} images in {prepared.folder} belong to another class according "
+            f"to the development kit ({first}, ...). Remove them, because they would count as "
+            "wrong answers"
         )
     if missing := prepared.total - prepared.images:
-        events.warning(
-            f"the archive is a subset: {missing:,} images are not in it, and accuracy counts only "
-            "the others"
-        )
+        events.warning(f"the archive lacks {missing:,} images; accuracy counts only the others")
 
 
 def view(prepared: Prepared) -> View:
     """Return what was written, and what to type next."""
     folder = prepared.folder
-    before = f", {prepared.already:,} of them there already" if prepared.already else ""
+    before = f", {prepared.already:,} of them already existed" if prepared.already else ""
     return View(
         f"Wrote {prepared.images:,} of {prepared.total:,} images in {prepared.classes:,} class "
         f"folders to {folder}{before}",

@@ -52,7 +52,7 @@ SWEEPS: dict[str, type[Recorder]] = {
 OUTPUTS = ("sweep", "sweep-commands")
 DryRun = Annotated[
     bool,
-    Option("Print the commands, ready to paste, and start nothing.", OUTPUT, is_common=True),
+    Option("Print the commands, ready to paste, and exit.", OUTPUT, is_common=True),
 ]
 
 
@@ -66,7 +66,7 @@ class ProfileOptions(SweepOptions):
     program: Annotated[
         Sequence[str] | None,
         Option(
-            "Command of a program of your own, with {batch} where the batch size goes.",
+            "Command of your script, with {batch} in place of the batch size.",
             filled_from="program",
         ),
     ] = None
@@ -75,11 +75,11 @@ class ProfileOptions(SweepOptions):
 
 @dataclass(frozen=True)
 class NsysOptions(ProfileOptions, Nsys):
-    """Measure with Nsight Systems: time of every range, kernel and copy.
+    """Measure the times of ranges, kernels and copies with Nsight Systems.
 
-    A program of your own follows --, with {batch} where the batch size goes. Without one, options
-    that are not listed here go to the built-in workload (python -m perfctl.workloads WORKLOAD
-    --help lists them).
+    Put your own script after --, with {batch} in place of the batch size. Without a script, perfctl
+    passes options that are not listed here to the built-in workload (python -m perfctl.workloads
+    WORKLOAD --help lists them).
 
     Raises UsageError and ToolMissing before anything runs, StoreError.
     """
@@ -90,26 +90,25 @@ class NcuOptions(ProfileOptions, Ncu):
     """Measure executed FLOPs with Nsight Compute: hardware counters of every kernel, in one step by
     default.
 
-    FLOPs count 1 multiply-add as 2. Kernels that wait for other GPUs (NCCL) are left out, because a
-    replay of one never ends. A program of your own follows --, with {batch} where the batch size
-    goes; without one, options that are not listed here go to the built-in workload.
+    1 multiply-add = 2 FLOPs. ncu skips kernels that wait for other GPUs (NCCL), because their
+    replay never ends. Put your own script after --, with {batch} in place of the batch size.
+    Without a script, perfctl passes options that are not listed here to the built-in workload.
 
     Raises UsageError and ToolMissing before anything runs, StoreError, RunFailed.
     """
 
     estimate_cost: Annotated[
-        bool, Option("Run one plain step and print what ncu would replay; count nothing.", MEASURE)
+        bool, Option("Run one step without ncu and print what ncu would replay.", MEASURE)
     ] = False
 
 
 @dataclass(frozen=True)
 class TorchOptions(ProfileOptions, TorchProfiler):
-    """Measure with the PyTorch profiler: operators and layers on the CPU, kernels if there is a
-    GPU.
+    """Measure operators, layers and (with a GPU) kernels with the PyTorch profiler.
 
-    A program of your own follows --, with {batch} where the batch size goes. Without one, options
-    that are not listed here go to the built-in workload (python -m perfctl.workloads WORKLOAD
-    --help lists them).
+    Put your own script after --, with {batch} in place of the batch size. Without a script, perfctl
+    passes options that are not listed here to the built-in workload (python -m perfctl.workloads
+    WORKLOAD --help lists them).
 
     Raises UsageError and ToolMissing before anything runs, StoreError.
     """
@@ -119,9 +118,9 @@ class TorchOptions(ProfileOptions, TorchProfiler):
 class DLProfOptions(ProfileOptions, DLProf):
     """Measure with DLProf (last released in 2021): utilization, tensor core use, time by operation.
 
-    It records the complete program, on one GPU. A program of your own follows --, with {batch}
-    where the batch size goes; without one, options that are not listed here go to the built-in
-    workload.
+    DLProf records the complete program, on one GPU. Put your own script after --, with {batch} in
+    place of the batch size. Without a script, perfctl passes options that are not listed here to
+    the built-in workload.
 
     Raises UsageError and ToolMissing before anything runs, StoreError.
     """
@@ -212,8 +211,8 @@ def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Layout | Line
     if isinstance(result, NcuCost):
         lines = cost_lines(result.cost, result.batch_size, result.layers)
         advice = (
-            "Nothing was counted yet: run it without `estimate_cost`; `layers` and `steps` reduce "
-            "the cost"
+            "No FLOPs were measured yet. Run the command without `estimate_cost`; `layers` and "
+            "`steps` reduce the cost"
         )
         return View("", findings=(*lines, advice))
     if result.store is None:
@@ -234,7 +233,7 @@ def draw_summary(done: Swept) -> Iterator[Block]:
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
     yield from terminal.sweep_summary(first)
     if ranks := len(runs) - len(first):
-        yield text(f"Runs of other ranks in the store, each by itself: {ranks} (perfctl runs)")
+        yield text(f"The store has separate runs of the other ranks: {ranks} (perfctl runs)")
     yield text(f"Wrote {done.folder} and {store}")
     option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
     yield text(f"Next: perfctl report{option}")
@@ -247,8 +246,8 @@ def check(result: Swept | list[PlannedCommand] | NcuCost, events: Events) -> Non
     if isinstance(result, Swept):
         if result.request.profiler.name == "nsys" and result.store is not None:
             events.note(
-                "nsys reports hold the environment of the profiled process: perfctl scrub before "
-                "you share them"
+                "nsys reports contain the environment of the profiled process. Run 'perfctl "
+                "scrub' before you share them"
             )
         result.check()
 

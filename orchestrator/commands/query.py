@@ -40,8 +40,7 @@ _TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "NUMERIC": "DOUBLE", "TEXT": "V
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """Query the store with SQL, read-only: nothing in the store or elsewhere is changed.
-    docs/schema.md lists the tables.
+    """Query the results database with SQL (read-only). docs/schema.md lists the tables.
 
     Raises UsageError for anything but one SELECT that ends in time, StoreError if there is
     no store.
@@ -51,18 +50,21 @@ class QueryOptions:
         str | None,
         Option("One SELECT, in quotes; - reads it from standard input.", is_argument=True),
     ] = None
-    search: Annotated[
-        str | None, Option("Find kernels and layers by parts of their names instead.")
-    ] = None
+    search: Annotated[str | None, Option("Find kernels and layers by a part of their names.")] = (
+        None
+    )
     dataset: Annotated[
         Path | None,
-        Option("Ask this folder of 'perfctl export --dataset' instead of a store, by DuckDB."),
+        Option(
+            "Query this folder of 'perfctl export --dataset' with DuckDB, instead of a database."
+        ),
     ] = None
     rows: Annotated[
-        int, Option("Rows of the printed table; JSON and CSV give all.", "Output", least=1)
+        int,
+        Option("Maximum number of printed rows; JSON and CSV contain all rows.", "Output", least=1),
     ] = 100
     timeout: Annotated[
-        float, Option("Seconds after which the query is ended.", metavar="SECONDS", least=0.1)
+        float, Option("Stop the query after this many seconds.", metavar="SECONDS", least=0.1)
     ] = 30.0
     csv: Annotated[bool, Option("Print CSV.", "Output")] = False
     store: Store = DEFAULT_STORE
@@ -92,15 +94,18 @@ def run(asked: QueryOptions, events: Events) -> Answer:
     """Start the query."""
     if (asked.sql is None) == (asked.search is None):
         raise UsageError(
-            "give either a SELECT or `search`", "For example: perfctl query 'select * from run'"
+            "exactly one of a SELECT and `search` is needed",
+            "For example: perfctl query 'select * from run'",
         )
     if asked.search is not None:
         if asked.dataset is not None:
-            raise UsageError("`dataset` together with `search`", "A dataset is asked with SQL")
+            raise UsageError(
+                "`dataset` and `search` exclude each other", "Query a dataset with SQL"
+            )
         names = query.names_like(asked.store, asked.search)
         return Answer(asked, query.FOUND_COLUMNS, iter(names))
     if asked.dataset is not None and asked.store != DEFAULT_STORE:
-        raise UsageError("`dataset` together with `store`", "A dataset is no store")
+        raise UsageError("`dataset` and `store` exclude each other", "Omit one of them")
     sql = sys.stdin.read() if asked.sql == "-" else str(asked.sql)
     rows = _rows_of(asked, sql)
     return Answer(asked, next(rows), rows)
@@ -120,7 +125,7 @@ def _rows_of(asked: QueryOptions, sql: str) -> Iterator[tuple[Any, ...]]:
 def record(answer: Answer) -> list[QueryRow]:
     """Return all rows for programs."""
     if answer.asked.csv:
-        raise UsageError("--json and `csv` together", "Choose one")
+        raise UsageError("--json and `csv` exclude each other", "Choose one")
     names = unique(answer.columns)
     return [QueryRow(zip(names, map(json_value, row), strict=True)) for row in answer.rows]
 
@@ -135,7 +140,7 @@ def view(answer: Answer) -> Layout | Lines:
     values = list(islice(answer.rows, answer.asked.rows))
     note = "1 row" if len(values) == 1 else f"{len(values)} rows"
     if next(answer.rows, None) is not None:
-        note = f"the first {len(values)} rows; --rows shows more"
+        note = f"first {len(values)} rows; use --rows to show more"
     rows = [
         tuple(
             DASH if value is None else value.hex() if isinstance(value, bytes) else str(value)
@@ -187,11 +192,12 @@ def dataset_answers(
         import duckdb
     except ImportError as error:
         raise ToolMissing(
-            "this needs DuckDB, which is not installed", "pip install 'perfctl[duckdb]'"
+            "`dataset` needs DuckDB, which is not installed", "pip install 'perfctl[duckdb]'"
         ) from error
     if not any((folder / "run").glob("*.parquet")):
         raise UsageError(
-            f"`dataset`: {folder} is no dataset", f"Make one: perfctl export --dataset {folder}"
+            f"`dataset`: {folder} is not a dataset",
+            f"Create it with 'perfctl export --dataset {folder}'",
         )
     too_long = threading.Event()
     with tempfile.TemporaryDirectory(prefix="perfctl-query-") as temporary:
@@ -206,8 +212,10 @@ def dataset_answers(
         try:
             statements = connection.extract_statements(sql)
             if len(statements) != 1:
-                said = "there is more than one statement" if statements else "the query is empty"
-                raise UsageError(said, "Give one SELECT at a time")
+                said = (
+                    "the query has more than one statement" if statements else "the query is empty"
+                )
+                raise UsageError(said, "Run one SELECT at a time")
             if statements[0].type not in (
                 duckdb.StatementType.SELECT,
                 duckdb.StatementType.EXPLAIN,
@@ -222,10 +230,10 @@ def dataset_answers(
             if too_long.is_set():
                 raise UsageError(
                     f"the query took longer than {seconds:g} s",
-                    "Narrow it, or give it more `seconds`",
+                    "Narrow the query, or allow more `seconds`",
                 ) from error
             raise UsageError(
-                f"DuckDB refuses the query: {first}", "docs/schema.md names tables and columns"
+                f"DuckDB rejected the query: {first}", "docs/schema.md lists tables and columns"
             ) from error
         finally:
             timer.cancel()

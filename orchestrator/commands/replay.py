@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions(StoredSweep):
-    """Replay a recorded sweep of any profiler, without a GPU or the tool. Its runs are marked as
-    recorded everywhere.
+    """Replay a recorded sweep of any profiler, without a GPU or a profiler. perfctl marks its runs
+    as recorded.
 
     Raises UsageError if the folder is not a recorded sweep, StoreError.
     """
 
     folder: Annotated[
         Path,
-        Option("A recorded sweep: a folder with b16, b32, ... in it.", is_argument=True),
+        Option("Folder of a recorded sweep, with b16, b32, ...", is_argument=True),
     ]
     _: KW_ONLY
     batches: Annotated[
         tuple[int, ...],
         Option(
-            "Batch sizes. Default: all that were recorded.",
+            "Batch sizes. Default: all recorded batch sizes.",
             names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,

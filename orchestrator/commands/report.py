@@ -51,29 +51,29 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """Write one self-contained HTML page: counted and estimated FLOPs, time, memory, kernels, and
-    what is missing. The same store gives the same page.
+    """Write one self-contained HTML report: executed and estimated FLOPs, time, memory, kernels and
+    missing values. The same database gives the same report.
 
     Raises StoreError if there is no store, PerfctlError if it has no such run or the page cannot be
     written, UsageError for other values of ``studies`` and ``peaks``.
     """
 
     store: Store = DEFAULT_STORE
-    out: Annotated[Path, Option("The page to write.", group="Output", names=("--out", "-o"))] = (
+    out: Annotated[Path, Option("HTML report to write.", group="Output", names=("--out", "-o"))] = (
         Path("perfctl-report.html")
     )
     _: KW_ONLY
     sweep: Annotated[
         int | None,
-        Option("Only this sweep. Default: the newest run of each kind, of a bench the fastest."),
+        Option("Only this sweep. Default: the newest run of each kind (benchmark: the fastest)."),
     ] = None
     runs: Runs = ()
     studies: Annotated[
-        int, Option("Most studies on the page, the newest; it says what is left out.", least=1)
+        int, Option("Maximum number of run groups in the report, newest first.", least=1)
     ] = STUDIES
-    title: Annotated[str | None, Option("Title of the page.")] = None
+    title: Annotated[str | None, Option("Title of the report.")] = None
     peaks: PeaksOf = "published"
-    open_page: Annotated[bool, Option("Open it in the browser.", names=("--open",))] = False
+    open_page: Annotated[bool, Option("Open the report in the browser.", names=("--open",))] = False
 
 
 def run(asked: ReportOptions, events: Events) -> Page:
@@ -96,15 +96,17 @@ def run(asked: ReportOptions, events: Events) -> Page:
         chosen = loaded(connection, kept)
         last_change = read.last_change(connection)
     if not kept and asked.sweep is not None:
-        remedy = "'perfctl runs --json' has the sweep_id of each"
-        raise PerfctlError(f"{store}: it holds no run of a sweep {asked.sweep}", remedy)
+        remedy = "Run 'perfctl runs --json' to list the sweep_id of each run"
+        raise PerfctlError(f"{store}: no run belongs to sweep {asked.sweep}", remedy)
     if not chosen and kept:
         raise PerfctlError(
-            f"{store}: nothing to report: none of its runs can be read", "The lines above say why"
+            f"{store}: nothing to report, because none of its runs can be read",
+            "See the reasons above",
         )
     if not chosen:
         raise PerfctlError(
-            f"{store}: nothing to report: it holds no run", "Run a sweep, or 'perfctl ingest FILE'"
+            f"{store}: nothing to report, because it has no runs",
+            "Run a sweep or 'perfctl ingest FILE' first",
         )
     left_out = _left_out(others, len(ids) - len(kept), asked.studies) if others else None
     roofs = evidence.roofs(asked.peaks, store, chosen, events.note)
@@ -151,8 +153,10 @@ def keep_newest(
 
 
 def _left_out(studies: int, runs: int, most: int) -> str:
-    what = "1 older study" if studies == 1 else f"{studies:,} older studies"
-    said = f"{what} ({runs:,} runs) of the store {'is' if studies == 1 else 'are'} not in this page"
+    what = "1 older run group" if studies == 1 else f"{studies:,} older run groups"
+    said = (
+        f"{what} ({runs:,} runs) of the store {'is' if studies == 1 else 'are'} not in this report"
+    )
     return (
         f"{said}: 'perfctl runs' lists them, 'perfctl report --studies {most + studies}' shows all"
     )

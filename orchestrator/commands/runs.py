@@ -33,8 +33,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class RunsOptions:
-    """List the runs in the store: what ran where and when, how it ended, how many kernels
-    are stored.
+    """List the runs in the results database: workload, device, start, status and number of kernels.
 
     Raises StoreError if there is no store.
     """
@@ -63,7 +62,7 @@ class StoredRun(dict[str, Any]):
                 "serving": column_schema(
                     "string",
                     "phases of text generation and their tokens",
-                    null="no step of it is known",
+                    null="no step is known",
                 ),
             }
         )
@@ -78,7 +77,7 @@ def run(asked: RunsOptions, events: Events) -> list[StoredRun]:
 def view(rows: list[StoredRun]) -> View:
     """Return one line a run, and below it what is the same in all."""
     if not rows:
-        return View("The store holds no runs.")
+        return View("The results database has no runs.")
     return whole(rows, _view_of, lambda row: f"run {row['id']}")
 
 

@@ -20,24 +20,25 @@ HELD = {
     "EXPORT_META_DATA": "host, user, folders",
     "ProcessStreams": "the program's output",
     "ANALYSIS_FILE": "the program's output, collected files",
-    "StringIds": "strings that no row names, as process environments are",
+    "StringIds": "unused strings, such as process environments",
     "rocpd_info_process": "process environments, commands",
-    "rocpd_info_node": "names of hosts",
+    "rocpd_info_node": "host names",
 }
 """Table, or its beginning -> what stood in the rows that went."""
 UNKNOWN = (
-    "Not known to perfctl: passwords and tokens that neither their name nor their beginning tells; "
-    "names of people, projects, data and machines in names of kernels, ranges and files; folders "
-    "outside /home and /Users. Look for yours before you pass the copy on."
+    "The copy keeps passwords and tokens without a known name or prefix. It also keeps names of "
+    "people, projects, data and machines in names of kernels, ranges and files, and folders "
+    "outside /home and /Users. Search the copy for yours before you share it."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubOptions:
-    """Write a copy of a report without process environments, secrets and home folders. Values are
-    not shown.
+    """Write a copy of a report without process environments, secrets and home folders. perfctl does
+    not print the removed values.
 
-    The report itself is not changed. Kernels, copies, ranges and counters are the same in both.
+    perfctl does not change the report. Kernels, copies, ranges and counters are the same in both
+    files.
 
     Raises UsageError, before anything is written, if the copy cannot be made, or is there and
     ``force`` is not given; ReportError for what cannot be edited, and if a second look at the copy
@@ -47,14 +48,14 @@ class ScrubOptions:
     file: Annotated[
         Path,
         Option(
-            "A report: an nsys .sqlite, or any report that is text, gzipped or not.",
+            "Report: an nsys .sqlite, or any text report, gzipped or not.",
             is_argument=True,
         ),
     ]
     out: Annotated[
         Path | None,
         Option(
-            "The copy. Default: NAME.scrubbed.* beside the report.",
+            "Output file. Default: NAME.scrubbed.* next to the report.",
             group="Output",
             names=("--out", "-o"),
         ),
@@ -80,7 +81,7 @@ def view(done: ScrubOutput) -> View:
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in done.replaced.items())
     facts.append(f"Replaced by (removed): {kinds or 'nothing'}")
     if "secret" in done.replaced:
-        facts.append("Whoever had the report has its secrets: replace those tokens.")
+        facts.append("Everyone who had the report has its secrets. Replace those tokens.")
     can_be_read = sniff(done.path) is not None
     facts += [f"Next: perfctl ingest {shlex.quote(str(done.path))}"] if can_be_read else []
     return View(f"Wrote {done.path}", tuple(facts), notes=(UNKNOWN,))

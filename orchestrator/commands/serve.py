@@ -30,46 +30,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """Show the pages of a folder in the browser, and how far its sweeps are. Ctrl-C ends it.
+    """Serve the HTML reports of a folder, and the progress of its sweeps, to a browser. Press
+    Ctrl-C to stop.
 
-    Calculator pages opened through it take the parameters of the families: depth, width, image size
+    Calculators that it serves also accept the parameters of the families: depth, width, image size
     and others. From a laptop: ssh -L 8765:127.0.0.1:8765 LOGIN-NODE, then open
     http://127.0.0.1:8765/.
 
     Raises UsageError if there is no such folder, PerfctlError if the address cannot be used.
     """
 
-    folder: Annotated[Path, Option("Folder with pages and perfctl-runs.", is_argument=True)] = (
-        Path()
-    )
-    port: Annotated[int, Option("Port; 0 takes a free one.", least=0, most=65535)] = 8765
-    host: Annotated[str, Option("Address; any other than this machine's own lets others in.")] = (
-        "127.0.0.1"
-    )
-    store: Annotated[Path, Option("Its runs are used for the calculator where it is there.")] = (
-        DEFAULT_STORE
-    )
+    folder: Annotated[
+        Path, Option("Folder with HTML reports and perfctl-runs.", is_argument=True)
+    ] = Path()
+    port: Annotated[int, Option("Port; 0 chooses a free one.", least=0, most=65535)] = 8765
+    host: Annotated[
+        str, Option("Address to listen on; other machines can connect unless it is a local one.")
+    ] = "127.0.0.1"
+    store: Annotated[
+        Path, Option("Results database whose runs the calculator uses, if it exists.")
+    ] = DEFAULT_STORE
 
 
 def run(asked: ServeOptions, events: Events) -> None:
     """Serve until Ctrl-C."""
     folder, host, port = asked.folder, asked.host, asked.port
     if not folder.is_dir():
-        raise UsageError(
-            f"{folder}: there is no such folder", "Name the folder that holds the pages"
-        )
+        raise UsageError(f"{folder}: folder not found", "Name the folder of the HTML reports")
     try:
         server = PageServer(folder, host, port, lambda: listing(folder), _answers(asked.store))
     except OSError as error:
         raise PerfctlError(
             f"{host}:{port} cannot be used ({error.strerror or error})",
-            "Name another `port`, or `port` 0",
+            "Choose another `port`, or `port` 0",
         ) from error
     server.failed = events.warning
     try:
         with server:
             if not server.local:
-                events.warning(f"everybody who reaches {host} can read the pages in {folder}")
+                events.warning(f"everyone who can reach {host} can read the reports in {folder}")
             events.note(f"Serving {folder} on {server.url}  (Ctrl-C ends it)")
             server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:

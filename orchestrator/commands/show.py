@@ -19,8 +19,8 @@ from perfctl.records.run import Run
 
 @dataclass(frozen=True, slots=True)
 class ShowOptions:
-    """Show one run: layers, kernels, memory, what is missing and why. FLOPs count 1 multiply-add
-    as 2.
+    """Show one run: layers, kernels, memory, and missing values with their reasons. 1 multiply-add
+    = 2 FLOPs.
 
     Raises StoreError if there is no store or no such run.
     """
@@ -28,11 +28,11 @@ class ShowOptions:
     run: Annotated[int, Option("Number of the run, from 'perfctl runs'.", is_argument=True)]
     source: Annotated[
         bool,
-        Option("Show its source lines instead, after 'perfctl ingest FILE.ncu-rep --source'."),
+        Option("Show source lines instead; needs 'perfctl ingest FILE.ncu-rep --source'."),
     ] = False
     whole: Annotated[
         bool,
-        Option("Ranges, summaries and the SHA-256 too.", names=("--all",)),
+        Option("Also show ranges, summary values and the SHA-256.", names=("--all",)),
     ] = False
     store: Store = DEFAULT_STORE
 
@@ -58,7 +58,7 @@ def run(asked: ShowOptions, events: Events) -> StoredReport:
         reasons = (gap.reason for gap in stored.report.gaps if gap.quantity == "source_counter")
         raise PerfctlError(
             f"run {asked.run} has no counters of source lines: "
-            f"{next(reasons, 'it was not asked for')}",
+            f"{next(reasons, 'they were not ingested')}",
             "perfctl ingest FILE.ncu-rep --source --again",
         )
     return StoredReport(stored, asked.whole, lines)

@@ -54,48 +54,53 @@ GPU."""
 Folder = Annotated[
     Path,
     Option(
-        "The folder that perfctl slurm render wrote: perfctl-runs/slurm-...",
+        "Folder that perfctl slurm render wrote: perfctl-runs/slurm-...",
         metavar="FOLDER",
         is_argument=True,
     ),
 ]
-PageOf = Annotated[Path | None, Option("The page to write. Default: beside the store.", OUTPUT)]
-DryRun = Annotated[bool, Option("Print the scripts, and write nothing.", OUTPUT, is_common=True)]
+PageOf = Annotated[
+    Path | None, Option("HTML report to write. Default: next to the results database.", OUTPUT)
+]
+DryRun = Annotated[bool, Option("Print the scripts without writing them.", OUTPUT, is_common=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RenderOptions(Site, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
     """Write the job scripts of a sweep.
 
-    One batch size (and profiler) is a task. Needs no Slurm. The options of a sweep are those of
-    perfctl PROFILER; a program of your own follows --, with {batch} where the batch size goes.
-    Defaults of your site go into perfctl.toml, here or in the home folder, under [slurm].
+    Each batch size and profiler is one task. Slurm is not needed. The options of a sweep are those
+    of perfctl PROFILER. Put your own script after --, with {batch} in place of the batch size. Put
+    defaults of your site under [slurm] into perfctl.toml, here or in your home folder.
     """
 
     profilers: Annotated[
         str,
-        Option("nsys, ncu, torch, dlprof.", metavar="PROFILER[,PROFILER]", is_argument=True),
+        Option(
+            "Profilers: nsys, ncu, torch, dlprof.", metavar="PROFILER[,PROFILER]", is_argument=True
+        ),
     ]
     device: Annotated[
         str,
         Option(
-            "Device of the nodes; auto is cuda.", MEASURE, metavar="cpu|cuda|auto", is_common=True
+            "Device of the nodes; auto means cuda.",
+            MEASURE,
+            metavar="cpu|cuda|auto",
+            is_common=True,
         ),
     ] = "auto"
     recording: Annotated[
-        Path | None, Option("With replay: the recorded sweep to stand in.", metavar="FOLDER")
+        Path | None, Option("Recorded sweep to replay (with replay).", metavar="FOLDER")
     ] = None
     page: PageOf = None
-    force: Annotated[bool, Option("Replace scripts that were edited.", OUTPUT, is_common=True)] = (
+    force: Annotated[bool, Option("Overwrite scripts that you edited.", OUTPUT, is_common=True)] = (
         False
     )
     dry_run: DryRun = False
     arguments: Annotated[
         Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
     ] = ()
-    program: Annotated[
-        Sequence[str] | None, Option("The program of your own.", filled_from="program")
-    ] = None
+    program: Annotated[Sequence[str] | None, Option("Your script.", filled_from="program")] = None
     # not options here: the scripts set them for each task, or they make no sense in an array
     again: bool = False
     grace: float | None = None
@@ -142,14 +147,14 @@ def render_scripts(asked: RenderOptions, events: Events) -> Scripts:
     for name in names:
         if name not in PROFILERS:
             raise UsageError(
-                f"'{name}' is not a profiler", f"Say one or more of {','.join(PROFILERS)}"
+                f"invalid profiler '{name}'", f"Choose one or more of {','.join(PROFILERS)}"
             )
     if len(set(names)) < len(names):
-        raise UsageError(f"a profiler stands twice in {asked.profilers}", "Name each once")
+        raise UsageError(f"a profiler is repeated in {asked.profilers}", "Name each once")
     if asked.extra and len(names) > 1:
         raise UsageError(
-            f"`tool_args` are of one profiler, and {asked.profilers} are several",
-            "Render each by itself",
+            f"`tool_args` needs exactly one profiler, got {asked.profilers}",
+            "Render each profiler separately",
         )
     site = with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
     device = "cuda" if asked.device == "auto" else asked.device
@@ -170,7 +175,7 @@ def _plan_task_sweep(
     if name == "replay":
         if asked.recording is None:
             raise UsageError(
-                "replay needs the folder of a recorded sweep", "Name it with `recording`"
+                "replay needs the folder of a recorded sweep", "Set it with `recording`"
             )
         recorded = Replay(asked.recording)
         options = replace(options, workload=recorded.workload(), device=recorded.device())
@@ -208,9 +213,7 @@ def finish_scripts(
     if is_written:
         render.write(rendered, force=force)
         if site.image and "://" not in site.image and not Path(site.image).exists():
-            events.note(
-                f"{site.image} does not exist here yet: perfctl slurm submit will look for it"
-            )
+            events.note(f"{site.image} does not exist yet; perfctl slurm submit checks again")
     return Scripts(rendered, is_written)
 
 
@@ -319,27 +322,27 @@ class TaskHints:
 
 @dataclass(frozen=True, kw_only=True)
 class IngestArrayOptions(TaskHints, Site):
-    """Write the job scripts of an array that takes in reports.
+    """Write the job scripts of an array that ingests reports.
 
-    Each task takes a part of them into a store of its own, and --cpus of them read its files. The
-    gather job merges the stores into --store. Needs no Slurm.
+    Each task ingests a part of the reports into a separate database, with --cpus processes. The
+    gather job merges the databases into --store. Slurm is not needed.
     """
 
     paths: Annotated[
         tuple[Path, ...],
         Option(
-            "Report files, and folders and archives that hold some.",
+            "Profiler report files, or folders and archives that contain them.",
             metavar="PATHS",
             is_argument=True,
         ),
     ]
     tasks: Annotated[
         int | None,
-        Option("Tasks of the array. Default: one for 64 files, at most 32.", CLUSTER, least=1),
+        Option("Tasks of the array. Default: one per 64 files, at most 32.", CLUSTER, least=1),
     ] = None
-    submit: Annotated[bool, Option("Submit it, and the job that merges the stores.", CLUSTER)] = (
-        False
-    )
+    submit: Annotated[
+        bool, Option("Submit the array and the job that merges the databases.", CLUSTER)
+    ] = False
     store: Annotated[Path, Option("The store.", OUTPUT)] = DEFAULT_STORE
     command_line: CommandLine = ""
     # not options here: they are for profilers
@@ -402,7 +405,9 @@ def show_ingest(scripts: IngestScripts) -> View:
     tasks = _count(scripts.tasks, "task")
     wrote = f"Wrote {_relative(plan.array)} ({tasks}, {scripts.files:,} reports) and gather.sbatch"
     if jobs:
-        done = f"Submitted it as job {jobs.array}, and job {jobs.gather} to merge the stores"
+        done = (
+            f"Submitted the array as job {jobs.array}, and job {jobs.gather} to merge the databases"
+        )
         return View("", lines=(wrote, done))
     first, last = (shlex.quote(_relative(path)) for path in (plan.array, plan.gather))
     submit = f"sbatch --dependency=afterany:$(sbatch --parsable {first}) {last}"
@@ -414,22 +419,28 @@ def read_tasks(text: str) -> tuple[int, ...]:
     pieces = [piece.strip() for piece in text.split(",")]
     for piece in pieces:
         if not piece.isdecimal():
-            raise UsageError(f"`tasks`: there is no task '{piece}'", "Say for instance `tasks` 1,3")
+            raise UsageError(
+                f"invalid value '{piece}' for `tasks`", "Use task numbers, for example `tasks` 1,3"
+            )
     return tuple(map(int, pieces))
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
-    """Submit the array, and the gather job that runs after it.
+    """Submit the array and its gather job.
 
-    That job runs whatever the outcome of the array.
+    The gather job runs after the array, even if tasks fail.
     """
 
     folder: Folder
     _: KW_ONLY
     tasks: Annotated[
         tuple[int, ...] | None,
-        Option("Only these tasks, by number: 1,3. Default: all.", metavar="LIST", parse=read_tasks),
+        Option(
+            "Submit only these tasks, by number: 1,3. Default: all.",
+            metavar="LIST",
+            parse=read_tasks,
+        ),
     ] = None
 
 
@@ -447,9 +458,9 @@ def show_submitted(jobs: status.Submitted) -> View:
 
 @dataclass(frozen=True, slots=True)
 class StatusOptions:
-    """Show how far each task is, and why one failed.
+    """Show the progress of each task, and the reason of a failure.
 
-    It also says how to repeat what is incomplete. Asks squeue, never sacct.
+    It also shows how to repeat incomplete tasks. It calls squeue, never sacct.
     """
 
     folder: Folder
@@ -481,22 +492,22 @@ def show_status(found: status.ArrayStatus) -> View:
     if found.repeat:
         folder, numbers = shlex.quote(str(found.plan.folder)), ",".join(map(str, found.repeat))
         again = f"perfctl slurm submit {folder} --tasks {numbers}"
-        lines.append(f"To repeat only what is not whole: {again}")
+        lines.append(f"To repeat only incomplete tasks: {again}")
     table = dense_table("", heads, rows)
     return View(found.summary, tables=(table,), lines=tuple(lines))
 
 
 @dataclass(frozen=True, slots=True)
 class GatherOptions:
-    """Take what the tasks left into the store, and write the page.
+    """Ingest the runs of the tasks, and write the report.
 
-    What is missing is named, and gives exit code 4.
+    perfctl lists missing runs and then exits with code 4.
     """
 
     folders: Annotated[
         Sequence[Path],
         Option(
-            "Folders of arrays, of sweeps, of ingests, or that hold some; copied from anywhere.",
+            "Folders of arrays, sweeps or ingests, or parent folders; copies are allowed.",
             metavar="FOLDERS",
             is_argument=True,
         ),
@@ -521,16 +532,16 @@ def gather(asked: GatherOptions, events: Events) -> Gathered:
         report.run(report.ReportOptions(store, done.page), events)
     if done.under_way:
         events.note(
-            f"{done.under_way} tasks are still queued or running: gather again when they have ended"
+            f"{done.under_way} tasks are still queued or running. Gather again when they have ended"
         )
     return done
 
 
 def show_gathered(done: Gathered) -> View:
     """Return what is new, and what was written."""
-    lines = [f"The page of all parts: perfctl {shlex.join(words)}" for words in done.finish]
+    lines = [f"Report of all parts: perfctl {shlex.join(words)}" for words in done.finish]
     if done.in_store:
-        new = f"{done.new} runs are new in {done.store}, {done.known} were there already"
+        new = f"added {done.new} runs to {done.store}; {done.known} already existed"
         lines[:0] = [new, f"Wrote {done.page}"]
     return View("", lines=tuple(lines))
 
@@ -539,7 +550,7 @@ def show_gathered(done: Gathered) -> View:
 class CancelOptions:
     """Cancel the array and its gather job.
 
-    A running profiler is told to stop and write its report; a second cancel ends it at once.
+    perfctl asks running profilers to stop and write their reports. A second cancel kills them.
     """
 
     folder: Folder
@@ -556,18 +567,19 @@ def show_cancelled(jobs: status.Cancelled) -> View:
     if jobs.told:
         tasks = _count(jobs.told, "task")
         lines.append(
-            f"Told {tasks} to stop: each writes its report and ends. Again ends them at once"
+            f"Asked {tasks} to stop; each writes its report and ends. Repeat the command to kill "
+            "them"
         )
     if jobs.tasks or jobs.gathers:
         gathers = _count(jobs.gathers, "gather job")
         lines.append(f"Cancelled {_count(jobs.tasks, 'task')} and {gathers}")
     folder = shlex.quote(str(jobs.folder))
-    kept = f"What was whole is kept. Next: perfctl slurm gather {folder}"
-    return View("", lines=(*lines, kept) if lines else ("Nothing of it is queued",))
+    kept = f"Complete runs are kept. Next: perfctl slurm gather {folder}"
+    return View("", lines=(*lines, kept) if lines else ("No task is queued",))
 
 
 GROUP = Group(
-    "Run a sweep as an array of Slurm jobs, and bring what it left into one store and page.",
+    "Run a sweep as a Slurm job array, and gather its runs into one database and report.",
     {
         "render": Command(
             RenderOptions,

@@ -52,18 +52,18 @@ COLUMN_MM = 84
 
 @dataclass(frozen=True, slots=True)
 class SpeedupOptions(SweepOptions):
-    """Train on each device and precision, a process each, and show how many times faster each is,
-    and where.
+    """Train on each device and precision, one process each, and show the speedup of each and its
+    sources.
 
-    Options that are not listed here go to the workload: --base-width, --image-size (unet),
-    --hidden, --length (lstm), --seed, --data. Runs of other machines are added with --runs, or
-    ingested and named there.
+    perfctl passes options that are not listed here to the workload: --base-width, --image-size
+    (unet), --hidden, --length (lstm), --seed, --data. Use --runs to add runs of other machines, as
+    files or after ingesting them.
     """
 
     batches: Annotated[
         tuple[int, ...],
         Option(
-            "Batch sizes, each compared by itself: 16,32,64.",
+            "Batch sizes, each compared separately: 16,32,64.",
             names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,
@@ -73,7 +73,7 @@ class SpeedupOptions(SweepOptions):
     workload: Annotated[
         str | None,
         Option(
-            "Built-in workload that trains.",
+            "Built-in training workload.",
             names=("--workload", "-w"),
             metavar="NAME",
             is_common=True,
@@ -82,7 +82,7 @@ class SpeedupOptions(SweepOptions):
     devices: Annotated[
         str,
         Option(
-            "What to compare, the others with the first: cpu, cuda, each with :tf32 (cuda), :bf16, "
+            "Devices to compare with the first one: cpu, cuda, each with :tf32 (cuda), :bf16, "
             ":fp16 (cuda) or :compile. auto: cpu and cuda; without a GPU cpu, cpu:bf16 and "
             "cpu:compile.",
             metavar="LIST",
@@ -90,12 +90,12 @@ class SpeedupOptions(SweepOptions):
         ),
     ] = "auto"
     epochs: Annotated[
-        int, Option("Whole epochs after the measured steps.", MEASURE, least=0, is_common=True)
+        int, Option("Full epochs after the measured steps.", MEASURE, least=0, is_common=True)
     ] = 5
     runs: Annotated[
         tuple[str, ...] | None,
         Option(
-            "Run nothing: compare these sweeps, runs or reports with the first.",
+            "Compare existing sweeps, runs or reports with the first one, without new runs.",
             metavar="A,B,...",
             parse=words,
             is_common=True,
@@ -103,7 +103,9 @@ class SpeedupOptions(SweepOptions):
     ] = None
     page: Annotated[
         Path | None,
-        Option("The page. Default: WORKLOAD_speedup.html beside OUT.", OUTPUT, is_common=True),
+        Option(
+            "HTML report. Default: WORKLOAD_speedup.html next to --out.", OUTPUT, is_common=True
+        ),
     ] = None
     allow: Annotated[
         tuple[str, ...],
@@ -111,7 +113,7 @@ class SpeedupOptions(SweepOptions):
     ] = ()
     charts: Annotated[
         Path | None,
-        Option("Write the page's charts as PDF for a paper, too.", OUTPUT, metavar="FOLDER"),
+        Option("Also write the charts as PDF files.", OUTPUT, metavar="FOLDER"),
     ] = None
     peaks: PeaksOf = "published"
     arguments: Annotated[
@@ -147,8 +149,8 @@ class SpeedupResult:
         for arm in (arm for study in self.studies for arm in study.against):
             for reason in arm.refused:
                 raise PerfctlError(
-                    f"no speed-up: {arm.label}: {reason}",
-                    "`allow` NAME compares all the same, and says so",
+                    f"no speedup: {arm.label}: {reason}",
+                    "Use `allow` NAME to compare anyway; the result is marked",
                 )
 
 
@@ -162,7 +164,7 @@ def run(asked: SpeedupOptions, events: Events) -> SpeedupResult:
     allowed, store, page = allowed_facts(asked.allow), asked.store_path, asked.page
     if asked.runs is not None:
         if page is None:
-            events.note("no page is written without --page FILE")
+            events.note("no report is written without --page FILE")
         arms = named_arms(asked.runs, store, events)
     else:
         page = page or asked.out.parent / f"{asked.workload}_speedup.html"
@@ -200,7 +202,7 @@ def compare_arms(
         speedups.append(replace(found, arms=tuple(facts)))
     if not speedups:
         raise PerfctlError(
-            "no batch size ran on two devices", "The reasons are above; logs are in the run folders"
+            "no batch size ran on two devices", "See the reasons above; logs are in the run folders"
         )
     return SpeedupResult(tuple(speedups))
 
@@ -290,7 +292,7 @@ def named_arms(names: Sequence[str], store: Path, events: Messages) -> ArmsByBat
     """Return the arms of each batch size, of sweeps, runs and reports that exist, with the names of
     ``perfctl compare``. Raises UsageError for fewer than two."""
     if len(names) < 2:
-        raise UsageError("`runs` needs two or more", "Use for instance `runs` unet_cpu,unet_cuda")
+        raise UsageError("`runs` needs at least two", "For example `runs` unet_cpu,unet_cuda")
     sides = [side(name, store, events) for name in names]
     labels = distinct_labels([one.label for one in sides], names)
     batches = dict.fromkeys(one.batch_size for one in sides[0].runs)
@@ -328,11 +330,11 @@ def estimate_memory(run: Run) -> tuple[int | None, str | None]:
 
     reason = None
     if run.workload not in WORKLOADS or not run.batch_size:
-        reason = "known for built-in workloads only; perfctl estimate works out others"
+        reason = "known for built-in workloads only; run perfctl estimate for other models"
     elif run.mode != "train":
         reason = "known for training only"
     elif run.precision not in ("fp32", "tf32"):
-        reason = f"{run.precision}: autocast keeps copies that an estimate does not have"
+        reason = f"{run.precision}: autocast keeps copies that the estimate does not include"
     elif run.report.environment.get("option:compile") == "True":
         reason = "compiled: the compiler chooses which tensors are kept"
     elif find_spec("torch") is None:
@@ -347,7 +349,7 @@ def estimate_memory(run: Run) -> tuple[int | None, str | None]:
     except PerfctlError as error:
         return None, str(error)
     if estimate.memory is None or estimate.problem is not None:
-        return None, estimate.problem or "no memory was followed"
+        return None, estimate.problem or "no memory was recorded"
     return estimate.memory.rounded_peak, None
 
 

@@ -45,7 +45,7 @@ class Trace:
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
     """Write one step as a trace for Perfetto (ui.perfetto.dev) or chrome://tracing: kernels,
-    copies, ranges, operators, readings. The same run gives the same bytes.
+    copies, ranges, operators and samples. The same run gives the same bytes.
 
     Raises UsageError for a request that makes no sense, StoreError if there is no store or no such
     run.
@@ -54,11 +54,11 @@ class TraceOptions:
     run: Annotated[int, Option("Number of the run, from 'perfctl runs'.", is_argument=True)]
     _: KW_ONLY
     step: Annotated[int | None, Option("Measured step. Default: the last one.")] = None
-    whole: Annotated[bool, Option("Everything that was captured, not one step.")] = False
+    whole: Annotated[bool, Option("Write the complete capture, not one step.")] = False
     out: Annotated[
         Path | None,
         Option(
-            "FILE.json or .json.gz. Default: trace-runN.json.gz.",
+            "Output file: .json or .json.gz. Default: trace-runN.json.gz.",
             group="Output",
             names=("--out", "-o"),
         ),
@@ -71,11 +71,11 @@ def run(asked: TraceOptions, events: Events) -> Trace:
     """Write the trace."""
     step = asked.step
     if asked.whole and step is not None:
-        raise UsageError("`whole` and `step` together", "Choose one")
+        raise UsageError("`whole` and `step` exclude each other", "Choose one")
     target = asked.out or Path(f"trace-run{asked.run}.json.gz")
     if not target.name.endswith((".json", ".json.gz")):
         raise UsageError(
-            f"`out`: '{target}' does not end with .json or .json.gz", "Perfetto opens these"
+            f"invalid file name '{target}' for `out`", "Use a name that ends with .json or .json.gz"
         )
     check_free(target, force=asked.force)
     with database.reading(asked.store) as connection:
@@ -85,8 +85,7 @@ def run(asked: TraceOptions, events: Events) -> Trace:
             step = known[-1] if known else None
             if step is None:
                 events.note(
-                    f"run {asked.run} has no measured steps: everything that was captured is "
-                    "written"
+                    f"run {asked.run} has no measured steps, so perfctl writes the complete capture"
                 )
         content, counted = shown(
             found, lambda: trace_of(found, step, read.op_calls(connection, asked.run))
@@ -108,7 +107,7 @@ def view(written: Trace) -> View:
     ]
     return View(
         f"Wrote {written.path} ({', '.join(parts)})",
-        ("Next: open it in ui.perfetto.dev, which keeps it in your browser",),
+        ("Next: open the file in ui.perfetto.dev, which does not upload it",),
     )
 
 

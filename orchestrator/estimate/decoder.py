@@ -62,11 +62,12 @@ def decoder_of_traces(
     )
     if abs(decoder.others) > UNUSED_SHARE_MIN * decoder.active:
         what = (
-            "use no product of a text token: norms, biases, parts for images or an encoder"
+            "are not in a matrix multiplication of a text token: norms, biases, parts for images "
+            "or an encoder"
             if decoder.others > 0
             else "are used more than once"
         )
-        note = f"{abs(decoder.others):,} parameters {what}; formulas of N count each once"
+        note = f"{abs(decoder.others):,} parameters {what}; formulas with N count each of them once"
         decoder = replace(decoder, notes=(*decoder.notes, note))
     return replace(decoder, unweighted=all_flops - sum(decoder.exact().values()))
 
@@ -93,9 +94,9 @@ def _fit_lines(traces: Sequence[dict[str, int]], name: str) -> dict[str, tuple[i
         each = one - by * first
         if each + by * third != check or each.denominator != 1 or by.denominator != 1 or by < 0:
             raise PerfctlError(
-                f"{name}: work of {layer or 'the model'} for one token is no line of the sequence "
-                "length, as it is in MFU's formulas",
-                "perfctl estimate counts it at the length that `seq` says",
+                f"{name}: work of {layer or 'the model'} for one token is not linear in the "
+                "sequence length, unlike in the MFU formulas",
+                "Use perfctl estimate with `seq` to count it at one length",
             )
         lines[layer] = (int(each), int(by))
     return lines
@@ -121,7 +122,7 @@ def _windows(
     if len(facts.windows) == len(pairs):
         return facts.windows, ()
     said = (
-        f"windows left out: the config has {len(facts.windows)} attention layers, the trace "
+        f"windows ignored: the config has {len(facts.windows)} attention layers, the trace "
         f"{len(pairs)}"
     )
     return (None,) * len(pairs), (said,)

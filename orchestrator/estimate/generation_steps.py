@@ -30,6 +30,7 @@ from perfctl.orchestrator.estimate.session import (
 )
 from perfctl.orchestrator.estimate.step import Estimate, experts_assumption
 from perfctl.orchestrator.estimate.trace_cache import Kept, kept_traces
+from perfctl.orchestrator.options import check_batches
 from perfctl.records.paper import StepTrace
 from perfctl.records.precision import PRECISIONS
 
@@ -76,7 +77,9 @@ def part_of_model(found: Generation, layer: str) -> Generation:
     part = found.part("" if layer == "(model)" else layer)
     if part is None:
         names = [module.path for module in found.prefill.modules if module.path]
-        raise UsageError(f"`layer`: the model has no '{layer}'", names_of("It has", names))
+        raise UsageError(
+            f"`layer`: layer '{layer}' not found in the model", names_of("It has", names)
+        )
     return part
 
 
@@ -91,16 +94,15 @@ def _check(request: Request, batches: Sequence[int]) -> None:
         )
     if request.kv_cache not in (None, *CACHE_TYPES):
         raise UsageError(
-            f"`kv_cache`: '{request.kv_cache}' is not known", f"Use {', '.join(CACHE_TYPES)}"
+            f"invalid value '{request.kv_cache}' for `kv_cache`", f"Choose {', '.join(CACHE_TYPES)}"
         )
     for field in ("inputs", "seq", "optimizer", "memory"):
         if getattr(request, field):
-            raise UsageError(f"`{field}` does not go with `prompt`", f"Leave `{field}` out")
+            raise UsageError(f"`{field}` and `prompt` exclude each other", f"Omit `{field}`")
     if PRECISIONS[request.precision].autocast is not None or request.precision == "tf32":
         remedy = "Use bf16-true or fp16-true: weights, cache and arithmetic in that type"
-        raise UsageError(f"`precision` {request.precision} does not go with `prompt`", remedy)
-    if not batches or any(size < 1 for size in batches):
-        raise UsageError("`batch` must be at least 1", "Use for instance 16,32,64")
+        raise UsageError(f"`precision` {request.precision} is not available with `prompt`", remedy)
+    check_batches(batches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,9 +311,9 @@ def _probe(model: _Model) -> tuple[CacheTensor, ...]:
     if found.traced.problem is not None:
         raise _Stopped(from_trace(found.traced))
     if not found.cache:
-        said = f"{model.facts.kind} gives no {model.facts.cache} back"
+        said = f"{model.facts.kind} does not return {model.facts.cache}"
         raise UsageError(
-            f"{model.request.model}: {said}", "`kv_cache` none runs all tokens again in each step"
+            f"{model.request.model}: {said}", "`kv_cache` none: each step runs all tokens again"
         )
     return found.cache
 
@@ -333,9 +335,7 @@ def _model_notes(facts: _Facts, prefill: Estimate, end: int) -> tuple[str, ...]:
     notes = [facts.model_note]
     if prefill.experts:
         notes.append(experts_assumption(prefill.experts))
-        notes.append(
-            "experts read in a step: as many different ones as its tokens x top_k can reach"
-        )
+        notes.append("experts read per step: at most tokens x top_k different experts")
     if facts.positions is not None and end > facts.positions:
         notes.append(f"the model was made for {facts.positions:,} positions; {end:,} are asked for")
     return tuple(notes)
@@ -344,8 +344,8 @@ def _model_notes(facts: _Facts, prefill: Estimate, end: int) -> tuple[str, ...]:
 def _notes(cache: Cache | None, generate: int, traced: int) -> list[str]:
     notes = [
         (
-            "attention: the whole square of scores in prefill, masked or not; every key so far in "
-            "decode"
+            "attention: prefill computes the full square of scores, masked or not; decode "
+            "computes every earlier key"
         )
     ]
     if generate:
@@ -360,12 +360,12 @@ def _notes(cache: Cache | None, generate: int, traced: int) -> list[str]:
             f"{generate:,} tokens, as the first comes from prefill"
         )
     notes.append(
-        "bytes: weights once a step, cache as it is read and written; activations stay on the chip "
+        "bytes: weights once per step, cache reads and writes; activations stay on the chip "
         "(--all: op by op)"
     )
     if cache is not None and cache.keeps_latent:
         notes.append(
-            "latent attention: each step expands the whole compressed cache again, as transformers "
-            "does; kernels that absorb this product into others do less"
+            "latent attention: each step expands the whole compressed cache again, as "
+            "transformers does; kernels that merge this matrix multiplication into others do less"
         )
     return notes

@@ -440,7 +440,7 @@ def _growth(
     """Return the bytes by which each storage grows with a sample. Raises LinesError."""
     lives, others = ([(storage.born, storage.died) for storage in step] for step in (one, other))
     if lives != others:
-        raise LinesError("a tensor is born or freed at another moment at the other batch size")
+        raise LinesError("the lifetime of a tensor depends on the batch size")
     between = batches[1] - batches[0]
     return [(b.bytes - a.bytes) // between for a, b in zip(one, other, strict=True)]
 

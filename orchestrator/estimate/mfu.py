@@ -21,10 +21,10 @@ TERMS = {
     "router": "router",
     "head": "LM head",
     "attention": "attention",
-    "unweighted": "products without weights",
+    "unweighted": "matrix multiplications without weights",
     "embedding": "token embedding",
     "positions": "position embedding",
-    "others": "parameters without a product",
+    "others": "parameters without a matrix multiplication",
     "idle": "idle experts",
 }
 """Term -> its name. The last four multiply nothing: a formula that counts parameters has them all
@@ -178,7 +178,7 @@ def by_hand(
         return decoder
     rest = round(parameters) - decoder.parameters
     share = rest / parameters
-    note = f"parameters: {rest:+,} ({share:+.1%}) beside the matrices of these dimensions"
+    note = f"parameters: {rest:+,} ({share:+.1%}) outside the matrices of these dimensions"
     return replace(decoder, others=rest, notes=(note,) if abs(share) > 0.001 else ())
 
 
@@ -223,13 +223,18 @@ class Convention:
 
 
 EXACT = Convention(
-    "exact", "products that run, whole square", "perfctl estimate", "whole square", "sequence", RUN
+    "exact",
+    "executed matrix multiplications, full square",
+    "perfctl estimate",
+    "whole square",
+    "sequence",
+    RUN,
 )
 CAUSAL = Convention(
     "exact, causal",
-    "products that run, scores that the mask leaves",
+    "executed matrix multiplications, unmasked scores",
     "perfctl estimate, with the causal mask",
-    "only what the mask leaves",
+    "only unmasked scores",
     "mask",
     RUN,
 )
@@ -262,7 +267,7 @@ CONVENTIONS = (
         "nanogpt",
         "6 (N - positions) + 12 L hidden T",
         "nanoGPT, estimate_mfu",
-        "heads taken as hidden / heads deep",
+        "head depth assumed hidden / heads",
         "hidden",
         left_out=("positions",),
     ),
@@ -315,10 +320,10 @@ VARIANTS = (
         left_out=("embedding", "positions", "idle"),
     ),
     Convention(
-        "torchtitan, one attention product of two",
+        "torchtitan, one of two attention products",
         "6 (N - token embedding) + 6 L H Q W",
         "torchtitan pull request 4366 (its flux models)",
-        "one product of two",
+        "one of two products",
         "window",
         left_out=("embedding", "positions", "idle"),
         attention_share=0.5,
@@ -327,7 +332,7 @@ VARIANTS = (
         "torchtitan, heads hidden / heads deep",
         "6 (N - token embedding) + 12 L hidden T",
         "torchtitan issue 1920",
-        "heads taken as hidden / heads deep",
+        "head depth assumed hidden / heads",
         "hidden",
         left_out=("embedding", "positions", "idle"),
     ),
@@ -335,7 +340,7 @@ VARIANTS = (
         "torchtitan, all experts",
         "6 N of all experts + 12 L hidden T",
         "torchtitan's transformers backend before pull request 4300",
-        "heads taken as hidden / heads deep",
+        "head depth assumed hidden / heads",
         "hidden",
         left_out=(),
     ),
@@ -564,7 +569,7 @@ def make_row(
     """Return MFU and HFU by one convention. ``per_flop``: tokens/s for each FLOP/s of the peak."""
     terms = convention.terms(model)
     if terms is None:
-        return Row(convention, None, None, None, "the model's hidden size is not known")
+        return Row(convention, None, None, None, "the hidden size of the model is unknown")
     total = sum(terms.values())
     mfu = total * per_flop
     if mfu > 1:
@@ -573,7 +578,7 @@ def make_row(
         return Row(convention, terms, mfu, None)
     hfu = (total + repeated(convention, terms, recompute)) * per_flop
     if hfu > 1:
-        why = f"HFU {hfu:.1%}: recomputed less than said, or the throughput is too high"
+        why = f"HFU {hfu:.1%}: the model recomputes less than stated, or the throughput is too high"
         return Row(convention, terms, mfu, None, why)
     return Row(convention, terms, mfu, hfu)
 
@@ -583,11 +588,11 @@ def over(model: Decoder, terms: Mapping[str, float], mfu: float, devices: int) -
     total, square = sum(terms.values()), terms.get("attention", 0)
     masked = model.attention_flops("mask") or 0
     if (total - terms.get("idle", 0)) / total * mfu <= 1:
-        return "the formula counts experts that a token does not meet"
+        return "the formula counts experts that a token does not use"
     if square > masked and (total - square + masked) / total * mfu <= 1:
         windows = [layer.window or model.seq for layer in model.attention]
         is_windowed = min(windows, default=model.seq) < model.seq
-        what = "beyond the window" if is_windowed else "that the causal mask leaves out"
+        what = "beyond the window" if is_windowed else "that the causal mask removes"
         return f"the formula counts scores {what}"
     if devices == 1:
         return (

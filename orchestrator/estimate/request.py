@@ -21,7 +21,9 @@ def read_capability(text: str) -> tuple[int, int]:
     found = capability(text)
     if found is None:
         known = ", ".join(CAPABILITIES)
-        raise UsageError(f"`gpu`: '{text}' is not known", f"Use sm_90, 9.0 or one of {known}")
+        raise UsageError(
+            f"invalid value '{text}' for `gpu`", f"Choose sm_90, 9.0 or one of {known}"
+        )
     return found
 
 
@@ -41,8 +43,8 @@ class Request:
     inputs: Annotated[
         tuple[str, ...],
         Option(
-            "Shape of one sample: 3x224x224, int64:128, 100xNx8 (N: batch). Once an input; "
-            "default: the model's own.",
+            "Shape of one sample, once per input: 3x224x224, int64:128, 100xNx8 (N: batch). "
+            "Default: the shape of the model.",
             names=("--input",),
             metavar="SHAPE",
         ),
@@ -51,21 +53,23 @@ class Request:
     optimizer: Annotated[
         str | None,
         Option(
-            f"{', '.join(OPTIMIZERS[1:])}, none; default: the workload's own, with --memory else "
-            f"{DEFAULT_OPTIMIZER}.",
+            f"{', '.join(OPTIMIZERS[1:])}, none. Default: the optimizer of the workload, otherwise "
+            f"(with --memory) {DEFAULT_OPTIMIZER}.",
             metavar="NAME",
         ),
     ] = None
     device: Annotated[
         str,
-        Option("meta (no data, no memory) or cpu, for models that look at data.", metavar="DEVICE"),
+        Option(
+            "meta (no data, no memory), or cpu for models that depend on data.", metavar="DEVICE"
+        ),
     ] = "meta"
     memory: bool = False
     """Whether memory is followed, too."""
     gpu: Annotated[
         tuple[int, int] | None,
         Option(
-            "GPU that --memory is for: sm_90, 9.0 or h100.",
+            "GPU for --memory: sm_90, 9.0 or h100.",
             "Memory",
             metavar="NAME",
             parse=read_capability,
@@ -83,7 +87,7 @@ class Request:
     update: Annotated[
         str,
         Option(
-            "Optimizer's update for --memory: auto (as PyTorch chooses), foreach, fused, for-loop.",
+            "Optimizer update for --memory: auto (as PyTorch chooses), foreach, fused, for-loop.",
             "Memory",
             metavar="WAY",
         ),
@@ -92,29 +96,29 @@ class Request:
     """A built-in workload's own options, as words of a command line; empty takes its defaults."""
     seq: Annotated[
         int | None,
-        Option("Sequence length of a library's model: tokens, or samples of a waveform."),
+        Option("Sequence length of a library model, in tokens or audio samples."),
     ] = None
     precision: Annotated[
         str,
         Option(
-            "fp32; tf32 (allowed for products, Ampere+); bf16, fp16: torch.autocast of CUDA; "
-            "bf16-true, fp16-true: model.to(dtype); fp8: Linear layers, the rest bf16 (assumed). "
-            "Shows FLOPs by type.",
+            "fp32; tf32 (matrix multiplications, Ampere+); bf16, fp16: CUDA autocast; bf16-true, "
+            "fp16-true: model.to(dtype); fp8: Linear layers, the rest bf16 (assumed). Shows FLOPs "
+            "by data type.",
             metavar="TYPE",
         ),
     ] = "fp32"
     prompt: Annotated[
         int | None,
-        Option("Tokens that go in at once (prefill), forward only.", "Generation"),
+        Option("Tokens of the prompt (prefill), forward only.", "Generation"),
     ] = None
     generate: Annotated[
-        int | None, Option("Steps of one token after the prompt (decode).", "Generation")
+        int | None, Option("Decode steps of one token after the prompt.", "Generation")
     ] = None
     kv_cache: Annotated[
         str | None,
         Option(
-            "Type of the cache: fp32, bf16, fp16, fp8, int8; none: no cache. Default: as the model "
-            "keeps it.",
+            "Data type of the KV cache: fp32, bf16, fp16, fp8, int8 or none. Default: as in the "
+            "model.",
             "Generation",
             metavar="TYPE",
         ),
@@ -127,7 +131,10 @@ class Request:
             raise UsageError(f"`seq` must be at least 1, got {self.seq}", "For example `seq` 128")
         if self.prompt is None and (self.generate is not None or self.kv_cache is not None):
             name = "generate" if self.generate is not None else "kv_cache"
-            raise UsageError(f"`{name}` needs `prompt`", "Say how long the prompt is: `prompt` 512")
+            raise UsageError(
+                f"`{name}` needs `prompt`",
+                "Set the prompt length in tokens, for example `prompt` 512",
+            )
         known_of = {
             "mode": ("train", "infer"),
             "optimizer": (None, *OPTIMIZERS),
@@ -139,11 +146,14 @@ class Request:
             value = getattr(self, name)
             if value not in known:
                 raise UsageError(
-                    f"`{name}`: '{value}' is not known", f"Use {', '.join(filter(None, known))}"
+                    f"invalid value '{value}' for `{name}`",
+                    f"Choose {', '.join(filter(None, known))}",
                 )
 
 
 def check_precision(name: str) -> None:
     """Raise UsageError for a name that is not one of PRECISIONS."""
     if name not in PRECISIONS:
-        raise UsageError(f"`precision`: '{name}' is not known", f"Use {', '.join(PRECISIONS)}")
+        raise UsageError(
+            f"invalid value '{name}' for `precision`", f"Choose {', '.join(PRECISIONS)}"
+        )

@@ -25,6 +25,7 @@ from perfctl.orchestrator.estimate.memory import (
 from perfctl.orchestrator.estimate.request import DEFAULT_OPTIMIZER, Request, check_precision
 from perfctl.orchestrator.estimate.step import Estimate, part_of
 from perfctl.orchestrator.estimate.trace_cache import Kept, kept_traces
+from perfctl.orchestrator.options import check_batches
 from perfctl.records.paper import ATTENTION, CAPABILITY, UPDATES, MemoryTrace, OnGpu, Traced
 from perfctl.records.precision import PRECISIONS
 from perfctl.workloads.models.find import workload_of
@@ -127,7 +128,7 @@ def on_gpu(capability: tuple[int, int] | None, attention: str, update: str) -> O
     not known."""
     for name, value, known in (("attention", attention, ATTENTION), ("update", update, UPDATES)):
         if value not in known:
-            raise UsageError(f"`{name}`: '{value}' is not known", f"Use {', '.join(known)}")
+            raise UsageError(f"invalid value '{value}' for `{name}`", f"Choose {', '.join(known)}")
     return OnGpu(capability or CAPABILITY, attention, update)
 
 
@@ -168,7 +169,7 @@ def read_input(text: str) -> InputShape:
 
     dtype, colon, shape = text.rpartition(":")
     pieces = [piece for piece in shape.lower().split("x") if piece]
-    remedy = "Write for instance 3x224x224, int64:128 or 100xNx8"
+    remedy = "For example 3x224x224, int64:128 or 100xNx8"
     if colon and dtype not in ITEM_BYTES:
         raise UsageError(f"`inputs`: '{dtype}' is not a data type", remedy)
     if any(not piece.isdecimal() and piece != "n" for piece in pieces) or pieces.count("n") > 1:
@@ -223,16 +224,16 @@ class Session:
         source, request = self.source, self.request
         if request.seq is not None and (shapes or source.sequence is None):
             why = (
-                "`inputs` gives the shapes"
+                "`inputs` sets the shapes already"
                 if shapes
-                else f"{request.model} takes no sequence whose length is known"
+                else f"{request.model} has no sequence input"
             )
-            raise UsageError(f"`seq` {request.seq}: {why}", "Leave `seq` out")
+            raise UsageError(f"`seq` {request.seq}: {why}", "Omit `seq`")
         known = zip(source.shapes, source.dtypes, strict=True)
         shapes = shapes or tuple(InputShape(sizes, 0, dtype) for sizes, dtype in known)
         if not shapes:
-            remedy = "Give the shape of one sample: `inputs` 3x224x224"
-            raise UsageError(f"{request.model}: the shape of its input is not known", remedy)
+            remedy = "Set the shape of one sample, for example `inputs` 3x224x224"
+            raise UsageError(f"{request.model}: unknown input shape", remedy)
         notes = tuple(
             note for note in source.notes if not (request.inputs and note.startswith("inputs: "))
         )
@@ -423,7 +424,9 @@ class ModelEstimate:
             part = part_of(found, _path(layer))
             if part is None:
                 names = [module.path for module in found.modules if module.path]
-                raise UsageError(f"`layer`: the model has no '{layer}'", names_of("It has", names))
+                raise UsageError(
+                    f"`layer`: layer '{layer}' not found in the model", names_of("It has", names)
+                )
             parts[size] = part
         return parts
 
@@ -484,8 +487,7 @@ def estimate_model(
     """
     request.check()
     request, assumed = _with_optimizer(request)
-    if not batches or any(size < 1 for size in batches):
-        raise UsageError("`batch` must be at least 1", "Use for instance 16,32,64")
+    check_batches(batches)
     need_torch()
     with without_driver_warning():
         total = 1 + len(batches) + (limit is not None)
@@ -513,8 +515,8 @@ def _with_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
     ):
         return request, ()
     said = (
-        f"memory is with `optimizer` {DEFAULT_OPTIMIZER}, as none was named; 'perfctl predict' "
-        "takes the same"
+        f"memory assumes `optimizer` {DEFAULT_OPTIMIZER}, because none was set; 'perfctl predict' "
+        "assumes the same"
     )
     return replace(request, optimizer=DEFAULT_OPTIMIZER), (said,)
 
@@ -541,8 +543,8 @@ def _sheet(found: Estimate, layer: str | None) -> Sheet:
     names = list(layers_of(found.ops))
     if layer is None and len(names) != 1:
         raise UsageError(
-            "`sheet` and `check` work on one layer",
-            names_of("Name it with `layer`; there are", names),
+            "`sheet` and `check` need one layer",
+            names_of("Set it with `layer`. Available layers", names),
         )
     path = names[0] if layer is None else _path(layer)
     output = next((module.output for module in found.modules if module.path == path), None)
@@ -561,5 +563,5 @@ def names_of(said: str, names: list[str]) -> str:
     return (
         f"{said}: {', '.join(name or '(model)' for name in names[:_NAMED])}{more}"
         if names
-        else "Leave `layer` out"
+        else "Omit `layer`"
     )

@@ -78,7 +78,7 @@ def experts_assumption(layers: Sequence[Experts]) -> str:
         for (experts, per_token), number in kinds.items()
     )
     return (
-        f"experts: {counts}; each token meets exactly these many, whatever the routing; no "
+        f"experts: {counts}; each token uses exactly this number, independent of the routing; no "
         "capacity limit, no padding"
     )
 
@@ -169,7 +169,7 @@ class Estimate:
         sums = totals(self.calls, directions)
         if self.problem is None:
             return sums
-        after = (f"what follows {self.problem.partition(': ')[0]}, where it stopped", 1)
+        after = (f"everything after {self.problem.partition(': ')[0]}, where the trace stopped", 1)
         return replace(sums, unknown=(*sums.unknown, after))
 
     @property

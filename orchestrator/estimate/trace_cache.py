@@ -387,7 +387,7 @@ def _unpacked(path: Path) -> bytes:
     unpacking = zlib.decompressobj(wbits=31)
     data = unpacking.decompress(packed, 16 * LARGEST)
     if not unpacking.eof:
-        raise ValueError(f"{path} is cut off or too large")
+        raise ValueError(f"{path} is truncated or too large")
     return data
 
 

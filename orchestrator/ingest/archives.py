@@ -74,7 +74,7 @@ class Room:
         """Make room for a member of ``path``. Raises ReportError where there is none."""
         self.bytes -= size
         self.files -= 1
-        remedy = "If that is right, unpack it and pass the folder"
+        remedy = "If the archive is valid, unpack it and pass the folder"
         if self.files < 0:
             raise ReportError(path, "archive", f"it holds more than {_MOST_FILES:,} files", remedy)
         if self.bytes < 0:
@@ -137,7 +137,7 @@ def unpack(path: Path, folder: Path, room: Room) -> int:
                 free -= member.size
                 if free < 0:
                     reason = f"its files do not fit into {folder.parent}"
-                    remedy = "Set TMPDIR to a folder with more room"
+                    remedy = "Set TMPDIR to a folder with more space"
                     raise ReportError(path, "archive", reason, remedy)
                 target = folder.joinpath(*parts)
                 target.parent.mkdir(parents=True, exist_ok=True)

@@ -64,7 +64,7 @@ def render(
     ``site`` that an ingest cannot have.
     """
     if site.image is not None or site.template is not None:
-        raise UsageError("`image` and `template` are for arrays of profilers", "Leave them out")
+        raise UsageError("`image` and `template` work only for arrays of profilers", "Omit them")
     with find_sources(paths, memory.bytes_of(None)) as found:
         for entry in found.entries:
             if isinstance(entry, str):
@@ -75,10 +75,10 @@ def render(
     files = list(dict.fromkeys(_packed(name).absolute() for name in names))
     if not files:
         raise UsageError(
-            "no report was found", "Name report files, or folders and archives that hold some"
+            "no report was found", "Name report files, or folders and archives that contain them"
         )
     if strange := [file for file in files if "\n" in str(file)]:
-        raise UsageError(f"the name of {strange[0].name!r} has a line end", "Rename it")
+        raise UsageError(f"the name of {strange[0].name!r} contains a line break", "Rename it")
     parts = _parts(files, tasks or min(_MOST_TASKS, -(-len(files) // _FILES_A_TASK)))
     begun, host = now(), os.uname().nodename
     digest = hashlib.sha256(os.fsencode("\n".join(map(str, files)) + begun)).hexdigest()[:8]
@@ -162,7 +162,8 @@ def merge_parts(
     record = read_json(folder / _RECORD)
     if record is None or record.get("perfctl_ingest") != _VERSION:
         raise UsageError(
-            f"{folder / _RECORD} is damaged, or of another version of perfctl", "Render it again"
+            f"{folder / _RECORD} is damaged, or another version of perfctl wrote it",
+            "Render the scripts again",
         )
     sweep, new, known, wrong = SweepFacts(**record["sweep"]), 0, 0, []
     for task in range(int(record["tasks"])):
@@ -170,15 +171,14 @@ def merge_parts(
         said = code.read_text().strip() if code.is_file() else None
         if said is None or not part.is_file():
             wrong.append(
-                f"task {task} has not ended, or was ended from outside: its reports are missing. "
-                f"See {log}"
+                f"task {task} is still running or was killed: its reports are missing. See {log}"
             )
             continue
         if said != "0":
             some = (
                 "some of its reports could not be read"
                 if said == "4"
-                else f"it ended with exit code {said}"
+                else f"the task ended with exit code {said}"
             )
             wrong.append(f"task {task}: {some}. See {log}")
         try:

@@ -28,11 +28,13 @@ Features = Callable[[Sequence[LayerCall]], tuple[Feature, ...]]
 class UserHints:
     """What the user says about reports that do not say it themselves."""
 
-    batch: Annotated[int | None, Option("Batch size, where the file does not say.", least=1)] = None
+    batch: Annotated[int | None, Option("Batch size, if the file does not state it.", least=1)] = (
+        None
+    )
     batch_pattern: Annotated[
         str | None,
         Option(
-            "Regular expression for batch sizes in file names: its group is the number, "
+            "Regular expression for batch sizes in file names; its group is the number, "
             r"'run(\d+)'.",
             metavar="REGEX",
         ),
@@ -40,13 +42,13 @@ class UserHints:
     workload: Annotated[
         str | None,
         Option(
-            "Name of the workload, where the file does not say.",
+            "Name of the workload, if the file does not state it.",
             names=("--workload", "-w"),
             metavar="NAME",
         ),
     ] = None
     device_name: Annotated[
-        str | None, Option("Name of the GPU or CPU, where the file does not say.", metavar="NAME")
+        str | None, Option("Name of the GPU or CPU, if the file does not state it.", metavar="NAME")
     ] = None
     mode: Annotated[str | None, Option("train or infer.", metavar="MODE")] = None
     precision: Annotated[
@@ -55,28 +57,27 @@ class UserHints:
     guess_layers: Annotated[
         bool,
         Option(
-            "Where a report has no ranges, guess which layer of --workload launched what, from "
-            "order and shape."
+            "Guess the layers of --workload from launch order and shapes, if a report has no "
+            "ranges."
         ),
     ] = False
     capture: Annotated[
         Path | None,
         Option(
-            "Kineto trace of the capture of the graphs (CUDA, HIP) that a trace launches: their "
-            "kernels get its modules. Or one of the same steps without graphs: modules are then "
-            "guessed. Default: what execution_details.json beside a trace names."
+            "Kineto trace of the graph capture (CUDA, HIP): the graph kernels get its modules. A "
+            "trace of the same steps without graphs also works; modules are then guessed. "
+            "Default: the trace that execution_details.json names."
         ),
     ] = None
     source: Annotated[
         bool,
-        Option(
-            "Store what each machine instruction did, too (.ncu-rep): 'perfctl show RUN --source'."
-        ),
+        Option("Also store counters per instruction (.ncu-rep), for 'perfctl show RUN --source'."),
     ] = False
     op_calls: Annotated[
         bool,
         Option(
-            "Single operators of Kineto traces, which take 15% more time; the sums stay without.",
+            "Store single operators of Kineto traces (takes 15% more time); the sums are always "
+            "stored.",
             names=("--op-calls/--no-op-calls",),
         ),
     ] = True
@@ -223,7 +224,8 @@ class Ingested:
         could be read."""
         total = len(self.failed) + len(self.taken)
         if self.failed and not self.taken:
-            raise PerfctlError(f"nothing was taken in: {total} of {total} could not be read")
+            could_not = f": {total} of {total} could not be read" if total > 1 else ""
+            raise PerfctlError(f"no reports ingested{could_not}")
         empty = f"{len(self.empty)} of {total} gave no rows" if self.empty else ""
         if self.failed:
             more = f", {empty}" if empty else ""

@@ -104,11 +104,10 @@ class Findings:
         places = {path.parent for path in reports}
         captures = {path for place in places for path in parsers.captures(place)} & taken
         if captures:
-            files = "1 trace says" if len(captures) == 1 else f"{len(captures)} traces say"
+            files = "1 trace holds" if len(captures) == 1 else f"{len(captures)} traces hold"
             self.notes.append(
-                f"{folder.shown}: {files} what the graphs of the others were captured from, and no "
-                f"run of that is stored: {_list_names(captures)}. Name such a file itself to store "
-                "it"
+                f"{folder.shown}: {files} the capture of graphs in the other traces; perfctl "
+                f"stores no run of it: {_list_names(captures)}. Name such a file itself to store it"
             )
         for path in sorted((taken - captures) | archives):
             source = Source(path, folder.shown / path.relative_to(folder.path))
@@ -145,9 +144,11 @@ class Findings:
                 return
             if left_out:
                 files = "1 file has a name" if left_out == 1 else f"{left_out} files have names"
-                self.notes.append(f"{archive.shown}: {files} that no file can have: left out")
+                self.notes.append(
+                    f"{archive.shown}: {files} that no file can have. perfctl skipped them"
+                )
             if own := [path for path in list_reports(folder) if is_run_folder(path)]:
-                remedy = "Unpack it and pass the folder, so that the store can refer to them"
+                remedy = "Unpack it and pass the folder, so that the store can refer to the files"
                 self.entries.append(
                     f"{archive.shown}: holds {len(own)} run folders of perfctl. {remedy}"
                 )
@@ -175,7 +176,8 @@ class Findings:
         for archive, number in archives.items():
             reports = "1 report is" if number == 1 else f"{number} reports are"
             self.notes.append(
-                f"{archive}: {reports} in other files too, with the same content, and taken once"
+                f"{archive}: {reports} also in other files with the same content; perfctl ingests "
+                "the content once"
             )
 
 
@@ -201,7 +203,7 @@ def find_sources(given: Sequence[Path], limit: int) -> Iterator[Findings]:
     with tempfile.TemporaryDirectory(prefix="perfctl-archive-") as folder:
         find = partial(_find, paths, Path(folder))
         if any(path.is_dir() or may_be_archive(path) for path in paths):
-            name = f"{', '.join(map(str, paths))}: looking for reports failed"
+            name = f"{', '.join(map(str, paths))}: the search for reports failed"
             yield pool.call(name, find, limit)
         else:
             yield find()
@@ -320,10 +322,10 @@ def batches_in_names(
         try:
             compiled = re.compile(pattern)
         except re.error as error:
-            reason = f"`batch_pattern`: '{pattern}' is not a regular expression ({error})"
+            reason = f"`batch_pattern`: invalid regular expression '{pattern}' ({error})"
             raise UsageError(reason) from error
         if not compiled.groups:
-            remedy = r"Put the number into brackets: 'run(\d+)'"
+            remedy = r"Put the number into parentheses: 'run(\d+)'"
             raise UsageError(f"`batch_pattern`: '{pattern}' has no group", remedy)
     named = {path: numbers for path in files if (numbers := _read_path(path, compiled)).sizes}
     with_batch = {numbers.rest for numbers in named.values() if numbers.candidates}
@@ -339,10 +341,9 @@ def batches_in_names(
         elif candidates:
             sizes = f"{', '.join(map(str, candidates[:-1]))} or {candidates[-1]}"
             remedy = (
-                "Say it with `batch`, or with `batch_pattern`, a regular expression whose "
-                "group is the number"
+                "Set `batch`, or `batch_pattern`, a regular expression whose group is the number"
             )
-            raise UsageError(f"{path}: the name may say batch size {sizes}", remedy)
+            raise UsageError(f"{path}: the name may contain the batch size {sizes}", remedy)
     return chosen
 
 

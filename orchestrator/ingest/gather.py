@@ -71,15 +71,17 @@ class Gathered:
         """Raises PartlyDone when something is missing or not whole."""
         if self.parts and not self.wrong:
             tasks = f"{len(self.parts)} {'task' if len(self.parts) == 1 else 'tasks'}"
-            raise PartlyDone(f"{tasks} did not take in all reports; the others are in the store")
+            raise PartlyDone(
+                f"{tasks} did not ingest all reports; the other reports are in the store"
+            )
         remedy = None
         if self.repeat_in is not None:
             remedy = (
-                f"perfctl slurm status {shlex.quote(str(self.repeat_in))} says how to repeat it"
+                f"perfctl slurm status {shlex.quote(str(self.repeat_in))} shows how to repeat it"
             )
         if self.wrong:
             runs = f"{len(self.wrong)} runs are" if len(self.wrong) > 1 else "1 run is"
-            raise PartlyDone(f"{runs} missing or incomplete; the report names them", remedy)
+            raise PartlyDone(f"{runs} missing or incomplete; the report lists them", remedy)
         if self.lacking:
             parts = f"{len(self.lacking)} parts are" if len(self.lacking) > 1 else "1 part is"
             raise PartlyDone(f"{parts} missing or incomplete", remedy)
@@ -140,9 +142,7 @@ def _find_sweeps(folders: Iterable[Path]) -> tuple[list[Plan], list[Path]]:
     for folder in folders:
         inside = list(_perfctl_folders(folder)) if folder.is_dir() else []
         if not inside:
-            raise UsageError(
-                f"{folder}: nothing of a sweep is there", "Name perfctl-runs, or a folder in it"
-            )
+            raise UsageError(f"{folder}: no sweep found", "Name perfctl-runs, or a folder in it")
         for path in inside:
             own = [path]
             if is_plan(path):

@@ -152,13 +152,13 @@ def _check_hints(hints: UserHints) -> None:
     ):
         if value is not None and value not in known:
             raise UsageError(
-                f"`{field_name}`: '{value}' is not known", f"Use one of {', '.join(known)}"
+                f"invalid value '{value}' for `{field_name}`", f"Choose {', '.join(known)}"
             )
     if hints.batch is not None and hints.batch < 1:
         raise UsageError(f"`batch` must be at least 1, got {hints.batch}")
     if hints.guess_layers and hints.workload is None:
-        remedy = "Name it with `workload`: mnist_cnn, torchvision:resnet18, ..."
-        raise UsageError("`guess_layers`: of which network?", remedy)
+        remedy = "Set it with `workload`: mnist_cnn, torchvision:resnet18, ..."
+        raise UsageError("`guess_layers` needs the name of the network", remedy)
 
 
 def read_names(
@@ -183,9 +183,7 @@ def count_jobs(asked: int | None, sources: Sequence[Source]) -> int:
     """Return how many processes read: as many as asked for, else one a core where there is enough
     to read. Raises UsageError."""
     if asked is not None and asked < 1:
-        raise UsageError(
-            f"`jobs` must be at least 1, got {asked}", "Leave `jobs` out for one a core"
-        )
+        raise UsageError(f"`jobs` must be at least 1, got {asked}", "Omit `jobs` for one per core")
     jobs = asked or len(os.sched_getaffinity(0))
     if asked is None:
         sizes = [_size(source.path) for source in sources]
@@ -285,8 +283,8 @@ def _hear(
     for event in heard:
         match event:
             case pool.Lost(why):
-                more = " Read it with fewer `jobs`" if connection else ""
-                why = f"{source.shown}: {why}. It was left out.{more}"
+                more = " Parse it with fewer `jobs`" if connection else ""
+                why = f"{source.shown}: {why}. perfctl skipped it.{more}"
                 yield Failed(why.removesuffix("."), is_expected=False)
             case Note() | Warned() | Stored() | Failed():
                 yield event
@@ -369,9 +367,9 @@ def _take_source(
             with parsers.no_collection():
                 take_report(connection, task, settings, tell)
     except FileNotFoundError:
-        tell(Failed(f"{source.shown}: there is no such file. Check the path"))
+        tell(Failed(f"{source.shown}: file not found"))
     except OSError as error:
         place = source.said(str(error.filename or source.path))
-        tell(Failed(f"{place}: {error.strerror or error}. Check who may read there"))
+        tell(Failed(f"{place}: {error.strerror or error}. Check the permissions"))
     except ReportError as error:
         tell(Failed(source.said(str(error))))

@@ -121,7 +121,7 @@ def _read_record(folder: Path) -> dict[str, Any]:
     is missing."""
     record = read_run_record(folder)
     if record is None:
-        raise ReportError(folder, "perfctl", "run.json is missing or not whole", _AGAIN)
+        raise ReportError(folder, "perfctl", "run.json is missing or incomplete", _AGAIN)
     for name in (*_FACTS, "origin", "artifact", "commands"):
         if name not in record:
             raise ReportError(folder, "perfctl", f"run.json lacks {name}", _AGAIN)
@@ -157,13 +157,13 @@ def _read_first_rank(
     if report is None:
         return facts, None
     if report.batch_size not in (None, facts.batch_size):
-        sizes = f"batch size {facts.batch_size}, the workload ran {report.batch_size}"
+        sizes = f"batch size {facts.batch_size}, but the workload ran {report.batch_size}"
         raise ReportError(folder, "perfctl", f"run.json says {sizes}", _AGAIN)
     report = add_surroundings(report, folder, record, first)
     if facts.rank is not None and _is_shared(record):
         reason = (
-            f"{facts.profiler} wrote one report of all {facts.world_size} ranks, so that times and "
-            "counts of a layer are sums over them; perfctl torch keeps ranks apart"
+            f"{facts.profiler} wrote one report for all {facts.world_size} ranks, so times and "
+            "counts of a layer are sums over the ranks. perfctl torch separates ranks"
         )
         report = replace(report, gaps=(*report.gaps, Gap("rank", "ambiguous", reason)))
         if facts.status == "ok":
@@ -179,17 +179,14 @@ def _read_other_rank(
     gaps = []
     if rank.report is None and facts.profiler in _ONE_REPORT:
         only_first = any("--under-rank" in command for command in record["commands"][:1])
-        why = f"{facts.profiler} wrote one report of all ranks: it is with rank 0"
+        why = f"{facts.profiler} wrote one report for all ranks; rank 0 has it"
         if only_first:
             why = (
-                f"only rank 0 ran under {facts.profiler}, which is its default (--ranks all counts "
+                f"only rank 0 ran under {facts.profiler}, the default (use --ranks all to count "
                 "every rank)"
             )
         elif not _is_shared(record):
-            why = (
-                f"{facts.profiler} left no report of this rank; stderr.log says what it and the "
-                "script said"
-            )
+            why = f"{facts.profiler} left no report for this rank; see stderr.log"
             facts = replace(facts, status="partial", reason=facts.reason or why)
         state = "not_collected" if only_first else "not_available"
         gaps.append(Gap("kernel", state, why))
@@ -290,14 +287,14 @@ def add_surroundings(
     known = {str(name): str(value) for name, value in _table(record, "environment").items()}
     if known.get("ncu:not_replayed"):
         why = (
-            "kernels that wait for other GPUs (NCCL and the like) were left out: a replay of one "
+            "ncu skipped kernels that wait for other GPUs (such as NCCL), because their replay "
             "would never end"
         )
         gaps.append(Gap("collective", "not_collected", why))
     if layers := ", ".join(map(str, _table(first, "profiler_options").get("layers") or ())):
         known["ncu:layers"] = layers
         # launches that the profiler was told to leave out are not zero
-        why = f"ncu was told to count only in these layers: {layers}"
+        why = f"ncu counted only in the layers of --layer: {layers}"
         gaps.append(Gap("kernel", "not_collected", why))
     environment = {**report.environment, **known}
     return replace(report, environment=environment, gaps=(*report.gaps, *gaps))
@@ -311,7 +308,9 @@ def _add_repeats(report: Report, plan: Path, first: Mapping[str, Any]) -> tuple[
         try:
             added = with_repeats(report, read_first_pass(read_json(plan) or {}))
         except (KeyError, TypeError, ValueError):
-            why = f"{plan.name} cannot be read: the launches that repeat another are left out"
+            why = (
+                f"{plan.name} cannot be read, so perfctl omits the launches that repeat another one"
+            )
             gap = Gap("counter", "unreadable", why)
         else:
             has_all = added.gaps == report.gaps

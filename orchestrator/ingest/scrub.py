@@ -107,24 +107,25 @@ def scrub_report(file: Path, out: Path | None = None, *, force: bool = False) ->
     the copy finds anything left."""
     target = out or scrubbed_name(file)
     if not file.exists():
-        raise UsageError(f"{file}: there is no such file", "Check the path")
+        raise UsageError(f"{file}: file not found", "Check the path")
     refuse_special(file)
     if target.exists() and target.samefile(file):
-        raise UsageError(f"`out`: {target} is the report itself", "Name another file")
+        raise UsageError(f"`out`: {target} is the report to scrub", "Name another file")
     write_copy = _copy_database if _is_database(file) else _copy_text
     with replacing(target, force=force) as copy:
         try:
             rows, replaced = write_copy(file, copy)
             left = write_copy(copy, copy.with_name("second look"))
         except (sqlite3.Error, UnicodeError) as error:
-            reason = f"the database or its text is damaged or cut off ({error})"
+            reason = f"the database or its text is damaged or truncated ({error})"
             raise ReportError(file, "unknown", reason, "Copy or export it again") from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            reason = f"the gzip file is cut off or damaged ({error})"
+            reason = f"the gzip file is truncated or damaged ({error})"
             raise ReportError(file, "unknown", reason, "Copy it again") from error
         if any(left):
             reason = (
-                f"the copy would still hold {', '.join([*left[0], *left[1]])}, so none was made"
+                f"the copy would still contain {', '.join([*left[0], *left[1]])}, so perfctl made "
+                "no copy"
             )
             remedy = "Do not share the report, and report this as a bug in perfctl"
             raise ReportError(file, "unknown", reason, remedy)
@@ -238,7 +239,7 @@ def _copy_database(source: Path, copy: Path) -> tuple[dict[str, int], Counter[st
         connection.text_factory = bytes
         (coding,) = connection.execute("PRAGMA encoding").fetchone()
         if coding != b"UTF-8":
-            raise sqlite3.DatabaseError(f"its texts are {coding.decode()}, and not UTF-8")
+            raise sqlite3.DatabaseError(f"its texts are {coding.decode()}, not UTF-8")
         # without a journal nothing of the old content is written anywhere else
         for setting in ("journal_mode=OFF", "trusted_schema=OFF", "foreign_keys=OFF"):
             connection.execute(f"PRAGMA {setting}").fetchall()

@@ -89,7 +89,7 @@ class Swept:
             sizes = ", ".join(str(result.batch_size) for result in failed)
             asked = len({result.batch_size for result in self.runs})
             problem = (
-                f"{len(failed)} of {asked} batch sizes failed or are partial ({sizes}): "
+                f"{len(failed)} of {asked} batch sizes failed or are incomplete ({sizes}): "
                 f"{failed[0].reason}"
             )
             raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
@@ -165,7 +165,7 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
             written = take_folder(result.folder, facts, limit, store=store, again=again)
             if written is not None and not written.new and not result.skipped:
                 events.note(
-                    f"batch {result.batch_size}: the same report is in the store already, as run "
+                    f"batch {result.batch_size}: the same report is already in the store as run "
                     f"{written.run_id}"
                 )
             listener.finished(result)
@@ -202,7 +202,7 @@ def describe_result(result: RunResult, repeats: int) -> str:
         f", repeat {result.repeat} of {repeats}" if repeats > 1 else ""
     )
     if result.skipped:
-        return f"{batch}: whole already, skipped (--again repeats it)"
+        return f"{batch}: already complete, skipped (use --again to repeat it)"
     return f"{batch}: {describe_outcome(result)}"
 
 
@@ -243,8 +243,8 @@ def storing(store: Path, what: str) -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        said = f"stopped; the {what} that were whole are kept"
-        raise Interrupted(said, stop.signal_number, "The same command goes on from here") from stop
+        said = f"stopped; perfctl keeps the complete {what}"
+        raise Interrupted(said, stop.signal_number, "Repeat the same command to continue") from stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,18 +271,23 @@ def plain_step(request: SweepRequest, batch: int, events: Events) -> PlainStep:
             no_store=False,
             sample="off",
         )
-        events.progress(f"batch {batch}: one plain step", 0, 1)
+        events.progress(f"batch {batch}: one step without ncu", 0, 1)
         result = sweeps.run(step, Listener(noted=events.note))[0]
         if result.status == "failed":
             raise RunFailed(
-                f"the plain step did not run: {result.reason}", "perfctl torch --steps 1 shows why"
+                f"the step without ncu failed: {result.reason}",
+                "Run 'perfctl torch --steps 1' to see the reason",
             )
         try:
             kernels, launches = pool.call(
-                "the plain step", partial(_read_plain_step, result.folder), memory.bytes_of(None)
+                "the step without ncu",
+                partial(_read_plain_step, result.folder),
+                memory.bytes_of(None),
             )
         except PerfctlError as error:
-            raise RunFailed(f"what the plain step left cannot be read: {error}") from error
+            raise RunFailed(
+                f"the output of the step without ncu cannot be read: {error}"
+            ) from error
         return PlainStep(tuple(kernels), read_first_pass(launches))
 
 
@@ -316,7 +321,7 @@ def with_first_pass(request: SweepRequest, events: Events) -> SweepRequest:
         write_json(folder / f"b{batch}.json", launches.as_json())
         events.note(
             f"batch {batch}: {launches.all_launches:,} launches; {launches.saved:,} repeat another "
-            "and are not replayed"
+            "launch and are not replayed"
         )
     return replace(request, profiler=replace(ncu, first_pass=folder))
 
@@ -334,9 +339,8 @@ def estimate_ncu_cost(
     assert isinstance(ncu, Ncu)
     if request.device != "cuda" or not tools.has_gpu_driver():
         raise ToolMissing(
-            "`estimate_cost` counts the launches of one step on an NVIDIA GPU, and this run has "
-            "none",
-            "Run it on the machine where ncu will count, with `device` cuda",
+            "`estimate_cost` needs an NVIDIA GPU, and this run has none",
+            "Run it on the machine on which ncu will count, with `device` cuda",
         )
     step = plain_step(check_ready(plain), batch, events)
     layers, kernels = ncu.layers, step.kernels
@@ -349,7 +353,7 @@ def estimate_ncu_cost(
     )
     if not cost.launches:
         names = ", ".join(sorted({kernel.layer for kernel in kernels if kernel.layer})) or "none"
-        nowhere = f"`layer`: no launch of the step is in {', '.join(layers)}"
+        nowhere = f"`layer`: the step has no launch in {', '.join(layers)}"
         problem = nowhere if layers else "the step launched no kernel"
         raise RunFailed(problem, f"Layers that launched kernels: {names}")
     return NcuCost(batch, layers, cost)

@@ -57,7 +57,7 @@ def take_report(connection: sqlite3.Connection, task: Task, settings: Settings, 
         own = f"{digest}#{part.number}" if part.is_of_several else digest
         facts = RunFacts("unknown", "ok", "ingested", artifact=artifact, artifact_sha256=own)
         if part.twin is not None:
-            text = f"run {part.number} is run {part.twin} again and was left out"
+            text = f"run {part.number} repeats run {part.twin} and was skipped"
             tell(Note(f"{source.shown}: {text}"))
         elif part.report is not None:
             report = complete(part.report, task, settings)
@@ -83,8 +83,8 @@ def complete(report: Report, task: Task, settings: Settings) -> Report:
         return report
     if report.workload is None or report.batch_size is None:
         reason = (
-            "no layers were guessed: workload or batch size unknown; use perfctl ingest --workload "
-            "NAME --batch N"
+            "perfctl could not guess layers: workload or batch size unknown. Run perfctl ingest "
+            "--workload NAME --batch N"
         )
         return replace(report, gaps=(*report.gaps, Gap("kernel.layer", "not_available", reason)))
     from perfctl.orchestrator.counts.kernels.layers import guess
@@ -106,7 +106,7 @@ def _add_name_and_hints(report: Report, task: Task, hints: UserHints) -> Report:
         "precision": hints.precision,
     }
     changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
-    notes = [f"{field} was given by the user" for field in changes]
+    notes = [f"{field} was set by the user" for field in changes]
     gaps = []
     if report.batch_size is None and hints.batch is None:
         if name.batch_size is not None:
@@ -127,11 +127,11 @@ def _add_name_and_hints(report: Report, task: Task, hints: UserHints) -> Report:
     if hints.device_name is not None:
         first, *rest = devices or [Device(None, "gpu")]
         devices = [replace(first, name=hints.device_name), *rest]
-        notes.append("device name was given by the user")
+        notes.append("device name was set by the user")
     is_told = any(gap.quantity == "source_counter" for gap in report.gaps)
     lacks_source = hints.source and report.tool != "workload" and not report.source_counters
     if lacks_source and not is_told:
-        why = "only .ncu-rep files hold counters of each instruction"
+        why = "only .ncu-rep files contain counters per instruction"
         gaps.append(Gap("source_counter", "not_available", why))
     noted = [Diagnostic("info", "perfctl ingest", note) for note in notes]
     return replace(
@@ -147,10 +147,10 @@ def _why_no_batch_size(report: Report) -> str:
     steps = list(report.served_steps)
     if steps and all(step.prompts is not None and step.decodes is not None for step in steps):
         return (
-            "the steps state their sequences (table served_step), and the file no batch size of "
-            "the whole run"
+            "the file states the sequences of each step (table served_step), but no batch size of "
+            "the complete run"
         )
-    return "the file does not say; give it with perfctl ingest --batch"
+    return "the file does not state it; set it with perfctl ingest --batch"
 
 
 def mark_rank(variant: str | None, rank: int, world_size: int | None) -> str:
@@ -194,7 +194,7 @@ def write_and_derive(
         )
     except OverflowError as error:
         problem = f"a number in it is beyond 64 bits ({error})"
-        raise ReportError(path, facts.profiler, problem, "Make it again") from error
+        raise ReportError(path, facts.profiler, problem, "Create the report again") from error
     if written.new and written.kernels:
         derive(connection, written.run_id)
     return written
@@ -206,7 +206,7 @@ def _estimate_calls(path: Path, report: Report) -> tuple[LayerCall, ...]:
     try:
         return engine.estimate(report.ops)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        reason = f"the shapes in it make no sense ({type(error).__name__}: {error})"
+        reason = f"its shapes are invalid ({type(error).__name__}: {error})"
         raise ReportError(path, report.tool, reason, "Run this batch size again") from error
 
 
@@ -229,7 +229,7 @@ def _name_doubts(
     reason = ""
     if is_empty:
         gaps = [gap.reason for about in _TABLES for gap in report.gaps if gap.quantity == about]
-        header = f"it was recognised as {report.form}; its header may be missing or changed"
+        header = f"it was recognized as {report.form}; its header may be missing or changed"
         reason = f"no rows were read: {written.reason or next(iter(gaps), header)}"
         set_partial(connection, written.run_id, reason)
         written = replace(written, reason=reason)

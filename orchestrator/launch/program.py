@@ -86,10 +86,10 @@ def read_program(command: Sequence[str], batch_env: str | None, batches: Sequenc
     program = Program(python, flags, words, name, script, batch_env)
     if len(batches) > 1 and not program.says_batch:
         raise UsageError(
-            f"`batches`: {len(batches)} sizes, but '{shlex.join(command)}' does not take the batch "
+            f"`batches`: {len(batches)} sizes, but '{shlex.join(command)}' does not use the batch "
             "size",
-            "Put {batch} in its arguments (--batch-size {batch}), name a variable in `batch_env`, "
-            "or give one size",
+            "Put {batch} in its arguments (--batch-size {batch}), set `batch_env`, or use one "
+            "batch size",
         )
     return program
 
@@ -114,7 +114,7 @@ def _interpreter(command: tuple[str, ...]) -> tuple[str, tuple[str, ...], tuple[
     if python is None or found is None:
         raise UsageError(
             f"'{command[0]}' is not a Python program; perfctl marks layers in Python only",
-            "Give the script: -- python train.py ..., -- -m package ..., -- torchrun ... train.py "
+            "Name the script: -- python train.py ..., -- -m package ..., -- torchrun ... train.py "
             "...",
         )
     return python, (), (found, *command[1:])
@@ -181,7 +181,8 @@ def _what_runs(words: tuple[str, ...]) -> tuple[str, Path | None]:
         if word is not None and word.endswith(".py"):
             return utf8(Path(word).name), _existing(word)
     raise UsageError(
-        f"'{shlex.join(words)}' names no script", f"For example: -- {words[0]} train.py {BATCH}"
+        f"'{shlex.join(words)}' does not name a script",
+        f"For example: -- {words[0]} train.py {BATCH}",
     )
 
 

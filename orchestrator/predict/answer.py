@@ -12,7 +12,7 @@ from typing import Annotated
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.memory import MemoryLine, StepMemory
-from perfctl.orchestrator.options import Option, read_batches
+from perfctl.orchestrator.options import Option, check_batches, read_batches
 from perfctl.orchestrator.predict.cost import Training
 from perfctl.orchestrator.predict.operations import Operation
 from perfctl.orchestrator.predict.predict import PRECISIONS, Evidence, StepTime
@@ -87,7 +87,7 @@ class Question:
     model: Annotated[
         str | None,
         Option(
-            "As in 'perfctl estimate': torchvision:NAME, hf:NAME, resnet:depth=26, ...",
+            "Model as in 'perfctl estimate': torchvision:NAME, hf:NAME, resnet:depth=26, ...",
             is_argument=True,
         ),
     ] = None
@@ -95,28 +95,28 @@ class Question:
     batch: Annotated[
         int | Sequence[int],
         Option(
-            "Samples per step and GPU, or sequences generated at once; several for a table: "
-            "16,32,64.",
+            "Samples per step and GPU (generation: sequences), or several for a table: 16,32,64.",
             names=("--batch", "--batches", "-b"),
             metavar="N,...",
             parse=partial(read_batches, field="batch"),
         ),
     ] = ()
     device: Annotated[
-        str | None, Option("A100, V100 SXM2 32 GB, rtx3090, ...; cpu: this machine's.")
+        str | None,
+        Option("GPU such as A100, V100 SXM2 32 GB or rtx3090; cpu means the CPU of this machine."),
     ] = None
     threads: Annotated[
         int | None,
-        Option("CPU threads, with --device cpu. Default: as many as torch uses."),
+        Option("CPU threads, with --device cpu. Default: the thread count of torch."),
     ] = None
     device_spec: Annotated[
         str | None,
         Option(
-            "Peaks by hand: name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24.",
+            "Peaks of another device: name=X,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24.",
             metavar="SPEC",
         ),
     ] = None
-    dataset_size: Annotated[int | None, Option("Samples in an epoch.")] = None
+    dataset_size: Annotated[int | None, Option("Samples per epoch.")] = None
     epochs: Annotated[int | None, Option("Passes over the dataset.")] = None
     precision: Annotated[
         str | None,
@@ -127,12 +127,17 @@ class Question:
     ] = None
     optimizer: Annotated[
         str | None,
-        Option("sgd, momentum, adam, adamw, ...; default: the model's own, else momentum."),
+        Option(
+            "sgd, momentum, adam, adamw, ... Default: the optimizer of the model, otherwise "
+            "momentum."
+        ),
     ] = None
-    gpus: Annotated[int, Option("Number of GPUs, data parallel.")] = 1
+    gpus: Annotated[int, Option("Number of data-parallel GPUs.")] = 1
     interconnect: Annotated[
         float | None,
-        Option("Between GPUs, one way. Default: the data sheet's link.", metavar="GB/S"),
+        Option(
+            "One-way bandwidth between GPUs. Default: the link of the data sheet.", metavar="GB/S"
+        ),
     ] = None
     overlap: Annotated[
         float, Option("Share of the communication hidden behind backward, 0 to 1.")
@@ -150,50 +155,55 @@ class Question:
             metavar="SHAPE",
         ),
     ] = ()
-    seq: Annotated[int | None, Option("Sequence length of a library's model: tokens, samples.")] = (
-        None
-    )
+    seq: Annotated[
+        int | None, Option("Sequence length of a library model, in tokens or samples.")
+    ] = None
     prompt: Annotated[
         int | None,
-        Option("Generation of text: tokens that go in at once (prefill)."),
+        Option("Generation: tokens of the prompt (prefill)."),
     ] = None
     generate: Annotated[
-        int, Option("Generation: tokens that come out, the first from prefill.")
+        int, Option("Generation: number of generated tokens; the first comes from prefill.")
     ] = 1
     kv_cache: Annotated[
         str | None,
-        Option("Generation: type of the cache, fp16, bf16, fp8, int8. Default: as the weights."),
+        Option(
+            "Generation: data type of the KV cache: fp16, bf16, fp8, int8. Default: type of the "
+            "weights."
+        ),
     ] = None
     engine: Annotated[
         str,
         Option("Generation: eager (PyTorch) or tensorrt-llm (fused kernels, CUDA graphs)."),
     ] = "eager"
-    channels_last: Annotated[bool, Option("Images lie channels-last in memory (NHWC).")] = False
+    channels_last: Annotated[bool, Option("Store images channels-last in memory (NHWC).")] = False
     compiled: Annotated[
         bool,
-        Option("Under torch.compile; inference on GPUs, in fp32 on CPUs.", names=("--compile",)),
+        Option("Use torch.compile (inference only; on CPUs fp32 only).", names=("--compile",)),
     ] = False
-    tariff: Annotated[float | None, Option("Price of a kWh, for the cost of energy.")] = None
+    tariff: Annotated[float | None, Option("Electricity price per kWh.")] = None
     power: Annotated[
-        float | None, Option("W of one GPU. Default: measured, else the data sheet's.")
+        float | None,
+        Option("Power of one GPU in W. Default: measured, otherwise from the data sheet."),
     ] = None
     prices: Annotated[
-        Path | None, Option("A price table (CSV). Default: your own, else perfctl's.")
+        Path | None,
+        Option("Price table (CSV). Default: your table if you set one, otherwise perfctl's."),
     ] = None
     undated: Annotated[
         bool,
-        Option("Use offers, too, whose price has no known date or is promotional."),
+        Option("Also use offers with an undated or promotional price."),
     ] = False
     store: Annotated[
         Path | None,
-        Option("The store whose runs are used. Default: perfctl.db, if it exists."),
+        Option("Results database whose runs are used. Default: perfctl.db, if it exists."),
     ] = None
 
     @property
     def name(self) -> str:
         """The model's name. Raises UsageError without one."""
         if self.model is None:
-            raise UsageError("no model", "Name one, for example torchvision:resnet50")
+            raise UsageError("no model", "Name a model, for example torchvision:resnet50")
         return self.model
 
     @property
@@ -215,27 +225,26 @@ class Question:
         """Raise UsageError for values that make no sense, with the field in backquotes."""
         if not self.batches:
             remedy = "Use `batch` 64, or `batch` 16,32,64 for a table"
-            raise UsageError("no batch size", remedy)
-        if any(batch < 1 for batch in self.batches):
-            raise UsageError("`batch` must be at least 1", "For example `batch` 64")
+            raise UsageError("no batch size was set", remedy)
+        check_batches(self.batches)
         if self.prompt is not None:
             self._check_generation(self.prompt)
             return
         for name in GENERATION_ONLY:
             if self._has(name):
-                remedy = "Say how long the prompt is: `prompt` 512"
+                remedy = "Set the prompt length in tokens, for example `prompt` 512"
                 raise UsageError(f"`{name}` needs `prompt`", remedy)
         if self.number_type not in PRECISIONS:
             raise UsageError(
                 f"`precision` must be one of {', '.join(PRECISIONS)}, got '{self.precision}'"
             )
         if self.mode not in ("train", "infer"):
-            raise UsageError(f"`mode`: '{self.mode}' is not known", "Use train or infer")
+            raise UsageError(f"invalid value '{self.mode}' for `mode`", "Choose train or infer")
         self._check_ranges()
         self._check_combinations()
         if self.epochs is not None and self.dataset_size is None:
-            remedy = "Samples of an epoch, for example `dataset_size` 1281167"
-            raise UsageError("`epochs` without `dataset_size`", remedy)
+            remedy = "Set the samples per epoch, for example `dataset_size` 1281167"
+            raise UsageError("`epochs` needs `dataset_size`", remedy)
 
     def _has(self, name: str) -> bool:
         """Whether the field was given another value than its default."""
@@ -248,25 +257,28 @@ class Question:
         on_cpu = (self.device or "").lower() == "cpu"
         if self.is_inference and self.optimizer is not None:
             raise UsageError(
-                "`optimizer` with `mode` infer: inference has no optimizer", "Omit one of them"
+                "`optimizer` is not available with `mode` infer, because inference has no "
+                "optimizer",
+                "Omit one of them",
             )
         if on_cpu and self.precision == "tf32":
             raise UsageError(
-                "a CPU has no TF32: products would run in fp32", "Use `precision` fp32"
+                "a CPU has no TF32: matrix multiplications would run in fp32",
+                "Use `precision` fp32",
             )
         if self.compiled and not self.is_inference:
             why = (
-                "`compiled` in training: no times under torch.compile were published that perfctl "
-                "may learn from"
+                "`compiled` is not available in training: perfctl found no published times under "
+                "torch.compile"
             )
-            remedy = "Predict inference with `mode` infer, or leave it out for eager mode"
+            remedy = "Predict inference with `mode` infer, or omit it for eager mode"
             raise UsageError(why, remedy)
         if self.compiled and on_cpu and self.number_type != "fp32":
-            why = f"`compiled` with `device` cpu in {self.precision}: perfctl has no fit of it"
-            raise UsageError(why, "Use `precision` fp32, or leave it out for eager mode")
+            why = f"`compiled` with `device` cpu in {self.precision}: perfctl has no fit for it"
+            raise UsageError(why, "Use `precision` fp32, or omit it for eager mode")
         if self.is_inference and self.gpus > 1:
-            why = "`gpus` with `mode` infer: GPUs do not exchange gradients"
-            raise UsageError(why, "Divide the dataset by them instead")
+            why = "`gpus` is not available with `mode` infer, because GPUs exchange no gradients"
+            raise UsageError(why, "Divide the dataset by the number of GPUs instead")
 
     def _check_ranges(self) -> None:
         counts = {
@@ -283,11 +295,11 @@ class Question:
         for name, amount in amounts.items():
             if amount is not None and not 0 < amount < inf:
                 raise UsageError(
-                    f"`{name}` must be a number above 0, got {amount}", "Omit it if it is not known"
+                    f"`{name}` must be a number above 0, got {amount}", "Omit it if it is unknown"
                 )
         if not 0 <= self.overlap <= 1:
             raise UsageError(
-                f"`overlap` must be between 0 and 1, got {self.overlap}", "With 0 nothing is hidden"
+                f"`overlap` must be between 0 and 1, got {self.overlap}", "0 hides no communication"
             )
         if self.efficiency is not None and not 0 < self.efficiency <= 1:
             raise UsageError(
@@ -298,7 +310,7 @@ class Question:
     def _check_generation(self, prompt: int) -> None:
         for name in TRAINING_ONLY:
             if self._has(name):
-                raise UsageError(f"`{name}` does not go with `prompt`", f"Leave `{name}` out")
+                raise UsageError(f"`{name}` and `prompt` exclude each other", f"Omit `{name}`")
         for name, tokens in (("prompt", prompt), ("generate", self.generate)):
             if tokens < 1:
                 raise UsageError(
@@ -306,13 +318,13 @@ class Question:
                 )
         if self.engine not in ENGINES:
             raise UsageError(
-                f"`engine`: '{self.engine}' is not known", f"Use {' or '.join(ENGINES)}"
+                f"invalid value '{self.engine}' for `engine`", f"Choose {' or '.join(ENGINES)}"
             )
         precisions = ENGINES[self.engine]
         if self.number_type not in precisions:
             raise UsageError(
-                f"`precision`: '{self.precision}' is not predicted for {self.engine}",
-                f"Use {', '.join(precisions)}",
+                f"perfctl does not predict `precision` {self.precision} for {self.engine}",
+                f"Choose {', '.join(precisions)}",
             )
         caches = CACHES[self.engine]
         if self.kv_cache is not None and self.kv_cache not in caches:
@@ -322,12 +334,13 @@ class Question:
                     f"`kv_cache` {self.kv_cache}: {text}", "Omit it, or use `engine` tensorrt-llm"
                 )
             raise UsageError(
-                f"`kv_cache`: '{self.kv_cache}' is not predicted", f"Use {', '.join(caches)}"
+                f"perfctl does not predict `kv_cache` {self.kv_cache}",
+                f"Choose {', '.join(caches)}",
             )
         if (self.device or "").lower() == "cpu":
             raise UsageError(
-                "`prompt` with `device` cpu: generation is predicted on GPUs only",
-                "Name a GPU, for instance `device` A100",
+                "`prompt` needs a GPU: perfctl predicts generation on GPUs only",
+                "Name a GPU, for example `device` A100",
             )
 
 
@@ -349,7 +362,7 @@ class Setting:
             return None
         none = "" if self.offers else "no cost: "
         return (
-            f"{none}offers whose price has no known date, or is promotional, are not used "
+            f"{none}perfctl ignores offers with an undated or promotional price "
             f"({self.unused_offers} of them; `undated` takes them)"
         )
 

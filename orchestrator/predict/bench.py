@@ -31,7 +31,7 @@ OWN = ("depth", "width")
 """Sizes that each family counts in a way of its own: they are not compared across families."""
 FEW = 10
 """Below so many points a coefficient says little."""
-ONE_VALUE = "it is the same in every point"
+ONE_VALUE = "it is equal in every point"
 
 ALL = "all"
 LEAST = 3
@@ -151,9 +151,9 @@ def relation(family: str, quantity: str, size: str, found: Iterable[Observation]
     reason = None
     if len(mine) < LEAST:
         reason = (
-            f"{len(mine)} points know both; {LEAST} are the fewest"
+            f"{len(mine)} points have both values; at least {LEAST} are needed"
             if mine
-            else "no point knows both"
+            else "no point has both values"
         )
     elif len(set(xs)) == 1 or len(set(ys)) == 1:
         reason = ONE_VALUE

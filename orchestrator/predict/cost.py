@@ -355,7 +355,7 @@ def parallel_step(alone: Span, job: Job, backward: float | None = None) -> Paral
         step = alone.times(1 / job.efficiency)
         return Parallel(job.gpus, step, job.efficiency, moved, None, None, None, "as said", 0.0)
     if job.link_gbs is None:
-        raise ValueError("the bandwidth between the GPUs is not known")
+        raise ValueError("the bandwidth between the GPUs is unknown")
     return over_link(alone, job.parameters, job.gpus, job.link_gbs, job.link, job.overlap, backward)
 
 

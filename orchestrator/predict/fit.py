@@ -221,7 +221,7 @@ def fit_steps(
     for what, values in (
         ("machines", {record.machine for record in records}),
         ("precisions", {case.precision for case in cases}),
-        ("directions (training, inference)", {str(case.training) for case in cases}),
+        ("modes (training, inference)", {str(case.training) for case in cases}),
     ):
         if len(values) > 1:
             raise UsageError(

@@ -75,8 +75,8 @@ some room."""
 SIZES = {"gpt-j-6b": 6.05e9, "Llama-2-7b-hf": 6.74e9, "Llama-3.1-8B": 8.03e9}
 """Parameters of the models that were measured."""
 NO_DECODE = (
-    "no decode in eager mode was published under a licence to learn from: its parts cost what they "
-    "do in a forward pass"
+    "perfctl found no licensed measurements of decode in eager mode: its parts cost the same as "
+    "in a forward pass"
 )
 
 
@@ -209,15 +209,15 @@ def unseen(engine: Engine, machine: Machine) -> Iterator[str]:
         said = (
             f"its process ({machine.process_nm} nm)"
             if machine.process_nm
-            else "its process, which is not known,"
+            else "its process (unknown)"
         )
         yield f"{said} was not measured"
     low, high = (pick(one.bytes_per_second for one in measured) for pick in (min, max))
     if not low <= machine.bytes_per_second <= high:
         bandwidth, least, most = (value / 1e9 for value in (machine.bytes_per_second, low, high))
         yield (
-            f"{bandwidth:,.0f} GB/s is outside of {least:,.0f} to {most:,.0f} GB/s, which were "
-            "measured"
+            f"{bandwidth:,.0f} GB/s is outside the measured range of {least:,.0f} to {most:,.0f} "
+            "GB/s"
         )
 
 
@@ -227,10 +227,10 @@ def outside_engines(
     """What was not measured, in words."""
     outside: tuple[str, ...] = ()
     if product_of(machine.name) not in engine.devices:
-        outside = (f"the fit has no figures of {machine.name}", *unseen(engine, machine))
+        outside = (f"the fit has no data for {machine.name}", *unseen(engine, machine))
     elements, (least, most) = work.weight_bytes / item_bytes(precision), LAYER_WEIGHTS
     if not least <= elements <= most:
-        models = f"models of {least / 1e9:g} to {most / 1e9:g} billion were measured"
+        models = f"models of {least / 1e9:g} to {most / 1e9:g} billion parameters were measured"
         outside += (f"{elements / 1e9:.3g} billion weights in the layers; {models}",)
     return outside
 
@@ -434,19 +434,17 @@ def answer_generation(
 def _notes(question: Question) -> Iterator[str]:
     if question.engine == "eager":
         yield (
-            "predicted is the model's forward; generate() of transformers does more on the host "
-            "between two steps"
+            "the prediction covers the forward pass of the model; generate() of transformers adds "
+            "host work between steps"
         )
     else:
-        yield (
-            "all sequences begin together; queues, scheduling and the network are not in the times"
-        )
+        yield ("all sequences begin together. Times exclude queues, scheduling and the network")
     if question.number_type == "fp8":
         yield (
             "fp8: weights of the layers and the cache; the head, embeddings and the scores of "
             "attention stay in 16 bits"
         )
-    yield "memory: weights and cache; activations of prefill come on top"
+    yield "memory: weights and cache; activations of prefill are not included"
 
 
 def steps_of(
@@ -610,7 +608,7 @@ def _served_grounds(generation: Generation, precision: str, machine: Machine) ->
         outside = (*outside, "no mixture of experts was measured")
     nearest, row = "", nearest_engine(engine, machine, precision, generation)
     if row is not None:
-        batch = f"batch {row.batch:,}" if row.batch else "as many at once as fit"
+        batch = f"batch {row.batch:,}" if row.batch else "as many sequences at once as fit"
         nearest = (
             f"{row.device}, {row.model} in {row.precision}, prompt {row.prompt:,}, "
             f"{row.generate:,} generated, {batch}: {row.said}"

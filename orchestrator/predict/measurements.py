@@ -204,8 +204,8 @@ def _other_threads(asked: str, names: Set[str]) -> Iterator[str]:
     for name in sorted(names - {asked}):
         if machines.threads_of(cpu, asked) and (threads := machines.threads_of(cpu, name)):
             yield (
-                f"the store has runs on {name}, which counts as another machine: 'perfctl predict "
-                f"--threads {threads}' uses them"
+                f"the store has runs on {name}, which counts as another machine. Run 'perfctl "
+                f"predict --threads {threads}' to use them"
             )
 
 

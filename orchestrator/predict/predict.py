@@ -247,8 +247,8 @@ class MeasuredStep:
         """Return the measured step with the smallest spread."""
         if case.compiled:
             return (
-                "measured and fitted: runs of the store are of eager mode, or perfctl does not "
-                "know that they are not"
+                "measured and fitted: the runs in the store used eager mode, or do not state "
+                "their mode"
             )
         runs = [
             record
@@ -316,9 +316,9 @@ class OwnFit:
         mode = (case.precision, case.training)
         fits = [fit for fit in own if (fit.precision, fit.training) == mode]
         if not fits:
-            others = "other precisions or directions only" if own else "none"
+            others = "other precisions or modes only" if own else "none"
             what = f"{'training' if case.training else 'inference'} in {case.precision}"
-            return f"fitted: no bench runs of {what} on {machine.name} to learn from ({others})"
+            return f"fitted: no benchmark runs of {what} on {machine.name} ({others})"
         fit, outside = max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows)), []
         if case.family not in fit.families:
             family = case.family or "network of this family"
@@ -356,7 +356,7 @@ class PublishedFit:
     """The fit to published steps, which ships with perfctl."""
 
     way: ClassVar = "published"
-    meaning: ClassVar = "learned from measurements that others published"
+    meaning: ClassVar = "fitted to published measurements"
     published: Published
     fit: OnMachine
     grounds: Grounds
@@ -405,7 +405,7 @@ class Roofline:
     """The peaks of the machine alone, and how far whole networks are from them."""
 
     way: ClassVar = "roofline"
-    meaning: ClassVar = "the roofline alone"
+    meaning: ClassVar = "the roofline only"
     grounds: Grounds
     fit: None = None
 
@@ -416,13 +416,12 @@ class Roofline:
         if case.compiled:
             mode = "training" if case.training else f"inference in {case.precision}"
             raise ValueError(
-                f"no times of {mode} on {machine.name} under torch.compile were published that "
-                "perfctl may learn from"
+                f"perfctl found no published times of {mode} on {machine.name} under torch.compile"
             )
         low, _, high = ROOFLINE.get(case.precision, ROOFLINE["other"])
         return cls(
             Grounds(
-                f"peaks of {machine.name} alone; measured steps of whole networks took {low:g} to "
+                f"peaks of {machine.name} only; measured steps of whole networks took {low:g} to "
                 f"{high:g} times the roofline"
             )
         )
@@ -467,7 +466,7 @@ def choose_source(
     """Return the best source for this step, and why each better one was not possible. Raises
     ValueError as :func:`predict` does."""
     if not case.works:
-        raise ValueError(f"{case.model}: no operation is known, so nothing can be predicted")
+        raise ValueError(f"{case.model}: no known operation, so perfctl cannot predict it")
     if case.batch < 1:
         raise ValueError(f"{case.model}: batch size must be at least 1, got {case.batch}")
     step_parts.peak_of(machine, case.precision)

@@ -114,7 +114,7 @@ def read_prices(text: str) -> tuple[Price, ...]:
         missing = [name for name in COLUMNS if name not in heads]
         if missing:
             columns = f"column{'s' * (len(missing) > 1)} {', '.join(missing)} missing"
-            raise PriceTableError(1, columns, f"The head is {','.join(COLUMNS)}")
+            raise PriceTableError(1, columns, f"The header must be {','.join(COLUMNS)}")
         found = []
         for cells in rows:
             if not any(cell.strip() for cell in cells):
@@ -122,7 +122,7 @@ def read_prices(text: str) -> tuple[Price, ...]:
             if len(cells) != len(heads):
                 wrong = f"{len(cells)} cells under {len(heads)} columns"
                 raise PriceTableError(
-                    rows.line_num, wrong, "Leave cells empty, and quote texts that have a comma"
+                    rows.line_num, wrong, "Leave unknown cells empty, and quote texts with a comma"
                 )
             found.append(
                 _price(dict(zip(heads, map(str.strip, cells), strict=True)), rows.line_num)
@@ -130,10 +130,10 @@ def read_prices(text: str) -> tuple[Price, ...]:
     except csv.Error as error:
         wrong = f"not CSV ({error})"
         raise PriceTableError(
-            rows.line_num, wrong, "Separate cells by commas; quote texts that have one"
+            rows.line_num, wrong, "Separate cells by commas, and quote texts with a comma"
         ) from None
     if not found:
-        raise PriceTableError(1, "a head and no prices", "One line for each price")
+        raise PriceTableError(1, "a header without prices", "Add one line per price")
     return tuple(found)
 
 
@@ -197,7 +197,7 @@ def _dollars(text: str, name: str, line: int) -> float | None:
         remedy = "Dollars per hour, such as 3.06; empty if not known"
         raise PriceTableError(line, f"{name} '{text}' is not a price", remedy)
     if value == 0:
-        raise PriceTableError(line, f"{name} is 0", "Leave it empty if it is not known")
+        raise PriceTableError(line, f"{name} is 0", "Leave it empty if it is unknown")
     return value
 
 
@@ -226,7 +226,9 @@ def list_prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
     if not wanted:
         close = machines.nearest(gpu)
         near = (
-            f"Near it: {', '.join(close)}" if close else "'perfctl predict --list-prices' lists all"
+            f"Similar: {', '.join(close)}"
+            if close
+            else "Run 'perfctl predict --list-prices' to list all"
         )
         raise UsageError(f"`gpu`: '{gpu}' is not in the table of devices", near)
     return replace(
@@ -242,7 +244,7 @@ def use_prices(file: Path) -> PriceTable:
     try:
         own.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        remedy = "Set XDG_CONFIG_HOME to a folder"
+        remedy = "Set XDG_CONFIG_HOME to a writable folder"
         raise PerfctlError(f"{own.parent}: cannot be created ({error.strerror})", remedy) from error
     write_text(own, file.read_text(encoding="utf-8"))
     return PriceTable(prices, str(own), today())
@@ -284,14 +286,14 @@ def load(file: Path | None = None) -> PriceTable:
     own = own_file()
     if own.exists():
         remedy = (
-            "Replace it with 'perfctl predict --use-prices FILE', or go back with 'perfctl predict "
-            "--reset-prices'"
+            "Replace it with 'perfctl predict --use-prices FILE', or return to perfctl's table "
+            "with 'perfctl predict --reset-prices'"
         )
-        return PriceTable(read_file(own, remedy), f"your own table, {own}", day)
+        return PriceTable(read_file(own, remedy), f"your table {own}", day)
     if os.environ.get(VARIABLE):
         raise PerfctlError(
-            f"{VARIABLE}: there is no {own}",
-            "'perfctl predict --use-prices FILE' writes it; or unset it",
+            f"{VARIABLE}: {own} not found",
+            "Run 'perfctl predict --use-prices FILE' to create it, or unset the variable",
         )
     text = resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
     return PriceTable(read_prices(text), "perfctl's own table", day)

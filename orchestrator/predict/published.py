@@ -514,28 +514,22 @@ def unseen(fit: Published, machine: Machine) -> Iterable[str]:
     """Sentences: in what this device is unlike all that were measured."""
     processes = {one.process_nm for one in table_machines() if product_of(one.name) in fit.measured}
     if machine.process_nm not in processes:
-        known = f"no chip of its process ({machine.process_nm} nm) was measured"
-        yield known if machine.process_nm else "the process of its chip (nm) is not known"
+        known = f"no measured chip has its process ({machine.process_nm} nm)"
+        yield known if machine.process_nm else "the process of its chip (nm) is unknown"
     least, most = fit.watts
     if machine.power_w is not None and not least <= machine.power_w <= most:
-        yield f"{machine.power_w:g} W is outside of {least:g} to {most:g} W, which were measured"
+        yield f"{machine.power_w:g} W is outside the measured range of {least:g} to {most:g} W"
 
 
 def _unlike(fit: Published, case: StepSpec, machine: Machine) -> Iterable[str]:
     """Sentences: in what this step is unlike those of the one CPU that was measured."""
     (name,) = fit.measured
     if machine.name != name:
-        yield (
-            f"one CPU was measured, {name}: other CPUs are outside of what is known, and the range "
-            "is an assumption"
-        )
+        yield (f"the data has only one CPU, {name}: the range for other CPUs is an assumption")
     if not case.compiled:
-        yield (
-            "it was measured under torch.compile: eager mode takes longer by a factor that is not "
-            "known"
-        )
+        yield ("the data used torch.compile: eager mode is slower by an unknown factor")
     if case.batch != 1:
-        yield f"it was measured with one sample, not with {case.batch:,}"
+        yield f"the data used one sample, not {case.batch:,}"
 
 
 def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]:
@@ -554,16 +548,16 @@ def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]
         said.append(f"the fit has no {lacking}")
         said += unseen(fit, machine)
     if case.compiled:
-        where = "torch.compile was measured on RTX 5090 in fp16 and on T4 in fp32 only, 30 steps"
+        where = "the data for torch.compile has only RTX 5090 in fp16 and T4 in fp32, 30 steps"
         guess = (
             ""
             if is_measured_compiled(fit, case, machine)
-            else ": how much it helps here is a guess"
+            else ": its effect on this device is a guess"
         )
         said.append(f"{where}{guess}")
     if case.channels_last and element_bytes(case.precision) > 2:
         said.append(
-            "channels-last was measured in half precision only: the time is that of contiguous "
+            "the data for channels-last has half precision only: the time assumes contiguous "
             "tensors"
         )
     return tuple(said)
@@ -633,7 +627,9 @@ def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str:
     units = "on tensor cores" if found.regime[1] == "T" else "in fp32"
     percentage = round(100 * found.away)
     if found.away >= 1:
-        apart = f"its work differs by a factor of {1 + found.away:.2g}"
+        apart = f"FLOPs per sample differ by a factor of {1 + found.away:.2g}"
     else:
-        apart = f"its work differs by {percentage}%" if percentage else "the same work per sample"
+        apart = (
+            f"FLOPs per sample differ by {percentage}%" if percentage else "same FLOPs per sample"
+        )
     return f"{found.device}, {name} {units}, {apart}"

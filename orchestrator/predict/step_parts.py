@@ -103,17 +103,17 @@ _PATHS = {"fp32": ("tensor fp32", "fp32"), "tf32": ("tensor tf32",), "fp64": ("f
 """Paths of a precision, the first that a machine has. fp32 products of AMD's chips run on matrix
 cores, "tensor fp32"."""
 _INSTEAD = {
-    "tf32": "products would run in fp32, no faster",
-    "bf16": "products would be converted to fp32, no faster than it",
-    "fp16": "it runs below the rate of fp32, or at a rate that is not known",
-    "fp8": "its tensor cores do not take 8-bit floats",
+    "tf32": "matrix multiplications would run in fp32, no faster",
+    "bf16": "matrix multiplications would be converted to fp32, no faster",
+    "fp16": "it runs slower than fp32, or at an unknown rate",
+    "fp8": "its tensor cores do not support 8-bit floats",
 }
 
 FEATURES = (
     "arithmetic",
     "bytes",
     "batch",
-    "bytes an operation",
+    "bytes per operation",
     "operations",
     "parameters",
     "columns",
@@ -125,10 +125,10 @@ FEATURES = (
     "matrix share",
     "norm share",
     "activation share",
-    "weights an operation",
+    "weights per operation",
 )
 """Features of the step model; see :func:`features`."""
-INCREASING = ("arithmetic", "bytes", "batch", "bytes an operation")
+INCREASING = ("arithmetic", "bytes", "batch", "bytes per operation")
 """Features that grow with the batch size."""
 
 
@@ -204,11 +204,14 @@ def peak_of(machine: Machine, precision: str, depthwise: bool = False) -> float:
         return machine.flops_per_second["fp32"]
     if peak := _peak(machine, precision):
         return peak
-    able = ", ".join(name for name in ("fp32", *_INSTEAD) if _peak(machine, name)) or "no known one"
+    able = (
+        ", ".join(name for name in ("fp32", *_INSTEAD) if _peak(machine, name))
+        or "no known precision"
+    )
     what = "TF32" if precision == "tf32" else f"fast {precision}"
-    unknown = "its peak is not known"
+    unknown = "its peak is unknown"
     why = _INSTEAD.get(precision, unknown) if machine.kind == "gpu" else unknown
-    raise ValueError(f"{machine.name} has no {what} ({why}). Precisions it has: {able}")
+    raise ValueError(f"{machine.name} has no {what} ({why}). Available precisions: {able}")
 
 
 def _peak(machine: Machine, precision: str) -> float | None:

@@ -28,7 +28,7 @@ from perfctl.orchestrator.predict.prices import Price, unsure_for
 
 NODE_GPUS_MAX = 8
 """More GPUs than this are in several machines, whatever the link between two of them is."""
-NO_PEAK = "Choose another `precision`, or give the peaks with `device_spec`"
+NO_PEAK = "Choose another `precision`, or set the peaks with `device_spec`"
 
 
 def answer_training(
@@ -104,7 +104,7 @@ def power_of(
         return watts, f"measured in {len(chosen)} runs {what}"
     if device.board is None or device.board.gpu.power_w is None:
         return None
-    return device.board.gpu.power_w, "board power of the data sheet, which is the most it draws"
+    return device.board.gpu.power_w, "board power of the data sheet, an upper bound"
 
 
 def link_between(board: Board | None, question: Question) -> tuple[float | None, str]:
@@ -164,19 +164,19 @@ def _room_on(
 
 
 def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[str | None]:
-    yield "loading and preparing data, validation and checkpoints are not in the times"
+    yield "times exclude data loading, preprocessing, validation and checkpoints"
     if (
         question.gpus > NODE_GPUS_MAX
         and question.interconnect is None
         and question.efficiency is None
     ):
         yield (
-            f"more than {NODE_GPUS_MAX} GPUs are in several machines: give the speed of the "
+            f"more than {NODE_GPUS_MAX} GPUs need several machines. Set the bandwidth of the "
             "network between them with 'perfctl predict --interconnect GB/s'"
         )
     if question.gpus > 1:
         samples = question.batches[0] * question.gpus
-        yield f"the batch size is that of each GPU: a step has {samples:,} samples"
+        yield f"the batch size is per GPU: a step has {samples:,} samples"
         more = subject.parameters * cost.GRADIENT_BYTES / 1e6
         yield (
             f"DistributedDataParallel keeps gradients in buckets too: up to {more:,.0f} MB more on "
@@ -188,18 +188,18 @@ def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[s
     yield setting.unused_note()
     if unsure := unsure_for(setting.prices.prices, board):
         yield (
-            f"offers that may have this GPU but do not state its form are not used ({len(unsure)} "
-            f"of them; 'perfctl predict --list-prices \"{board.name}\"' lists them)"
+            f"perfctl ignores offers that do not state the form of this GPU ({len(unsure)} of "
+            f"them; 'perfctl predict --list-prices \"{board.name}\"' lists them)"
         )
     if not setting.offers and not setting.unused_offers:
-        yield f"no cost: no offer of {setting.prices.where} states that it has a {board.name}"
+        yield f"no cost: no offer of {setting.prices.where} states a {board.name}"
 
 
 def check_frontier(question: Question) -> None:
     """Raise UsageError if a frontier lacks the size of the dataset."""
     if question.dataset_size is None:
         raise UsageError(
-            "`frontier` needs `dataset_size`", "Give the samples of an epoch, and `epochs`"
+            "`frontier` needs `dataset_size`", "Set the samples per epoch, and `epochs`"
         )
 
 

@@ -160,7 +160,7 @@ class CalculatorView:
     about: tuple[str, ...]
     made: str
     data: Mapping[str, Any]
-    title: str = "calculator of training time and cost"
+    title: str = "calculator for training time and cost"
     scripts: Sequence[str] = ("calculator_draw.js", "calculator_ui.js")
 
 
@@ -241,7 +241,7 @@ def _controls(known: CalculatorContents, first: str) -> tuple[Part, ...]:
             (
                 Field(
                     "batch",
-                    "Batch a GPU",
+                    "Batch per GPU",
                     64,
                     high=LARGEST,
                     scale="log2",
@@ -273,7 +273,9 @@ def _controls(known: CalculatorContents, first: str) -> tuple[Part, ...]:
             "parallel",
             "Several GPUs",
             (
-                Field("overlap", "Hidden part", 0, unit="0 to 1, of the communication", high=1),
+                Field(
+                    "overlap", "Hidden part", 0, unit=("0 to 1, share of the communication"), high=1
+                ),
                 Field("interconnect", "Link", 0, unit="GB/s; 0: data sheet"),
                 Field("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
             ),
@@ -288,8 +290,8 @@ def _controls(known: CalculatorContents, first: str) -> tuple[Part, ...]:
                     "on_demand",
                     said=(("on_demand", "on demand"), ("spot", "spot, may be interrupted")),
                 ),
-                Field("price", "Own price", 0, unit="$/h a GPU; 0: the table's"),
-                Field("tariff", "Energy", 0, unit="$/kWh; 0: not priced"),
+                Field("price", "Own price", 0, unit="$/h per GPU; 0: from the table"),
+                Field("tariff", "Energy", 0, unit="$/kWh; 0: no cost"),
             ),
         ),
     )
@@ -315,54 +317,51 @@ def _group_order(place: ListedDevice) -> tuple[int, int]:
 def _about(known: CalculatorContents, today: Date) -> tuple[str, ...]:
     late = [price for price in known.prices if price.is_old(today)]
     old = (
-        f" Those of {days(late)} were more than a year old when this page was made." if late else ""
+        f" Prices of {days(late)} were more than a year old when this page was created."
+        if late
+        else ""
     )
     traced = sum(model.network.family == "torchvision" for model in known.models)
     fits = "; ".join(
         f"{fit.name} (error of models held out: {fit.fitted.error:.1%})" for fit in known.fits
     )
     return (
-        *([f"Fitted to your own runs: {fits}. A fit holds for its device alone."] if fits else []),
-        f"All other GPUs: learned from {known.published.rows:,} steps that others published for "
-        f"{len(known.published.measured)} devices (docs/prediction.md). A device or precision that "
-        "nobody published has a wider range."
+        *([f"Fitted to your own runs: {fits}. A fit applies to its device only."] if fits else []),
+        f"All other GPUs: fitted to {known.published.rows:,} steps that others published for "
+        f"{len(known.published.measured)} devices (docs/prediction.md). A device or precision "
+        "without published data has a wider range."
         if known.published is not None
-        else (
-            "Other devices: the roofline, scaled by what the literature reports, with its wide "
-            "range."
-        ),
+        else ("Other devices: the roofline, scaled by published efficiencies, with a wide range."),
         (
-            "Python worked out what each model computes and moves and what a unit of it takes on "
-            "each device; the page multiplies: its times are within 0.5% of those of 'perfctl "
-            "predict'."
+            "perfctl computed the work of each model and its cost per unit on each device; this "
+            "page multiplies them. Its times are within 0.5% of those of 'perfctl predict'."
         ),
-        f"{traced} torchvision models were traced without data, for inputs as their weights state "
-        "them."
+        f"{traced} torchvision models were traced without data, with the input sizes of their "
+        "weights."
         if traced
         else (
-            "No torchvision model is in this page: it was made without torch, or with --models "
-            "none."
+            "This page has no torchvision model, because it was created without torch or with "
+            "--models none."
         ),
-        f"Prices: {len(known.prices)} offers that state their board, of {days(known.prices)}, "
+        f"Prices: {len(known.prices)} offers that state their GPU model, of {days(known.prices)}, "
         f"{known.prices_from} ({'; '.join(sources(known.prices))}). Prices change: check before "
-        f"you rent.{old} Offers whose price has no known date are not in this page."
+        f"you rent.{old} This page excludes offers without a known date."
         if known.prices
-        else "There is no price in this page.",
+        else "This page has no prices.",
         (
-            "The devices are those of docs/devices.md; 'perfctl predict --device-spec' takes the "
-            "peaks of any other."
+            "The devices are those of docs/devices.md. Use 'perfctl predict --device-spec' for "
+            "other devices."
         ),
         (
-            "Memory is that of the tensors at the fullest moment, in the precision that is "
-            f"chosen, and {RESERVE / 1e9:.2f} GB that stay free on a GPU for the CUDA context, "
-            "workspaces and the allocator (docs/formulas.md of perfctl). The largest batch is a "
-            "bound: 'perfctl predict' replays the allocator, which cannot use every byte, and may "
-            "find a few samples less."
+            "Memory is the peak of the tensors in the selected precision, plus "
+            f"{RESERVE / 1e9:.2f} GB reserved on a GPU for the CUDA context, workspaces and the "
+            "allocator (docs/formulas.md of perfctl). The largest batch is an upper bound: "
+            "'perfctl predict' replays the allocator, which cannot use every byte, and may find a "
+            "slightly smaller batch."
         ),
         (
-            "Not in the times: loading and preparing data, validation, checkpoints. Not in the "
-            "costs: storage, traffic, the host's energy, and on spot instances what has to be "
-            "computed again."
+            "Times exclude data loading, preprocessing, validation and checkpoints. Costs exclude "
+            "storage, network traffic, host energy, and recomputed work on spot instances."
         ),
     )
 

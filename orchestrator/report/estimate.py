@@ -193,7 +193,7 @@ def _totals(estimate: Estimate) -> Iterator[str]:
             f"({again.macs:,} MAC)."
         )
     if estimate.integer_macs:
-        yield f"Integer products: {estimate.integer_macs:,} multiply-adds, which are no FLOPs."
+        yield f"Integer products: {estimate.integer_macs:,} multiply-adds, not counted as FLOPs."
     if estimate.fused.macs:
         yield (
             "Fused attention kernels compute Q K^T again in backward: "
@@ -207,11 +207,11 @@ def _totals(estimate: Estimate) -> Iterator[str]:
     parameters += f", of them {frozen:,} not trainable" if frozen else ""
     active = estimate.active_parameters
     if active is not None:
-        parameters += f"; active for a token: {active:,}, because of experts only its own"
+        parameters += f"; active per token: {active:,} (a token uses only some experts)"
     yield f"{parameters}." + (" Peak memory of a step: add `memory`." * (estimate.memory is None))
     if estimate.data_dependent:
         names = ", ".join(estimate.data_dependent)
-        yield f"The sizes depend on the data after {names}: another input gives other counts."
+        yield f"The sizes depend on the data after {names}: other inputs give other FLOPs."
     for call in estimate.calls:
         if call.macs is None:
             yield f"Not counted: {call.formula}, in {call.layer or 'the model'}, {call.direction}."
@@ -272,11 +272,11 @@ def _notes_on_types(estimate: Estimate) -> Iterator[str]:
     if left:
         more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
         yield (
-            f"Linear, not in fp8: {', '.join(left[:NAMED])}{more}: rows, inputs or outputs are no "
-            "multiple of 16"
+            f"Linear, not in fp8: {', '.join(left[:NAMED])}{more}: rows, inputs or outputs are not "
+            "a multiple of 16"
         )
     elif all(row.type != "fp8" for row in estimate.types):
-        yield "no product in fp8: the model has no nn.Linear"
+        yield "no matrix multiplication in fp8: the model has no nn.Linear"
 
 
 def _operations(calls: Sequence[LayerCall]) -> Table:
@@ -306,7 +306,7 @@ def _batches(batches: Mapping[int, Estimate]) -> Table:
             size,
             flops_cell(estimate.forward.flops, estimate.forward.at_least),
             flops_cell(estimate.backward.flops, estimate.backward.at_least),
-            size_cell(estimate.memory.peak.bytes if estimate.memory else None, "not asked for"),
+            size_cell(estimate.memory.peak.bytes if estimate.memory else None, "not requested"),
         )
         for size, estimate in batches.items()
     ]
@@ -331,22 +331,22 @@ def _memory(memory: Memory) -> Table:
         ("reserved by the allocator", memory.reserved),
     )
     where = f"{peak.phase}, {peak.layer or 'outside of layers'} ({peak.op})"
+    where = where if peak.op else "no operation, before the step"
     shares = ", ".join(f"{name} {size:,} B" for name, size in peak.by_category.items())
     least, most = (memory.reserved + size for size in CONTEXT)
     major, minor = memory.gpu or CAPABILITY
-    unnamed = "" if memory.gpu else ", as none was named (`gpu` h100)"
+    unnamed = "" if memory.gpu else ", the default (set `gpu`, for example h100)"
     assumed = [
         f"GPU: compute capability {major}.{minor}{unnamed}",
         *memory.assumed,
         *(f"workspace: {name}'s thread, {size:,} B" for name, size in memory.workspaces.items()),
     ]
     notes = [
-        f"peak reached in {where if peak.op else 'no operation: before the step'}; made of "
-        f"{shares}",
+        f"peak reached in {where}; made of {shares}",
         f"on the device: {least / GIB:.2f} to {most / GIB:.2f} GiB with the CUDA context, as "
         "nvidia-smi shows it",
         *(f"assumed: {text}" for text in assumed),
-        *(f"not known: {text}" for text in memory.not_known),
+        *(f"unknown: {text}" for text in memory.not_known),
     ]
     rows = [(name, size) for name, size in sizes if size or name != "buffers"]
     columns = [*text_columns("what"), Column("bytes")]
@@ -358,14 +358,14 @@ def _largest_batch(fit: Fit, limit: int) -> str:
     free = f"{fit.reserve / GIB:.2f} GiB left free for the CUDA context and cuDNN (`reserve`)"
     if fit.batch is None:
         return (
-            f"Every batch fits: a step needs {fit.needed:,} B at any batch, {limit:,} B are there, "
-            f"{free}."
+            f"Every batch size fits: a step needs {fit.needed:,} B at any batch size; the device "
+            f"has {limit:,} B, {free}."
         )
     following = f"{fit.next_needed:,} B"
     if fit.next_needed + fit.reserve <= limit:
-        following += ", for which the allocator has no pieces that are large enough (fragmentation)"
+        following += ", and the allocator has no large enough free block (fragmentation)"
     if not fit.batch:
-        return f"Not even one sample fits: {following}, {limit:,} B are there, {free}."
+        return f"Not even one sample fits: {following}; the device has {limit:,} B, {free}."
     return (
         f"The largest batch is {fit.batch:,}: it needs {fit.needed:,} B of {limit:,} B, with "
         f"{free} and {fit.margin:,} B more. {fit.batch + 1:,} would need {following}."
@@ -474,9 +474,9 @@ def _notes_on_network(sheet: NetworkSheet) -> Iterator[str]:
             "backward."
         )
     if sheet.unknown:
-        yield f"Not known: {'; '.join(sheet.unknown)}."
+        yield f"Unknown: {'; '.join(sheet.unknown)}."
     if sheet.recompute_flops:
         yield (
-            "Computed again in backward (activation checkpointing), in no line: "
+            "Computed again in backward (activation checkpointing), not in the lines above: "
             f"{sheet.recompute_flops:,} FLOP."
         )

@@ -28,8 +28,8 @@ from perfctl.orchestrator.report.tables import (
 from perfctl.orchestrator.report.view import View
 
 CONVENTION = (
-    "1 multiply-add (MAC) is 2 FLOPs; FLOP/B: FLOPs for each byte of weights and cache. Tokens are "
-    "those of one sequence."
+    "1 multiply-add (MAC) is 2 FLOPs; FLOP/B: FLOPs per byte of weights and cache. Tokens are per "
+    "sequence."
 )
 WORK = ("FLOP", "weights", "cache read", "cache written", "FLOP/B")
 """Columns of what a phase or a layer does."""
@@ -127,12 +127,12 @@ def _facts(generation: Generation) -> Iterator[str]:
     parameters = f"parameters: {generation.parameters:,}"
     active = generation.active_parameters
     if active is not None:
-        parameters += f"; active for a token: {active:,}, because of experts only its own"
+        parameters += f"; active per token: {active:,} (a token uses only some experts)"
     yield parameters
     if generation.cache is not None:
         yield from _facts_of_cache(generation.cache)
     elif not generation.cached:
-        yield "KV cache: none, each step runs all tokens again"
+        yield "KV cache: none; each step runs all tokens again"
     for phase in generation.phases[:2]:
         for name, calls in phase.totals.unknown:
             times = f"{calls:,} {'call' if calls == 1 else 'calls'}"
@@ -144,11 +144,11 @@ def _facts_of_cache(cache: Cache) -> Iterator[str]:
     growing = [part for part in cache.parts if part.grows]
     fixed = [part for part in cache.parts if not part.grows]
     yield (
-        f"KV cache: {cache.bytes_per_token:,} B a token and sequence, "
+        f"KV cache: {cache.bytes_per_token:,} B per token and sequence, "
         f"{' and '.join(cache.dtypes)}: {_product(growing)}"
     )
     if fixed:
-        yield f"of fixed size: {cache.fixed_bytes:,} B a sequence: {_product(fixed)}"
+        yield f"of fixed size: {cache.fixed_bytes:,} B per sequence: {_product(fixed)}"
     yield f"at the end: {cache.bytes:,} B: {cache.tokens:,} tokens, batch {cache.batch:,}"
     if cache.latent is None or not growing:
         return
@@ -159,9 +159,9 @@ def _facts_of_cache(cache: Cache) -> Iterator[str]:
     if values not in ([compressed], [expanded]):
         kept += f", {' or '.join(map(str, values))} values in all"
     yield (
-        f"latent attention: compressed {compressed:,} values a token and layer = "
-        f"{compressed * item_bytes:,} B a token; as keys and values of all heads {expanded:,} = "
-        f"{expanded * item_bytes:,} B. This model keeps: {kept}"
+        f"latent attention: compressed {compressed:,} values per token and layer = "
+        f"{compressed * item_bytes:,} B per token; as keys and values of all heads {expanded:,} = "
+        f"{expanded * item_bytes:,} B. This model caches: {kept}"
     )
 
 
@@ -172,7 +172,7 @@ def _product(parts: Sequence[CachePart]) -> str:
         tensors = " + ".join(
             f"{name} {' x '.join(map(str, shape))}" for name, shape in part.tensors
         )
-        window = f", the last {part.keeps:,} tokens kept" if part.keeps is not None else ""
+        window = f", keeps the last {part.keeps:,} tokens" if part.keeps is not None else ""
         layers = f"{part.layers:,} {'layer' if part.layers == 1 else 'layers'}"
         texts.append(f"{layers} x ({tensors}) x {part.item_bytes} B{window}")
-    return "; ".join(texts) or "no layer keeps a token"
+    return "; ".join(texts) or "no layer caches tokens"

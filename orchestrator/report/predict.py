@@ -39,11 +39,11 @@ OFFERS, LAYERS = 12, 10
 DRIVERS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
 ON_TOP = {
     "gpu": "reserved for the CUDA context and cuDNN, docs/formulas.md",
-    "cpu": "Python, libraries and the allocator's rounding come on top",
+    "cpu": "excludes Python, libraries and the allocator's rounding",
 }
 """What stands beside the tensors: on a GPU :data:`RESERVE` of estimate.memory."""
 
-_NOT_APART = "the host's time is not apart from the GPU's in measured and fitted steps"
+_NOT_APART = "measured and fitted steps do not separate host time from GPU time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +140,18 @@ def _costs(answer: Answer, training: Training) -> Table:
         )
     notes = _notes_on_prices(answer, [rental.price for rental in shown])
     if len(rentals) > len(shown):
-        notes.append(f"and {len(rentals) - len(shown)} dearer: --json has them")
-    network = "the network between machines is not in these times"
+        notes.append(f"and {len(rentals) - len(shown)} more expensive offers: see --json")
+    network = "these times exclude the network between machines"
     if not single:
-        notes.append(f"no offer has {training.job.gpus} GPUs in one instance: {network}")
+        notes.append(f"no offer has {training.job.gpus} GPUs in one instance; {network}")
     elif left_out := len(training.rentals) - len(single):
-        notes.append(f"{left_out} offers of fewer GPUs an instance are left out: {network}")
+        notes.append(f"{left_out} offers with fewer GPUs per instance are omitted; {network}")
     if (energy := training.energy) is not None:
-        cost = f", cost {with_range(energy.cost)} at the tariff" if energy.cost is not None else ""
+        cost = (
+            f", cost {with_range(energy.cost)} at the electricity price"
+            if energy.cost is not None
+            else ""
+        )
         notes.append(
             f"energy {with_range(energy.kwh, 'kWh')}{cost}: {digits(energy.watts)} W per GPU, "
             f"{energy.source}; without host and cooling"
@@ -222,11 +226,11 @@ def _below_batches(answer: Answer) -> Iterator[str]:
     first = answer.points[0].training
     if first.room is not None and first.room.largest is not None:
         reserve, on_top = first.room.reserve, ON_TOP[answer.device.machine.kind]
-        on_top = f"memory is with {gigabytes(reserve)} {on_top}" if reserve else on_top
+        on_top = f"memory includes {gigabytes(reserve)} {on_top}" if reserve else on_top
         yield f"the largest batch that fits is {first.room.largest:,}; {on_top}"
     prices = [rental.price for rental in _single(first) if rental.on_demand]
     if first.billed is not None and prices:
-        yield "cheapest: on demand, with the range of the time in proportion"
+        yield "cheapest: on-demand price; the cost range is proportional to the time range"
         yield from _notes_on_prices(answer, prices)
 
 
@@ -247,25 +251,23 @@ def _explained(point: AnswerPoint) -> Table | None:
     ]
     notes = []
     if rest := shares[LAYERS:]:
-        notes.append(
-            f"and {len(rest)} more: {sum(share.part for share in rest):.1%}; --json has them all"
-        )
+        notes.append(f"and {len(rest)} more: {sum(share.part for share in rest):.1%}; see --json")
     if step.host_limits and step.gpu is not None:
         notes.append(
-            f"the GPU works {_exactly(step.gpu)} of it and waits for the host in between: "
-            "the layers have shares of the whole"
+            f"the GPU works for {_exactly(step.gpu)} of it and waits for the host otherwise; "
+            "shares are of the complete step"
         )
     by_limit = dict.fromkeys((share.limit for share in shares), 0.0)
     for share in shares:
         by_limit[share.limit] += share.part
     limits = sorted(by_limit.items(), key=lambda limit: -limit[1])
     parts = ", ".join(f"{part:.0%} {DRIVERS[name]}" for name, part in limits)
-    notes.append(f"by what limits the layers: {parts}")
+    notes.append(f"by limit of the layers: {parts}")
     if step.phases:
         notes.append(", ".join(f"{name} {_exactly(value)}" for name, value in step.phases.items()))
     if step.drivers:
         factors = ", ".join(f"{name} x {factor:.2f}" for name, factor in step.drivers[:5])
-        notes.append(f"what moves it from the middle of what was measured: {factors}")
+        notes.append(f"factors relative to the middle of the measured data: {factors}")
     columns = [
         *text_columns("layer", "kind"),
         Column("time"),
@@ -293,18 +295,18 @@ def _frontier_table(answer: Answer, best: Frontier) -> Table:
     left_out = {
         "do not fit in memory": best.too_large,
         "have no price or no peak": best.unknown,
-        "do not state their form, PCIe or SXM": best.unsure,
+        "do not state PCIe or SXM": best.unsure,
     }
-    notes = [f"left out, as they {why}: {number}" for why, number in left_out.items() if number]
+    notes = [f"omitted because they {why}: {number}" for why, number in left_out.items() if number]
     if not answer.question.undated:
-        notes.append("left out, as they have no known date: --undated takes them")
+        notes.append("omitted because they have no known date (use --undated)")
     if best.choices:
         ways = "; ".join(dict.fromkeys(WAYS[choice.way] for choice in best.choices))
-        notes.append(f"times and costs: {ways}; spot has the range of on demand in proportion")
+        notes.append(f"times and costs: {ways}; the spot range is proportional to on-demand")
         beyond = dict.fromkeys(choice.board for choice in best.choices if choice.beyond)
         if beyond:
-            notes.append(f"beyond what was measured, with wider ranges: {', '.join(beyond)}")
-        notes.append("batches are of each GPU")
+            notes.append(f"extrapolated, with wider ranges: {', '.join(beyond)}")
+        notes.append("batch sizes are per GPU")
         notes += _notes_on_prices(answer, [choice.price for choice in best.choices])
     columns = [
         Column("time", style="word"),
@@ -313,7 +315,7 @@ def _frontier_table(answer: Answer, best: Frontier) -> Table:
         *text_columns("offer"),
         Column("batch"),
     ]
-    caption = f"Time against cost: what no other of {best.compared} offers and batch sizes beats"
+    caption = f"Time and cost: the best of {best.compared} offers and batch sizes"
     return dense_table(caption, columns, rows, notes)
 
 
@@ -376,7 +378,7 @@ def _figures(answer: Answer, point: AnswerPoint) -> list[tuple[str, str]]:
     speed, tokens = training.samples_per_second, answer.subject.tokens
     rate = f"{digits(speed.value)} samples/s"
     if tokens is not None:
-        rate += f", {digits(speed.value * tokens)} tokens/s ({tokens:,} in a sample)"
+        rate += f", {digits(speed.value * tokens)} tokens/s ({tokens:,} per sample)"
     fitted = ", if it fitted" if too_large else ""
     rows = [("step", f"{duration(training.step)}{fitted}; {rate}")]
     rows = [memory, *rows] if too_large else rows
@@ -399,9 +401,9 @@ def host_limit(step: StepTime, name: str = "this step") -> str | None:
         return None
     also = " with their backward and the update" if step.case.training else ""
     return (
-        f"the host limits {name}: starting {step.operations:,} operations{also} takes "
-        f"{_exactly(step.host)}, the GPU {_exactly(step.gpu)}; a larger batch costs little more "
-        "time, CUDA graphs or torch.compile start fewer operations"
+        f"the host limits {name}: launching {step.operations:,} operations{also} takes "
+        f"{_exactly(step.host)}, the GPU {_exactly(step.gpu)}; a larger batch costs little extra "
+        "time; CUDA graphs or torch.compile launch fewer operations"
     )
 
 
@@ -410,13 +412,13 @@ def _memory(room: Room | None, kind: str) -> str:
         return "not known"
     on_top = f"{gigabytes(room.reserve)} of it {ON_TOP[kind]}" if room.reserve else ON_TOP[kind]
     if room.limit is None:
-        return f"{gigabytes(room.whole)}; the memory of the device is not known; {on_top}"
+        return f"{gigabytes(room.whole)}; the memory of the device is unknown; {on_top}"
     needed = f"{gigabytes(room.whole)} of {gigabytes(room.limit)}"
     if not room.fits:
         why = (
             f"{gigabytes(room.lacking)} are missing"
             if room.lacking
-            else "the allocator's pieces are too small"
+            else "the allocator's free blocks are too small"
         )
         most = f"largest batch {room.largest:,}" if room.largest else "not even one sample fits"
         return f"{needed}, does not fit: {why}; {most}; {on_top}"
@@ -435,7 +437,7 @@ def _parallel(training: Training) -> list[tuple[str, str]]:
         return [("in parallel", f"{text}, as given; {moved}")]
     link = f"over {digits(parallel.link_gbs or 0)} GB/s ({parallel.link})"
     hidden = (
-        f"{_exactly(parallel.communication)}, of which {_exactly(parallel.exposed or 0)} not "
+        f"{_exactly(parallel.communication)}, of which {_exactly(parallel.exposed or 0)} is not "
         f"hidden (--overlap {parallel.overlap:g})"
     )
     return [("in parallel", f"{text}: {moved} {link}, {hidden}")]
@@ -453,10 +455,10 @@ def _grounds(answer: Answer) -> list[tuple[str, str]]:
         batches = ", ".join(f"{point.training.job.batch:,}" for point in points)
         basis = f"{WAYS[step.way]}: {step.source}"
         if step.coverage is not None:
-            beyond = ", which this one goes beyond" if step.outside else ""
+            beyond = " (this step is an extrapolation)" if step.outside else ""
             basis += (
-                f"; the range covers {step.coverage:.0%} of held-out steps like those learned "
-                f"from{beyond}"
+                f"; the range covers {step.coverage:.0%} of held-out steps similar to the "
+                f"measured ones{beyond}"
             )
         rows += [("basis", f"batch {batches}: {basis}" if len(same) > 1 else basis)]
         rows += named("closest", [step.nearest] if step.nearest else [])
@@ -526,24 +528,24 @@ def _gaps(point: AnswerPoint, tokens: int | None) -> dict[str, str]:
         (
             "coverage",
             step.coverage is None,
-            "no fit to steps like this on this device: the range is that of the source",
+            "no fit for such steps on this device: the range is that of the source",
         ),
-        ("nearest", not step.nearest, "the prediction does not rest on published measurements"),
+        ("nearest", not step.nearest, "the prediction does not use published measurements"),
         *(
             (name, step.host_limits is None, _NOT_APART)
             for name in ("host_s", "gpu_s", "host_limits")
         ),
-        ("phases_s", not step.phases, "the roofline does not know phases"),
-        ("drivers", not step.drivers, "only fits to own runs know them"),
+        ("phases_s", not step.phases, "the roofline has no phases"),
+        ("drivers", not step.drivers, "only fits to own runs have phases"),
         ("memory", room is None, "no lines of memory for this model: see notes"),
         ("parallel", training.parallel is None, "one GPU"),
         (
             "memory.limit_bytes",
             room is not None and room.limit is None,
-            "how much the device has is not known",
+            "the memory of the device is unknown",
         ),
         ("offers", not training.rentals, unbilled or "no offer of this device in the price table"),
-        ("energy", energy is None, unbilled or "no power is known: --power"),
+        ("energy", energy is None, unbilled or "unknown power: set --power"),
         ("energy.cost", energy is not None and energy.cost is None, "no --tariff"),
     )
     return {name: why for name, is_missing, why in gaps if is_missing}

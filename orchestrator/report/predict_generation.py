@@ -32,8 +32,8 @@ ENGINES = {
     "tensorrt-llm": "TensorRT-LLM (fused kernels, CUDA graphs)",
 }
 BASES = {
-    "eager": "forward passes learned from measurements that others published",
-    "tensorrt-llm": "learned from measurements that others published",
+    "eager": "forward passes fitted to published measurements",
+    "tensorrt-llm": "fitted to published measurements",
 }
 LIMITS = {
     "host": "the host",
@@ -133,13 +133,13 @@ def _figures(point: GenerationPoint) -> list[tuple[str, str]]:
     rows += [] if too_large else [memory]
     if point.cost is not None:
         price = point.cost.price
-        several = f", one of {price.count} GPUs, all at work" if price.count > 1 else ""
+        several = f", one of {price.count} busy GPUs" if price.count > 1 else ""
         offer = f"{price.provider} {price.instance or price.gpu}".strip()
         source = price.source or prices_text.NO_SOURCE
         rows.append(
             (
                 "cost",
-                f"{dollars(point.cost.dollars)} for a million generated tokens: {offer}{several}, "
+                f"{dollars(point.cost.dollars)} per million generated tokens: {offer}{several}, "
                 f"price of {price.date} ({source})",
             )
         )
@@ -157,7 +157,7 @@ def _memory(point: GenerationPoint) -> str:
         f"{gigabytes(memory.reserve)} reserved"
     )
     if memory.limit is None:
-        return f"{gigabytes(memory.whole)}: {parts}; the memory of the device is not known"
+        return f"{gigabytes(memory.whole)}: {parts}; the memory of the device is unknown"
     largest = memory.largest(point.batch)
     most = f"; largest batch {largest:,}" if largest is not None else ""
     fits = "fits" if memory.fits else "does not fit"
@@ -197,8 +197,8 @@ def _table(answer: GenerationAnswer) -> Table:
     if used:
         publishers = "; ".join(prices_text.sources(used))
         notes.append(
-            "$/M: for a million generated tokens; prices of "
-            f"{prices_text.days(used)} ({publishers})"
+            f"$/M: cost per million generated tokens; prices of {prices_text.days(used)} "
+            f"({publishers})"
         )
     return dense_table("Prediction by batch size", columns, rows, notes)
 
@@ -216,14 +216,12 @@ def _point(answer: GenerationAnswer, point: GenerationPoint) -> GeneratedBatch:
         price = prices_text.price_row(point.cost.price, answer.prices.today)
         cost = TokenCostOutput(price, point.cost.dollars)
     gaps = {
-        "decode_first_step": "one token is asked for: it comes from prefill"
+        "decode_first_step": "only one token is generated, and it comes from prefill"
         if point.first is None
         else None,
-        "coverage": "goes beyond what was measured: see beyond_the_data"
-        if point.coverage is None
-        else None,
+        "coverage": "extrapolates: see beyond_the_data" if point.coverage is None else None,
         "cost": _no_cost(point) if cost is None else None,
-        "memory.limit_bytes": "how much the device has is not known"
+        "memory.limit_bytes": "the memory of the device is unknown"
         if memory.limit is None
         else None,
     }

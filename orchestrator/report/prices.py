@@ -67,7 +67,7 @@ def prices_view(prices: PriceList) -> View:
     publishers = sources(offers)
     source = f", source: {publishers[0]}" if len(publishers) == 1 else ""
     title = (
-        f"{len(offers)} offer{'s' * (len(offers) != 1)} of {prices.table.where}, US dollars an "
+        f"{len(offers)} offer{'s' * (len(offers) != 1)} of {prices.table.where}, US dollars per "
         f"hour and instance. Prices of {days(offers)}{source}"
     )
     notes = [f"[{number}] {name}" for number, name in enumerate(publishers, 1)]
@@ -83,16 +83,19 @@ def price_change_view(change: PriceChange) -> View:
     if change.action == "removed":
         return View(f"Removed {change.path}")
     if change.action == "absent":
-        return View(f"There is no table of your own ({change.path})")
+        return View(f"you have no price table ({change.path})")
     offers = change.table.prices
     unsure = sum(price.board is None for price in offers)
     warning = (
-        f"no prediction uses {unsure} of {len(offers)} offers, because their GPU may be several "
-        "boards: write for example A100 SXM4 80 GB instead of A100 80 GB"
+        f"no prediction uses {unsure} of {len(offers)} offers, because their GPU name matches "
+        "several models. Use for example A100 SXM4 80 GB instead of A100 80 GB"
     )
     return View(
         f"Wrote {change.path} ({len(offers)} offer{'s' * (len(offers) != 1)})",
-        ("perfctl predict now uses it; 'perfctl predict --reset-prices' goes back",),
+        (
+            "perfctl predict now uses it; run 'perfctl predict --reset-prices' to return to "
+            "perfctl's table",
+        ),
         warnings=(warning,) if unsure else (),
     )
 
@@ -133,12 +136,12 @@ def _marks(offers: Sequence[Price]) -> Iterator[str]:
     """Yield what the marks of the list mean."""
     if doubtful := sum(price.doubt is not None for price in offers):
         yield (
-            "? the price has no known date (the earliest possible is shown), or is promotional; "
-            f"predictions take it only with --undated ({doubtful} here)"
+            "? undated (earliest possible date shown) or promotional price; predictions use it "
+            f"only with --undated ({doubtful} here)"
         )
     if unsure := sum(price.board is None for price in offers):
         yield (
-            "* the form (PCIe or SXM) or memory is not stated: no prediction uses such an offer "
+            "* unknown form (PCIe or SXM) or memory; predictions do not use such an offer "
             f"({unsure} here)"
         )
 
@@ -149,8 +152,8 @@ def old(table: PriceTable, shown: Sequence[Price]) -> tuple[str, ...]:
     if not late:
         return ()
     return (
-        f"prices of {days(late)} are more than a year old: check them, or use your own (perfctl "
-        "predict --use-prices FILE)",
+        f"prices of {days(late)} are more than a year old: check them, or use your own table "
+        "(perfctl predict --use-prices FILE)",
     )
 
 

@@ -23,7 +23,7 @@ OLDEST_SQLITE = (3, 37, 0)
 """The first one with STRICT tables."""
 REPLACING = partial(str, encoding="utf-8", errors="replace")
 """How texts are read: somebody else may have written some that are no UTF-8."""
-_MOVE_AWAY = "Name the store with --store, or move this file away and ingest the reports again"
+_MOVE_AWAY = "Set --store to another file, or move this file away and ingest the reports again"
 DISK_ERRORS = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -140,16 +140,17 @@ def as_store_error(path: Path) -> Iterator[None]:
         if isinstance(error, sqlite3.OperationalError):
             if "locked" in str(error) or "busy" in str(error):
                 problem = (
-                    f"{path}: another process has been writing to it for over {WAIT_MS // 1000} s"
+                    f"{path}: another process has been writing to this file for over "
+                    f"{WAIT_MS // 1000} s"
                 )
-                remedy = "Wait for it to end, then try again"
+                remedy = "Wait until the other process ends, then try again"
             elif "interrupted" in str(error):  # by Ctrl-C; only that ends a statement here
                 raise KeyboardInterrupt from error
             elif (getattr(error, "sqlite_errorcode", 0) & 0xFF) in DISK_ERRORS:
                 remedy = "Check free disk space and permissions"
         elif isinstance(error, sqlite3.IntegrityError):
             remedy = (
-                "A constraint of this store does not allow what perfctl writes: drop it, or name "
-                "another store with --store"
+                "A constraint in this store rejects perfctl's rows. Drop the constraint, or set "
+                "--store to another file"
             )
         raise StoreError(problem, remedy) from error

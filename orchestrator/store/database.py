@@ -49,16 +49,19 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
     _check_kind(path)
     if not path.is_file():
         remedy = (
-            "Run a sweep ('perfctl torch --batches 16,32') or 'perfctl ingest FILE' first, or name "
-            "it with --store"
+            "Run a sweep ('perfctl torch --batches 16,32') or 'perfctl ingest FILE' first, or set "
+            "--store"
         )
-        raise StoreError(f"{path}: there is no store here yet", remedy)
+        raise StoreError(f"{path}: no results database found", remedy)
     with (
         as_store_error(path),
         closing(_open(path, connect_read_only, lambda connection: None)) as connection,
     ):
         if version_of(connection) == 0:
-            raise StoreError(f"{path}: this file is not a store yet", "Name the store with --store")
+            raise StoreError(
+                f"{path}: this file is not a results database yet",
+                "Set --store to the results database",
+            )
         _make_views(connection)
         yield connection
 
@@ -67,20 +70,20 @@ def check_folder(path: Path) -> None:
     """Raise StoreError where there is no folder for a store at ``path``."""
     if not path.parent.is_dir():
         raise StoreError(
-            f"{path}: there is no folder {path.parent}",
-            "Make it, or name another file with --store",
+            f"{path}: folder {path.parent} not found",
+            "Create it, or set --store to another file",
         )
 
 
 def _check_kind(path: Path) -> None:
     """Raise StoreError where something other than a file is there."""
     if path.is_dir():
-        remedy = "Name the file with --store, as in --store FOLDER/perfctl.db"
-        raise StoreError(f"{path}: this is a folder, not a store", remedy)
+        remedy = "Set --store to a file, for example --store FOLDER/perfctl.db"
+        raise StoreError(f"{path}: this is a folder, not a results database", remedy)
     if path.exists() and not path.is_file():
         raise StoreError(
-            f"{path}: this is a named pipe, socket or device, not a store",
-            "Name a file with --store",
+            f"{path}: this is a named pipe, socket or device, not a results database",
+            "Set --store to a file",
         )
 
 
@@ -128,13 +131,16 @@ def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if tables and _pragma(connection, "application_id") != APPLICATION_ID:
         remedy = (
-            "A profiler's export goes in with 'perfctl ingest FILE'; name the store with --store"
+            "Ingest a profiler's export with 'perfctl ingest FILE', or set --store to the results "
+            "database"
         )
-        raise StoreError(f"{path}: this is a SQLite file, but not a perfctl store", remedy)
+        raise StoreError(
+            f"{path}: this is an SQLite file, but not a perfctl results database", remedy
+        )
     version = version_of(connection)
     if version < 0:
         raise StoreError(
-            f"{path}: its schema has no version ({version})", "Name a store with --store"
+            f"{path}: its schema has no version ({version})", "Set --store to a results database"
         )
     if 0 < version < OLD_VERSION:
         problem = f"{path}: perfctl 0.x wrote this store (schema version {version})"
@@ -142,9 +148,9 @@ def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
     if version > schema.VERSION:
         row = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
         raise StoreError(
-            f"{path}: its schema is version {version}, this perfctl knows {schema.VERSION}",
+            f"{path}: the schema has version {version}, but this perfctl reads {schema.VERSION}",
             f"Install a perfctl later than {__version__} (perfctl {row and row[0]} wrote the "
-            "store), or name another store with --store",
+            "store), or set --store to another file",
         )
     return version
 

@@ -75,7 +75,7 @@ def migrate(path: Path) -> None:
             old.execute(f"PRAGMA user_version = {schema.VERSION}")
             old.execute("COMMIT")
     warnings.warn(
-        f"{path}: brought up to date from perfctl 1.0, which cannot open it any more",
+        f"{path}: upgraded from perfctl 1.0, which can no longer open it",
         StoreNote,
         stacklevel=1,
     )
@@ -91,9 +91,9 @@ def _check_writable(path: Path) -> None:
     file's owner has said that it is not to be changed."""
     if not path.stat().st_mode & 0o222 or not os.access(path.parent, os.W_OK):
         raise StoreError(
-            f"{path}: perfctl 1.0 wrote this store, and it is read-only, so that it cannot be "
-            "brought up to date",
-            "Copy it to where it can be written to, and name the copy with --store",
+            f"{path}: perfctl 1.0 wrote this store, and perfctl cannot upgrade it because it is "
+            "read-only",
+            "Copy it to a writable folder, and set --store to the copy",
         )
 
 
@@ -105,8 +105,8 @@ def _explained(path: Path) -> Iterator[None]:
         if "disk" in str(error):
             raise
         raise StoreError(
-            f"{path}: cannot be brought up to date from perfctl 1.0 ({error})",
-            "Correct that with sqlite-utils, or ingest the reports into a new store",
+            f"{path}: the upgrade from perfctl 1.0 failed ({error})",
+            "Correct the store with sqlite-utils, or ingest the reports into a new store",
         ) from error
 
 

@@ -76,7 +76,7 @@ def answers(
             cursor = connection.execute(sql)
             if cursor.description is None:
                 raise UsageError(
-                    "the query is empty", "Say for instance: perfctl query 'select * from run'"
+                    "the query is empty", "For example: perfctl query 'select * from run'"
                 )
             yield tuple(column[0] for column in cursor.description), cursor
 
@@ -119,18 +119,19 @@ def _as_usage_error(store: Path, seconds: float, sql: str) -> Iterator[None]:
         said = str(error)
         if "interrupted" in said:
             raise UsageError(
-                f"the query took longer than {seconds:g} s", "Narrow it, or give it more `seconds`"
+                f"the query took longer than {seconds:g} s",
+                "Narrow the query, or allow more `seconds`",
             ) from error
         if "one statement" in said:
             raise UsageError(
-                "there is more than one statement", "Give one SELECT at a time"
+                "the query has more than one statement", "Run one SELECT at a time"
             ) from error
         if "authoriz" in said or "prohibited" in said or "readonly" in said:
-            remedy = "Use SELECT; sqlite-utils or sqlite3 can change the store"
+            remedy = "Use SELECT. To change the store, use sqlite-utils or sqlite3"
             raise UsageError(f"the query may only read ({said})", remedy) from error
         if "no such table" in said:
             raise UsageError(
-                said, f"There are {', '.join(table_names())}; docs/schema.md says more"
+                said, f"Tables: {', '.join(table_names())}. docs/schema.md describes them"
             ) from error
         if "locked" in said or "malformed" in said:
             raise StoreError(
@@ -139,9 +140,9 @@ def _as_usage_error(store: Path, seconds: float, sql: str) -> Iterator[None]:
         remedy = (
             _columns_in(sql)
             if "no such column" in said
-            else "docs/schema.md names tables and columns"
+            else "docs/schema.md lists tables and columns"
         )
-        raise UsageError(f"SQLite refuses the query: {said}", remedy) from error
+        raise UsageError(f"SQLite rejected the query: {said}", remedy) from error
 
 
 def _columns_in(sql: str) -> str:
@@ -151,7 +152,7 @@ def _columns_in(sql: str) -> str:
     columns = (
         f"{name} has {', '.join(column.name for column, _ in columns_of(name))}" for name in named
     )
-    return "; ".join(columns) or "docs/schema.md names tables and columns"
+    return "; ".join(columns) or "docs/schema.md lists tables and columns"
 
 
 def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
@@ -161,7 +162,7 @@ def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
     if not words:
         raise UsageError(
             "`search` is empty",
-            "Name a part of a kernel or layer, as in: perfctl query --search conv2",
+            "Use a part of the name of a kernel or layer: perfctl query --search conv2",
         )
     with database.reading(store) as connection:
         rows = [row for row in connection.execute(_NAMES) if isinstance(row[1], str)]

@@ -237,7 +237,7 @@ def _served(connection: sqlite3.Connection) -> dict[int, str]:
     for run_id, counts in tokens.items():
         known = [count for count in counts if count is not None]
         text = f"{sum(known):,} token{'' if sum(known) == 1 else 's'}"
-        text = text if len(known) == len(counts) else "tokens not said"
+        text = text if len(known) == len(counts) else "tokens unknown"
         served[run_id] = f"{' + '.join(phases[run_id])}, {text}"
     return served
 
@@ -293,6 +293,12 @@ def load_launch_kinds(connection: sqlite3.Connection, run_id: int) -> Run:
     return replace(run, report=report)
 
 
+def _file_of(connection: sqlite3.Connection) -> str:
+    """Return the path of the connection's database, below the working folder if it is there."""
+    path = Path(connection.execute("PRAGMA database_list").fetchone()[2] or "the store")
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
     found = _dicts(
         connection,
@@ -304,7 +310,8 @@ def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
     )
     if not found:
         raise StoreError(
-            f"there is no run {run_id} in this store", "See which there are with 'perfctl runs'"
+            f"run {run_id} not found in {_file_of(connection)}",
+            "Run 'perfctl runs' to list the runs",
         )
     return found[0]
 
@@ -325,7 +332,7 @@ def _command(text: str | None) -> tuple[str, ...]:
     try:
         return tuple(map(str, json.loads(text or "[]")))
     except (ValueError, TypeError, RecursionError) as error:
-        raise BadRecord("run.command is not a list in JSON") from error
+        raise BadRecord("run.command is not a JSON list") from error
 
 
 def _load(connection: sqlite3.Connection, run_id: int) -> Run:

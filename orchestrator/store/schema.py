@@ -222,10 +222,12 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
         elif (table, column) not in {fact[:2] for fact in there}:
             problem = f"{path}: {table} has no column {column}"
         else:
-            problem = f"{path}: the table {table} was rebuilt: {column} is not what perfctl made"
+            problem = (
+                f"{path}: the table {table} was rebuilt: {column} differs from perfctl's schema"
+            )
         raise StoreError(
             problem,
-            "Put it back as docs/schema.md has it, or ingest the reports into a new store",
+            "Restore it as in docs/schema.md, or ingest the reports into a new store",
         )
 
 

@@ -213,7 +213,7 @@ def write_run(
         rows = _write_tables(connection, run_id, report, layer_calls)
         if cut:
             texts = "1 text has" if len(cut) == 1 else f"{len(cut):,} texts have"
-            kept = f"the store keeps {LONGEST:,} of each"
+            kept = f"perfctl truncates each to {LONGEST:,}"
             gap = Gap(
                 "text", "not_available", f"{texts} up to {max(cut.values()):,} characters; {kept}"
             )
@@ -260,7 +260,7 @@ def _run(
         gap = Gap(
             "run.started_at",
             "unreadable",
-            f"'{mask(str(started))[:40]}' is not a moment between 1970 and 2099",
+            f"'{mask(str(started))[:40]}' is not a timestamp between 1970 and 2099",
         )
         bulk.write_table(connection, "gap", Gap, run_id, [gap])
     into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
@@ -423,7 +423,7 @@ def _refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, st
             below = f"{column} NOT BETWEEN {low!r} AND {high!r}"
             too_low = _TOO_LOW.get(low, f"below {low:,} or not a number")
             for condition, why in (
-                (above, f"above {high:,}, more than there can be"),
+                (above, f"above the maximum of {high:,}"),
                 (below, too_low),
             ):
                 rows = f"{table} WHERE {mine} AND {condition}"
@@ -559,9 +559,9 @@ def _note_silent(connection: sqlite3.Connection, triggers: Mapping[str, str]) ->
             refreshed.append("_counts")
     path = connection.execute("PRAGMA database_list").fetchone()[2]
     names = ", ".join(f"{name} on {table}" for name, table in triggers.items())
-    instead = f"; brought up to date instead: {', '.join(refreshed)}" if refreshed else ""
+    instead = f"; updated instead: {', '.join(refreshed)}" if refreshed else ""
     warnings.warn(
-        f"{path}: triggers do not fire while perfctl writes ({names}){instead}",
+        f"{path}: perfctl disables triggers while it writes ({names}){instead}",
         StoreNote,
         stacklevel=1,
     )

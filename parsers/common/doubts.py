@@ -19,7 +19,7 @@ SOURCE = "perfctl parser"
 SHOWN, _LINES_SHOWN = 8, 5
 _LONGEST = 80
 
-LOST = "left out when it was exported, or lost"
+LOST = "excluded from the export, or lost"
 
 
 def not_understood(
@@ -56,12 +56,12 @@ def newer(what: str, version: str | None, newest: str) -> tuple[Diagnostic, ...]
     found, tested = _parts(version or ""), _parts(newest)
     if found[: len(tested)] <= tested:
         return ()
-    newer_than = f"is newer than the newest that was tested ({newest})"
+    newer_than = f"is newer than the newest tested version ({newest})"
     return (
         Diagnostic(
             "info",
             SOURCE,
-            f"{what} {_shown(version or '')} {newer_than}: all known parts were read",
+            f"{what} {_shown(version or '')} {newer_than}: perfctl read all known parts",
         ),
     )
 
@@ -94,7 +94,7 @@ class Joined(ReportError):
 def repeated(path: Path, tool: str, what: str, line: int, starts: Sequence[int] = ()) -> Joined:
     """Return the error for a file in which ``what`` begins again at ``line`` (from 1). ``starts``:
     all such lines."""
-    reason = f"{what} appears twice (again at line {line}); counting both would double the totals"
+    reason = f"{what} appears twice (again at line {line}); both together would double the totals"
     remedy = (
         f"Split the file there (head -n {line - 1} and tail -n +{line}) and pass each part "
         "separately"
@@ -110,7 +110,7 @@ def several(path: Path, tool: str, starts: Sequence[int]) -> Joined:
         path,
         tool,
         reason,
-        "Pass it to perfctl ingest, which reads each as a run of its own",
+        "Pass it to perfctl ingest, which reads each of them as a separate run",
         starts,
     )
 

@@ -34,12 +34,12 @@ def read_whole(path: Path, tool: str, remedy: str) -> Any:
     with readable(path, tool, remedy):
         size = path.stat().st_size
         if size > LIMIT:
-            raise ReportError(path, tool, f"{size:,} bytes of JSON are too many", remedy)
+            raise ReportError(path, tool, f"{size:,} bytes of JSON exceed the limit", remedy)
         data = path.read_bytes()
     try:
         return json.loads(
             data.decode(encoding_of(data), "replace").lstrip("\ufeff"), parse_constant=str
         )
     except (ValueError, RecursionError) as error:
-        reason = f"it is not complete JSON ({str(error)[:200] or 'nested too deep'})"
+        reason = f"the JSON is incomplete ({str(error)[:200] or 'nested too deep'})"
         raise ReportError(path, tool, reason, remedy) from error

@@ -57,7 +57,7 @@ class Log:
         if not self.null_lines:
             return None
         lines = "1 line holds" if self.null_lines == 1 else f"{self.null_lines:,} lines hold"
-        return f"{lines} NUL bytes, as where a part of the file was never written or was lost"
+        return f"{lines} NUL bytes, so a part of the file was never written, or was lost"
 
     def add(self, line: str) -> None:
         """Add one line that is not part of the CSV; pieces of a progress bar, separated by CR,
@@ -235,7 +235,7 @@ class ToolText:
                 line = line.rstrip("\r\n")
                 if number > LINES:
                     reason = f"it has more than {LINES:,} lines, which do not fit into memory"
-                    remedy = "Pass the part that matters (head, tail) or every tenth reading"
+                    remedy = "Pass a part of the file (head, tail) or every tenth sample"
                     raise ReportError(self.path, self._tool, reason, remedy)
                 if "\0" in line:
                     self.stray(line)
@@ -259,12 +259,11 @@ class ToolText:
                 Diagnostic(
                     "info",
                     "perfctl",
-                    f"{count} of {max(self.line, count)} lines are not readings, for example "
-                    f"{shown}",
+                    f"{count} of {max(self.line, count)} lines are not samples, such as {shown}",
                 )
             )
         if count := self._log.cut_rows:
-            text = f"{count} lines longer than 4 million characters were left out"
+            text = f"{count} lines longer than 4 million characters were skipped"
             found.append(Diagnostic("warning", "perfctl", text))
         return found
 

@@ -51,7 +51,7 @@ def read_plain(path: Path, tool: str, remedy: str) -> tuple[Any, int]:
     number of steps.
     """
     if (size := path.stat().st_size) > LIMIT:
-        raise ReportError(path, tool, f"{size:,} bytes of a pickle are too many", remedy)
+        raise ReportError(path, tool, f"{size:,} bytes of a pickle exceed the limit", remedy)
     machine = _Machine()
     steps = 0
     try:
@@ -68,13 +68,13 @@ def read_plain(path: Path, tool: str, remedy: str) -> tuple[Any, int]:
         return machine.result, steps
     except _NotPlainError as error:
         reason = (
-            f"it holds more than plain data (instruction {error}), so it was not read; nothing of "
-            "it was run"
+            f"it contains more than plain data (instruction {error}). perfctl did not read or run "
+            "it"
         )
         raise ReportError(path, tool, reason, remedy) from None
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ReportError(
-            path, tool, f"the pickle is damaged or cut off ({str(error)[:100]})", remedy
+            path, tool, f"the pickle is damaged or truncated ({str(error)[:100]})", remedy
         ) from error
 
 

@@ -203,7 +203,7 @@ def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
             yield Database(connection, path)
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
         # a message about a damaged schema need not be UTF-8
-        reason = f"the database is damaged or cut off ({' '.join(str(error).split())[:200]})"
+        reason = f"the database is damaged or truncated ({' '.join(str(error).split())[:200]})"
         raise ReportError(path, tool, reason, remedy) from error
 
 
@@ -234,7 +234,7 @@ def check_whole(path: Path, tool: str, remedy: str) -> None:
     size, whole = path.stat().st_size, stated_bytes(head)
     if len(head) < HEADER_BYTES or size < whole:
         needed = max(whole, HEADER_BYTES)
-        reason = f"the database is cut off: only {size:,} of {needed:,} bytes are there"
+        reason = f"the database is truncated: only {size:,} of {needed:,} bytes exist"
         raise ReportError(path, tool, reason, remedy)
     for ending in ("-wal", "-journal"):
         log = path.with_name(path.name + ending)
@@ -242,7 +242,7 @@ def check_whole(path: Path, tool: str, remedy: str) -> None:
             with log.open("rb") as file:
                 first = file.read(1)
             if first not in (b"", b"\0"):
-                reason = f"the database was not closed: {log.name} beside it holds changes"
+                reason = f"the database was not closed: {log.name} next to it contains changes"
                 wait = "Wait until the program that writes it has ended."
                 raise ReportError(path, tool, reason, f"{wait} {remedy}")
 
@@ -283,7 +283,7 @@ def check(
     for name, kind in connection.execute(objects):
         if name in tables and name not in database.tables:
             what = "a view" if kind == "view" else "a virtual table, or has a column called rowid"
-            reason = f"{name} is {what}, which no profiler writes: it is not read"
+            reason = f"{name} is {what}, which no profiler writes, so perfctl skips it"
             yield Gap(f"table:{name}", "unreadable", reason)
     for table, columns in always.items():
         if table not in database.tables:
@@ -312,7 +312,9 @@ def _find_odd_values(database: Database, table: str) -> Iterator[Gap]:
             continue
         if odd:
             what = (
-                f"are not of the type {declared}" if declared else "are no integers, as others are"
+                f"are not of the type {declared}"
+                if declared
+                else "are not integers, unlike the others"
             )
             reason = f"{table}.{name}: {odd:,} of {count:,} values {what}"
             yield Gap(f"table:{table}", "unreadable", reason)

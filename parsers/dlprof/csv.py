@@ -36,7 +36,7 @@ _CUT = "DLProf was probably stopped while writing the file: run it again, or cop
 _ROUNDED = Diagnostic(
     "info",
     "perfctl",
-    "DLProf rounds percentages to one decimal in CSV: 0.0 % is anything below 0.05 %",
+    "DLProf rounds percentages to one decimal in CSV: 0.0% means any value below 0.05%",
 )
 
 
@@ -53,7 +53,7 @@ def parse(path: Path) -> Report:
         with path.open("rb") as file:
             files = dict.fromkeys(find_kinds(file.read(_PROBE_BYTES)), path)
     if not files:
-        remedy = "Pass the folder that dlprof was given as --output_path"
+        remedy = "Pass the --output_path folder of dlprof"
         raise ReportError(path, "dlprof", "no DLProf CSV report", remedy)
     blocks, gaps = read_blocks(files["summary"]) if "summary" in files else ([], [])
     tables = {kind: read_table(file, kind) for kind, file in files.items() if kind != "summary"}
@@ -115,18 +115,18 @@ def read_table(path: Path, kind: str) -> list[Row]:
         elif not names:
             title = cells
         elif cells == title or columns == names or _is_title(columns):
-            raise repeated(path, "dlprof", "a report of DLProf", line)
+            raise repeated(path, "dlprof", "a DLProf report", line)
         elif len(cells) < len(names):
             reason = f"row at line {line} has {len(cells)} of {len(names)} cells"
             raise ReportError(path, "dlprof", reason, _CUT)
         elif len(rows) == ROWS:
             reason = f"it has more than {ROWS:,} rows, which do not fit into memory"
-            remedy = "Pass dlprof_dldb.sqlite of the same run, which is read row by row"
+            remedy = "Pass dlprof_dldb.sqlite of the same run, which perfctl reads row by row"
             raise ReportError(path, "dlprof", reason, remedy)
         else:
             rows.append(dict(zip(names, cells, strict=False)))
     if not names:
-        raise ReportError(path, "dlprof", f"it has no header line of a {kind} report", _CUT)
+        raise ReportError(path, "dlprof", f"it lacks the header line of a {kind} report", _CUT)
     return rows
 
 
@@ -162,5 +162,5 @@ def read_blocks(path: Path) -> tuple[list[Block], list[Gap]]:
     # the last number may be cut: DLProf ends every line
     label, values = filled[-1].pop()
     filled[-1].append((label, (*values[:-1], "")))
-    reason = f"the last line is incomplete: the last cell of '{label}' was left out"
+    reason = f"the last line is incomplete: the last cell of '{label}' was skipped"
     return blocks, [Gap("summary", "unreadable", reason)]

@@ -302,7 +302,7 @@ def _read_devices(
     if size is None and rows:
         why = ("not_available", "the table gpu_memories is empty")
         if totals:
-            why = ("ambiguous", "gpu_memories does not say which size belongs to which device")
+            why = ("ambiguous", "gpu_memories does not state which size belongs to which device")
         gaps.append(Gap("device.memory_bytes", *why))
     devices = [
         Device(

@@ -35,12 +35,12 @@ MOST_FILES = 50
 _UNVERIFIED = Diagnostic(
     "warning",
     "perfctl",
-    "DLProf's JSON was read by the column names of its CSV, which was never checked with a real "
-    "file: compare some figures with the CSV reports or dlprof_dldb.sqlite of the same run",
+    "perfctl read DLProf's JSON by the column names of its CSV, a rule never tested on a real "
+    "file. Compare some values with the CSV reports or dlprof_dldb.sqlite of the same run",
 )
 _KEY = re.compile(r'"((?:[^"\\]|\\.){1,80})"')
 _REMEDY = (
-    "DLProf may have been stopped while writing: pass the CSV reports of the same run (dlprof "
+    "DLProf was possibly stopped while writing. Pass the CSV reports of the same run (dlprof "
     "--formats=csv) or its dlprof_dldb.sqlite"
 )
 
@@ -88,7 +88,7 @@ def parse(path: Path) -> Report:
     if len(words & SUMMARY_WORDS) < 2:
         blocks = []
     if not tables and not blocks:
-        raise ReportError(path, "dlprof", "this JSON holds no DLProf report", _REMEDY)
+        raise ReportError(path, "dlprof", "this JSON is not a DLProf report", _REMEDY)
     return make_report(path, "JSON", tables, blocks, files, [_UNVERIFIED])
 
 

@@ -64,7 +64,7 @@ _REPEATED = re.compile(r"\[\d+\]\Z")
 _MISSING = {
     "iteration": ("kernel", "single launches"),
     "detail": ("operation", "operations"),
-    "summary": ("summary", "utilisation and iteration figures, versions and devices"),
+    "summary": ("summary", "utilization and iteration values, versions and devices"),
 }
 _OP_ID = re.compile(r"(.+)_(\d{1,6})")
 """Ops are called CONV2D_1, CONV2D_2, ...; forward and backward share a number."""
@@ -159,7 +159,7 @@ def find_kernel_gaps(kernels: Collection[Kernel], reason: str) -> Iterator[Gap]:
     for name in ("stream", "registers", "static_shared_bytes", "dynamic_shared_bytes"):
         yield Gap(f"kernel.{name}", "not_available", reason)
     if unplaced := sum(kernel.layer is None for kernel in kernels):
-        reason = f"{unplaced} of {len(kernels)} launches have an op name outside every module"
+        reason = f"{unplaced} of {len(kernels)} launches have an op name outside of all modules"
         yield Gap("kernel.layer", "not_collected", reason)
 
 
@@ -333,7 +333,7 @@ def _find_unread(
         if entry not in files and entry.name[0] != "." and entry.is_file()
     ]
     shown = ", ".join(names[:10])
-    text = f"read as one DLProf report; other files in the folder were not read: {shown}"
+    text = f"read as one DLProf report; perfctl skipped the other files in the folder: {shown}"
     gaps = [
         Gap(name, "unreadable", f"{name} is empty or not a DLProf report")
         for name in names
@@ -384,7 +384,7 @@ def _read_devices(
         gaps.append(Gap("device.name", "ambiguous", reason))
         names = []
     if config and "cudnn_version" not in config:
-        reason = "this DLProf's summary has no line 'cuDNN Version' (pip's 1.8.0 leaves it out)"
+        reason = "this DLProf's summary has no line 'cuDNN Version' (pip's 1.8.0 omits it)"
         gaps.append(Gap("environment.cudnn", "not_available", reason))
     driver = environment.get("driver_version")
     devices = [Device(name, "gpu", n, driver_version=driver) for n, name in enumerate(names)]

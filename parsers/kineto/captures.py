@@ -173,10 +173,9 @@ def explain_graphs(
         if capture is None:
             return
         reason = (
-            f"it launches no graph whose kernels it recorded, so {capture.name} says nothing "
-            "about it"
+            f"the trace has no graph launch with recorded kernels, so {capture.name} does not apply"
         )
-        todo = "Leave --capture out, or name the trace of an execution"
+        todo = "Omit --capture, or name the trace of an execution"
         raise ReportError(path, TOOL, reason, todo)
     sets: list[CaptureSet] = []
     eager: list[Kernel] = []
@@ -231,13 +230,10 @@ def read_captures(path: Path) -> list[CaptureSet]:
             name = None
     if not graphs:
         reason = (
-            "it captures no graph: no cudaStreamBeginCapture or hipStreamBeginCapture with "
-            "launches behind it"
+            "the trace captures no graph: it lacks cudaStreamBeginCapture or "
+            "hipStreamBeginCapture with launches"
         )
-        todo = (
-            "Pass the trace that was recorded while the graphs were captured, or one of the same "
-            "steps without graphs"
-        )
+        todo = "Pass the trace of the graph capture, or a trace of the same steps without graphs"
         raise NoCapture(path, TOOL, reason, todo)
     return [
         CaptureSet(name, tuple(graph for _, graph in group), path, events, nesting)
@@ -515,14 +511,14 @@ def _describe_unknown(
         sum(kernel.duration_ns or 0 for kernel in kernels)
         for kernels in (inside, explained.kernels)
     )
-    which = "no module is known of them"
+    which = "their modules are unknown"
     if is_given:
         unknown = sum(launch.capture is None for launch in launches)
         which = f"{unknown} of {len(launches)} graph launches match no capture"
     reason = (
-        f"{len(inside)} of {len(explained.kernels)} kernels "
-        f"({inside_ns / (all_ns or 1) * 100:.1f} % of their time) were launched by graphs; "
-        f"{which}: give the trace of the capture with perfctl ingest --capture"
+        f"{len(inside)} of {len(explained.kernels)} kernels ({inside_ns / (all_ns or 1) * 100:.1f} "
+        f"% of their time) were launched by graphs; {which}: set the trace of the capture with "
+        "perfctl ingest --capture"
     )
     return Gap("kernel.layer", "not_collected", reason)
 

@@ -166,7 +166,7 @@ def template_flops(name: str, shapes: Sequence[Shape]) -> tuple[int | None, str 
         return None, f"the work of {blocked[1]} does not follow from shapes alone"
     operator = _PRODUCT.search(name)
     if operator is None:
-        return None, "its name has no operator that multiplies"
+        return None, "its name contains no operator that multiplies"
     if len(shapes) < 3:
         return None, "the call has fewer than three tensors"
     output = shapes[-1]
@@ -262,7 +262,7 @@ def compiled_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap]:
         text = f"{reason}: {join_names(sorted(names[reason]))}"
         yield Gap("compiled_kernel.flops", "not_available", text)
     if unlike:
-        reason = "Inductor states other FLOPs (stated_flops) than follow from the shapes"
+        reason = "Inductor states other FLOPs (stated_flops) than the shapes imply"
         yield Gap("compiled_kernel.flops", "ambiguous", f"{reason}: {join_names(sorted(unlike))}")
 
 

@@ -396,7 +396,7 @@ def assign_operators(
         if own or not events.operators or launchers is None:
             return Operators()
         reason = (
-            f"{len(events.operators)} operators that multiply have no shapes: record with "
+            f"{len(events.operators)} operators that multiply have no shapes. Record with "
             "record_shapes=True"
         )
         return Operators(gaps=(Gap("op_shape", "not_collected", reason),))

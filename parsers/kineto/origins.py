@@ -218,7 +218,7 @@ def share_kernels(
             new[index] = kernel._replace(layer=layer, direction=direction, layer_source="origins")
     if not unknown:
         return new, parts, []
-    reason = "the source lines of fused kernels do not say which modules their parts belong to"
+    reason = "the source lines of fused kernels do not state the modules of their parts"
     gap = Gap("kernel_part", "ambiguous", reason + name_longest(kernels, unknown))
     return new, parts, [gap]
 

@@ -95,7 +95,9 @@ def find_shape_steps(events: Events, nesting: Nesting) -> ShapeSteps:
     try:
         steps = _read_steps(events)
     except _UnclearError as error:
-        reason = f"no range names a step and its shapes do not tell prefill from decode: {error}"
+        reason = (
+            f"no range names a step, and the shapes do not separate prefill from decode: {error}"
+        )
         gap = Gap("served_step", "not_available", reason)
         return ShapeSteps(gap=gap if reads_cache else None)
     is_generated = reads_cache or any(step.phase == "decode" for _, _, step in steps)
@@ -224,8 +226,8 @@ def _read_step(number: int, evidence: _Evidence) -> ServedStep:
     products, phases = evidence.products, evidence.phases
     if not evidence.looked_up and not products:
         raise _UnclearError(
-            "no product with a weight has shapes, and the tensors around attention do not tell its "
-            "tokens"
+            "no matrix multiplication with a weight has shapes, and the tensors around attention "
+            "do not state its tokens"
         )
     shape = evidence.looked_up or max(products, key=lambda shape: (len(shape), products[shape]))
     keys, pairs = next(iter(evidence.keys)) if len(evidence.keys) == 1 else (None, None)

@@ -223,7 +223,7 @@ class TraceStream:
         ``before``: what makes a JSON object of the buffer, which begins with an event.
         """
         text = _repair(self._buffer)
-        fault, position = "it is no object with one array of events", 0
+        fault, position = "it is not an object with one array of events", 0
         is_unfinished = not self._ended
         try:
             _METADATA.decode(before + text)
@@ -239,7 +239,7 @@ class TraceStream:
                 return
             fault = f"a value has more than {MAX_VALUE_BYTES >> 20} MiB"
         elif is_unfinished:
-            raise self._error(f"the JSON is cut off at byte {self._bytes} of the JSON", STOPPED)
+            raise self._error(f"the JSON is truncated at byte {self._bytes} of the JSON", STOPPED)
         byte_of_fault = self._bytes - len(self._buffer) + position
         raise self._error(f"broken JSON at byte {byte_of_fault}: {fault}", BROKEN)
 
@@ -277,14 +277,14 @@ class TraceStream:
                 if unpacked_bytes > max(MIN_BOMB_BYTES, MAX_EXPANSION * packed_bytes):
                     raise self._error(
                         f"the gzip data unpacks to more than {MAX_EXPANSION} times its size "
-                        f"({unpacked_bytes >> 20} MiB from {packed_bytes >> 10} KiB so far); no "
-                        "trace does that",
+                        f"({unpacked_bytes >> 20} MiB from {packed_bytes >> 10} KiB so far), which "
+                        "no trace does",
                         "If it is a trace, unpack it with gzip and pass the plain JSON",
                     )
                 yield data
         except EOFError:
             raise self._error(
-                f"the gzip data is cut off at byte {self._bytes} of the JSON", STOPPED
+                f"the gzip data is truncated at byte {self._bytes} of the JSON", STOPPED
             ) from None
         except (zlib.error, gzip.BadGzipFile) as error:
             reason = f"the gzip data is damaged at byte {self._bytes} of the JSON ({error})"

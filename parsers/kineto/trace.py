@@ -118,7 +118,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     events = collect(stream.blocks())
     metadata = stream.metadata
     if not events.known and "schemaVersion" not in metadata:
-        reason = "it is a Chrome trace without any event of torch.profiler (cpu_op, kernel, ...)"
+        reason = "it is a Chrome trace without torch.profiler events (cpu_op, kernel, ...)"
         todo = "Pass a trace that torch.profiler's export_chrome_trace wrote"
         raise ReportError(path, TOOL, reason, todo)
     gpus, job = _read_gpus(metadata), read_fitting(_Job, metadata.get("distributedInfo"))
@@ -268,8 +268,8 @@ def _number_agents(events: Events, gpus: Sequence[_Gpu]) -> tuple[Gap, ...]:
             event.args.device = gpus[0].index
     elif agents:
         reason = (
-            f"ROCm's number of an agent ({', '.join(map(str, sorted(agents)))}) counts the host's "
-            "processors first, deviceProperties counts GPUs from 0"
+            f"ROCm's number of an agent ({', '.join(map(str, sorted(agents)))}) counts CPUs first, "
+            "but deviceProperties counts GPUs from 0"
         )
         return (Gap("kernel.device_index", "ambiguous", reason),)
     return ()
@@ -358,7 +358,7 @@ def _explain_no_kernel(events: Events) -> str:
         )
         return f"{events.launches:,} launches recorded, {missing}: {why}"
     if events.calls:
-        why = "nothing ran on the GPU meanwhile, or another process launched it"
+        why = "no work ran on the GPU, or another process launched it"
         return f"{len(events.calls):,} CUDA calls and no launch recorded, {missing}: {why}"
     activity = "copies but no kernel" if events.copies else "no GPU activity"
     return (
@@ -373,7 +373,7 @@ def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[G
     ]
     if outside:
         where = "outside every range named <layer>:<direction> and every module"
-        where += ", and of no operator that multiplies" if by_operator else ""
+        where += ", and not part of an operator that multiplies" if by_operator else ""
         reason = f"{len(outside)} of {len(kernels)} launches are {where}"
         if len(outside) < len(kernels):
             reason += name_longest(kernels, outside)
@@ -402,7 +402,7 @@ def _find_losses(events: Events) -> Iterator[Gap]:
     missing = events.launches - len(launched)  # several kernels of a graph have one call
     if launched and missing > 0:
         reason = f"{missing:,} of {events.launches:,} launch calls have no kernel in the trace"
-        why = "captured into a graph, ended after the profiler did, or lost"
+        why = "captured into a graph, ended after the profiler, or lost"
         yield Gap("kernel", "not_available", f"{reason}: {why}")
     alone = sum(correlation not in events.calls for correlation in correlations)
     if 0 < alone * _FEW <= total:
@@ -426,10 +426,10 @@ def _find_diagnostics(
             if isinstance(text, str) and text:
                 yield Diagnostic(key.lower(), "torch.profiler", text[:500])
     warnings = (
-        (repaired, "what JSON does not allow was repaired: numbers, escapes or characters"),
+        (repaired, "perfctl repaired invalid JSON: numbers, escapes or characters"),
         (events.backwards, "{} events have a negative duration: they never ended"),
         (events.repeated, "{} events appear twice in the trace; each was counted once"),
-        (events.timeless, "{} operations or ranges have no start time and were left out"),
+        (events.timeless, "{} operations or ranges have no start time and were skipped"),
     )
     for count, text in warnings:
         if count:

@@ -70,8 +70,8 @@ def parse(path: Path) -> Report:
         if cells:
             readings.add(stamp, number, device, cells)
     if not readings.samples and not readings.figure_names:
-        reason = "the DCGM header has no complete reading below it"
-        raise ReportError(path, TOOL, reason, "Let it run longer")
+        reason = "the DCGM header has no complete sample below it"
+        raise ReportError(path, TOOL, reason, "Run dcgmi longer")
     readings.samples.sort(key=lambda sample: sample.at_ns)
     fields = others(readings.figure_names, _KNOWN["fields"], _KNOWN["without_unit"])
     return report(

@@ -157,12 +157,12 @@ def parse_table(path: Path) -> Report:
         reason = "nvidia-smi's table has no complete row of a GPU"
         raise ReportError(path, TOOL, reason, "Copy the file again")
     gaps = [
-        Gap("device.name", "unreadable", f"nvidia-smi cut off the name: '{name}'", f"GPU {index}")
+        Gap("device.name", "unreadable", f"nvidia-smi truncated the name: '{name}'", f"GPU {index}")
         for index, name in tables.names.items()
         if name.endswith("...")
     ]
     if unread := tables.begun - len(readings.samples):
-        reason = f"{unread} GPUs have lines that could not be read"
+        reason = f"{unread} GPUs have unreadable lines"
         gaps.append(Gap("sample", "unreadable", reason))
     rounded = "nvidia-smi's table rounds to whole watts, percent and degrees"
     monitored = report(
@@ -267,7 +267,7 @@ def parse_lists(path: Path) -> Report:
     rows = _read_rows(text)
     if not rows:
         reason = "the header of dmon or pmon has no complete row below it"
-        raise ReportError(path, TOOL, reason, "Let it run longer")
+        raise ReportError(path, TOOL, reason, "Run nvidia-smi longer")
     readings, rounds, last = Readings(text.interval_ns), Rounds(), 0
     moments: dict[tuple[int, int], tuple[Stamp | None, list[dict[str, str]]]] = {}
     for row, stamp in zip(rows, _read_stamps(rows, readings), strict=True):
@@ -402,6 +402,6 @@ def parse(path: Path) -> Report:
             found = head_lines(file.read(HEAD_BYTES))
         read = next((read for recognise, read in _FORMS if recognise(found)), None)
         if read is None:
-            reason = "it holds no output of nvidia-smi"
+            reason = "it contains no output of nvidia-smi"
             raise ReportError(path, "nvidia-smi", reason, "Pass the file that nvidia-smi wrote")
         return read(path)

@@ -67,7 +67,7 @@ def parse(path: Path) -> Report:
         readings.add(stamp, rounds.count(index), index, list(cells.values()))
     if not readings.samples:
         raise ReportError(
-            path, TOOL, "its log has no figure of a GPU", "Print it with nvidia-smi -q"
+            path, TOOL, "the log has no value of a GPU", "Create the log with nvidia-smi -q"
         )
     driver = facts.get("Driver Version", "")
     devices = {index: known | {"driver_version": driver} for index, known in names.items()}

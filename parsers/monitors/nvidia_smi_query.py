@@ -91,13 +91,13 @@ _WHOLE = re.compile(
 _MONTH_FIRST = Gap(
     "sample.at_ns",
     "ambiguous",
-    "dates such as '03-11-2026' were read with the month first; nothing in the file says which "
-    "comes first",
+    "dates such as '03-11-2026' were read with the month first, because the file does not state "
+    "the order",
 )
 _UNPLACED = Gap(
     "sample.device_index",
     "not_collected",
-    "no column names the device: add index or uuid to --query-gpu",
+    "no column names the device. Add index or uuid to --query-gpu",
 )
 _BY_PLACE = "no device column: the rows below each date were counted as GPU 0, 1, ..."
 _BY_BUS = "no index column: devices are numbered in the order of their first rows"
@@ -205,7 +205,7 @@ def parse(path: Path) -> Report:
     gaps = leave_out_half_cell(rows, way)
     if not rows:
         reason = "no complete row fits the header"
-        raise ReportError(path, TOOL, reason, "Let nvidia-smi run longer")
+        raise ReportError(path, TOOL, reason, "Run nvidia-smi longer")
     stamps = [row.stamp for row in rows]
     # a date that does not begin with the year
     day_first = day_is_first(stamp for stamp in stamps if set("-/").intersection(stamp[1:3]))
@@ -251,7 +251,7 @@ def collect_rows(text: MonitorText) -> tuple[list[Row], str, list[Diagnostic]]:
     rows = list(read_rows(text))
     if not rows:
         reason = "the header has no complete row below it"
-        raise ReportError(text.path, TOOL, reason, "Let nvidia-smi run longer")
+        raise ReportError(text.path, TOOL, reason, "Run nvidia-smi longer")
     if starts := find_logs(rows):
         raise several(text.path, TOOL, starts)
     form = "nvidia-smi CSV"
@@ -317,9 +317,9 @@ def layout_of(rows: list[list[str]], path: Path) -> tuple[Layout, Diagnostic]:
     for any other rows."""
     layout = read_header(_HEADER)
     if layout is None or not all(_fits(cells) for cells in rows):
-        reason = "the rows have no header that says what their columns are"
+        reason = "the rows have no header that names their columns"
         raise ReportError(path, TOOL, reason, _REMEDY)
-    text = f"the rows have no header; by their units they were read as {_HEADER}"
+    text = f"the rows have no header; perfctl read them by their units as {_HEADER}"
     return layout, Diagnostic("warning", "perfctl", text)
 
 
@@ -397,8 +397,8 @@ def describe_way(rows: list[Row], way: str | None) -> Iterator[Diagnostic]:
     if bare:
         columns = ", ".join(f"{name} ({_default_unit(name)})" for name in bare)
         text = (
-            f"no unit stands in the header or in cells such as '{next(iter(bare.values()))}': "
-            f"nvidia-smi's own units were taken for {columns}"
+            "neither the header nor the cells state a unit, such as "
+            f"'{next(iter(bare.values()))}': perfctl assumed nvidia-smi's own units for {columns}"
         )
         yield Diagnostic("warning", "perfctl", text)
 
@@ -416,7 +416,7 @@ def leave_out_half_cell(rows: list[Row], way: str | None) -> list[Gap]:
         return []
     if is_bus or name == "timestamp":
         rows.pop()
-        reason = "the file ends inside this cell; its row was left out"
+        reason = "the file ends inside this cell; its row was skipped"
         return [Gap(f"sample:{name}", "unreadable", reason)]
     if not cell[-1:].isdigit() or read_quantity(cell, "")[0] is None:
         return []

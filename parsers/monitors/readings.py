@@ -194,11 +194,11 @@ class Readings:
         reason = ""
         if self._is_counted and self._interval_ns:
             reason = (
-                "no timestamps: times were counted from the first reading with the stated "
+                "no timestamps: perfctl counted times from the first sample with the stated "
                 f"interval of {self._interval_ns} ns"
             )
         elif self._is_counted:
-            reason = "no timestamps: the value is the number of the reading, not a time"
+            reason = "no timestamps: the value is the number of the sample, not a time"
         elif self.since_midnight:
             reason = "times of day without a date: times count from the first midnight"
         if reason:
@@ -219,7 +219,7 @@ class Readings:
         missing."""
         notes = []
         if not self._is_zoned and not self.since_midnight:
-            text = "the timestamps have no time zone and were read as UTC"
+            text = "the timestamps have no time zone; perfctl read them as UTC"
             notes.append(Diagnostic("warning", "perfctl", text))
         if names := self.figure_names:
             text = f"kept as summaries, mean, min and max over the file: {', '.join(names[:40])}"
@@ -268,7 +268,7 @@ def describe_pauses(times: list[int]) -> str:
     place = f"between {start:.1f} s and {end:.1f} s"
     if len(pauses) > 1:
         place = f"in {len(pauses)} pauses, the first {place}"
-    count = "1 reading is" if total == 1 else f"{total} readings are"
+    count = "1 sample is" if total == 1 else f"{total} samples are"
     return (
         f"{count} missing {place} (one is usual every {usual / 1e9:.3g} s): the tool was late or "
         "stopped, or lines were lost"
@@ -283,7 +283,7 @@ def ordinal(text: str) -> int | None:
 def half(name: str) -> Gap:
     """Return the gap for the cell at the end of a file without a line end."""
     return Gap(
-        f"sample:{name}", "unreadable", "the file ends inside its last number, which was left out"
+        f"sample:{name}", "unreadable", "the file ends inside its last number, which was skipped"
     )
 
 

@@ -58,16 +58,16 @@ NO_VALUE = frozenset({"", "n/a", "no data", "nan", "-nan", "inf", "-inf"})
 """Texts, in lower case, that ncu prints instead of a missing value."""
 _REASONS = {
     "not_available": (
-        'ncu printed "{text}" in place of {count} values: this GPU or ncu version has no such '
+        'ncu printed "{text}" instead of {count} values: this GPU or ncu version has no such '
         "metric, or it could not be collected"
     ),
     "ambiguous": (
-        '{count} values such as "{text}" may be whole numbers or fractions, and nothing in the '
-        "file says which; export it again with LC_ALL=C"
+        '{count} values such as "{text}" may be whole numbers or fractions, and the file does '
+        "not state which. Export it again with LC_ALL=C"
     ),
     "unreadable": (
-        '{count} values such as "{text}" do not fit the number format of the rest of the file; '
-        "export it again with LC_ALL=C"
+        '{count} values such as "{text}" do not fit the number format of the rest of the file. '
+        "Export it again with LC_ALL=C"
     ),
 }
 """State of a gap -> its reason."""
@@ -325,7 +325,9 @@ class ReportBuilder:
             by_section[name, section] += cells[at]  # "Kbyte" in one launch, "Mbyte" in another
         lacking = [name for (name, _), number in by_section.items() if number == holders - 1]
         if lacking and holders >= LAUNCHES_MIN:
-            reason = f"1 of {holders} launches lacks {len(lacking)} metrics that all others have"
+            reason = (
+                f"1 of {holders} launches lacks {len(lacking)} metrics that all other launches have"
+            )
             yield Gap("counter", "not_collected", f"{reason}, such as {lacking[0]}")
 
     def _kernel_gaps(

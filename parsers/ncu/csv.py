@@ -86,7 +86,9 @@ def parse(path: Path) -> Report:
         columns = Columns(split_csv(first))
         if columns.missing:
             column = columns.missing
-            reason = f"the CSV has no column {column} (it is cut off, or from another page of ncu)"
+            reason = (
+                f"the CSV has no column {column} (it is truncated, or from another page of ncu)"
+            )
             raise ReportError(path, "ncu", reason, EXPORT)
         rows = Rows(path, lines, log, columns, quoted=first.startswith('"'))
         if columns.form == "long":
@@ -100,7 +102,7 @@ def parse(path: Path) -> Report:
     if not builder.launches and not builder.is_summary:
         reason, remedy = "the CSV ends after its header", "Profile again"
         if log.cut_rows:
-            reason = f"none of its {log.cut_rows:,} rows fits it: the file is damaged"
+            reason = f"none of its {log.cut_rows:,} rows fits the header: the file is damaged"
             remedy = EXPORT
         elif log.tool_lines:
             reason, remedy = why_no_csv(log)
@@ -108,7 +110,7 @@ def parse(path: Path) -> Report:
     form = f"ncu CSV, {columns.form}, {len(columns.header)} columns"
     missing = []
     if columns.ids and (count := max(columns.ids) + 1 - len(columns.ids)):
-        reason = f"{count:,} IDs of launches are not in the file: left out when it was exported"
+        reason = f"{count:,} IDs of launches are not in the file: excluded from the export"
         missing.append(Gap("kernel", "not_collected", f"{reason}, or lost"))
     return builder.report(form, log, missing, not_understood({"columns": columns.unknown}))
 

@@ -22,17 +22,17 @@ EXPORT = "Export the report with 'ncu --import FILE --csv --page raw --print-uni
 _CAUSES = (
     (
         r"ERR_NVGPUCTRPERM",
-        "ncu was not allowed to read the GPU's performance counters (ERR_NVGPUCTRPERM)",
+        "ncu has no permission to read the GPU's performance counters (ERR_NVGPUCTRPERM)",
         (
             "Run as root, or have the administrator load the nvidia module with "
-            "NVreg_RestrictProfilingToAdminUsers=0 (/proc/driver/nvidia/params then says "
+            "NVreg_RestrictProfilingToAdminUsers=0 (/proc/driver/nvidia/params then contains "
             "RmProfilingAdminOnly: 0), and profile again"
         ),
     ),
     (
         r"driver resource was unavailable",
         (
-            "another tool holds the GPU's performance counters (ncu: a driver resource was "
+            "another tool uses the GPU's performance counters (ncu: a driver resource was "
             "unavailable)"
         ),
         (
@@ -43,7 +43,7 @@ _CAUSES = (
     (
         r"lock file|nsight-compute-lock",
         "ncu could not open its lock file, which another user owns",
-        "Set TMPDIR to a folder of your own and profile again",
+        "Set TMPDIR to your own folder and profile again",
     ),
     (
         r"^==\w+== Report: (\S.*)",
@@ -57,7 +57,7 @@ _CAUSES = (
     ),
     (
         r"Failed to load report|could not be (?:opened|loaded)",
-        "ncu could not load the report it was asked to export",
+        "ncu could not load the report to export",
         "Export with the ncu version that wrote the report, or a newer one",
     ),
     (
@@ -79,15 +79,15 @@ _CAUSES = (
     (
         r'^"?Metric Name"?,',
         (
-            "this is a table that another program made from ncu's CSV (one column a metric): "
-            "kernel names and units are not in it"
+            "another program made this table from ncu's CSV (one column per metric); it lacks "
+            "kernel names and units"
         ),
         "Use the CSV that ncu itself printed",
     ),
     (
         r"^==ERROR== (.*)",
         "ncu stopped with an error: {0}",
-        "Fix that and profile again",
+        "Correct the error and profile again",
     ),
     (
         r"^==",
@@ -105,7 +105,7 @@ def why_no_csv(log: Log) -> tuple[str, str]:
     for pattern, reason, remedy in _CAUSES:
         if match := re.search(pattern, text, re.MULTILINE):
             return reason.format(*match.groups()), remedy
-    return "it holds no ncu CSV", EXPORT
+    return "it contains no ncu CSV", EXPORT
 
 
 def diagnostics(log: Log) -> list[Diagnostic]:
@@ -132,7 +132,7 @@ def gaps(log: Log) -> list[Gap]:
         reason = "a table has no row of units below its header"
         missing.append(Gap("counter.unit", "not_available", reason))
     if log.cut_rows:
-        reason = f"{log.cut_rows} rows are cut off or broken"
+        reason = f"{log.cut_rows} rows are truncated or broken"
         missing.append(Gap("counter", "unreadable", reason))
     if holes := log.holes():
         missing.append(Gap("counter", "unreadable", holes))

@@ -146,7 +146,7 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 127) << 7 * count
         if byte < 128:
             return value, at + count + 1
-    raise ValueError("number is cut off or too long")
+    raise ValueError("number is truncated or too long")
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -161,7 +161,7 @@ def parse(path: Path, *, source: bool = False) -> Report:
         shape = outline(path)
     export = _EXPORT.format(path=path)
     if shape.known and shape.cut_at is not None:
-        reason = f"the report is cut off: its structure breaks at byte {shape.cut_at}"
+        reason = f"the report is truncated: its structure breaks at byte {shape.cut_at}"
         raise ReportError(path, "ncu", reason, "Copy it again, or profile again")
     if find_spec("ncu_report") is None:
         remedy = f"Install it with pip install 'perfctl[ncu]'. Or: {export}"
@@ -175,7 +175,7 @@ def parse(path: Path, *, source: bool = False) -> Report:
         if not shape.known:
             reason = "it begins like an ncu report, but has an unknown structure"
         elif shape.results == 0:
-            reason = "the report holds no kernels"
+            reason = "the report contains no kernels"
             export = "Check ncu's filters and --target-processes, and profile again"
         raise ReportError(path, "ncu", reason, export)
     cuda = shape.versions.get("CUDA Version")
@@ -268,13 +268,13 @@ class _Results:
         if len(shape.processes) != 1:
             reason = (
                 f"the report is of {len(shape.processes) or 'unknown'} processes, and NVIDIA's "
-                "ncu_report does not tell their launches apart"
+                "ncu_report does not separate their launches"
             )
             yield Gap("kernel.process", "not_available", reason)
         if self._series:
             reason = (
-                f"{len(self._series)} metrics have a curve or a series of samples in the report, "
-                f"which are not stored, such as {next(iter(self._series))}"
+                f"{len(self._series)} metrics have a curve or a series of samples, which perfctl "
+                f"does not store, such as {next(iter(self._series))}"
             )
             yield Gap("counter:instances", "not_collected", reason)
         if source and not self.source:
@@ -285,7 +285,7 @@ class _Results:
             yield Gap("source_counter", "not_available", reason)
         elif self._addresses and not source:
             reason = (
-                f"the report has values of {self._addresses:,} instructions; perfctl ingest "
-                "--source --again stores them"
+                f"the report has values of {self._addresses:,} instructions; run perfctl ingest "
+                "--source --again to store them"
             )
             yield Gap("source_counter", "not_collected", reason)

@@ -77,7 +77,7 @@ def parse(path: Path) -> Report:
     if not builder.launches:
         if log.tool_lines:
             raise ReportError(path, "ncu", *why_no_csv(log))
-        reason = "ncu's console text has no launch (it is cut off, a summary, or the source page)"
+        reason = "ncu's console text has no launch (it is truncated, a summary, or the source page)"
         raise ReportError(path, "ncu", reason, EXPORT)
     kind = (
         "with grids"

@@ -81,7 +81,7 @@ def check_known(table: str, values: Integers) -> None:
     """Raise sqlite3.DatabaseError for a value that is not known: the file is damaged, and SQLite
     did not notice."""
     if (values == NULL).any():
-        raise sqlite3.DatabaseError(f"table {table} holds values that are not numbers")
+        raise sqlite3.DatabaseError(f"table {table} contains values that are not numbers")
 
 
 def _fetch(

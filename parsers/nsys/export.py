@@ -75,10 +75,10 @@ def read_export(path: Path) -> Report:
     """Read the file. Raises ReportError if it is damaged, or the rest of a failed export."""
     with opened(path) as database:
         if not set(database.tables) - {STRINGS, "ProcessStreams"}:
-            reason = "the export failed: it holds no table but the strings"
+            reason = "the export failed: its only table is the table of strings"
             newer = (
-                "nsys refuses reports newer than itself: export again with an nsys at least as new "
-                "as the report"
+                "nsys cannot read newer reports. Export again with an nsys at least as new as the "
+                "report"
             )
             raise ReportError(path, TOOL, reason, newer)
         damage = gaps.find_damage(database)
@@ -157,7 +157,7 @@ def _summarize(database: Database) -> Iterator[Summary]:
                 yield Summary(name, count, None)
     if database.filled(GRAPH):
         launches, time = query(f"SELECT count(*), sum(end - start) FROM {GRAPH}").fetchone()
-        yield Summary("CUDA graphs: launches recorded whole", launches, None)
+        yield Summary("CUDA graphs: launches recorded as one unit", launches, None)
         yield Summary("CUDA graphs: GPU time of these", time, "ns")
 
 

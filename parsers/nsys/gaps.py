@@ -112,10 +112,13 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
     if count:
         yield from _layer_gaps(database, ranges, kernels)
     if database.has(tables.NVTX, "binaryData") and database.holds(tables.NVTX, "binaryData"):
-        reason = "programs gave values in a binary form (NVTX_PAYLOAD_SCHEMAS), which is not read"
+        reason = (
+            "the program passed values in a binary form (NVTX_PAYLOAD_SCHEMAS), which perfctl "
+            "does not read"
+        )
         yield Gap("range:payload", "not_available", reason)
     if len(ranges.kind) and not database.filled(RUNTIME):
-        reason = "CUDA calls were not recorded, so no GPU time can be assigned to a range"
+        reason = "the report has no CUDA calls, so perfctl cannot assign GPU time to ranges"
         yield Gap("range:gpu_ns", "not_collected", reason)
 
 
@@ -136,8 +139,8 @@ def find_lost_work(
     moved = sum(one.calls or 0 for one in calls if one.domain == "cuda" and _COPY.match(one.name))
     if launches == count and 0 < copies < moved and not has_graphs:
         reason = (
-            f"{moved - copies:,} of {moved:,} calls that copy or set memory have no such operation "
-            "in the report"
+            f"{moved - copies:,} of {moved:,} calls that copy or set memory have no matching "
+            "operation in the report"
         )
         yield Gap("copy", "not_available", f"{reason}: it had no bytes, or was lost")
 
@@ -146,7 +149,7 @@ def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
     traced, reason = database.filled(RUNTIME), ""
     if database.filled(GRAPH):
         reason = (
-            "CUDA graphs were recorded as a whole, without their kernels: record with "
+            "CUDA graphs were recorded as one unit, without their kernels. Record with "
             "--cuda-graph-trace=node"
         )
     elif not count and traced:
@@ -160,7 +163,7 @@ def _kernel_gaps(database: Database, count: int) -> Iterator[Gap]:
     if reason:
         yield Gap("kernel", "not_collected", reason)
     if not (count or traced or database.filled(MEMCPY) or database.filled(MEMSET)):
-        yield Gap("copy", "not_collected", "no CUDA activity was recorded, so no copies either")
+        yield Gap("copy", "not_collected", "no CUDA activity was recorded, and therefore no copies")
 
 
 def _why_no_kernel(database: Database) -> str:
@@ -181,7 +184,7 @@ def _why_no_kernel(database: Database) -> str:
     if succeeded or unknown:
         calls = f"{succeeded or unknown:,} of {launches:,} calls launched a kernel"
         calls += " and returned 0" if succeeded else ""
-        return f"{calls}, but the report has no rows of the GPU: their recording failed or was lost"
+        return f"{calls}, but the report has no GPU rows, because the recording failed or was lost"
     errors = ", ".join(f"error {error} ({calls:,} times)" for error, calls in results.items())
     return f"no kernel ran: the launching calls returned {errors}"
 
@@ -190,8 +193,8 @@ def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> It
     count, unlaunched = len(kernels.around.innermost), kernels.unlaunched
     if not database.filled(RUNTIME):
         reason = (
-            "CUDA calls were not recorded, so no kernel can be assigned to a range (nsys profile "
-            "--trace=cuda,nvtx)"
+            "the report has no CUDA calls, so perfctl cannot assign kernels to ranges (nsys "
+            "profile --trace=cuda,nvtx)"
         )
         yield Gap("layer", "not_collected", reason)
         return
@@ -202,12 +205,14 @@ def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> It
             f"{unlaunched} of {count} kernels have no launch call in the report",
         )
     if not (ranges.kind == PUSH_POP).any():
-        reason = "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
+        reason = (
+            "the report has no push/pop NVTX range, so perfctl cannot assign launches to layers"
+        )
         yield Gap("layer", "not_collected", reason)
     elif not any(label.layer for label in ranges.labels):
         reason = (
-            'no range names a layer as perfctl does ("conv2:forward"): record the program with '
-            "perfctl"
+            'no range names a layer in the form of perfctl ("conv2:forward"): record the program '
+            "with perfctl"
         )
         yield Gap("layer", "not_collected", reason)
     elif (outside := int((kernels.around.layer == NOBODY).sum()) - unlaunched) > 0:
@@ -215,7 +220,9 @@ def _layer_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> It
         yield Gap("layer", "not_available", f"{reason}{_of_graphs(database, kernels)}")
     if not any(label.step is not None for label in ranges.labels):
         yield Gap(
-            "step", "not_collected", 'no range names a step as perfctl does ("perfctl:step:3")'
+            "step",
+            "not_collected",
+            'no range names a step in the form of perfctl ("perfctl:step:3")',
         )
 
 
@@ -229,7 +236,7 @@ def _of_graphs(database: Database, kernels: Launched) -> str:
         ).fetchone()
     else:
         lost = 0
-    what = "which were captured before the recording began: record the capture, too"
+    what = "which were captured before the recording began. Also record the capture"
     return f"; {lost} of all are of CUDA graphs, {what}" if lost else ""
 
 

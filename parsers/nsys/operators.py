@@ -167,5 +167,5 @@ def without_sizes(texts: Iterable[str]) -> Gap | None:
     shapes."""
     if not any(text.partition(",")[0] in READERS for text in texts):
         return None
-    reason = "the operators' ranges have no shapes: use emit_nvtx(record_shapes=True)"
+    reason = "the operators' ranges have no shapes. Use emit_nvtx(record_shapes=True)"
     return Gap("op_shape", "not_collected", reason)

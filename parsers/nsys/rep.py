@@ -59,7 +59,7 @@ def parse(path: Path) -> Report:
     if nsys is None:
         version = _version(path)
         written = f"it was written by nsys {version}" if version else "it is an nsys report"
-        reason = f"{written}, and nsys, which reads it, is not installed on this machine"
+        reason = f"{written}, and this machine has no nsys to read it"
         raise ReportError(path, TOOL, reason, _elsewhere(version))
     folder = Path(tempfile.mkdtemp(prefix="perfctl-nsys-"))
     try:
@@ -156,7 +156,7 @@ def _run(command: list[str], folder: Path, made: Path, path: Path) -> None:
     if code is None:
         reason = f"nsys did not finish the export within {TIMEOUT_S:.0f} seconds"
         raise ReportError(
-            path, TOOL, reason, "Run the export yourself: nsys export --type sqlite FILE"
+            path, TOOL, reason, "Run the export manually: nsys export --type sqlite FILE"
         )
     if code != 0 or not made.is_file():  # a failed export may leave a database of 2 tables behind
         raise ReportError(
@@ -170,7 +170,7 @@ def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]
     if refused or "ProtobufParseException" in text:
         written = ".".join(refused.groups()) if refused else _version(path)
         by = f"it was written by nsys {written}" if written else "it was written by a newer nsys"
-        reason = f"{by}, and the installed nsys{_installed(tool)} refuses reports newer than itself"
+        reason = f"{by}, and the installed nsys{_installed(tool)} cannot read newer reports"
         return reason, _elsewhere(written)
     lines = [line.strip() for line in text.splitlines() if line.strip() and "%" not in line]
     reason = (
@@ -178,7 +178,7 @@ def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]
         if lines
         else f"nsys could not export it (exit code {code})"
     )
-    return reason, "It may be cut off or damaged: copy it again from where it was recorded"
+    return reason, "It may be truncated or damaged. Copy it again from the machine that recorded it"
 
 
 def _installed(tool: str) -> str:
@@ -204,7 +204,7 @@ def _importer(nsys: str, path: Path) -> str:
     )
     if not found:
         reason = (
-            "it is a stream that was never converted to a report, and the installed nsys has no "
+            "it is a stream that nsys never converted to a report, and the installed nsys has no "
             "QdstrmImporter"
         )
         remedy = (

@@ -191,7 +191,7 @@ def parse(path: Path) -> Report:
         raise ReportError(
             path,
             TOOL,
-            reason or "it holds no complete table of nsys stats",
+            reason or "it contains no complete table of nsys stats",
             f"Run '{command}' again, or pass the report itself",
         )
     operations, summaries = _read_sums(survey)
@@ -298,7 +298,7 @@ def _read_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one trace."""
     table: Table | None = None
-    with readable(path, TOOL, reason="it can no longer be read"):
+    with readable(path, TOOL, reason="it is no longer readable"):
         for event in read_events(path, Trouble()):
             if isinstance(event, Start):
                 has_names = any(column.label in NAMES for column in event.columns)
@@ -351,7 +351,7 @@ def _find_gaps(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
             if note.report:
                 quantity = _ABOUT.get(note.report, f"operation:{note.report}")
             missing.add(quantity)
-            reason = "nsys stats ran this report and got no rows"
+            reason = "nsys stats ran this report and found no rows"
             if note.kind == "skipped":
                 text = _FILE.sub("the report", note.text, count=1).rstrip(".")
                 reason = f"nsys stats: {text}"
@@ -365,18 +365,18 @@ def _find_gaps(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
             yield Gap(quantity, "not_available", f"sums do not show {what}: {remedy}")
     yield from _find_unread_figures(survey, summaries)
     for report in survey.reports:
-        reason = f"nsys has no report '{report}' that perfctl knows"
+        reason = f"perfctl does not know the nsys report '{report}'"
         if report == UNKNOWN:
             reason = "a table does not name its nsys report"
         if report == UNKNOWN or report not in REPORTS:
-            kept = "so its figures are kept as summaries"
+            kept = "so perfctl stores its values as summaries"
             yield Gap("operation", "not_available", f"{reason}, {kept}")
     if broken := survey.trouble.rows + survey.trouble.log.cut_rows:
-        yield Gap("operation", "unreadable", f"{broken} rows of the tables are cut off or broken")
+        yield Gap("operation", "unreadable", f"{broken} rows of the tables are truncated or broken")
     if holes := survey.trouble.log.holes():
         yield Gap("operation", "unreadable", holes)
     if survey.trouble.unended:
-        reason = "the last line has no line end, so the last name may be cut off"
+        reason = "the last line has no line end, so the last name may be truncated"
         yield Gap("operation.name", "ambiguous", reason)
 
 
@@ -391,7 +391,7 @@ def _find_unread_figures(survey: Survey, summaries: Sequence[Summary]) -> Iterat
     ]
     if any(sizes):
         reason = "nsys stats rounds sizes to MB by default: use '--format csv:mem=B'"
-        few = f"sizes with fewer than three digits were left out; {reason}"
+        few = f"sizes with fewer than three digits were skipped; {reason}"
         yield Gap("copy.bytes", "not_available", few)
         yield Gap("kernel.static_shared_bytes", "not_available", reason)
         yield Gap("kernel.dynamic_shared_bytes", "not_available", reason)
@@ -399,18 +399,18 @@ def _find_unread_figures(survey: Survey, summaries: Sequence[Summary]) -> Iterat
     clipped = sum(text.endswith("…") for text in texts)
     rounded = sum(not text.strip("0.,") for text in texts)
     if rounded:
-        reason = f"{rounded} figures are printed as 0 in a large unit and may not be 0"
+        reason = f"{rounded} values are printed as 0 in a large unit and may not be 0"
         remedy = "use '--format csv:mem=B,time=ns'"
         yield Gap("summary", "not_available", f"{reason}: {remedy}")
     others = len(texts) - clipped - rounded
     if survey.style is DecimalStyle.UNDECIDED:
-        reason = f"{others} figures may be whole numbers or fractions"
+        reason = f"{others} values may be whole numbers or fractions"
         if others:
             yield Gap("summary", "ambiguous", f"{reason}: print them again with LC_ALL=C")
     elif (unread := others - sum(text.startswith("0x") for text in texts)) > 0:
-        yield Gap("summary", "unreadable", f"{unread} figures are no numbers")
+        yield Gap("summary", "unreadable", f"{unread} values are not numbers")
     if clipped:
-        reason = f"{clipped} figures are clipped to the width of their column: use '--format csv'"
+        reason = f"{clipped} values are clipped to the width of their column: use '--format csv'"
         yield Gap("summary", "unreadable", reason)
 
 
@@ -420,8 +420,8 @@ def _find_diagnostics(survey: Survey) -> Iterator[Diagnostic]:
         if note.kind in ("warning", "error"):
             yield Diagnostic(note.kind, "nsys", f"{note.report or ''} {note.text}".strip()[:500])
     if survey.clipped:
-        clipped = f"{survey.clipped} names or figures were clipped by nsys"
-        advice = "to the width of their column: use '--format csv' for whole ones"
+        clipped = f"{survey.clipped} names or values were clipped by nsys"
+        advice = "to the width of their column: use '--format csv' for complete values"
         yield Diagnostic("warning", "perfctl", f"{clipped} {advice}")
     tables = [
         f"{note.report} ({' '.join(note.text.split())[:60]})"

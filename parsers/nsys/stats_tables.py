@@ -99,7 +99,7 @@ _NOTES = [
     )
 ]
 """Lines outside of tables: kind of note, the report of a title, and how the line reads."""
-_NO_ROWS = "nsys stats ran this report and got no rows"
+_NO_ROWS = "nsys stats ran this report and found no rows"
 _BEGIN_NOTES = ("Processing [", "[", " ** ", "** ", "SKIPPED: ", "Generating CUDA")
 """What a line begins with that ends a table."""
 _ROW = re.compile(r" *\d{1,3}\.\d(?:(?:,\d+(?:\.\d+)?){6},|(?: +\d[\d.,]*){6} )")

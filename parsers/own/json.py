@@ -24,7 +24,7 @@ def read_versioned(
     if not isinstance(content, dict) or not isinstance(content.get(key), int):
         raise ReportError(path, tool, f"no field {key}", remedies[1])
     if content[key] > version:
-        reason = f"version {content[key]}, this perfctl reads {version}"
+        reason = f"version {content[key]}, but this perfctl reads {version}"
         raise ReportError(path, tool, reason, "Install a newer perfctl")
     return content
 

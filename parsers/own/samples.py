@@ -63,7 +63,7 @@ def parse(path: Path) -> Report:
     if not lines:
         raise ReportError(path, TOOL, "the file is empty", AGAIN)
     if (version := lines[0].removeprefix(MARK).strip()) != str(VERSION):
-        reason = f"samples of version {version[:20]}, this perfctl reads {VERSION}"
+        reason = f"samples of version {version[:20]}, but this perfctl reads {VERSION}"
         raise ReportError(path, TOOL, reason, "Install a newer perfctl")
     columns, samples = _read_rows(path, lines)
     gaps = list(_find_gaps(facts, len(samples), is_cut=bool(rest)))
@@ -106,7 +106,7 @@ def _read_rows(path: Path, lines: list[str]) -> tuple[list[str], list[Sample]]:
                 raise ValueError(f"{len(cells)} cells for {len(columns)} columns")
             samples.append(Sample(**table.read(cells)))
             if samples[-1].at_ns is None:
-                raise ValueError("the reading has no time")
+                raise ValueError("the sample has no time")
         except ValueError as error:
             raise ReportError(path, TOOL, f"line {number}: {error}", AGAIN) from error
     return columns, samples
@@ -118,13 +118,13 @@ def _find_gaps(facts: dict[str, str], rows: int, *, is_cut: bool) -> Iterator[Ga
             yield Gap(f"sample.{key.removeprefix('missing ')}", "not_available", reason)
     source, stated = facts.get("gpu", ""), facts.get("rows", "")
     if source.startswith("none"):
-        reason = f"no GPU was read: {source.removeprefix('none, ')}"
+        reason = f"no GPU was sampled: {source.removeprefix('none, ')}"
         yield Gap("sample.gpu_utilisation", "not_collected", reason)
     if stated.isdecimal() and int(stated) != rows:
-        reason = f"the file has {rows} rows of readings, and says that it has {stated}"
+        reason = f"the file has {rows} rows of samples, but states {stated}"
         yield Gap("sample", "unreadable", reason)
     if is_cut or "readings" not in facts:
-        reason = "sampling was cut off: readings from the end of the run are missing"
+        reason = "sampling ended early: samples from the end of the run are missing"
         yield Gap("sample", "unreadable", reason)
 
 
@@ -141,7 +141,7 @@ def _read_nvidia_smi(log: Path, first_ns: str) -> tuple[list[Sample], list[Gap]]
     for name in _GPU_FIELDS:
         is_empty = all(getattr(sample, name) is None for sample in samples)
         if is_empty and f"sample.{name}" not in seen:
-            gaps.append(Gap(f"sample.{name}", "not_collected", "nvidia-smi was not asked for it"))
+            gaps.append(Gap(f"sample.{name}", "not_collected", "nvidia-smi was not queried for it"))
     if not first_ns.isdecimal():
         reason = "nvidia-smi's times cannot be converted to the run's clock"
         return [], [*gaps, Gap("sample", "ambiguous", reason)]

@@ -59,8 +59,8 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, from a newer perfctl, or lacks
     a field."""
-    again = "The workload was stopped while writing: run it again"
-    remedies = (again, "This file was not written by a perfctl workload")
+    again = "The workload was stopped while writing. Run it again"
+    remedies = (again, "A perfctl workload did not write this file")
     record = read_versioned(path, "workload", KEY, VERSION, remedies)
     unknown = others(record, _FIELDS)
     try:

@@ -172,7 +172,7 @@ def read_rows(path: Path, columns: Iterable[Column]) -> Iterator[tuple[int, dict
         if following is None and not ends_with_line(path, b'"'):
             cells = [*cells[:-1], ""]
         if len(cells) != len(header):
-            reason = f"line {line} has {len(cells)} of {len(header)} columns: the file is cut off"
+            reason = f"line {line} has {len(cells)} of {len(header)} columns: the file is truncated"
             raise ReportError(path, ROCPROFV3, reason, AGAIN)
         if cells == header:
             raise repeated(path, ROCPROFV3, "the header", line)
@@ -288,7 +288,7 @@ class _Launches:
 
     def find_gaps(self) -> Iterator[Gap]:
         if self._has_lds:
-            reason = "the file gives static and dynamic LDS as one sum, kept as the static one"
+            reason = "the file states static and dynamic LDS as one sum, stored as static LDS"
             yield Gap("kernel.dynamic_shared_bytes", "ambiguous", reason)
         if self.count and not self._trace:
             reason = (
@@ -297,12 +297,12 @@ class _Launches:
             )
             yield Gap("kernel.grid_y", "not_available", reason)
         if unmatched := self._counters_of[None]:
-            reason = f"{unmatched} rows of counters are of launches that the trace does not have"
+            reason = f"{unmatched} rows of counters belong to launches that the trace does not have"
             yield Gap("counter", "not_available", reason)
 
     def find_doubts(self) -> Iterator[Diagnostic]:
         """Yield which launches are missing, and which have fewer counters than most."""
-        why = "left out by a filter of the profiler, or lost"
+        why = "excluded by a filter of the profiler, or lost"
         yield from numbering("launches with the dispatch IDs", self._dispatches, why=why)
         if self._counters_of and not self._trace:
             usual, _ = Tally(self._counters_of.values()).most_common(1)[0]
@@ -373,20 +373,20 @@ def _read_sums(file: Path, recording: Recording) -> None:
 def _find_left_out(files: dict[str, list[Path]], recording: Recording) -> Iterator[Gap]:
     if recording.kernels and not files["agent_info"]:
         reason = (
-            "no agent_info.csv is here, so agents are counted from 0; name the GPU with perfctl "
+            "agent_info.csv is missing, so agents are counted from 0. Name the GPU with perfctl "
             "ingest --device-name"
         )
         yield Gap("device.name", "not_available", reason)
     if recording.copies and all(copy.bytes is None for copy in recording.copies):
-        reason = "memory_copy_trace.csv states no sizes; results.db of rocprofv3 does"
+        reason = "memory_copy_trace.csv states no sizes; use results.db of rocprofv3 for sizes"
         yield Gap("copy.bytes", "not_available", reason)
     for file in [file for group in files.values() for file in group]:
         is_said = any(gap.reason.startswith(f"{file.name}: ") for gap in recording.gaps)
         if not ends_with_line(file, b'"') and not is_said:
-            reason = f"{file.name} ends inside its last number, which was left out"
+            reason = f"{file.name} ends inside its last number, which was skipped"
             yield Gap("rocprofv3 row", "unreadable", reason)
     for kind, what in _NOT_READ.items():
         for file in files[kind]:
             count = sum(1 for _ in _read_beside(file, (), recording))
-            reason = f"{what} are not read: {count:,} rows of {file.name}"
+            reason = f"perfctl does not read {what}: {count:,} rows of {file.name}"
             yield Gap(kind, "not_available", reason)

@@ -116,7 +116,7 @@ class _Process:
                     _, duration = read_span(read_object(TIMES, row))
                     self._recording.add_calls(kind, self._name_operation(row), duration)
             elif rows and kind not in ("kernel_dispatch", "names"):
-                reason = f"{len(rows):,} records of {kind} are not read"
+                reason = f"{len(rows):,} records of {kind} are not supported"
                 self._recording.gaps.append(Gap(kind, "not_available", reason))
 
     def _name_operation(self, row: Json) -> str:

@@ -58,8 +58,8 @@ _DIRECTION = re.compile(
 _SERIAL = Diagnostic(
     "info",
     "perfctl",
-    "times may be of passes that collect counters, in which kernels run one by one: a run without "
-    "counters may differ",
+    "times may come from counter passes, which run kernels one at a time. A run without counters "
+    "may differ",
 )
 
 
@@ -320,7 +320,7 @@ class Recording:
     def make_report(self) -> Report:
         """Return the report."""
         if self.unplaced:
-            reason = f"{self.unplaced:,} ROCTx ranges have no start and were left out"
+            reason = f"{self.unplaced:,} ROCTx ranges have no start and were skipped"
             self.gaps.append(Gap("range", "unreadable", reason))
         gpus = sorted(
             self.devices.values(), key=lambda gpu: (gpu.index not in self.used, gpu.index)
@@ -361,11 +361,11 @@ class Recording:
             reason = "no launch was recorded (rocprofv3 --kernel-trace)"
             yield Gap("kernel", "not_collected", reason)
         else:
-            reason = "kernels are not assigned to the ROCTx ranges of this format"
+            reason = "perfctl does not assign kernels to the ROCTx ranges of this format"
             if not self.ranges:
                 reason = (
-                    "no ROCTx range was recorded, so no kernel can be assigned to a layer "
-                    "(rocprofv3 --marker-trace)"
+                    "no ROCTx range was recorded (rocprofv3 --marker-trace), so perfctl cannot "
+                    "assign kernels to layers"
                 )
             yield Gap("kernel.layer", "not_available", reason)
             if not self.has_counters:

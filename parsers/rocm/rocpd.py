@@ -199,7 +199,7 @@ def _read_part(part: Tables, recording: Recording) -> None:
     for agent, _, _, name, product, text in part.read(AGENT):
         facts = _read_json(text)
         if text and facts is None:
-            reason = "the facts about an agent (extdata) are no JSON object"
+            reason = "the data of an agent (extdata) are not a JSON object"
             recording.gaps.append(Gap("device", "unreadable", reason))
         if agent in ordinals:
             facts = {**(facts or {}), "name": name, "product_name": product}
@@ -236,7 +236,7 @@ def _find_left_out(database: Database, parts: list[Tables]) -> Iterator[Gap]:
     for table, what in _LEFT_OUT.items():
         names = [table + part.suffix for part in parts]
         if count := sum(database.count(name) for name in names if name in database.tables):
-            reason = f"{what} are not read: {count:,} rows of {table}"
+            reason = f"perfctl does not read {what}: {count:,} rows of {table}"
             yield Gap(table, "not_available", reason)
 
 

@@ -23,23 +23,23 @@ PRECISIONS = {
     "tf32": Precision(
         None,
         None,
-        "the step of fp32, with TF32 allowed in cuBLAS and cuDNN (Ampere and later): products of "
-        "float32 matrices, convolutions and recurrent layers take TF32. Attention, depthwise "
-        "convolutions and products with a vector stay fp32. Bytes do not change",
+        "the step of fp32, with TF32 allowed in cuBLAS and cuDNN (Ampere and later): "
+        "multiplications of float32 matrices, convolutions and recurrent layers take TF32. "
+        "Attention, depthwise convolutions and products with a vector stay fp32. Bytes do not "
+        "change",
     ),
     "bf16": Precision(
         "bfloat16",
         None,
         'torch.autocast("cuda", dtype=torch.bfloat16) by CUDA\'s op lists: parameters stay '
-        "float32, "
-        "each weight is cast once a step",
+        "float32, each weight is cast once per step",
     ),
     "fp16": Precision(
         "float16",
         None,
-        'torch.autocast("cuda", dtype=torch.float16) by CUDA\'s op lists: parameters stay float32, '
-        "each weight "
-        "is cast once a step. GradScaler's passes over the gradients are not included",
+        'torch.autocast("cuda", dtype=torch.float16) by CUDA\'s op lists: parameters stay '
+        "float32, each weight is cast once per step. GradScaler's passes over the gradients are "
+        "not included",
     ),
     "bf16-true": Precision(
         None,
@@ -56,9 +56,9 @@ PRECISIONS = {
     "fp8": Precision(
         "bfloat16",
         None,
-        "assumed: nn.Linear multiplies in FP8 (e4m3 forward, e5m2 gradients, one scale a tensor) "
-        "where rows, inputs and outputs are multiples of 16; all else is as bf16. Casts are "
-        "included, finding the scales is not. Hopper, Ada and later",
+        "assumed: nn.Linear multiplies in FP8 (e4m3 forward, e5m2 gradients, one scale per "
+        "tensor) where rows, inputs and outputs are multiples of 16; everything else is as in "
+        "bf16. Casts are included, finding the scales is not. Hopper, Ada and later",
     ),
 }
 """Name -> what it means. The names with "-true" are those of Lightning; autocast is what PyTorch

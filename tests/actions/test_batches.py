@@ -69,7 +69,7 @@ def test_a_pattern_of_ones_own_takes_the_place_of_the_usual_forms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"), [("b(", "is not a regular expression"), (r"b\d+", "has no group")]
+    ("pattern", "said"), [("b(", "invalid regular expression"), (r"b\d+", "has no group")]
 )
 def test_a_pattern_that_is_none_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
@@ -79,10 +79,11 @@ def test_a_pattern_that_is_none_is_refused(pattern: str, said: str) -> None:
 def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses() -> None:
     path = Path("b16_vs_b32.csv")
     with pytest.raises(
-        UsageError, match=r"b16_vs_b32.csv: the name may say batch size 16 or 32.*`batch_pattern`"
+        UsageError,
+        match=r"b16_vs_b32.csv: the name may contain the batch size 16 or 32.*`batch_pattern`",
     ):
         batches_in_names([path])
-    with pytest.raises(UsageError, match="the name may say batch size 1 or 16"):
+    with pytest.raises(UsageError, match="the name may contain the batch size 1 or 16"):
         sizes("run1_b16.csv", "run2_b16.csv", pattern=r"(\d+)")
     asked: list[tuple[Path, list[int]]] = []
 

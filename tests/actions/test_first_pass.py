@@ -137,7 +137,7 @@ def test_a_layer_that_repeats_another_is_not_replayed_and_its_count_is_marked(no
     with sqlite3.connect(done.store) as connection:
         said = dict(connection.execute("SELECT key, value FROM environment WHERE key LIKE 'ncu:%'"))
     assert said["ncu:extrapolated"].startswith("1 of 5 launches were not replayed")
-    assert (said["ncu:metrics"], said["ncu:metrics_chosen"]) == (FFMA, "named by the user")
+    assert (said["ncu:metrics"], said["ncu:metrics_chosen"]) == (FFMA, "set by the user")
 
 
 def test_on_the_terminal_the_count_of_a_repeated_layer_is_marked_as_an_estimate(
@@ -195,7 +195,7 @@ def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(
         gaps = connection.execute(
             "SELECT run_id, quantity, state, reason FROM gap ORDER BY run_id"
         ).fetchall()
-    of_collectives = [row[:3] for row in gaps if "a replay of one would never end" in row[3]]
+    of_collectives = [row[:3] for row in gaps if "their replay would never end" in row[3]]
     of_rank_1 = [row[:3] for row in gaps if "only rank 0 ran under ncu" in row[3]]
     assert of_collectives == [(1, "collective", "not_collected")]
     assert of_rank_1 == [(2, "kernel", "not_collected")]

@@ -140,7 +140,7 @@ def test_the_gap_of_the_batch_size_does_not_deny_the_sequences_that_a_server_s_s
         "dur": 900,
     }
     for folder, events, said in (
-        ("server", [step], "the steps state their sequences"),
+        ("server", [step], "states the sequences of each step"),
         ("other", [], "perfctl ingest --batch"),
     ):
         (tmp_path / folder).mkdir()

@@ -52,7 +52,7 @@ def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(
         pool, "_is_own", lambda thread: True
     )  # the tests' own threads do not keep a worker from being forked
     done = ingest([trace, tmp_path / "gone.csv"], tmp_path / "perfctl.db", listener=heard)
-    said = f"{tmp_path / 'gone.csv'}: there is no such file. Check the path"
+    said = f"{tmp_path / 'gone.csv'}: file not found"
     assert (len(done.taken), done.failed, heard.total) == (1, (said,), 2)
     listed = f"batch size 16, from the name: {trace.name}"
     read = [listed, f"reading {trace.name}", "end"]

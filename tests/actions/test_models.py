@@ -33,9 +33,9 @@ def test_a_model_is_estimated_at_each_batch_size_and_layers_that_are_not_there_a
     assert sheet == "fc2"
     assert {layer.path for layer in found.part("fc2")[1].modules} == {"fc2"}
     assert check_value(str(128 * 10), {1: found.sheets("fc2")[1]}, {})[1].slips == ()
-    with pytest.raises(UsageError, match="`layer`: the model has no 'conv9'"):
+    with pytest.raises(UsageError, match="`layer`: layer 'conv9'"):
         found.part("conv9")
-    with pytest.raises(UsageError, match="`sheet` and `check` work on one layer"):
+    with pytest.raises(UsageError, match="`sheet` and `check` need one layer"):
         found.sheets()
 
 
@@ -83,5 +83,5 @@ def test_data_leaves_the_store_as_files(store: Path, tmp_path: Path) -> None:
     events = json.loads(one.path.read_text())["traceEvents"]
     assert (one.step, one.events) == (2, sum(event["ph"] != "M" for event in events))
     assert plot("sample", store=store, out=tmp_path / "s.svg").path.read_text().startswith("<?xml")
-    with pytest.raises(UsageError, match="Replace it with `force`"):
+    with pytest.raises(UsageError, match="Use `force` to overwrite it"):
         export(("run",), out=tmp_path / "runs.json", store=store)

@@ -207,11 +207,11 @@ def test_what_does_not_fit_has_no_cost() -> None:
         ({"prompt": 0}, "`prompt` must be at least 1, got 0"),
         ({"generate": 0}, "`generate` must be at least 1, got 0"),
         ({"batch": 0}, "`batch` must be at least 1"),
-        ({"engine": "vllm"}, "`engine`: 'vllm' is not known"),
-        ({"precision": "fp8"}, "`precision`: 'fp8' is not predicted for eager"),
+        ({"engine": "vllm"}, "invalid value 'vllm' for `engine`"),
+        ({"precision": "fp8"}, "`precision` fp8 for eager"),
         (
             {"engine": "tensorrt-llm", "precision": "fp32"},
-            "'fp32' is not predicted for tensorrt-llm",
+            "`precision` fp32 for tensorrt-llm",
         ),
         (
             {"engine": "tensorrt-llm", "precision": "fp8", "device": "A100"},
@@ -222,8 +222,8 @@ def test_what_does_not_fit_has_no_cost() -> None:
             {"kv_cache": "fp8"},
             "`kv_cache` fp8: PyTorch in eager mode keeps the cache in the type of the weights",
         ),
-        ({"engine": "tensorrt-llm", "kv_cache": "none"}, "`kv_cache`: 'none' is not predicted"),
-        ({"device": "cpu"}, "generation is predicted on GPUs only"),
+        ({"engine": "tensorrt-llm", "kv_cache": "none"}, "`kv_cache` none"),
+        ({"device": "cpu"}, "perfctl predicts generation on GPUs only"),
         ({"device": "A10H"}, "'A10H' is not in the table of devices"),
     ],
 )

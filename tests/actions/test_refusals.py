@@ -51,9 +51,9 @@ def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(
     report.write_text("HF_TOKEN=abcdefgh\n")
     (tmp_path / "report.scrubbed.csv").touch()
     for out, field in (
-        (report, "`out`: .* is the report itself"),
-        (None, "Replace it with `force`"),
-        (tmp_path / "no" / "x.csv", "`out`: there is no folder"),
+        (report, "`out`: .* is the report to scrub"),
+        (None, "Use `force` to overwrite it"),
+        (tmp_path / "no" / "x.csv", "`out`: folder"),
     ):
         with pytest.raises(UsageError, match=field):
             scrub.scrub(report, out)
@@ -104,61 +104,70 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (estimated(mode="learn"), "`mode`: 'learn' is not known"),
-        (estimated(optimizer="magic"), "`optimizer`: 'magic' is not known"),
-        (estimated(device="tpu"), "`device`: 'tpu' is not known"),
+        (estimated(mode="learn"), "invalid value 'learn' for `mode`"),
+        (estimated(optimizer="magic"), "invalid value 'magic' for `optimizer`"),
+        (estimated(device="tpu"), "invalid value 'tpu' for `device`"),
         (estimated((0,)), "`batch` must be at least 1"),
-        (estimated(()), "`batch` must be at least 1"),
+        (estimated(()), "`batch` names no batch size"),
         (predicted(), "no device"),
-        (predicted(device="A100", device_spec="name=X"), "`device` and `device_spec` together"),
-        (predicted(device="cuda"), "`device`: 'cuda' does not say which product"),
-        (predicted(device="A100", threads=2), "`threads` is for `device` cpu"),
-        (predicted(device="T4", optimizer="lion"), "`optimizer`: 'lion' is not known"),
-        (hinted(mode="bogus"), "`mode`: 'bogus' is not known"),
-        (hinted(precision="int3"), "`precision`: 'int3' is not known"),
+        (
+            predicted(device="A100", device_spec="name=X"),
+            "`device` and `device_spec` exclude each other",
+        ),
+        (predicted(device="cuda"), "`device`: 'cuda' matches several GPU models"),
+        (predicted(device="A100", threads=2), "`threads` needs `device` cpu"),
+        (predicted(device="T4", optimizer="lion"), "invalid value 'lion' for `optimizer`"),
+        (hinted(mode="bogus"), "invalid value 'bogus' for `mode`"),
+        (hinted(precision="int3"), "invalid value 'int3' for `precision`"),
         (hinted(batch=0), "`batch` must be at least 1, got 0"),
-        (hinted(guess_layers=True), "`guess_layers`: of which network"),
-        (placed({"device": "tpu"}), "`device`: 'tpu' is not known"),
+        (hinted(guess_layers=True), "`guess_layers` needs the name of the network"),
+        (placed({"device": "tpu"}), "invalid value 'tpu' for `device`"),
         (placed({"sweep_name": "a/b"}), "`sweep_name`: invalid folder name 'a/b'"),
-        (placed({"step_marker": "optimizer"}), "`step_marker` is for a program of your own"),
+        (placed({"step_marker": "optimizer"}), "`step_marker` works only with your own script"),
         (
             placed({"device": "cuda"}, devices="cpu:0"),
             "`device` cuda and `devices` cpu:0 (sets of cores) do not agree",
         ),
         (
             placed({"no_store": True}, devices="cpu:0"),
-            "`devices` and `no_store` do not go together",
+            "`devices` and `no_store` exclude each other",
         ),
-        (placed({}, bind=("/data",)), "`bind` and `container_runtime` are for an image"),
+        (placed({}, bind=("/data",)), "`bind` and `container_runtime` need an image"),
         (placed({"batches": (0,)}), "0"),
-        (lambda store: perfctl.sweep("perf", asked()), "`profiler`: 'perf' is not known"),
+        (lambda store: perfctl.sweep("perf", asked()), "invalid value 'perf' for `profiler`"),
         (
             lambda store: perfctl.sweep(
                 "torch", asked(mode="infer"), program=["python", "train.py", "{batch}"]
             ),
-            "`mode` is for built-in workloads",
+            "`mode` works only with built-in workloads",
         ),
-        (lambda store: plan_inference((), "none", asked()), "`models` names no model"),
-        (lambda store: plan_inference(("resnet18",) * 2, "none", asked()), "stands twice"),
+        (lambda store: plan_inference((), "none", asked()), "`models` is empty"),
+        (lambda store: plan_inference(("resnet18",) * 2, "none", asked()), "is repeated"),
         (
             lambda store: plan_inference(("resnet18",), "ncu", asked()),
-            "`profiler`: 'ncu' is not known",
+            "invalid value 'ncu' for `profiler`",
         ),
-        (lambda store: export(("nothing",), store=store), "`tables`: there is no table 'nothing'"),
-        (lambda store: export(format="doc", store=store), "`format`: 'doc' is not known"),
-        (lambda store: export(sweep=1, runs=(1,), store=store), "`sweep` and `runs` together"),
-        (lambda store: trace(1, step=1, whole=True, store=store), "`whole` and `step` together"),
+        (lambda store: export(("nothing",), store=store), "invalid value 'nothing'"),
+        (lambda store: export(format="doc", store=store), "invalid value 'doc' for `format`"),
+        (
+            lambda store: export(sweep=1, runs=(1,), store=store),
+            "`sweep` and `runs` exclude each other",
+        ),
+        (
+            lambda store: trace(1, step=1, whole=True, store=store),
+            "`whole` and `step` exclude each other",
+        ),
         (
             lambda store: plot("sample", store=store, out=Path("s.doc")),
-            "`out`: 's.doc' does not end with",
+            "invalid file name 's.doc' for `out`",
         ),
         (
             lambda store: plot("sample", store=store, pie=True),
-            "`pie`: 'sample' shows no parts",
+            "`pie` does not apply to the chart 'sample'",
         ),
         (
             lambda store: speedup.run(SpeedupOptions(runs=("one",), store=store), SILENT),
-            "`runs` needs two or more",
+            "`runs` needs at least two",
         ),
         (
             lambda store: speedup.run(
@@ -172,7 +181,7 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
         ),
         (
             lambda store: perfctl.report(store, "page.html", peaks="guessed"),
-            "`peaks`: 'guessed' is not known",
+            "invalid value 'guessed' for `peaks`",
         ),
         (lambda store: perfctl.compare(store, store, gate=-0.1), "`gate` must be 0 or more"),
         (
@@ -185,12 +194,12 @@ def estimated(batches: tuple[int, ...] = (1,), **said: Any) -> Refused:
         ),
         (
             lambda store: perfctl.compare("nothing", store, store=store),
-            "neither a file nor a sweep or run",
+            "is not a file, and not a sweep or run",
         ),
         (lambda store: perfctl.compare("nothing", store, store=store), "sweep:1"),
         (
             lambda store: perfctl.compare("nothing", store, store="none.db"),
-            "Name a file, a folder or a store that is there",
+            "Name an existing file, folder or database",
         ),
     ],
 )
@@ -217,7 +226,7 @@ def test_without_slurm_the_folders_alone_say_how_far_an_array_is(
     )
     assert found.repeat == [0, 1]
     with pytest.raises(
-        UsageError, match=r"`tasks`: there is no task '2'\. They are numbered 0 to 1"
+        UsageError, match=r"`tasks`: task '2' not found\. Tasks are numbered 0 to 1"
     ):
         status.submit(made, [0, 2])
 
@@ -248,5 +257,5 @@ def test_gathering_names_what_is_missing_and_counts_what_is_there(
         done.check()
     again = gather([made.folder], tmp_path / "b.db")
     assert (again.new, again.known) == (0, 1)
-    with pytest.raises(UsageError, match="nothing of a sweep is there"):
+    with pytest.raises(UsageError, match="no sweep found"):
         gather([tmp_path / "no"], tmp_path / "b.db")

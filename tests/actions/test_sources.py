@@ -88,7 +88,7 @@ def test_a_broken_run_in_a_log_is_a_failed_run_and_one_that_comes_twice_is_left_
     found = rows(store, "SELECT status, reason FROM run ORDER BY id")
     assert [status for status, _ in found] == ["ok", "ok", "failed"]
     assert "nsys stats stopped with an error" in found[2][1]
-    assert any(line.endswith("run 3 is run 1 again and was left out") for line in heard.lines)
+    assert any(line.endswith("run 3 repeats run 1 and was skipped") for line in heard.lines)
 
 
 @pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tgz", "tar.bz2", "tar.xz", "zip"])
@@ -154,7 +154,7 @@ def test_an_archive_writes_nothing_elsewhere_and_a_bomb_or_a_damaged_one_is_refu
     done = perfctl.ingest(cut, tmp_path / "s.db")
     assert done.taken == ()
     assert "cut.tar.gz: the archive cannot be unpacked" in done.failed[0]
-    with pytest.raises(PerfctlError, match="1 of 1 could not be read"):
+    with pytest.raises(PerfctlError, match="no reports ingested"):
         done.check()
     monkeypatch.setattr(archives, "_SMALL", 1000)  # in this process, as a worker has its own
     bomb = tar(tmp_path / "bomb.tgz", {"zeros.csv": "0" * 1_000_000})
@@ -215,6 +215,6 @@ def test_a_report_in_an_archive_and_beside_it_is_taken_once_also_gzipped(
             for (artifact,) in rows(store, "SELECT artifact FROM run ORDER BY id")
         ]
         assert taken == ["in1.csv", "in2.csv", "other-name.csv", "trace.json.gz"]
-    said = [text for text in heard.lines if "taken once" in text]
-    assert said[0].startswith(f"{folder / 'all.tar.gz'}: 1 report is in other files too")
-    assert said[1].startswith(f"{folder / 'traces.tar'}: 1 report is in other files too")
+    said = [text for text in heard.lines if "ingests the content once" in text]
+    assert said[0].startswith(f"{folder / 'all.tar.gz'}: 1 report is also in other files")
+    assert said[1].startswith(f"{folder / 'traces.tar'}: 1 report is also in other files")

@@ -111,12 +111,12 @@ def test_a_run_without_source_lines_says_why_and_how_to_get_them(perfctl: Perfct
     said = perfctl("show", 1, "--source")
     assert said.code == 1
     assert said.err.strip() == (
-        "perfctl: run 1 has no counters of source lines: only .ncu-rep files hold counters of each "
+        "perfctl: run 1 has no counters of source lines: only .ncu-rep files contain counters per "
         "instruction. perfctl ingest FILE.ncu-rep --source --again"
     )
     assert perfctl("ingest", "r.csv", "--again").code == 0
     assert (
-        "run 2 has no counters of source lines: it was not asked for"
+        "run 2 has no counters of source lines: they were not ingested"
         in perfctl("show", 2, "--source").err
     )
 

@@ -51,7 +51,8 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
     none = perfctl("bench", "grid.toml", "--budget", "0")
     assert none.code == 4
     assert (
-        "3 points are left, from mlp:width=8,image=4, batch 2 on: the budget is used up" in none.err
+        "3 points are left, from mlp:width=8,image=4, batch 2 on, because the budget is spent"
+        in none.err
     )
     assert not Path("perfctl-runs").exists()
 
@@ -122,7 +123,7 @@ def test_a_wrong_file_and_a_store_without_a_bench_are_said(perfctl: Perfctl) -> 
     Path("grid.toml").write_text("[families.lenet]")
 
     assert perfctl("bench", "grid.toml").code == 2
-    assert "there is no store here yet" in perfctl("bench", "show").err
+    assert "no results database found" in perfctl("bench", "show").err
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_a_budget_is_read_in_its_unit(text: str, found: float) -> None:
 
 
 def test_a_budget_that_is_no_time_is_said() -> None:
-    with pytest.raises(UsageError, match="`budget`: 'soon' is not a time"):
+    with pytest.raises(UsageError, match="invalid value 'soon' for `budget`"):
         read_seconds("soon")
 
 

@@ -78,7 +78,9 @@ def test_without_torchvision_the_families_are_written_and_the_rest_is_said(
         == 0
     )
     said = capsys.readouterr()
-    assert "warning: torchvision is not installed: only the families are in the page" in said.err
+    assert (
+        "warning: torchvision is not installed, so the calculator has only the families" in said.err
+    )
     assert (
         "0 torchvision models" in " ".join(said.out.split())
         and "torchvision is not installed" in (tmp_path / "c.html").read_text()
@@ -110,7 +112,7 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
         ("squeezenet1_1",), lambda *said: traced.append(said), KeptModels(cache)
     )
     assert (
-        traced == [("working out squeezenet1_1", 0, 1), ("worked out squeezenet1_1", 1, 1)]
+        traced == [("tracing squeezenet1_1", 0, 1), ("traced squeezenet1_1", 1, 1)]
         and left_out == ()
     )
     again, _ = trace_all(("squeezenet1_1",), lambda *said: traced.append(said), KeptModels(cache))
@@ -125,7 +127,7 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
         monkeypatch.setattr(traced_models, "traced", lambda model: "not now")
         assert trace_all(("squeezenet1_1",), lambda *said: None, KeptModels(cache)) == (
             (),
-            ("squeezenet1_1 is not among them: not now.",),
+            ("squeezenet1_1 is not included: not now.",),
         ), damaged
 
 

@@ -122,10 +122,13 @@ def test_sides_are_named_by_store_sweep_or_run(perfctl: Perfctl, recorded: Path)
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("nope", "perfctl.db"), "'nope' is neither a file nor a sweep or run"),
+        (("nope", "perfctl.db"), "'nope' is not a file, and not a sweep or run"),
         (("sweep:9", "perfctl.db"), "sweep:1 is torch-mnist_cnn"),
-        (("perfctl.db", "perfctl.db", "--gate", "0.05"), "'0.05' is not a percentage"),
-        (("perfctl.db", "perfctl.db", "--json", "--markdown", "-"), "both write to stdout"),
+        (("perfctl.db", "perfctl.db", "--gate", "0.05"), "'0.05' for --gate"),
+        (
+            ("perfctl.db", "perfctl.db", "--json", "--markdown", "-"),
+            "both write to standard output",
+        ),
     ],
 )
 def test_a_request_that_makes_no_sense_is_one_line_and_exit_code_2(
@@ -155,7 +158,7 @@ def test_a_run_that_the_other_side_has_nothing_like_is_not_called_no_run(
 def test_without_a_store_a_name_that_is_no_file_is_said(perfctl: Perfctl) -> None:
     said = perfctl("compare", "before.db", "after.db")
     assert said.code == 2
-    assert "'before.db' is not a file here" in said.err
+    assert "file 'before.db' not found" in said.err
 
 
 def test_a_batch_size_that_failed_in_b_is_exit_code_1(

@@ -105,15 +105,15 @@ def test_each_side_runs_its_own_files_and_git_is_left_as_it_was(
     [
         (("--rev", "no-such", *SWEEP), "the repository has no such revision"),
         (("--rev", "--all", *SWEEP), "the repository has no such revision"),
-        (("--rev", "HEAD"), "--rev needs a sweep to run on both revisions, and there is none"),
-        (("--rev", "HEAD", "--", "rm", "-rf", "x"), "'rm' is not one"),
+        (("--rev", "HEAD"), "--rev needs a sweep to run on both revisions, and got none"),
+        (("--rev", "HEAD", "--", "rm", "-rf", "x"), "'rm' is not a sweep"),
         (
             ("--rev", "HEAD", "--", "torch", "--out", "x", "--", "python", "train.py"),
             "--rev chooses --out itself",
         ),
-        (("--repeat", "3", "1", "2"), "--repeat belongs to --rev"),
-        (("1",), "compare takes two sides, got 1: 1"),
-        (("1", "2", "3"), "compare takes two sides, got 3: 1 2 3"),
+        (("--repeat", "3", "1", "2"), "--repeat needs --rev"),
+        (("1",), "compare needs two runs, sweeps or databases; got one ('1')"),
+        (("1", "2", "3"), "compare needs two runs, sweeps or databases; got 3 ('1', '2', '3')"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_anything_runs(
@@ -131,7 +131,7 @@ def test_outside_of_a_repository_there_is_no_revision(
     monkeypatch.chdir(tmp_path)
     answer = perfctl("compare", "--rev", "HEAD", *SWEEP)
     assert answer.code == 2
-    assert "is in no git repository" in answer.err
+    assert "is not in a git repository" in answer.err
 
 
 def test_a_side_whose_program_fails_is_named_with_its_last_words(
@@ -143,7 +143,7 @@ def test_a_side_whose_program_fails_is_named_with_its_last_words(
     answer = perfctl("compare", "--rev", "HEAD", "--repeat", 1, *SWEEP)
     assert answer.code not in (0, 3)
     assert f"the sweep of {git(code, 'rev-parse', 'HEAD')[:12]} ended with exit code" in answer.err
-    assert "Only committed files are there" in answer.err
+    assert "It has committed files only" in answer.err
     assert git(code, "worktree", "list").count("\n") == 0
 
 

@@ -186,5 +186,5 @@ def test_a_query_that_takes_too_long_is_stopped_and_a_missing_duckdb_is_named(
     said = perfctl("query", "--dataset", dataset, "select 1")
     assert (said.code, said.err) == (
         1,
-        "perfctl: this needs DuckDB, which is not installed. pip install 'perfctl[duckdb]'\n",
+        "perfctl: --dataset needs DuckDB, which is not installed. pip install 'perfctl[duckdb]'\n",
     )

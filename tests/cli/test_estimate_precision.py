@@ -53,7 +53,7 @@ def test_fp8_names_the_linear_layers_that_it_does_not_take(
         if line.startswith(("fp8 ", "bf16 "))
     }
     assert rows == {"fp8": si(2 * FC1), "bf16": si(2 * (CONV + FC2))}
-    assert "Linear, not in fp8: fc2: rows, inputs or outputs are no multiple of 16" in text
+    assert "Linear, not in fp8: fc2: rows, inputs or outputs are not a multiple of 16" in text
     assert "fp8: assumed:" in text
 
 
@@ -84,6 +84,6 @@ def test_an_unknown_precision_is_one_line(capsys: pytest.CaptureFixture[str]) ->
     error = capsys.readouterr().err
     assert (
         error.count("\n") <= 2
-        and "--precision: 'int4' is not known" in error
+        and "invalid value 'int4' for --precision" in error
         and "bf16-true" in error
     )

@@ -31,7 +31,7 @@ def test_a_format_that_is_not_known_or_json_beside_it_is_refused(
     perfctl: Perfctl, words: tuple[str, ...]
 ) -> None:
     odd = perfctl(*words, "--format", "docx")
-    assert (odd.code, odd.out) == (2, "") and "--format: 'docx' is not known" in odd.err
+    assert (odd.code, odd.out) == (2, "") and "invalid value 'docx' for --format" in odd.err
     both = perfctl(*words, "--format", "md", "--json")
     assert (both.code, both.out) == (2, "") and "--json" in both.err
 

@@ -22,11 +22,11 @@ def test_both_phases_and_the_cache_are_printed(capsys: pytest.CaptureFixture[str
     out = " ".join(out.split())
     each = 3 * 2 * 2 * 8 * 2
     assert (
-        f"{each} B a token and sequence, float16: 3 layers x (tensor 0 2 x 8 + tensor 1 2 x 8) x 2 "
+        f"{each} B per token and sequence, float16: 3 layers x (tensor 0 2 x 8 + tensor 1 2 x 8) x 2 "
         "B" in out
     )
     assert f"{3 * 11 * each:,} B: 11 tokens, batch 3" in out
-    assert "active for a token" in out
+    assert "active per token" in out
     assert "2 of 6 in 3 layers" in out
     assert "1 multiply-add (MAC) is 2 FLOPs" in out
 
@@ -79,11 +79,11 @@ def test_the_sheet_comes_in_every_format(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--kv-cache", "fp7"], "--kv-cache: 'fp7' is not known"),
-        (["--seq", "9"], "--seq does not go with --prompt"),
-        (["--precision", "bf16"], "--precision bf16 does not go with --prompt"),
-        (["--check", "9"], "--check does not go with --prompt"),
-        (["--memory", "8GiB"], "--memory does not go with --prompt"),
+        (["--kv-cache", "fp7"], "invalid value 'fp7' for --kv-cache"),
+        (["--seq", "9"], "--seq and --prompt exclude each other"),
+        (["--precision", "bf16"], "--precision bf16 is not available with --prompt"),
+        (["--check", "9"], "--check and --prompt exclude each other"),
+        (["--memory", "8GiB"], "--memory and --prompt exclude each other"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(

@@ -72,7 +72,7 @@ def test_several_stores_are_one_history(perfctl: Perfctl, replayed: Path, tmp_pa
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(("--by", "day"), "Say time or commit"), (("--gate", "x"), "is not a percentage")],
+    [(("--by", "day"), "Choose time or commit"), (("--gate", "x"), "invalid value 'x' for --gate")],
 )
 def test_what_cannot_be_asked_is_refused(
     perfctl: Perfctl, replayed: Path, words: tuple[str, ...], said: str
@@ -85,4 +85,4 @@ def test_what_cannot_be_asked_is_refused(
 def test_a_store_that_is_not_there_is_said(perfctl: Perfctl, tmp_path: Path) -> None:
     answer = perfctl("history", "--store", tmp_path / "none.db")
     assert answer.code == 1
-    assert "there is no store here yet" in answer.err
+    assert "no results database found" in answer.err

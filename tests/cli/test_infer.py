@@ -52,7 +52,7 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
 
     again = perfctl(*words, "--batches", "2")
     assert again.code == 0
-    assert again.err.count("whole already, skipped") == 2
+    assert again.err.count("already complete, skipped") == 2
     told = perfctl(*words, "--batches", "2", "--json").json
     assert [(one["model"], [run["status"] for run in one["runs"]]) for one in told] == [
         ("squeezenet1_1", ["ok"]),
@@ -78,19 +78,19 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
     ("words", "said"),
     [
         ("--models resnet_18", "did you mean resnet18"),
-        ("--models resnet18,resnet18", "stands twice"),
-        ("--models ,", "names no model"),
-        ("--models resnet18 --profiler perf", "Say none, nsys, torch, dlprof"),
+        ("--models resnet18,resnet18", "is repeated"),
+        ("--models ,", "is empty"),
+        ("--models resnet18 --profiler perf", "Choose none, nsys, torch, dlprof"),
         ("--models resnet18 --batches 1,50 --images 20", "must fill a batch of 50"),
         ("--models resnet18 --data mnist --data-dir .", "MNIST digits"),
-        ("--models resnet18 --weights gone.pth", "--weights gone.pth: there is no such file"),
+        ("--models resnet18 --weights gone.pth", "--weights gone.pth: file not found"),
         (
             "--models resnet18 --data imagenet --data-dir gone",
-            "--data-dir gone: there is no such folder",
+            "--data-dir gone: folder not found",
         ),
         (
             "--models resnet18 --nonsense 3",
-            "'--nonsense 3' is known neither to perfctl nor to its workload torchvision_infer",
+            "'--nonsense 3' of perfctl and its workload torchvision_infer",
         ),
         ("--models resnet18 --imags 3", "Did you mean --images? "),
         ("--models resnet18 --batches 0", "at least 1"),
@@ -155,13 +155,13 @@ def test_prepare_sorts_says_what_is_missing_and_goes_on(
     said = perfctl("prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted")
     assert said.code == 0, said.err
     assert "Wrote 2 of 3 images in 3 class folders to sorted" in said.out
-    assert "the archive is a subset: 1 images are not in it" in said.err
-    assert "its MD5 is not compared" in said.err
+    assert "the archive lacks 1 images" in said.err
+    assert "does not compare the MD5 sum" in said.err
     assert Path("sorted/n02119789/ILSVRC2012_val_00000001.JPEG").read_bytes() == b"image"
     again = perfctl(
         "prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--no-verify"
     )
-    assert "2 of them there already" in again.out
+    assert "2 of them already existed" in again.out
     assert "MD5" not in again.err
     told = perfctl(
         "prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--json"
@@ -180,7 +180,7 @@ def test_prepare_refuses_what_it_does_not_know(perfctl: Perfctl, archives: tuple
     archive, kit = archives
     assert perfctl("prepare", "coco", archive, "--devkit", kit).code == 2
     gone = perfctl("prepare", "imagenet-val", "gone.tar", "--devkit", kit)
-    assert (gone.code, "gone.tar: there is no such file" in gone.err) == (2, True)
+    assert (gone.code, "gone.tar: file not found" in gone.err) == (2, True)
     swapped = perfctl("prepare", "imagenet-val", kit, "--devkit", archive)
     assert swapped.code == 1
     assert "has no ILSVRC2012_validation_ground_truth.txt" in swapped.err
@@ -193,5 +193,5 @@ def test_prepare_compares_the_checksum_of_a_published_name(
     Path(archive).rename("ILSVRC2012_img_val.tar")
     said = perfctl("prepare", "imagenet-val", "ILSVRC2012_img_val.tar", "--devkit", kit)
     assert said.code == 1
-    assert "that of the published file 29b22e2961454d5413ddabcf34fc5622" in said.err
+    assert "but that of the published file is 29b22e2961454d5413ddabcf34fc5622" in said.err
     assert not Path("imagenet-val").exists()

@@ -45,7 +45,7 @@ def test_what_the_file_cannot_say_is_told_and_marked_as_told(perfctl: Perfctl) -
         "Tesla V100",
         "ingested",
     )
-    assert count("diagnostic WHERE text LIKE '%given by the user%'") == 3
+    assert count("diagnostic WHERE text LIKE '%set by the user%'") == 3
 
 
 def test_one_bad_file_does_not_stop_the_others_and_the_exit_code_says_so(perfctl: Perfctl) -> None:
@@ -78,9 +78,9 @@ def test_a_file_that_is_not_there_and_a_folder_without_a_report_are_named(perfct
     said = perfctl("ingest", "gone.csv", "empty")
     assert (said.code, said.out) == (1, "")
     assert said.err.splitlines() == [
-        "perfctl: gone.csv: there is no such file. Check the path",
+        "perfctl: gone.csv: file not found",
         "perfctl: empty: no report was found in this folder. Name the report file itself",
-        "perfctl: nothing was taken in: 2 of 2 could not be read",
+        "perfctl: no reports ingested: 2 of 2 could not be read",
     ]
 
 
@@ -88,7 +88,7 @@ def test_the_same_file_goes_in_once_and_again_on_request(perfctl: Perfctl) -> No
     Path("r.csv").write_text(NCU.format(count=1))
     Path("same.csv").write_text(NCU.format(count=1))
     perfctl("ingest", "r.csv")
-    assert "in the store already, as run 1" in perfctl("ingest", "same.csv").out
+    assert "already in the store as run 1" in perfctl("ingest", "same.csv").out
     assert count("run") == 1
     perfctl("ingest", "r.csv", "--again")
     assert count("run") == 2
@@ -191,7 +191,7 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
         "pointer": "git-LFS pointer",
         "empty": "the file is empty",
         "noise": "not a known report",
-        "cut": "is cut off",
+        "cut": "is truncated",
     }
     for name, reason in reasons.items():
         (line,) = [line for line in told(said) if f"/{name}." in line]

@@ -39,14 +39,14 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
     ("typed", "said"),
     [
         ("reprot", "no such command 'reprot'. Did you mean 'report', "),
-        ("nonsense", "no such command 'nonsense'. 'perfctl --help' lists what there is"),
-        ("slurm rendr", "Did you mean 'render'? 'perfctl slurm --help' lists what there is"),
+        ("nonsense", "no such command 'nonsense'. Run 'perfctl --help' for the valid options"),
+        ("slurm rendr", "Did you mean 'render'? Run 'perfctl slurm --help' for the valid options"),
         (
             "--verson",
             "no such option: --verson (Possible options: --version). 'perfctl --help' lists",
         ),
         ("report --ot x", "no such option: --ot (Possible options: --"),
-        ("show", "missing argument 'run'. 'perfctl show --help' lists what there is"),
+        ("show", "missing argument 'run'. Run 'perfctl show --help' for the valid options"),
         ("show one", "RUN: 'one' is not a whole number"),
         ("export --run x", "--run: 'x' is not a whole number"),
         ("torch --repeat 0", "--repeat must be at least 1, got 0"),
@@ -55,10 +55,7 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
         ("doctor now", "got unexpected extra argument(s) (now). 'perfctl doctor --help' lists"),
         (
             "torch --bacthes 2",
-            (
-                "'--bacthes 2' is known neither to perfctl nor to its workload mnist_cnn. Did you "
-                "mean --batches? "
-            ),
+            ("'--bacthes 2' of perfctl and its workload mnist_cnn. Did you mean --batches? "),
         ),
         ("torch --step=3", "Did you mean --steps? "),
         (
@@ -68,10 +65,13 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
                 "perfctl.workloads mnist"
             ),
         ),
-        ("nsys --batches 2 train.py", "goes after --: -- python train.py --batch-size {batch}"),
+        (
+            "nsys --batches 2 train.py",
+            "Put your own script after --: -- python train.py --batch-size {batch}",
+        ),
         (
             "ingest --guess-layers gone.csv",
-            "--guess-layers: of which network? Name it with --workload: ",
+            "--guess-layers needs the name of the network. Set it with --workload: ",
         ),
     ],
 )

@@ -82,8 +82,8 @@ def test_the_page_says_what_it_leaves_out_and_how_to_see_it(
 ) -> None:
     said = perfctl("report", "--store", store, "--studies", "2")
     text = Path("perfctl-report.html").read_text(encoding="utf-8")
-    assert "3 older studies (6 runs) of the store are not in this page" in text
-    assert "3 older studies (6 runs)" in said.err
+    assert "3 older run groups (6 runs) of the store are not in this report" in text
+    assert "3 older run groups (6 runs)" in said.err
     assert "--studies 5" in said.err
     assert "model-3" not in text
     assert perfctl("report", "--store", store, "--studies", "5").code == 0

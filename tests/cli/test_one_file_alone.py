@@ -68,10 +68,7 @@ def test_a_fault_of_a_parser_costs_one_file_and_its_traceback_is_kept(
     assert said.code == 4
     assert [line.split(":")[0] for line in said.out.splitlines()[:2]] == ["a_b1.csv", "c_b3.csv"]
     assert "Traceback" not in said.err
-    assert (
-        "perfctl: bad_b2.csv: an error that perfctl did not expect (IndexError: list index out of "
-        "range)" in said.err
-    )
+    assert "perfctl: bad_b2.csv: unexpected error (IndexError: list index out of range)" in said.err
     text = logged(said)
     assert "Traceback (most recent call last)" in text
     assert token not in text
@@ -86,7 +83,7 @@ def test_a_library_that_ends_the_process_costs_one_file(
         good(Path(name), len(name))
     said = perfctl("ingest", "a_b1.csv", "bad_b2.csv", "c_b3.csv", "--memory-limit", "1G")
     assert said.code == 4
-    assert f"bad_b2.csv: the process that read it was ended by signal {int(number)}" in said.err
+    assert f"bad_b2.csv: the process that read it was killed by signal {int(number)}" in said.err
     assert [line.split(":")[0] for line in said.out.splitlines()[:2]] == ["a_b1.csv", "c_b3.csv"]
 
 
@@ -102,8 +99,8 @@ def test_a_report_that_needs_more_memory_is_refused_in_one_line_and_the_others_g
     )
     assert said.code == 4
     assert (
-        "perfctl: long.json: reading it takes more than 48 MiB of memory. If the file is as it "
-        "should be, raise --memory-limit" in said.err.splitlines()
+        "perfctl: long.json: parsing needs more than 48 MiB of memory. If the file is "
+        "valid, raise --memory-limit" in said.err.splitlines()
     )
     assert [line.split(":")[0] for line in said.out.splitlines()[:2]] == ["a_b1.csv", "z_b2.csv"]
 
@@ -165,4 +162,4 @@ def test_times_beyond_what_there_can_be_are_not_stored(perfctl: Perfctl) -> None
             "SELECT run_id, reason FROM gap WHERE quantity = 'operation.cpu_ns'"
         ).fetchall()
     assert spent == [ten_years, None]
-    assert gaps == [(2, f"1 value is above {ten_years:,}, more than there can be")]
+    assert gaps == [(2, f"1 value is above the maximum of {ten_years:,}")]

@@ -63,8 +63,8 @@ def test_the_parts_of_a_bar_are_named_below_it(plot: Perfctl) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("nope",), "there is no chart 'nope' of this store. There are"),
-        (("sample", "--out", "a.doc"), "does not end with .pdf, .png or .svg"),
+        (("nope",), "chart 'nope' is not available. Available charts"),
+        (("sample", "--out", "a.doc"), "a name that ends with .pdf, .png or .svg"),
         (("sample", "--out", "mine.svg"), "--force"),
         ((), "perfctl plot --list"),
     ],

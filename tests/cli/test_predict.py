@@ -50,7 +50,7 @@ def test_without_any_run_the_published_fit_is_used_and_every_better_way_says_why
     assert point["way"] == "published"
     assert [why.partition(":")[0] for why in point["why_not_better"]] == ["measured", "fitted"]
     assert point["roofline_s"] < point["step_s"]["low"]
-    assert "work" in point["nearest"]
+    assert "FLOPs" in point["nearest"]
     assert sum(point["phases_s"].values()) == pytest.approx(point["step_s"]["value"])
 
 
@@ -77,12 +77,12 @@ def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(
     (point,) = ask(perfctl, "--batch", 64, "--device", "V100")["batches"]
     middle, low, high = (f"{point['step_s'][edge] * 1e3:.2f}" for edge in ("value", "low", "high"))
     assert f"step {middle} ms ({low} to {high} ms)" in text
-    assert "learned from measurements that others published" in text
+    assert "fitted to published measurements" in text
     assert f"closest {point['nearest']}" in text
     assert "'V100' may be several: using V100 SXM2 16 GB" in text
     assert "prices of 2023-10" in text and "more than a year old" in text
     assert "300 W per GPU, board power of the data sheet" in text
-    assert "at the tariff" in text
+    assert "at the electricity price" in text
     assert "driven by" in text
 
 
@@ -200,13 +200,13 @@ def test_a_price_table_of_ones_own_is_used_and_named(
     assert offer["on_demand_usd"]["value"] == pytest.approx(
         found["batches"][0]["epoch_s"]["value"] / 3600 * 0.36
     )
-    assert "your own table" in found["prices"]
+    assert "your table" in found["prices"]
     text = " ".join(
         perfctl(
             "predict", NET, "--batch", 64, "--device", "T4", "--dataset-size", 64_000
         ).out.split()
     )
-    assert "prices of 2026-11-20, your own table" in text
+    assert "prices of 2026-11-20, your table" in text
 
 
 MODEL = """

@@ -83,7 +83,7 @@ def test_replayed_again_it_skips_what_is_whole_and_stores_nothing_twice(
     perfctl("replay", recorded / "torch")
     again = perfctl("replay", recorded / "torch")
     assert again.code == 0
-    assert again.err.count("whole already, skipped") == 2
+    assert again.err.count("already complete, skipped") == 2
     assert len(perfctl("runs", "--json").json) == 2
 
 

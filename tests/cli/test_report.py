@@ -14,7 +14,7 @@ def test_a_sweep_that_is_not_there_is_named_and_the_store_not_called_empty(
     done = perfctl("report", "--sweep", "7")
     assert (done.code, done.out) == (1, "")
     assert (
-        "perfctl.db: it holds no run of a sweep 7. 'perfctl runs --json' has the sweep_id of each"
+        "perfctl.db: no run belongs to sweep 7. Run 'perfctl runs --json' to list the sweep_id of each run"
         in done.err
     )
     assert perfctl("runs", "--json").json[0]["sweep_id"] == 1

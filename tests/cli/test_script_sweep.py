@@ -133,7 +133,7 @@ def test_an_unedited_script_is_swept_with_its_layers_directions_and_steps_in_the
     assert home.name.startswith(f"{profiler}-train.py-")
     assert "trained with 4 a b" in (home / "b4" / "stdout.log").read_text().splitlines()
     again = sweep(perfctl, monkeypatch, folder, *words)
-    assert (again.code, again.err.count("whole already, skipped")) == (0, 2)
+    assert (again.code, again.err.count("already complete, skipped")) == (0, 2)
 
 
 @pytest.mark.usefixtures("quick_sweeps")
@@ -222,21 +222,24 @@ def test_another_interpreter_gets_what_runs_inside_as_one_file(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--", "train.py"], "does not take the batch size"),
+        (["--", "train.py"], "does not use the batch size"),
         (["--", "nope.py", "{batch}"], "script nope.py does not exist"),
         (["--"], "no command was given after --"),
         (
             ["--precision", "fp32", "--", "train.py", "{batch}"],
-            "--precision is for built-in workloads",
+            "--precision works only with built-in workloads",
         ),
-        (["--lr", "1", "--", "train.py", "{batch}"], "'--lr 1' stands before --"),
+        (["--lr", "1", "--", "train.py", "{batch}"], "unknown option '--lr 1' before --"),
         (["--workload", "mnist_cnn", "--", "train.py"], "two programs are named"),
-        (["--batch-env", "SIZE"], "--batch-env is for a program of your own"),
+        (["--batch-env", "SIZE"], "--batch-env works only with your own script"),
         (
             ["--step-marker", "never", "--", "train.py", "{batch}"],
-            "--step-marker: 'never' is not known",
+            "invalid value 'never' for --step-marker",
         ),
-        (["--step-marker", "backward:X", "--", "train.py", "{batch}"], "is not known"),
+        (
+            ["--step-marker", "backward:X", "--", "train.py", "{batch}"],
+            "invalid value 'backward:X'",
+        ),
         (["--batch-env", "A-B", "--", "train.py"], "not the name of an environment variable"),
     ],
 )
@@ -311,7 +314,7 @@ def test_what_ncu_was_told_to_leave_out_is_a_gap_and_no_zero(
     assert perfctl("ingest", home).code == 0
     assert rows("SELECT value FROM environment WHERE key = 'ncu:layers'") == [("conv2",)]
     ((state, reason),) = rows("SELECT state, reason FROM gap WHERE quantity = 'kernel'")
-    assert (state, "only in these layers: conv2" in reason) == ("not_collected", True)
+    assert (state, "only in the layers of --layer: conv2" in reason) == ("not_collected", True)
 
 
 def recorded_step(folder: Path) -> Replay:
@@ -353,7 +356,7 @@ def test_the_cost_of_ncu_is_told_from_one_plain_step(
     part = estimate(metrics="fadd", layers=("conv1",))
     said = cost_lines(part.cost, part.batch_size, part.layers)[0]
     assert " launches per step in conv1 (of 4) x 5 steps" in said
-    with pytest.raises(RunFailed, match="`layer`: no launch of the step is in nope"):
+    with pytest.raises(RunFailed, match="`layer`: the step has no launch in nope"):
         estimate(layers=("nope",))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["recorded"], (
         "nothing is left behind"
@@ -428,6 +431,6 @@ def test_a_broken_record_of_one_rank_does_not_lose_the_others(
     runs = rows("SELECT status, variant FROM run ORDER BY id")
     assert runs == [("partial", "rank 0 of 3"), ("failed", "rank 1 of 3"), ("ok", "rank 2 of 3")]
     ((reason,),) = rows("SELECT reason FROM run WHERE status = 'partial'")
-    assert "sums over them" in reason, "one report of several ranks is no report of one"
+    assert "sums over the ranks" in reason, "one report of several ranks is no report of one"
     gaps = rows("SELECT quantity, state FROM gap WHERE reason LIKE '%ranks%' ORDER BY run_id")
     assert gaps == [("rank", "ambiguous"), ("kernel", "not_available")]

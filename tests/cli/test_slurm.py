@@ -95,7 +95,7 @@ def test_a_sweep_on_one_machine_finds_what_an_array_made(perfctl: Perfctl, recor
     folder = render(perfctl, recorded, "--batches", "16")
     run_task(folder, 0)
     said = perfctl("replay", recorded / "torch", "--batches", "16")
-    assert "whole already, skipped" in said.err
+    assert "already complete, skipped" in said.err
     assert rows() == [("torch", 16, "ok")]
 
 
@@ -122,10 +122,10 @@ def test_a_dry_run_prints_both_scripts_and_writes_nothing(perfctl: Perfctl) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nope"], "'nope' is not a profiler"),
-        (["nsys,nsys"], "twice"),
+        (["nope"], "'nope'"),
+        (["nsys,nsys"], "is repeated"),
         (["replay"], "--recording"),
-        (["nsys", "--batches", "x"], "not a batch size"),
+        (["nsys", "--batches", "x"], "invalid value 'x'"),
         (["nsys", "--bathces", "16"], "--bathces"),
         (["nsys", "--", "no-such.py", "{batch}"], "does not exist"),
         (["nsys", "--partition", "a\nb"], "line break"),
@@ -157,7 +157,7 @@ def test_status_without_slurm_tells_what_the_folders_tell(perfctl: Perfctl, reco
     assert states(perfctl, folder) == ["whole", "missing", "failed", "unknown"]
     said = perfctl("slurm", "status", folder)
     assert said.code == 0
-    assert "squeue is not installed here: this is what the folders alone tell" in said.err
+    assert "squeue is not installed here: the status comes from the folders only" in said.err
     assert f"perfctl slurm submit {folder} --tasks 1,2" in said.out
     report = next(Path("perfctl-runs").glob("torch-*/b16/report.*"))
     report.write_bytes(report.read_bytes()[:100])
@@ -303,7 +303,7 @@ def _count(store: str, table: str = "run") -> int:
 
 def test_options_for_one_tool_are_not_given_to_two(perfctl: Perfctl) -> None:
     said = perfctl("slurm", "render", "nsys,ncu", "-b", "16", "--tool-args=--stats=true")
-    assert (said.code, "--tool-args are of one profiler, and nsys,ncu are several" in said.err) == (
+    assert (said.code, "--tool-args needs exactly one profiler, got nsys,ncu" in said.err) == (
         2,
         True,
     )

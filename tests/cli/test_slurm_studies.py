@@ -164,7 +164,7 @@ def test_a_dry_run_prints_the_scripts_and_writes_nothing(
     [
         (("nonsense",), "no such command 'nonsense'"),
         (("flops", "--hand", "conv2"), "--hand: 'conv2'"),
-        (("speedup", "--devices", "cpu"), "--devices needs two or more"),
+        (("speedup", "--devices", "cpu"), "--devices needs at least two"),
         (("cost", "--models"), "requires an argument"),
         (("inference", "--nonsense", "1"), "--nonsense"),
         (("inference",), "--models names no model"),

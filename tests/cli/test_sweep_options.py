@@ -24,17 +24,17 @@ def test_options_that_perfctl_sets_itself_are_not_passed_on(perfctl: Perfctl, wo
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--batches", "x"], "'x' is not a batch size"),
+        (["--batches", "x"], "invalid value 'x' for --batches"),
         (["--batches", "16,16"], "repeats a size"),
         (["--batches", "0"], "at least 1"),
         (["--workload", "nope"], "known: mnist_cnn"),
         (["--mode", "bogus"], "invalid choice"),
         (["--conv2", "33,64,3,1"], "must begin with 32"),
         (["--bathces", "16"], "--bathces"),
-        (["--device", "tpu"], "Say cpu, cuda or auto"),
+        (["--device", "tpu"], "Choose cpu, cuda or auto"),
         (["--timeout", "-1"], "--timeout"),
-        (["mnist_cnn"], "Name it with --workload mnist_cnn"),
-        (["mnist_cnn:conv2=32,128,5,1"], "Name it with --workload mnist_cnn:conv2=32,128,5,1"),
+        (["mnist_cnn"], "Use --workload mnist_cnn"),
+        (["mnist_cnn:conv2=32,128,5,1"], "Use --workload mnist_cnn:conv2=32,128,5,1"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_in_one_line_before_anything_runs(
@@ -63,7 +63,7 @@ def test_a_dry_run_ends_as_the_run_would_where_there_is_no_folder_for_the_store(
 ) -> None:
     words = ("torch", "--batches", "16", "--device", "cpu", "--out", "before/runs")
     planned, ran = perfctl(*words, "--dry-run"), perfctl(*words)
-    assert "there is no folder before" in planned.err
+    assert "folder before not found" in planned.err
     assert (planned.code, planned.out, planned.err) == (ran.code, "", ran.err)
     assert perfctl(*words, "--store", "here.db", "--dry-run").code == 0
     assert list(Path().iterdir()) == []

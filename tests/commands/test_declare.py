@@ -110,5 +110,5 @@ def test_json_schema_is_that_of_what_json_prints(
 
 
 def test_a_python_user_may_give_the_text_of_a_path(tmp_path: Path) -> None:
-    with pytest.raises(perfctl.PerfctlError, match="there is no store here yet"):
+    with pytest.raises(perfctl.PerfctlError, match="no results database found"):
         perfctl.report(str(tmp_path / "none.db"))  # type: ignore[arg-type]

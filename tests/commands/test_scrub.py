@@ -225,9 +225,9 @@ def test_a_text_of_a_few_bytes_is_copied_as_it_is(content: bytes, tmp_path: Path
         ("r.bin", b"x" * 511 + b"\0", "scrub the export: as SQLite, CSV or JSON"),
         ("r.nsys-rep", LOG, "scrub the export: nsys export --type sqlite REPORT"),
         ("r.ncu-rep", LOG, "scrub the export: ncu --import REPORT --csv --page raw > REPORT.csv"),
-        ("r.gz", gzip.compress(LOG * 99, mtime=0)[:-9], "the gzip file is cut off or damaged"),
-        ("r.csv", "é\n".encode("utf-16") + b"x", "its text is damaged or cut off"),
-        ("r.csv", b"\xfe\xff\xd8\x00\x00", "its text is damaged or cut off"),
+        ("r.gz", gzip.compress(LOG * 99, mtime=0)[:-9], "the gzip file is truncated or damaged"),
+        ("r.csv", "é\n".encode("utf-16") + b"x", "its text is damaged or truncated"),
+        ("r.csv", b"\xfe\xff\xd8\x00\x00", "its text is damaged or truncated"),
     ],
 )
 def test_what_cannot_be_scrubbed_is_refused_with_the_way_out(
@@ -244,11 +244,11 @@ def test_what_cannot_be_scrubbed_is_refused_with_the_way_out(
 def test_a_database_that_is_cut_off_or_utf_16_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     path = with_environment(tmp_path / "r.sqlite")
     path.write_bytes(path.read_bytes()[:9000])
-    with pytest.raises(ReportError, match="damaged or cut off"):
+    with pytest.raises(ReportError, match="damaged or truncated"):
         scrub(path)
     path.unlink()
     make(path, "PRAGMA encoding = 'UTF-16le'", STRINGS)
-    with pytest.raises(ReportError, match=r"its texts are UTF-16le, and not UTF-8"):
+    with pytest.raises(ReportError, match=r"its texts are UTF-16le, not UTF-8"):
         scrub(path)
     assert [one.name for one in tmp_path.iterdir()] == ["r.sqlite"]
 
@@ -264,7 +264,9 @@ def test_a_copy_that_a_second_look_finds_anything_in_is_not_made(
         return {}, Counter(secret=1)
 
     monkeypatch.setattr(module, "_copy_text", leave_all)
-    with pytest.raises(ReportError, match="the copy would still hold secret, so none was made"):
+    with pytest.raises(
+        ReportError, match="the copy would still contain secret, so perfctl made no copy"
+    ):
         scrub(path)
     assert [one.name for one in tmp_path.iterdir()] == ["r.log"]
 

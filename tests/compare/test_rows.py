@@ -250,7 +250,7 @@ def test_memory_with_a_spread_is_judged_like_a_time() -> None:
         (
             [seen(1.0)] * 2,
             [seen(2.0)] * 2,
-            "every repeat gave the same figure, so there is no spread",
+            "every repeat gave the same value, so there is no spread",
         ),
     ],
 )

@@ -225,7 +225,7 @@ def test_one_layer_alone_saves_no_more_than_its_part_of_the_step() -> None:
             "one epoch has no spread; run 2 or more epochs, or 5 repeats",
         ),
         ("step", [[5.0, 6.0]], [[3.0, 4.0]], "one run each of 2 steps"),
-        ("epoch", [[5.0, 5.0]], [[3.0, 3.0]], "every repeat gave the same figure"),
+        ("epoch", [[5.0, 5.0]], [[3.0, 3.0]], "every repeat gave the same value"),
     ],
 )
 def test_what_has_no_spread_has_no_gain_but_the_reason(

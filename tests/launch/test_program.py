@@ -1,4 +1,4 @@
-"""What follows ``--``: which interpreter, which script, and where the batch size goes."""
+"""What follows ``--``: which interpreter, which script, and in place of the batch size."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_o
     "words", [("train.py",), ("train.py", "--batch-size", "16"), ("-m", "pkg", "{ batch }")]
 )
 def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="`batch_env`, or give one size") as caught:
+    with pytest.raises(UsageError, match="`batch_env`, or use one batch size") as caught:
         read(*words)
     assert "\n" not in str(caught.value)
     assert read(*words, batches=(16,)).at(16) == words
@@ -118,7 +118,7 @@ def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
             ("torchrun", "--nproc_per_node", "2", "nope.py", "{batch}"),
             "script nope.py does not exist",
         ),
-        (("torchrun", "--nproc_per_node", "{batch}"), "names no script"),
+        (("torchrun", "--nproc_per_node", "{batch}"), "does not name a script"),
     ],
 )
 def test_what_cannot_run_is_one_clear_line(words: tuple[str, ...], said: str) -> None:

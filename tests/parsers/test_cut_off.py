@@ -56,7 +56,7 @@ def test_a_database_without_its_end_is_a_stump_and_a_whole_one_is_none(
     for size in (100, page, len(whole) - page, len(whole) - 1):
         path.write_bytes(whole[:size])
         assert is_stump(path)
-        said = f"the SQLite database is cut off: only {size:,} of {len(whole):,} bytes are there"
+        said = f"the SQLite database is truncated: only {size:,} of {len(whole):,} bytes exist"
         assert refusal(path) == f"{said}. Copy it again, or have the profiler export it again"
     path.write_bytes(whole + b"\0")
     assert not is_stump(path)
@@ -69,7 +69,7 @@ def test_a_database_of_many_pages_is_a_stump_too(tmp_path: Path) -> None:
         pages = 3 << 8 * byte
         path.write_bytes(head[:28] + pages.to_bytes(4, "big") + head[32:])
         assert is_stump(path)
-        assert f"cut off: only 100 of {pages * 4096:,} bytes are there" in refusal(path)
+        assert f"truncated: only 100 of {pages * 4096:,} bytes exist" in refusal(path)
 
 
 def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path: Path) -> None:
@@ -103,11 +103,11 @@ def test_nothing_and_git_s_pointer_are_stumps_and_other_texts_are_none(tmp_path:
 
 def test_what_is_refused_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "report.csv"
-    assert refusal(path) == "no such file or folder. Check the path"
+    assert refusal(path) == "file not found. Check the path"
     path.write_bytes(b"")
     assert (
         refusal(path)
-        == "the file is empty. The profiler wrote nothing: check its log and run it again"
+        == "the file is empty. The profiler wrote nothing. Check its log and run it again"
     )
     path.write_text(POINTER)
     said = (
@@ -144,7 +144,7 @@ def test_a_kind_is_told_from_the_first_65536_bytes_and_no_further(tmp_path: Path
         if is_seen:
             assert [sample.gpu_utilisation for sample in parse(path).samples] == [0.05]
         else:
-            with pytest.raises(ReportError, match="it holds no output of nvidia-smi"):
+            with pytest.raises(ReportError, match="it contains no output of nvidia-smi"):
                 nvidia_smi.parse(path)
     assert HEAD_BYTES == 2**16
 

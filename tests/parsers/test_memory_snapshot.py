@@ -99,7 +99,7 @@ def test_a_file_cut_anywhere_is_an_error_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "cut.pickle"
     for end in range(1, len(whole), 7):
         path.write_bytes(whole[:end])
-        with pytest.raises(ReportError, match="damaged or cut off"):
+        with pytest.raises(ReportError, match="damaged or truncated"):
             read_plain(path, "torch", "")
 
 
@@ -128,7 +128,7 @@ def test_a_nonsensical_program_never_ends_in_a_traceback(tmp_path: Path, program
 
 def test_one_list_named_a_thousand_times_does_not_multiply(tmp_path: Path) -> None:
     many = SNAPSHOT["device_traces"][0][:1] * 1000
-    with pytest.raises(ReportError, match="more events than it holds"):
+    with pytest.raises(ReportError, match="more events than it contains"):
         parse(tmp_path, {**SNAPSHOT, "device_traces": [many] * 1000})
 
 

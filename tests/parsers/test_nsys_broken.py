@@ -61,7 +61,7 @@ def test_a_file_that_was_cut_off_is_refused_with_what_to_do(kept: float, tmp_pat
     whole = big_export(tmp_path / "whole.sqlite").read_bytes()
     path = tmp_path / "cut.sqlite"
     path.write_bytes(whole[: int(len(whole) * kept)])
-    with pytest.raises(ReportError, match=r"cut off: .* of .* bytes .*nsys export --type sqlite"):
+    with pytest.raises(ReportError, match=r"truncated: .* of .* bytes .*nsys export --type sqlite"):
         sqlite.parse(path)
     assert sniff(path) is not None
 
@@ -77,7 +77,7 @@ def test_damage_further_in_is_a_report_error_whenever_it_is_met(tmp_path: Path) 
             rows = [list(rows) for rows in (report.kernels, report.copies, report.ranges)]
             assert [len(part) for part in rows] == [3000, 0, 3000]
         except ReportError as error:
-            assert "damaged or cut off" in str(error)
+            assert "damaged or truncated" in str(error)
             refused += 1
     assert refused > 5
 

@@ -67,5 +67,5 @@ def test_children_that_are_no_list_are_refused_with_their_node(
 ) -> None:
     path = tmp_path / "p.hatchet"
     path.write_text(json.dumps([{"frame": {"name": "ROOT"}, "metrics": {}, "children": children}]))
-    with pytest.raises(ReportError, match=r"the children of 'ROOT' are .* no list"):
+    with pytest.raises(ReportError, match=r"the children of 'ROOT' are .* not a list"):
         parsers.parse(path)

@@ -88,7 +88,7 @@ def test_the_shares_name_layers_and_what_limits_them() -> None:
 
 
 def test_a_case_without_operations_is_refused() -> None:
-    with pytest.raises(ValueError, match="no operation is known"):
+    with pytest.raises(ValueError, match="no known operation"):
         predict(replace(CASE, works=()), CPU)
 
 

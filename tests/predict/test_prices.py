@@ -140,7 +140,7 @@ def test_an_offer_whose_form_is_not_stated_prices_no_board_but_is_known_to_be_th
             "line 1: columns spot_usd_per_hour, region missing",
         ),
         ("", "line 1: columns provider, instance"),
-        (HEAD + "\n", "line 1: a head and no prices"),
+        (HEAD + "\n", "line 1: a header without prices"),
         (
             f"{HEAD}\n{ROW}\n{ROW.replace('0.50', 'cheap')}\n",
             "line 3: on_demand_usd_per_hour 'cheap' is not a price",
@@ -181,7 +181,7 @@ def test_one_missing_column_is_no_columns_and_the_remedy_names_the_whole_head() 
     with pytest.raises(PriceTableError) as caught:
         read_prices(HEAD.replace("region,", "") + "\n")
     assert str(caught.value) == "line 1: column region missing"
-    assert caught.value.remedy == f"The head is {HEAD}"
+    assert caught.value.remedy == f"The header must be {HEAD}"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_one_missing_column_is_no_columns_and_the_remedy_names_the_whole_head() 
             ROW.replace("Mine", ""),
             "Only instance, on_demand_usd_per_hour, spot_usd_per_hour, region, source may be",
         ),
-        (ROW.replace("0.50", "0"), "Leave it empty if it is not known"),
+        (ROW.replace("0.50", "0"), "Leave it empty if it is unknown"),
         (ROW.replace("0.50", "-0.5"), "Dollars per hour, such as 3.06; empty if not known"),
         (ROW.replace("0.50", "dear"), "Dollars per hour, such as 3.06; empty if not known"),
     ],

@@ -144,7 +144,7 @@ def test_channels_last_is_its_own_figure_in_half_precision_and_said_to_be_unknow
     plain = predict(case("resnet", "fp32", channels_last=True), machine, (), (), FIT)
     assert plain.seconds == predict(case("resnet", "fp32"), machine, (), (), FIT).seconds
     assert any(
-        "channels-last was measured in half precision only" in said for said in plain.outside
+        "the data for channels-last has half precision only" in said for said in plain.outside
     )
 
 
@@ -202,7 +202,7 @@ def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_t
         said = host_limit(found)
         assert (said is not None) == waits
         if said is not None:
-            assert f"starting {sum(work.calls for work in one.works)} operations takes" in said
+            assert f"launching {sum(work.calls for work in one.works)} operations takes" in said
             assert "CUDA graphs or torch.compile" in said
 
 
@@ -231,8 +231,8 @@ def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_a
     compiled, own = replace(RESNET_ON_CPU, compiled=True), named("Core i9-10940X").machine
     half = published.width_of(CPU_FIT, compiled, own)
     for asked, machine, said in (
-        (RESNET_ON_CPU, own, "eager mode takes longer"),
-        (compiled, OTHER_CPU, "other CPUs are outside of what is known"),
+        (RESNET_ON_CPU, own, "eager mode is slower"),
+        (compiled, OTHER_CPU, "the range for other CPUs is an assumption"),
         (replace(compiled, batch=8), own, "not with 8"),
     ):
         (sentence,) = published.outside(CPU_FIT, asked, machine)

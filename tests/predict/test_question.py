@@ -51,7 +51,7 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
     ("changes", "said", "remedy"),
     [
         ({"batch": ()}, "no batch size", "`batch` 64"),
-        ({"batch": (64, 0)}, "`batch` must be at least 1", "`batch` 64"),
+        ({"batch": (64, 0)}, "`batch` must be at least 1", "(got 0)"),
         (
             {"precision": "fp64"},
             "`precision` must be one of fp32, tf32, bf16, fp16, got 'fp64'",
@@ -79,12 +79,12 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
         (
             {"overlap": -0.01},
             "`overlap` must be between 0 and 1, got -0.01",
-            "With 0 nothing is hidden",
+            "0 hides no communication",
         ),
         (
             {"overlap": 1.01},
             "`overlap` must be between 0 and 1, got 1.01",
-            "With 0 nothing is hidden",
+            "0 hides no communication",
         ),
         (
             {"efficiency": 0.0},
@@ -98,17 +98,17 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
         ),
         (
             {"mode": "infer", "optimizer": "sgd"},
-            "`optimizer` with `mode` infer: inference has no optimizer",
+            "`optimizer` is not available with `mode` infer, because inference has no optimizer",
             "Omit one",
         ),
         (
             {"mode": "infer", "gpus": 2},
-            "`gpus` with `mode` infer: GPUs do not exchange",
+            "`gpus` is not available with `mode` infer, because GPUs exchange no",
             "Divide the dataset",
         ),
         (
             {"compiled": True},
-            "`compiled` in training: no times under torch.compile were published",
+            "`compiled` is not available in training: perfctl found no published times under torch.compile",
             "`mode` infer",
         ),
         (
@@ -116,7 +116,7 @@ def test_what_can_be_answered_is_not_refused(changes: dict[str, Any]) -> None:
             "`compiled` with `device` cpu in bf16: perfctl has no fit",
             "eager mode",
         ),
-        ({"epochs": 3}, "`epochs` without `dataset_size`", "`dataset_size` 1281167"),
+        ({"epochs": 3}, "`epochs` needs `dataset_size`", "`dataset_size` 1281167"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_to_do(

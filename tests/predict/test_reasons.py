@@ -88,23 +88,23 @@ def test_a_run_elsewhere_or_of_another_model_is_none_of_this_model_here(run: Mea
         (
             CASE,
             replace(FIT, precision="bf16"),
-            "training in fp32 on Test CPU to learn from (other precisions or directions only)",
+            "training in fp32 on Test CPU (other precisions or modes only)",
         ),
         (
             CASE,
             replace(FIT, training=False),
-            "training in fp32 on Test CPU to learn from (other precisions or directions only)",
+            "training in fp32 on Test CPU (other precisions or modes only)",
         ),
         (
             INFERENCE,
             FIT,
-            "inference in fp32 on Test CPU to learn from (other precisions or directions only)",
+            "inference in fp32 on Test CPU (other precisions or modes only)",
         ),
-        (CASE, elsewhere(), "training in fp32 on Test CPU to learn from (none)"),
+        (CASE, elsewhere(), "training in fp32 on Test CPU (none)"),
         (
             INFERENCE,
             replace(elsewhere(), precision="fp64", training=False),
-            "inference in fp32 on Test CPU to learn from (none)",
+            "inference in fp32 on Test CPU (none)",
         ),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_fit_of_another_precision_direction_or_device_is_not_taken(
     assert found.way == "roofline"
     assert found.why_not == (
         "measured: no run of m on Test CPU",
-        f"fitted: no bench runs of {fitted}",
+        f"fitted: no benchmark runs of {fitted}",
     )
 
 
@@ -166,7 +166,7 @@ def test_the_roofline_of_a_machine_that_starts_operations_for_nothing() -> None:
         (1.1 * floor, 1.5 * floor, 2.2 * floor)
     )
     assert found.source.startswith(
-        "peaks of Test CPU alone; measured steps of whole networks took 1.1 to 2.2 times"
+        "peaks of Test CPU only; measured steps of whole networks took 1.1 to 2.2 times"
     )
     # Two operations at a millisecond each are more than the floor, and three times as long is
     # the most.
@@ -179,8 +179,6 @@ def test_the_roofline_of_a_machine_that_starts_operations_for_nothing() -> None:
 def test_a_batch_below_one_and_a_case_of_nothing_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"^m: batch size must be at least 1, got 0$"):
         predict(replace(CASE, batch=0), CPU)
-    with pytest.raises(
-        ValueError, match=r"^m: no operation is known, so nothing can be predicted$"
-    ):
+    with pytest.raises(ValueError, match=r"^m: no known operation, so perfctl cannot predict it$"):
         predict(case_of(), CPU)
     assert sum(parts(CASE, CPU)) > 0

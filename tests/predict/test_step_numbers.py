@@ -234,7 +234,7 @@ def test_features_are_shares_means_and_counts_of_the_step() -> None:
             "arithmetic": 3 * 2 * 3 * macs / 100e9,
             "bytes": moved,
             "batch": 3.0,
-            "bytes an operation": moved / operations,
+            "bytes per operation": moved / operations,
             "operations": operations,
             "parameters": 1000.0,
             "columns": macs / (360000 / 8 + 1000 / 2 + 500 / 2 + 4000 / 20),
@@ -246,7 +246,7 @@ def test_features_are_shares_means_and_counts_of_the_step() -> None:
             "matrix share": 4000 / macs,
             "norm share": 50 / elements,
             "activation share": 30 / elements,
-            "weights an operation": 1000 / operations,
+            "weights per operation": 1000 / operations,
         }
     )
 
@@ -303,7 +303,7 @@ def test_features_of_a_network_without_products_and_of_next_to_nothing() -> None
             "arithmetic": 0.0,
             "bytes": 2 * 0.5 * 4 / 20e9,
             "batch": 2.0,
-            "bytes an operation": 2 * 0.5 * 4 / 20e9,
+            "bytes per operation": 2 * 0.5 * 4 / 20e9,
             "operations": 1.0,
             "parameters": 1000.0,
             "columns": 1.0,
@@ -315,7 +315,7 @@ def test_features_of_a_network_without_products_and_of_next_to_nothing() -> None
             "matrix share": 0.0,
             "norm share": 0.5,
             "activation share": 0.0,
-            "weights an operation": 1000.0,
+            "weights per operation": 1000.0,
         }
     )
 
@@ -334,15 +334,15 @@ def test_a_precision_runs_on_its_own_path_or_is_refused_with_those_the_chip_has(
     )
     assert [peak_of(gpu, name) for name in ("fp32", "int8")] == [9.0, 70.0]
     for precision, said in (
-        ("tf32", r"TF32 \(products would run in fp32, no faster\)"),
-        ("bf16", r"fast bf16 \(products would be converted to fp32, no faster than it\)"),
-        ("fp16", r"fast fp16 \(it runs below the rate of fp32"),
-        ("fp64", r"fast fp64 \(its peak is not known\)"),
+        ("tf32", r"TF32 \(matrix multiplications would run in fp32, no faster\)"),
+        ("bf16", r"fast bf16 \(matrix multiplications would be converted to fp32, no faster\)"),
+        ("fp16", r"fast fp16 \(it runs slower than fp32"),
+        ("fp64", r"fast fp64 \(its peak is unknown\)"),
     ):
-        with pytest.raises(ValueError, match=rf"^G has no {said}.*\. Precisions it has: fp32$"):
+        with pytest.raises(ValueError, match=rf"^G has no {said}.*\. Available precisions: fp32$"):
             peak_of(gpu, precision)
     with pytest.raises(
-        ValueError, match=r"^C has no TF32 \(its peak is not known\). Precisions it has: fp32$"
+        ValueError, match=r"^C has no TF32 \(its peak is unknown\). Available precisions: fp32$"
     ):
         peak_of(Machine("C", "cpu", {"fp32": 1.0}, 1.0), "tf32")
 

@@ -114,7 +114,5 @@ def test_nineteen_steps_are_too_few_and_steps_of_both_directions_are_not_mixed()
     with pytest.raises(UsageError, match="x: 19 measured steps are too few"):
         fit_steps("x", rows[:19], CPU)
     both = [*rows[:19], replace(rows[0], case=replace(rows[0].case, training=False))]
-    with pytest.raises(
-        UsageError, match=r"several directions \(training, inference\): False, True"
-    ):
+    with pytest.raises(UsageError, match=r"several modes \(training, inference\): False, True"):
         fit_steps("x", both, CPU)

@@ -43,9 +43,9 @@ def test_points_come_back_as_they_were_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "not complete JSON"),
+        ("{", "the JSON is incomplete"),
         ("{}", "no field perfctl_bench"),
-        ('{"perfctl_bench": 99}', "version 99, this perfctl reads 1"),
+        ('{"perfctl_bench": 99}', "version 99, but this perfctl reads 1"),
         (
             '{"perfctl_bench": 1, "machines": [], "layers": {}, "points": [{"model": "mlp"}]}',
             "missing or wrong",

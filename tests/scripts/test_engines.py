@@ -148,7 +148,7 @@ def test_the_range_is_wider_on_devices_that_were_not_measured_and_the_answer_say
         assert widths == sorted(set(widths))
     assert generation.outside_engines(FIT, known, work, "fp16") == ()
     assert generation.outside_engines(FIT, alike, work, "fp16") == (
-        "the fit has no figures of H100 PCIe",
+        "the fit has no data for H100 PCIe",
     )
     said = " ".join(generation.outside_engines(FIT, unlike, step(SMALL, 1, 1, 512, "fp16"), "fp16"))
     assert "28 nm" in said

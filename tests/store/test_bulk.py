@@ -111,7 +111,7 @@ def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as
         try:
             run_id = write(writing, report).run_id
         except ReportError as error:
-            assert "damaged or cut off" in str(error)
+            assert "damaged or truncated" in str(error)
             refused += 1
             assert list(writing.iterdump()) == before
         else:  # the page holds nothing that is still needed

@@ -72,8 +72,8 @@ def test_a_profilers_sqlite_file_and_what_is_no_database_are_refused_in_one_line
         connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
     other = path.with_name("other.db")
     other.write_bytes(b"no database at all" * 100)
-    remedy = "--store, or move this file away and ingest the reports again"
-    for file, said in ((path, "not a perfctl store"), (other, remedy)):
+    remedy = "--store to another file, or move this file away and ingest the reports again"
+    for file, said in ((path, "not a perfctl results database"), (other, remedy)):
         before = file.read_bytes()
         for mode in (database.writing, database.reading):
             with pytest.raises(StoreError, match=said), mode(file):
@@ -84,7 +84,10 @@ def test_a_profilers_sqlite_file_and_what_is_no_database_are_refused_in_one_line
 def test_a_folder_and_a_file_that_is_not_there_are_no_stores(path: Path) -> None:
     with pytest.raises(StoreError, match="perfctl ingest FILE"), database.reading(path):
         pass
-    with pytest.raises(StoreError, match="a folder, not a store"), database.reading(path.parent):
+    with (
+        pytest.raises(StoreError, match="a folder, not a results database"),
+        database.reading(path.parent),
+    ):
         pass
     assert list(path.parent.iterdir()) == []
 
@@ -100,7 +103,7 @@ def test_reading_changes_nothing_and_cannot_write_and_an_empty_file_is_no_store_
     path: Path,
 ) -> None:
     path.touch()
-    with pytest.raises(StoreError, match="is not a store yet"), database.reading(path):
+    with pytest.raises(StoreError, match="is not a results database yet"), database.reading(path):
         pass
     assert path.stat().st_size == 0
     with database.writing(path):

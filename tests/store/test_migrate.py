@@ -20,7 +20,7 @@ from perfctl.orchestrator.store import database, migrate
 from perfctl.orchestrator.store.schema import SINCE, VERSION
 
 STORES = Path(__file__).resolve().parents[2] / "scripts" / "proof" / "guard" / "stores"
-pytestmark = pytest.mark.filterwarnings("ignore:.*brought up to date from perfctl 1.0")
+pytestmark = pytest.mark.filterwarnings("ignore:.*upgraded from perfctl 1.0")
 
 
 @pytest.fixture(params=["mnist-v100", "recorded-cpu", "synthetic"])
@@ -163,7 +163,10 @@ def test_a_store_that_cannot_be_migrated_is_refused_in_one_line_and_stays_as_it_
         connection.execute(statement)
     before = contents(store, ()), schema_of(store)
     for mode in (database.reading, database.writing):
-        with pytest.raises(StoreError, match="cannot be brought up to date") as raised, mode(store):
+        with (
+            pytest.raises(StoreError, match="upgrade from perfctl 1.0 failed") as raised,
+            mode(store),
+        ):
             pass
         assert said in str(raised.value) and "\n" not in str(raised.value)
     assert (contents(store, ()), schema_of(store)) == before
@@ -175,7 +178,7 @@ def test_a_read_only_store_is_refused_in_one_line_and_not_touched(path: Path) ->
     store.chmod(0o444)
     before = store.read_bytes()
     with (
-        pytest.raises(StoreError, match=r"it is read-only.*Copy it to where"),
+        pytest.raises(StoreError, match=r"it is read-only.*Copy it to a writable"),
         database.reading(store),
     ):
         pass
@@ -188,7 +191,7 @@ def test_mode_and_links_stay_and_the_note_names_the_store(path: Path) -> None:
     store.chmod(0o640)
     link = path.with_name("link.db")
     link.symlink_to(store)
-    with pytest.warns(StoreNote, match="perfctl.db: brought up to date"), database.reading(link):
+    with pytest.warns(StoreNote, match="perfctl.db: upgraded"), database.reading(link):
         pass
     assert link.is_symlink()
     assert store.stat().st_mode & 0o777 == 0o640
@@ -253,7 +256,7 @@ def test_a_store_that_is_in_use_is_refused_and_left_alone(
     with closing(sqlite3.connect(store)) as other:
         other.execute("SELECT count(*) FROM run").fetchone()
         with (
-            pytest.raises(StoreError, match="another process has been writing to it"),
+            pytest.raises(StoreError, match="another process has been writing to this file"),
             database.reading(store),
         ):
             pass

@@ -101,7 +101,7 @@ def test_a_trigger_on_a_table_of_perfctls_does_not_fire_stays_and_is_named(
 ) -> None:
     change(store, "CREATE TABLE mine (n)", trigger)
     (before,) = asked(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")
-    with pytest.warns(StoreNote, match="triggers do not fire while perfctl writes") as said:
+    with pytest.warns(StoreNote, match="perfctl disables triggers while it writes") as said:
         write(store)
     assert [str(before[0]) in str(note.message) for note in said] == [True]
     assert asked(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'") == [
@@ -194,8 +194,8 @@ def rebuilt(columns: str, ending: str = "STRICT") -> list[str]:
 @pytest.mark.parametrize(
     ("statements", "said"),
     [
-        (["DROP TABLE gap"], "the table gap is missing or was rebuilt. Put it back"),
-        (["ALTER TABLE gap RENAME COLUMN reason TO why"], "gap has no column reason. Put it back"),
+        (["DROP TABLE gap"], "the table gap is missing or was rebuilt. Restore it"),
+        (["ALTER TABLE gap RENAME COLUMN reason TO why"], "gap has no column reason. Restore it"),
         (
             ["DROP TABLE gap", "CREATE VIEW gap AS SELECT 1 AS run_id"],
             "the table gap is missing or was rebuilt",
@@ -204,7 +204,7 @@ def rebuilt(columns: str, ending: str = "STRICT") -> list[str]:
             ["DROP TABLE gap", "CREATE VIRTUAL TABLE gap USING fts4(run_id, quantity, state)"],
             "the table gap is missing or was rebuilt",
         ),
-        (rebuilt(STEP.format(type="TEXT")), "the table step was rebuilt: duration_ns is not"),
+        (rebuilt(STEP.format(type="TEXT")), "the table step was rebuilt: duration_ns differs"),
         (
             [
                 "ALTER TABLE step DROP COLUMN accuracy",
@@ -217,7 +217,7 @@ def rebuilt(columns: str, ending: str = "STRICT") -> list[str]:
             rebuilt(
                 STEP.format(type="INTEGER").replace("REFERENCES run(id) ON DELETE CASCADE", "")
             ),
-            "the table step was rebuilt: run_id is not",
+            "the table step was rebuilt: run_id differs",
         ),
         (
             rebuilt(
@@ -277,7 +277,7 @@ def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as
 ) -> None:
     change(store, "CREATE UNIQUE INDEX one_each ON gap(quantity)")
     before = asked(store, "SELECT * FROM run")
-    with pytest.raises(StoreError, match=r"gap\.quantity\. A constraint of this store"):
+    with pytest.raises(StoreError, match=r"gap\.quantity\. A constraint in this store"):
         write(store)
     assert asked(store, "SELECT * FROM run") == before
 

@@ -62,9 +62,9 @@ def test_fewer_than_10_points_are_marked_and_what_does_not_vary_has_a_reason() -
     assert (found.ranked, found.linear, found.reason) == (
         None,
         None,
-        "it is the same in every point",
+        "it is equal in every point",
     )
-    assert relation("vgg", MEMORY, "batch", observed(9)).reason == "no point knows both"
+    assert relation("vgg", MEMORY, "batch", observed(9)).reason == "no point has both values"
 
 
 def test_depth_and_width_are_not_compared_across_families() -> None:

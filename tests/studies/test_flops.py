@@ -215,8 +215,8 @@ def test_the_students_values_are_explained_in_the_summary_and_in_csv(tmp_path: P
     right, outputs = conv2_macs(FIRST, 64), 64 * 64 * 24 * 24
     slips = "input 13x13 instead of 26x26 and 11x11 taken as 120"
     assert f"Your {HAND:,} for conv2 could come from {slips}" in summary
-    assert f"Right is {right:,} MAC = {2 * right:,} FLOP" in summary
-    assert f"Right is {18_496 + outputs:,} values (total)" in summary
+    assert f"Correct: {right:,} MAC = {2 * right:,} FLOP" in summary
+    assert f"Correct: {18_496 + outputs:,} values (total)" in summary
     with (out / "tables" / "hand-hand-values-checked.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["your value"], row["right"]) for row in rows][:1] == [(str(HAND), str(right))]

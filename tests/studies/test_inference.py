@@ -330,5 +330,5 @@ def test_one_real_study_is_measured_resumed_and_written(
         ).read_text()
     )
     code, again, err = perfctl(*words)
-    assert (code, err.count("whole already, skipped")) == (0, 2)
+    assert (code, err.count("already complete, skipped")) == (0, 2)
     assert again == out

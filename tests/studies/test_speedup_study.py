@@ -63,7 +63,7 @@ def test_one_call_trains_both_networks_and_leaves_everything_in_one_folder(made:
         "as pies",
         "Amdahl",
         "The most expensive on cpu:bf16",
-        "there is no NVIDIA GPU here",
+        "no NVIDIA GPU found",
     ):
         assert words in page, words
     assert "## How many times faster" in summary

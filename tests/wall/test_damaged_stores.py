@@ -77,7 +77,7 @@ def test_a_store_takes_no_value_of_another_type(
     "damage, said_of_it",
     [
         ("UPDATE op_shape SET record = '[1, {' WHERE run_id = 1", "op_shape.record at position"),
-        ("UPDATE run SET command = '{' WHERE id = 1", "run.command is not a list in JSON"),
+        ("UPDATE run SET command = '{' WHERE id = 1", "run.command is not a JSON list"),
     ],
 )
 def test_what_is_wrong_with_a_run_is_named_by_its_column(
@@ -141,7 +141,7 @@ def test_a_study_of_a_file_that_cannot_be_read_leaves_no_folder(
     Path("perfctl.db").write_bytes(b"SQLite format 3\0" + bytes(3000))
     said = perfctl("study", study, "--from", "perfctl.db", "--out", "made")
     assert said.code in (1, 4), said.err
-    assert "perfctl.db" in said.err and "there is no store here yet" not in said.err
+    assert "perfctl.db" in said.err and "no results database found" not in said.err
     assert not Path("made").exists()
 
 

@@ -34,7 +34,10 @@ def fault() -> None:
     raise IndexError("no such column")
 
 
-SAID = {fault: r"reference [0-9a-f]{8}\. To report it, send (\S+)", killed: "was ended by signal 9"}
+SAID = {
+    fault: r"reference [0-9a-f]{8}\. To report it, send (\S+)",
+    killed: "was killed by signal 9",
+}
 HOW = pytest.mark.parametrize("how", [fault, killed], ids=["fault", "killed"])
 
 
@@ -126,11 +129,11 @@ def test_the_limit_of_every_command_is_an_environment_variable(
     monkeypatch.setenv("PERFCTL_MEMORY_LIMIT", "48M")
     said = perfctl("ingest", "long_b1.json")
     assert said.code == 1
-    assert "long_b1.json: reading it takes more than 48 MiB of memory" in said.err
+    assert "long_b1.json: parsing needs more than 48 MiB of memory" in said.err
     monkeypatch.setenv("PERFCTL_MEMORY_LIMIT", "much")
     said = perfctl("ingest", "long_b1.json")
     assert said.code == 2
-    assert "PERFCTL_MEMORY_LIMIT: 'much' is not a size" in said.err
+    assert "invalid value 'much' for PERFCTL_MEMORY_LIMIT" in said.err
 
 
 def test_a_store_with_texts_that_are_no_utf8_is_shown_whole(

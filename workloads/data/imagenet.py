@@ -133,9 +133,9 @@ def check_sum(path: Path, tick: Tick = lambda done, total: None) -> bool:
             done += len(piece)
             tick(done, total)
     if digest.hexdigest() != wanted:
-        sums = f"its MD5 is {digest.hexdigest()}, that of the published file {wanted}"
+        sums = f"its MD5 is {digest.hexdigest()}, but that of the published file is {wanted}"
         raise WorkloadError(
-            f"{path}: {sums}. Fetch it again, or set `no_verify` if it is meant to differ"
+            f"{path}: {sums}. Download it again, or set `no_verify` if the difference is intended"
         )
     return True
 
@@ -173,7 +173,7 @@ def _from_meta(meta: bytes | None) -> dict[int, str]:
     """Class number -> folder, of the classes that have none below them (the rest of WordNet's tree
     is in it, too)."""
     if meta is None:
-        raise MatError(f"there is no {_META} in it; give a table of classes in `synsets`")
+        raise MatError(f"{_META} is missing; set a table of classes with `synsets`")
     names: dict[int, str] = {}
     for row in read_structs(meta, "synsets"):
         number, name = row.get("ILSVRC2012_ID"), row.get("WNID")
@@ -200,7 +200,7 @@ def _from_lines(path: Path) -> dict[int, str]:
 def _checked(name: str) -> str:
     """A name goes into a path only when it looks like one of WordNet's."""
     if not _CLASS.fullmatch(name):
-        raise ValueError(f"{name!r} is not the name of a class, as n01440764 is")
+        raise ValueError(f"{name!r} is not the name of a class such as n01440764")
     return name
 
 
@@ -232,12 +232,12 @@ def sort_archive(
                     _put(content, member.size, place, result)
                 tick(result.images, result.total)
     except _TAR_ERRORS as error:
-        cut = f"{archive} is cut off or damaged after {result.images} images ({_why(error)})"
-        more = "Those are kept; the same command goes on once the archive is whole"
+        cut = f"{archive} is truncated or damaged after {result.images} images ({_why(error)})"
+        more = "perfctl keeps them. Repeat the command with the complete archive"
         raise WorkloadError(f"{cut}. {more}") from error
     if not result.images:
         raise WorkloadError(
-            f"{archive} holds no ILSVRC2012_val_*.JPEG: name the archive ILSVRC2012_img_val.tar"
+            f"{archive} contains no ILSVRC2012_val_*.JPEG. Use the archive ILSVRC2012_img_val.tar"
         )
     (out / CLASS_LIST).write_text("".join(f"{name}\n" for name in kit.classes), encoding="utf-8")
     facts = {
@@ -268,7 +268,7 @@ def _put(content: IO[bytes], size: int, place: Path, result: Sorted) -> None:
         with part.open("wb") as file:
             shutil.copyfileobj(content, file, 1 << 20)
         if part.stat().st_size != size:
-            raise EOFError(f"{place.name} is shorter than the archive says")
+            raise EOFError(f"{place.name} is shorter than the archive states")
         part.replace(place)
     finally:
         part.unlink(missing_ok=True)

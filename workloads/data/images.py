@@ -289,13 +289,13 @@ class ImageFeed:
         if self.score.unclear:
             where = f"NaN or infinity in the outputs of {self.score.unclear} images"
             found.append(
-                Gap("loss", "unreadable", f"{where}: wrong in top-1, left out of the loss")
+                Gap("loss", "unreadable", f"{where}: wrong in top-1, excluded from the loss")
             )
         if self.skipped:
             named = [self.problem(place) for place in self.skipped[:_NAMED]] if self.problem else []
             more = len(self.skipped) - len(named)
             what = "; ".join([*named, *([f"and {more} more"] if more else [])])
             count = "1 image" if len(self.skipped) == 1 else f"{len(self.skipped)} images"
-            reason = f"{count} could not be read: not scored, replaced by a blank one ({what})"
+            reason = f"{count} could not be read: not scored, replaced by a blank image ({what})"
             found.append(Gap("images", "unreadable", reason))
         return found

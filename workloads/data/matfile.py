@@ -40,7 +40,7 @@ def read_structs(content: bytes, variable: str) -> list[dict[str, Value]]:
     Raises MatError.
     """
     if find_spec("scipy") is None:
-        install = "pip install 'perfctl[imagenet]', or give a table of classes in `synsets`"
+        install = "pip install 'perfctl[imagenet]', or set a table of classes with `synsets`"
         raise MatError(f"reading meta.mat needs scipy, which is not installed: {install}")
     command = [sys.executable, "-P", "-m", READER, variable]
     try:
@@ -80,7 +80,7 @@ def main(arguments: list[str]) -> int:
         return _UNREADABLE
     except (*damaged, zlib.error) as error:
         print(
-            f"it is not a MATLAB file, or is cut off or damaged ({' '.join(str(error).split())})",
+            f"it is not a MATLAB file, or is truncated or damaged ({' '.join(str(error).split())})",
             end="",
         )
         return _UNREADABLE

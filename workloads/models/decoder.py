@@ -51,10 +51,9 @@ def facts_of(model: torch.nn.Module, name: str) -> DecoderFacts:
     )
     if tokens is None or getattr(tokens, "weight", None) is None:
         text = (
-            f"{name}: it has no table of tokens (Embedding), and MFU's conventions are those of "
-            "language models"
+            f"{name}: it has no token embedding, and the MFU formulas apply to language models only"
         )
-        raise ModelError(text, "Give a language model: hf:llama, a config.json")
+        raise ModelError(text, "Use a language model: hf:llama or a config.json")
     head = _given(model, "get_output_embeddings")
     if head is None and not hasattr(model, "get_output_embeddings"):
         vocab = tokens.weight.shape[0]
@@ -76,10 +75,7 @@ def facts_of(model: torch.nn.Module, name: str) -> DecoderFacts:
     if _is_encoder(config):
         notes = (
             *notes,
-            (
-                "an encoder: no causal mask leaves scores out, so that the causal rows do not hold "
-                "for it"
-            ),
+            ("an encoder has no causal mask, so the causal rows do not apply to it"),
         )
     return DecoderFacts(
         embedding=tokens.weight.numel(),
@@ -116,9 +112,7 @@ def _windows(config: Any) -> tuple[tuple[int | None, ...] | None, tuple[str, ...
     if isinstance(kinds, (list, tuple)) and kinds:
         with_scores = [kind for kind in kinds if "linear" not in str(kind)]
         chunked = (
-            "attention in chunks is counted as the whole square"
-            if "chunked_attention" in kinds
-            else ""
+            "attention in chunks counts as the full square" if "chunked_attention" in kinds else ""
         )
         return tuple(size if kind == "sliding_attention" else None for kind in with_scores), (
             chunked,

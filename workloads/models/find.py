@@ -1,7 +1,7 @@
 """Build a model without data from a name: ``mnist_cnn``, ``mnist_cnn:conv2=32,128,5,1``,
-``torchvision:resnet152``, ``resnet:depth=26,width=32``, ``timm:NAME`` and the other libraries of
-``libraries``, ``config.json``, ``package.module:factory``, ``file.py:factory``. torch is imported
-when a model is built.
+``torchvision:resnet152`` or ``resnet152``, ``resnet:depth=26,width=32``, ``timm:NAME`` and the
+other libraries of ``libraries``, ``config.json``, ``package.module:factory``, ``file.py:factory``.
+torch is imported when a model is built.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def find(
     if (configured := find_config(reference, device, seq)) is not None:
         return configured
     place, colon, factory = reference.rpartition(":")
+    if not colon and _is_of_torchvision(reference):
+        place, colon, factory = "torchvision", ":", reference
     if not colon:
         families = "resnet:depth=26,width=32 (or vgg, inception, mlp)"
         libraries = f"torchvision:NAME, {':NAME, '.join(LIBRARIES)}:NAME"
         remedy = (
             f"Use one of these, {libraries}, {families}, package.module:factory or file.py:factory"
         )
-        if _is_of_torchvision(reference):
-            remedy = f"Did you mean torchvision:{reference}? Or {remedy[:1].lower()}{remedy[1:]}"
         raise ModelError(
             f"unknown model '{reference}'; built-in models: {', '.join(WORKLOADS)}", remedy
         )

@@ -134,10 +134,10 @@ def find_generator(
     first = next((word for word in takes if word not in CACHES), None)
     if cache is None or first is None:
         remedy = (
-            "Give a language model: hf:llama, or a factory of a model whose forward takes "
+            "Use a language model: hf:llama, or a factory of a model whose forward takes "
             "past_key_values or cache"
         )
-        raise ModelError(f"{reference}: its forward takes none of {', '.join(CACHES)}", remedy)
+        raise ModelError(f"{reference}: its forward accepts none of {', '.join(CACHES)}", remedy)
     _call_with_names(source.model)
     notes = tuple(note for note in source.notes if not note.startswith("inputs: "))
     return Generator(
@@ -166,12 +166,13 @@ def _of_transformers(
     ids = "decoder_input_ids" if "decoder_input_ids" in names else "input_ids"
     if ids not in names:
         raise ModelError(
-            f"{said}: {type(model).__name__} takes no tokens", f"Say which class: {said}:class=NAME"
+            f"{said}: {type(model).__name__} does not accept tokens",
+            f"Set the class: {said}:class=NAME",
         )
     cache = next((word for word in CACHES if word in takes), None)
     if cache is None or config.is_encoder_decoder != (ids == "decoder_input_ids"):
-        text = f"{said}: {type(model).__name__} takes no cache of keys and values"
-        raise ModelError(text, "Give a model that generates: hf:llama, hf:t5")
+        text = f"{said}: {type(model).__name__} does not accept a KV cache"
+        raise ModelError(text, "Use a model that generates: hf:llama, hf:t5")
     encoder = {
         word: (None if word == "input_ids" else shape, dtype)
         for word, (shape, dtype) in names.items()
@@ -204,18 +205,15 @@ def _of_transformers(
         _latent(text_config),
         files,
         notes[0],
-        f"weights: {' and '.join(weights)}, as built here; dtype=bfloat16 after the name takes "
+        f"weights: {' and '.join(weights)}, as built here; add dtype=bfloat16 after the name for "
         "another type",
     )
 
 
 def _logits(takes: Mapping[str, Any]) -> str:
     if "logits_to_keep" in takes:
-        return (
-            "logits: of the last token only, as generate() of transformers asks for "
-            "(logits_to_keep=1)"
-        )
-    return "logits: of every token that goes in; the forward takes no logits_to_keep"
+        return "logits: of the last token only, as in generate() of transformers (logits_to_keep=1)"
+    return "logits: of every input token; the forward does not accept logits_to_keep"
 
 
 def _latent(config: Any) -> tuple[int, int] | None:

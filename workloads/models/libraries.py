@@ -49,7 +49,7 @@ def find_in(library: str, rest: str, device: str, seq: int | None) -> Source:
     """The model ``rest`` of a library in LIBRARIES. Raises ModelError."""
     name, settings = split(rest)
     if not name:
-        raise ModelError(f"'{library}:' names no model", f"Write {library}:NAME")
+        raise ModelError(f"'{library}:' lacks a model name", f"Write {library}:NAME")
     return LIBRARIES[library](name, settings, device, seq)
 
 
@@ -86,10 +86,10 @@ def split(text: str) -> tuple[str, Settings]:
         if not re.fullmatch(r"[A-Za-z_][\w.]*", key) or not value:
             raise ModelError(
                 f"'{piece}' in '{text}' is not key=value",
-                "Write for instance hidden_size=512,num_labels=2",
+                "Use for example hidden_size=512,num_labels=2",
             )
         if key in settings:
-            raise ModelError(f"{key} is given twice in '{text}'", "Give it once")
+            raise ModelError(f"{key} is given twice in '{text}'", "Set it once")
         settings[key] = _value(value)
     return name, settings
 
@@ -109,10 +109,10 @@ def read_config(path: Path) -> Settings:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         text = f"{path} cannot be read as a config ({first_line(error)})"
-        raise ModelError(text, "Give a config.json of transformers or diffusers") from error
+        raise ModelError(text, "Use a config.json of transformers or diffusers") from error
     if not isinstance(found, dict):
         raise ModelError(
-            f"{path} holds no config", "Give a config.json of transformers or diffusers"
+            f"{path} contains no config", "Use a config.json of transformers or diffusers"
         )
     return found
 
@@ -286,7 +286,7 @@ def transformers_model(
         )
         raise ModelError(
             f"hf:{name}: {what}",
-            "perfctl runs no code from the hub: use file.py:factory for such a model",
+            "perfctl does not run code from the hub. Use file.py:factory for such a model",
         )
     config = _configured(library.CONFIG_MAPPING[kind], raw, settings, said)
     off = sorted(
@@ -312,7 +312,7 @@ def transformers_model(
             wanted_kind = "without a head" if lists == ("AutoModel",) else "that generates"
             raise ModelError(
                 f"{said}: transformers names no model {wanted_kind} for it",
-                f"Say which: {said}:class=NAME",
+                f"Set it: {said}:class=NAME",
             )
         made = _lazy(library, lambda: getattr(library, known)._model_mapping[type(config)])
     made = made[0] if isinstance(made, tuple) else made
@@ -326,7 +326,7 @@ def transformers_model(
     taken = (
         ""
         if architecture
-        else f"{', without a head' if lists == ('AutoModel',) else ''} (class=NAME takes another)"
+        else f"{', without a head' if lists == ('AutoModel',) else ''} (class=NAME selects another)"
     )
     random = f"random parts off, so that every layer counts: {', '.join(off)}" if off else ""
     return (
@@ -373,9 +373,9 @@ def _configured(kind: Any, raw: Settings, settings: Settings, said: str) -> Any:
     except ModelError:
         raise
     except MODEL_ERRORS as error:
-        text = f"{said}: its config is refused ({type(error).__name__}: {_in_one_line(error)})"
+        text = f"{said}: its config is invalid ({type(error).__name__}: {_in_one_line(error)})"
         raise ModelError(
-            text, "Check the values: sizes must fit each other, as heads and hidden_size do"
+            text, "Check that the sizes fit together, for example heads and hidden_size"
         ) from error
 
 
@@ -399,8 +399,8 @@ def _hf_config(
         )
     if not _HUB_NAME.fullmatch(name) or Path(name).is_dir() or name.endswith(".json"):
         raise ModelError(
-            f"hf:{name}: there is no config.json",
-            "Give a config.json, a folder with one, or a name of the hub",
+            f"hf:{name}: config.json not found",
+            "Use a config.json, a folder with one, or a name on the hub",
         )
     found, files = _hub_config(name, known)
     return found, f"config.json of {name} on the hub", files
@@ -421,7 +421,7 @@ def _hub_config(name: str, known: Iterable[str]) -> tuple[Settings, tuple[Path, 
         default=None,
     )
     default = f", or hf:{near} for the default config of that architecture" if near else ""
-    remedy = f"Give a local config.json, hf:PATH/config.json{default}"
+    remedy = f"Use a local config.json, hf:PATH/config.json{default}"
     if hub.constants.HF_HUB_OFFLINE:
         raise ModelError(f"hf:{name}: not in the local cache, and HF_HUB_OFFLINE is set", remedy)
     url = f"{hub.constants.ENDPOINT}/{name}/resolve/main/config.json"
@@ -437,7 +437,7 @@ def _hub_config(name: str, known: Iterable[str]) -> tuple[Settings, tuple[Path, 
         ) from error
     if not isinstance(found, dict):
         text = (
-            f"hf:{name}: the hub has no config.json of that name that may be read (HTTP "
+            f"hf:{name}: the hub has no readable config.json of that name (HTTP "
             f"{answer.status_code})"
         )
         raise ModelError(text, remedy)

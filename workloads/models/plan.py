@@ -73,7 +73,7 @@ class LayerList:
         batch 1."""
         if self.shape(of)[1] < 2:
             raise self._too_small(
-                f"{name} would normalise a single value", "image, fewer stages, or a small stem"
+                f"{name} would normalize a single value", "image, fewer stages, or a small stem"
             )
         return self._add(name, "norm", (of,), self.shape(of))
 
@@ -363,7 +363,7 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = {
         "stages": Number(5, 1, 8, "each ends in a pool that halves the image"),
         "kernel": _KERNEL,
         "hidden": Number(512, 1, 65_536, "units of the first two linear layers"),
-        "batchnorm": Word(("no", "yes"), "batch normalisation after each convolution"),
+        "batchnorm": Word(("no", "yes"), "batch normalization after each convolution"),
         **_SHARED,
     },
     "resnet": {

@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--model",
         metavar="NAME",
-        help="a model of torchvision: resnet152, fcn_resnet50, ssd300_vgg16, r3d_18, ...",
+        help="torchvision model: resnet152, fcn_resnet50, ssd300_vgg16, r3d_18, ...",
     )
     kinds = "published weights, random weights, or a checkpoint (default: %(default)s)"
     add("--weights", default="default", metavar="default|none|FILE", help=kinds)
@@ -77,7 +77,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--classes",
         type=at_least(1),
         metavar="N",
-        help="number of output classes, if not as published",
+        help="number of output classes, if different from the published model",
     )
     add(
         "--images",

@@ -22,9 +22,9 @@ _FOLDERS = {
 }
 _NO_DOWNLOADS = {
     "imagenet": (
-        "cannot fetch ImageNet: get the archive yourself, then run perfctl prepare imagenet-val"
+        "cannot download ImageNet. Get the archive yourself, then run perfctl prepare imagenet-val"
     ),
-    "synthetic": "has nothing to fetch when `data` is synthetic: set `data` to mnist",
+    "synthetic": "downloads nothing if `data` is synthetic. Set `data` to mnist",
 }
 
 
@@ -62,15 +62,15 @@ _OPTIONS: Mapping[str, Mapping[str, dict[str, Any]]] = {
             "type": at_least(1),
             "metavar": "N",
             "help": (
-                "steps before the measured ones; the first records the layers' shapes (default: "
-                "%(default)s)"
+                "warm-up steps before the measured steps; the first one records the layers' "
+                "shapes (default: %(default)s)"
             ),
         },
         "--epochs": {
             "type": at_least(0),
             "metavar": "N",
             "help": (
-                "whole epochs after the measured steps, with test accuracy (default: %(default)s)"
+                "full epochs after the measured steps, with test accuracy (default: %(default)s)"
             ),
         },
         "--threads": {

@@ -247,8 +247,8 @@ class Samples:
             seen = "an unknown number of" if samples is None else f"{samples:g}"
             what = f"a step has {batches:g} batches with {seen} samples"
             reason = (
-                f"{what}, which does not fit the requested batch size of {asked}: samples a second "
-                "are not known"
+                f"{what}, which does not fit the requested batch size of {asked}: samples per "
+                "second are unknown"
             )
             record.gaps.append(Gap(SAMPLES_PER_STEP, "ambiguous", reason))
             samples = None
@@ -348,7 +348,7 @@ class Lead:
         if not self._other_calls:
             return []
         reason = (
-            f"models were also called in other threads: {self._other_calls} calls beside the "
+            f"models were also called in other threads: {self._other_calls} calls in addition to "
             f"{self._own_calls} of the thread whose steps were measured. Kernels of a step include "
             "theirs; the estimate is for one thread's calls"
         )

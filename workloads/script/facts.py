@@ -34,8 +34,8 @@ _KNOWN = {"fp32", "fp16", "bf16"}
 _MULTIPLY = ("conv", "mm", "linear", "lstm", "gru", "rnn", "attention")
 
 SCRIPTS_OWN = (
-    "the script runs torch.profiler itself, and two cannot run at once, so steps are measured only "
-    "while it is off. Use perfctl ingest for the script's own trace, or perfctl nsys"
+    "the script runs torch.profiler itself, and two cannot run at once, so perfctl measures steps "
+    "only while it is off. Use perfctl ingest for the script's own trace, or perfctl nsys"
 )
 
 

@@ -451,8 +451,8 @@ class ScriptWatch:
             return
         what = f"{type(error).__name__}: {first_line(error)}"
         self._broken = (
-            f"perfctl stopped watching {self._keeper.name}, which ran on: an error of perfctl's "
-            f"own ({what})"
+            f"perfctl stopped watching {self._keeper.name}, which continued: internal error "
+            f"({what})"
         )
         if self._window is not None:
             with suppress(Exception):

@@ -70,11 +70,11 @@ class Kernels:
             for text, calls in self.attention.items()
         ]
         if self.dropouts:
-            lines.append("dropout: CUDA's own kernel, which keeps a mask of 1 byte a value")
+            lines.append("dropout: CUDA's own kernel, which keeps a mask of 1 byte per value")
         if self.recurrent:
             lines.append(
-                "recurrent layers: cuDNN; what it keeps for backward is not published, taken as "
-                "gates and states of every step"
+                "recurrent layers: cuDNN; what it keeps for backward is not published, assumed to "
+                "be gates and states of every step"
             )
         return (*lines, self.update) if self.update else tuple(lines)
 
@@ -216,7 +216,7 @@ def choose(
     if gpu.attention != "auto":
         if why := refused[gpu.attention]:
             return "math", f"{gpu.attention} {why}"
-        return gpu.attention, "as asked for"
+        return gpu.attention, "as requested"
     reasons: list[str] = []
     order = (
         ("cudnn", "flash", "efficient", "math")

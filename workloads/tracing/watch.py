@@ -56,8 +56,8 @@ device only."""
 # another name before torch 2.2
 _tracing_context: Any = getattr(TracingContext, "try_get", TracingContext.get)
 ELSEWHERE = (
-    "another thread runs its forward, as DataParallel does, and operators of one thread are "
-    "recorded"
+    "another thread runs its forward (as in DataParallel), and perfctl records operators of one "
+    "thread only"
 )
 
 
@@ -134,7 +134,7 @@ class Dispatch(TorchDispatchMode):
             with self:
                 return kernel(*args, **kwargs)
         result = func(*args, **kwargs)
-        self.recorder.miss(f"higher_order.{func.name()}", "its operators cannot be seen")
+        self.recorder.miss(f"higher_order.{func.name()}", "its operators are not visible")
         return result
 
 
@@ -462,7 +462,7 @@ class Recorder:
             any(id(tensor) not in given for tensor in tensors_in(output))
             and next(module.parameters(), None) is not None
         ):
-            self.miss(f"module.{type(module).__name__}", "no operator of it could be seen", frame)
+            self.miss(f"module.{type(module).__name__}", "no visible operator", frame)
 
     def miss(self, op: str, why: str, frame: Frame | None = None) -> None:
         """Count an operation about which nothing is known but its name."""

@@ -219,7 +219,10 @@ def _unseen_forward(calls: Sequence[LayerCall]) -> list[LayerCall]:
         first = min(
             (call for call in calls if call.layer == layer), key=lambda call: call.position or 0
         )
-        why = f"forward was not seen, though backward has {sides['backward']:,} multiply-adds"
+        why = (
+            f"perfctl did not see the forward pass, but backward has {sides['backward']:,} "
+            "multiply-adds"
+        )
         row = first._replace(
             kind=f"{UNSEEN}{layer or 'the model'}", direction="forward", formula=why, parameters=0
         )
@@ -346,7 +349,7 @@ def _text(parts: _Parts) -> str:
 def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
     layer, kind, direction = key
     count, name, missed = sum(op.calls for op in ops), ops[0].op, ops[0].attributes.get("missed")
-    why = f"{name} was not read: {missed}" if missed else f"no formula for {name}"
+    why = f"perfctl did not read {name}: {missed}" if missed else f"no formula for {name}"
     return LayerCall(
         layer=layer,
         kind=kind,

@@ -73,7 +73,7 @@ BIAS_AT = {"aten.linear": 2, "aten._scaled_mm": 4}
 """Which argument of a product is its bias, where it is not the first."""
 
 FUSED = ", fused kernel"
-CAUSAL = "; causal: the whole square is counted"
+CAUSAL = "; causal: the full square is counted"
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 CELL = {"lstm": 9, "gru": 8, "rnn": 1}

@@ -140,7 +140,7 @@ def flop_lines(macs: int, bias: bool = False, values: int = 0) -> tuple[Line, ..
     line = product_line("in FLOP", "2 x MAC", (2, macs), "FLOP")
     if not bias:
         return (line,)
-    return line, product_line("bias, not included", "1 addition a value", (values,), "FLOP")
+    return line, product_line("bias, not included", "1 addition per value", (values,), "FLOP")
 
 
 def items_of(op: OpShape, *named: tuple[str, str, int]) -> tuple[Item, ...]:
@@ -220,7 +220,7 @@ def conv(op: OpShape) -> WorkedLayer:
     if groups > 1:
         depthwise = ", depthwise" if weight[1] == 1 and not transposed else ""
         numbers = f"{weight[1] * groups:,}/{groups:,}"
-        shapes.append(Line("channels of a group", f"{inner}{depthwise}", numbers, f"{weight[1]:,}"))
+        shapes.append(Line("channels per group", f"{inner}{depthwise}", numbers, f"{weight[1]:,}"))
     names = [f"output {OUT_LETTERS[rank][at]} ({name})" for at, name in enumerate(SIDES[rank])]
     sides = list(zip(data[2:], weight[2:], *settings, result[2:], strict=True))
     shapes += [*window_lines(names, sides, transposed), shape_line("output", result, "N x K x ...")]
@@ -448,7 +448,7 @@ def norm(op: OpShape) -> WorkedLayer:
     if kind == "batch":
         named += [("running mean", "in", 3), ("running variance", "in", 4)]
     named.append(("output map", "out", 0))
-    work = {"normalise with the running statistics": 2}
+    work = {"normalize with the running statistics": 2}
     if kind != "batch" or flag(op, "training") or op.op == "aten._batch_norm_with_update":
         work = {"mean": 1, "variance": 3, "normalise": 2}
         named += [
@@ -459,7 +459,7 @@ def norm(op: OpShape) -> WorkedLayer:
     total = f"{sum(work.values()) * values:,} FLOP"
     steps = (
         *(
-            product_line(what, f"{flops} for each value", (flops, values), "FLOP")
+            product_line(what, f"{flops} per value", (flops, values), "FLOP")
             for what, flops in work.items()
         ),
         Line("total, elementwise", "no multiply-adds", "", total),
@@ -491,7 +491,7 @@ def pooling(op: OpShape) -> WorkedLayer:
         product_line("total, elementwise", "values x window", (values, window), "FLOP"),
         Line("operations", "no multiply-adds, no weights", "", "0 MAC"),
     )
-    indices = ("places of the largest, kept for backward", "out", 1)
+    indices = ("indices of the maxima, kept for backward", "out", 1)
     return WorkedLayer(shapes, steps, items_of(op, ("output map", "out", 0), indices))
 
 

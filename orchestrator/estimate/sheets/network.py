@@ -11,29 +11,27 @@ from perfctl.records.paper import LayerCall, ModuleSeen
 
 CONVENTIONS = (
     (
-        "1 multiply-add (MAC) is 2 FLOPs. FLOPs are of multiply-adds alone; all other arithmetic "
-        "is under elementwise FLOPs."
+        "1 multiply-add (MAC) is 2 FLOPs. FLOPs count multiply-adds only; all other arithmetic "
+        "counts as elementwise FLOPs."
     ),
     (
-        "Backward is the gradients of the input and of the weights. The first layer's input needs "
-        "none."
+        "Backward computes the gradients of the input and of the weights. The first layer needs "
+        "no input gradient."
     ),
     "A parameter that several layers share counts at the first of them.",
     (
-        "A layer that is not called does no work of its own; another one may use its parameters, "
-        "as nn.MultiheadAttention does."
+        "A layer without calls does no work. Another layer may use its parameters, for example "
+        "nn.MultiheadAttention."
     ),
-    (
-        "Bytes written: every tensor that forward makes, once, at the size of its type. Views "
-        "write nothing."
-    ),
+    ("Bytes written: each tensor that the forward pass creates, once. Views write nothing."),
 )
 
 TYPES = (
-    "Type: of the factors of the layer's products in forward. Their gradients take the same type.",
+    "Type: data type of the inputs of the layer's matrix multiplications in forward. Their "
+    "gradients use the same type.",
     (
-        "Parameter bytes are those that the optimizer keeps; bytes written include autocast's "
-        "copies of weights in another type."
+        "Parameter bytes are those of the optimizer; bytes written include autocast's copies of "
+        "weights in another type."
     ),
 )
 

@@ -56,10 +56,10 @@ def attention(op: OpShape) -> WorkedLayer:
         product_line("weights x values", "B x h x Sq x Sk x V", (*square, deep), "MAC"),
         Line("whole batch", "sum", f"{scores * wide:,} + {scores * deep:,}", f"{macs:,} MAC"),
         *flop_lines(macs),
-        product_line("softmax and scaling, not included", "6 for each score", (6, scores), "FLOP"),
+        product_line("softmax and scaling, not included", "6 per score", (6, scores), "FLOP"),
     ]
     if causal:
-        note = "the whole square is counted; a kernel that skips masked blocks does less"
+        note = "the full square is counted; a kernel that skips masked blocks does less"
         steps.append(Line("causal mask", note, "", ""))
     named = [(name, "in", index) for index, name in enumerate(("query", "key", "value"))]
     items = list(items_of(op, *named, ("output map", "out", 0)))

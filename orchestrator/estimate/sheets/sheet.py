@@ -234,7 +234,7 @@ def _elementwise_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
     for call in calls:
         if flops := call.elementwise_flops:
             what = f"{DIRECTION_NAMES.get(call.direction, call.direction)} ({call.kind})"
-            worked = f"beside the multiply-adds: {flops:,} elementwise FLOP"
+            worked = f"in addition to the multiply-adds: {flops:,} elementwise FLOP"
             if call.formula and not call.macs:
                 worked = call.formula
             yield Quantity(what, flops, "elementwise FLOP", worked)
@@ -286,7 +286,7 @@ def _time_lines(calls: Sequence[LayerCall]) -> Iterator[Line]:
         yield Line(what, formula, numbers, result)
     directions = {call.direction for call in calls}
     if heavy and "grad_input" not in directions and "grad_weight" in directions:
-        yield Line("gradient of the input", "the layer's input needs none", "", "0 FLOP")
+        yield Line("gradient of the input", "not needed for the input of this layer", "", "0 FLOP")
     if len(heavy) > 1:
         total = sum(call.flops or 0 for call in heavy)
         mark = "at least " if any(call.macs is None for call in calls) else ""

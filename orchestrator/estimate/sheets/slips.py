@@ -141,8 +141,8 @@ def read_stated(text: str) -> Stated:
 
 def _unreadable(text: str) -> UsageError:
     return UsageError(
-        f"`check`: '{text}' is not a value",
-        'Write for instance 1358954496, "44.04 M", "1936 KiB" or "18496 parameters"',
+        f"invalid value '{text}' for `check`",
+        'For example 1358954496, "44.04 M", "1936 KiB" or "18496 parameters"',
     )
 
 
@@ -469,7 +469,7 @@ def _of_other_figures(
     for figure in figures:
         is_counted = are_operations and figure.unit == "values" and figure.what in _COUNTED
         if figure not in asked and not is_counted:
-            slip = f"{figure.what}, in {UNIT_NAMES[figure.unit]}, was taken"
+            slip = f"{figure.what}, in {UNIT_NAMES[figure.unit]}"
             yield Candidate(Fraction(figure.value), (slip,), figure.worked, COSTS["other figure"])
 
 
@@ -481,7 +481,7 @@ def _of_other_layers(others: Iterable[Sheet], meant: Quantity | None) -> Iterato
             if is_same and (figure.unit == "FLOP") <= (
                 meant is not None and meant.unit in ("MAC", "FLOP")
             ):
-                slip = f"the value of {sheet.layer or 'the model'} was taken"
+                slip = f"the value of {sheet.layer or 'the model'}"
                 yield Candidate(
                     Fraction(figure.value), (slip,), figure.worked, COSTS["other layer"]
                 )
@@ -534,17 +534,17 @@ def explain(finding: Finding, layer: str = "") -> str:
             more = f" In FLOPs: {2 * finding.right:,}."
         elif finding.unit == "FLOP":
             more = f" In multiply-adds: {finding.right // 2:,}."
-        return f"{finding.stated} is right: {what}. {finding.worked}.{more}"
+        return f"{finding.stated} is correct: {what}. {finding.worked}.{more}"
     yours = f"Your {finding.stated} for {layer}" if layer else finding.stated
     if not finding.exact:
         return (
-            f"{yours} is not the right value, and no usual mistake or pair of mistakes gives it. "
-            f"Right is {right}."
+            f"{yours} is not correct, and no common mistake or pair of mistakes gives it. Correct: "
+            f"{right}."
         )
     ways = [(finding.slips, finding.worked)]
     ways += zip(finding.others, finding.others_worked, strict=False)
     texts = [f"{' and '.join(slips)} ({worked})" for slips, worked in ways]
-    return f"{yours} could come from {', or from '.join(texts)}. Right is {right}."
+    return f"{yours} could come from {', or from '.join(texts)}. Correct: {right}."
 
 
 def _right_value(finding: Finding) -> str:

@@ -154,7 +154,7 @@ def read_plan(folder: Path) -> Plan:
     if record.get("perfctl_slurm") != _VERSION:
         raise UsageError(
             f"another version of perfctl wrote {folder / _RECORD}",
-            "Use the perfctl that rendered it",
+            "Use the perfctl version that rendered it",
         )
     try:
         return msgspec.convert({**record, "folder": folder}, Plan)
@@ -169,19 +169,19 @@ class Site:
     """Settings of the job scripts; None for unset."""
 
     partition: Annotated[
-        Text, Option("Partition of the tasks.", CLUSTER, metavar="NAME", is_common=True)
+        Text, Option("Slurm partition of the tasks.", CLUSTER, metavar="NAME", is_common=True)
     ] = None
     account: Annotated[
         Text, Option("Account to charge.", CLUSTER, metavar="NAME", is_common=True)
     ] = None
     qos: Annotated[Text, Option("Quality of service.", CLUSTER, metavar="NAME")] = None
-    constraint: Annotated[
-        Text, Option("Features a node must have.", CLUSTER, metavar="FEATURES")
-    ] = None
+    constraint: Annotated[Text, Option("Required node features.", CLUSTER, metavar="FEATURES")] = (
+        None
+    )
     gres: Annotated[
         Text,
         Option(
-            "Generic resources of a task. Default: gpu:1; with --device cpu none.",
+            "Generic resources per task. Default: gpu:1 (none with --device cpu).",
             CLUSTER,
             metavar="GRES",
         ),
@@ -189,57 +189,60 @@ class Site:
     time: Annotated[
         Text,
         Option(
-            "Time limit of a task, as Slurm writes it: 00:30:00.",
+            "Time limit per task in Slurm's format: 00:30:00.",
             CLUSTER,
             metavar="TIME",
             is_common=True,
         ),
     ] = None
     mem: Annotated[
-        Text, Option("Memory of a task: 16G.", CLUSTER, metavar="SIZE", is_common=True)
+        Text, Option("Memory per task: 16G.", CLUSTER, metavar="SIZE", is_common=True)
     ] = None
-    cpus: Annotated[Number, Option("Cores of a task.", CLUSTER, least=1)] = None
-    exclusive: Annotated[Switch, Option("Do not share nodes.", CLUSTER)] = None
+    cpus: Annotated[Number, Option("Cores per task.", CLUSTER, least=1)] = None
+    exclusive: Annotated[Switch, Option("Do not share nodes with other jobs.", CLUSTER)] = None
     array_limit: Annotated[
-        Number, Option("Tasks that may run at the same time.", CLUSTER, least=1)
+        Number, Option("Maximum number of tasks that run at the same time.", CLUSTER, least=1)
     ] = None
     stop_before: Annotated[
         Number,
         Option(
-            "Seconds before the time limit at which the profiler is asked to stop and write its "
-            "report. Default: 300 for nsys, ncu and dlprof, 60 for others, at most a quarter of "
-            "--time.",
+            "Stop the profiler this many seconds before the time limit, so that it writes its "
+            "report. Default: 300 (nsys, ncu, dlprof) or 60, at most a quarter of --time.",
             CLUSTER,
             metavar="SECONDS",
             least=1,
         ),
     ] = None
     module: Annotated[
-        Texts, Option("Module to load (repeatable).", CLUSTER, metavar="NAME", is_common=True)
+        Texts,
+        Option("Environment module to load (repeatable).", CLUSTER, metavar="NAME", is_common=True),
     ] = None
     module_purge: Annotated[
         Switch,
-        Option("module purge before the first module. Default: on, if one is loaded.", CLUSTER),
+        Option(
+            "Run module purge before the first module. Default: on, if a module is loaded.", CLUSTER
+        ),
     ] = None
     """False: load modules on top of what the submitting shell had loaded."""
     before: Annotated[
-        Texts, Option("Shell line before the profiler (repeatable).", CLUSTER, metavar="LINE")
+        Texts,
+        Option("Shell line to run before the profiler (repeatable).", CLUSTER, metavar="LINE"),
     ] = None
     after: Annotated[
         Texts,
         Option(
-            "Shell line after the profiler, also when it fails (repeatable).",
+            "Shell line to run after the profiler, even if it fails (repeatable).",
             CLUSTER,
             metavar="LINE",
         ),
     ] = None
     sbatch: Annotated[
-        Texts, Option("Further #SBATCH line, unchanged (repeatable).", CLUSTER, metavar="LINE")
+        Texts, Option("Additional #SBATCH line (repeatable).", CLUSTER, metavar="LINE")
     ] = None
     image: Annotated[
         Text,
         Option(
-            "Apptainer image that holds perfctl and the profiler.",
+            "Apptainer image that contains perfctl and the profiler.",
             CLUSTER,
             metavar="IMAGE",
             is_common=True,
@@ -248,18 +251,19 @@ class Site:
     bind: Annotated[
         Texts, Option("Folder to bind into the image (repeatable).", CLUSTER, metavar="A[:B[:ro]]")
     ] = None
-    srun: Annotated[Switch, Option("Start each task by srun.", CLUSTER)] = None
+    srun: Annotated[Switch, Option("Start each task with srun.", CLUSTER)] = None
     disable_dcgm: Annotated[
-        Switch, Option("Add #SBATCH --disable-dcgm, which some sites offer.", CLUSTER)
+        Switch, Option("Add #SBATCH --disable-dcgm, if the site supports it.", CLUSTER)
     ] = None
     dcgm_pause: Annotated[
         Switch,
-        Option("dcgmi profile --pause before each task, and --resume after it.", CLUSTER),
+        Option("Run dcgmi profile --pause before each task and --resume after it.", CLUSTER),
     ] = None
     perfctl: Annotated[
         Text,
         Option(
-            "How nodes call perfctl. Default: this one; in an image, python3 -m perfctl.",
+            "Command that runs perfctl on the nodes. Default: this perfctl (in an image: python3 "
+            "-m perfctl).",
             CLUSTER,
             metavar="WORDS",
         ),
@@ -287,10 +291,10 @@ class Site:
         ),
     ] = None
     template: Annotated[
-        Text, Option("Your site's template of the array script.", CLUSTER, metavar="FILE")
+        Text, Option("Template of your site for the array script.", CLUSTER, metavar="FILE")
     ] = None
     gather_template: Annotated[
-        Text, Option("Your site's template of the gather script.", CLUSTER, metavar="FILE")
+        Text, Option("Template of your site for the gather script.", CLUSTER, metavar="FILE")
     ] = None
 
 
@@ -313,7 +317,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}", "Correct it, or move it away") from error
+        raise UsageError(f"{path}: {error}", "Correct the file, or move it away") from error
     table = content.get("slurm", {})
     if not isinstance(table, dict):
         raise UsageError(f"{path}: slurm must be a table", "Begin it with a line [slurm]")

@@ -190,7 +190,7 @@ def write(rendered: Rendered, *, force: bool = False) -> None:
         is_free = force or not path.exists()
         if not is_free and path.read_text(encoding="utf-8", errors="replace") != text:
             raise UsageError(
-                f"{path} is there already, and differs", "Replace it with `force`, or move it away"
+                f"{path} already exists and differs", "Use `force` to overwrite it, or move it away"
             )
     plan.folder.mkdir(parents=True, exist_ok=True)
     for path, text in rendered.texts.items():

@@ -65,7 +65,7 @@ def minutes(text: str) -> int:
     rounded up. Raises UsageError."""
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
     if found is None:
-        raise UsageError(f"`time`: '{text}' is not a time limit", "For example 00:30:00")
+        raise UsageError(f"invalid value '{text}' for `time`", "Use a time limit such as 00:30:00")
     days, hours, mins, seconds = (int(part or 0) for part in found.groups())
     if found[1] is None and found[4] is None:
         hours, mins, seconds = 0, hours, mins
@@ -84,8 +84,8 @@ def seconds_to_stop_before(asked: int | None, time: str | None, profilers: Itera
         usual = STOP_BEFORE_S if set(profilers) & set(SLOW_WRITERS) else STOP_BEFORE_QUICK_S
         return usual if limit is None else max(min(usual, limit // 4), _SHORTEST_S)
     if limit is not None and asked >= limit:
-        said = f"`stop_before`: {asked} s leave nothing of a time limit of {limit} s"
-        raise UsageError(said, "Ask for a longer `time`, or stop later")
+        said = f"`stop_before`: {asked} s is not shorter than the time limit of {limit} s"
+        raise UsageError(said, "Use a longer `time`, or a smaller `stop_before`")
     return asked
 
 

@@ -91,20 +91,20 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> Submitted:
     for number in tasks or ():
         if not 0 <= number < count:
             raise UsageError(
-                f"`tasks`: there is no task '{number}'", f"They are numbered 0 to {count - 1}"
+                f"`tasks`: task '{number}' not found", f"Tasks are numbered 0 to {count - 1}"
             )
     check_is_array(plan, has_tasks=tasks is not None)
     check_image(plan)
     numbers = list(range(count)) if tasks is None else sorted(set(tasks))
     if waiting := sorted({job.task for job in queued(plan) if job.task in numbers}):
-        remedy = f"perfctl slurm cancel {shlex.quote(str(plan.folder))} takes it out"
-        raise UsageError(f"in the queue already: task {', '.join(map(str, waiting))}", remedy)
+        remedy = f"perfctl slurm cancel {shlex.quote(str(plan.folder))} removes it"
+        raise UsageError(f"already in the queue: task {', '.join(map(str, waiting))}", remedy)
     some = () if tasks is None else (f"--array={','.join(map(str, numbers))}{_limit(plan)}",)
     array = _sbatch(*some, str(plan.array.absolute()))
     try:
         gather = _sbatch(f"--dependency=afterany:{array}", str(plan.gather.absolute()))
     except PerfctlError as error:
-        remedy = f"When it has ended, run perfctl slurm gather {plan.folder}"
+        remedy = f"When the array has ended, run perfctl slurm gather {plan.folder}"
         raise PerfctlError(
             f"submitted the array as job {array}, but not its gather job: {error}", remedy
         ) from error
@@ -217,7 +217,7 @@ def _ask(*argv: str) -> list[str]:
     try:
         code, out, err = tools.run(argv, 60.0)
     except subprocess.TimeoutExpired as error:
-        raise PerfctlError(f"{argv[0]} did not answer in 60 s", "Try again later") from error
+        raise PerfctlError(f"{argv[0]} did not respond within 60 s", "Try again later") from error
     if code != 0:
         raise PerfctlError(
             f"{argv[0]} failed: {' '.join(' '.join(err or out).split()) or f'exit code {code}'}"
@@ -316,7 +316,7 @@ def read_status(plan: Plan, note: Callable[[str], None] = lambda text: None) -> 
     try:
         jobs = queued(plan)
     except PerfctlError as error:
-        note(f"{error.message}: this is what the folders alone tell")
+        note(f"{error.message}: the status comes from the folders only")
     gather = next((job for job in jobs or () if job.task is None), None)
     states = tuple(_state(plan, task, jobs) for task in plan.tasks)
     return ArrayStatus(plan, states, gather, jobs is not None)
@@ -364,14 +364,14 @@ def _ended(
     """(state, reason) of a task that is neither complete nor in the queue."""
     ended = _ENDED.search(events[-1]) if events else None
     if not asked and events and not ended:
-        return UNKNOWN, f"{events[-1]}; only squeue can tell whether it still runs"
+        return UNKNOWN, f"{events[-1]}; run squeue to see whether it still runs"
     if record := next(
         (record for run in reversed(runs) if (record := read_run_record(run)) is not None), None
     ):
         if (whole := sum(map(is_whole, runs))) and task.runs:
             return PARTIAL, f"{whole} of {task.runs.repeat} repetitions are complete"
         state = PARTIAL if record.get("status") == "partial" else FAILED
-        return state, str(record.get("reason") or "its report was changed since it was written")
+        return state, str(record.get("reason") or "its report changed after it was written")
     if not events and log:
         return FAILED, "its job script ended before it started perfctl"
     if not events:
@@ -383,14 +383,8 @@ def _ended(
         return FAILED, f"it ended with exit code {ended[1]}" + (
             " and left no run" if task.runs else ""
         )
-    stopped = ", was told to stop" if "told to stop" in events[-1] else ""
-    return (
-        FAILED,
-        (
-            f"it was cut off: {events[-1]}{stopped}, and did not end by itself (killed, or the "
-            "node failed)"
-        ),
-    )
+    stopped = ", was asked to stop" if "told to stop" in events[-1] else ""
+    return FAILED, f"it ended unexpectedly: {events[-1]}{stopped} (killed, or the node failed)"
 
 
 def _events(plan: Plan, task: Task) -> list[str]:

@@ -25,9 +25,9 @@ from perfctl.orchestrator.launch.profilers.table import RECORDERS
 
 LIBCUDA = Tool(
     "libcuda.so.1",
-    "an image gets the driver's library from the host",
+    "the image uses the driver library of the host",
     "start the image with --nv, as perfctl does (docker: --gpus all)",
-    "runs on the CPU work",
+    "CPU runs work",
 )
 
 
@@ -89,7 +89,7 @@ def _run(image: Image, words: tuple[str, ...]) -> str:
         code, out, lines = tools.run(argv, 300.0)
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolMissing(
-            f"{image.path} does not run: {error}", "Run it by hand: " + " ".join(argv)
+            f"{image.path} does not run: {error}", "Run it manually: " + " ".join(argv)
         ) from error
     if code == 0 and out:
         return out[-1]
@@ -106,7 +106,7 @@ def _why(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
     if "No module named 'perfctl." in said and Path("perfctl").is_dir():
         return (
             "the folder perfctl in the working directory hides the image's perfctl",
-            "Start in another directory",
+            "Start perfctl in another directory",
         )
     if "No module named 'perfctl" in said:
         return (

@@ -43,16 +43,16 @@ class Definition:
     base: Annotated[
         str,
         Option(
-            "Base image: docker://NAME:TAG, a plain NAME:TAG, FILE.sif or the folder of a root. "
-            "The default is NVIDIA's PyTorch image, which has torch, nsys and ncu.",
+            "Base image: docker://NAME:TAG, NAME:TAG, FILE.sif or a root folder. Default: "
+            "NVIDIA's PyTorch image, which has torch, nsys and ncu.",
             metavar="IMAGE",
         ),
     ] = BASE
     extras: Annotated[
         tuple[str, ...] | None,
         Option(
-            "Extras of perfctl, commas between. Default: torch,ncu,nvml; torch not in NVIDIA's "
-            "image.",
+            "Extras of perfctl, separated by commas. Default: torch,ncu,nvml (NVIDIA's image: "
+            "without torch).",
             names=("--extra",),
             metavar="NAMES",
             parse=words,
@@ -61,28 +61,28 @@ class Definition:
     source: Annotated[
         Path | None,
         Option(
-            "perfctl's checkout, wheel or sdist to install. Default: what this perfctl was "
-            "installed from; for a release, its number."
+            "Checkout, wheel or sdist of perfctl to install. Default: the source or release of "
+            "this perfctl."
         ),
     ] = None
     wheels: Annotated[
         Path | None,
         Option(
-            "Folder of wheels that pip takes everything from, for builds without network.",
+            "Folder of wheels for pip, for builds without a network.",
             metavar="FOLDER",
         ),
     ] = None
     pip_options: Annotated[
         tuple[str, ...],
         Option(
-            "Word for pip install, as in --pip-option=--no-deps (repeatable).",
+            "Option for pip install, for example --pip-option=--no-deps (repeatable).",
             names=("--pip-option",),
             metavar="WORD",
         ),
     ] = ()
     post: Annotated[
         tuple[str, ...],
-        Option("Shell line before perfctl is installed (repeatable).", metavar="LINE"),
+        Option("Shell line to run before perfctl is installed (repeatable).", metavar="LINE"),
     ] = ()
 
 
@@ -178,8 +178,8 @@ def own_source() -> Path | None:
     if url.startswith("file:") and path.exists():
         return path
     said = (
-        f"`source`: this perfctl was installed from {url or 'an unknown place'}, which is not on "
-        "this machine now"
+        f"`source`: this perfctl was installed from {url or 'an unknown place'}, which no longer "
+        "exists on this machine"
     )
     raise UsageError(said, "Name a wheel or a checkout of perfctl")
 

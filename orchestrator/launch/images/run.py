@@ -137,7 +137,7 @@ def find_runtime(asked: str | None = None) -> str:
     if found := next(filter(tools.find, (asked,) if asked else RUNTIMES), None):
         return found
     raise ToolMissing(
-        f"{asked or ' or '.join(RUNTIMES)} is not installed; it is needed to run images",
+        f"{asked or ' or '.join(RUNTIMES)} is not installed, and perfctl needs it to run images",
         "Install Apptainer (Debian 12: scripts/setup/apptainer_install.sh), or omit `image`",
     )
 
@@ -249,6 +249,6 @@ def _checked(bind: str) -> str:
         raise UsageError(f"`bind`: expected FOLDER[:TARGET[:ro|rw]], got '{bind}'", example)
     if not Path(source).exists():
         raise UsageError(
-            f"`bind`: {source} does not exist", "Name a folder of this machine before the colon"
+            f"`bind`: {source} does not exist", "Put a folder of this machine before the colon"
         )
     return ":".join(filter(None, (str(Path(source).absolute()), target, mode)))

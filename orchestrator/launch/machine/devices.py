@@ -183,7 +183,7 @@ def kind_of(text: str) -> str:
         )
     if len(set(pieces)) < len(pieces):
         raise UsageError(
-            f"`devices`: '{text}' names a device twice", "Each run needs a device of its own"
+            f"`devices`: '{text}' repeats a device", "Each run needs a separate device"
         )
     return kind
 
@@ -248,7 +248,7 @@ def _in_use(label: str, handle: int) -> UsageError:
     return UsageError(
         f"{label} is in use by another perfctl{said}; two runs on one device would distort each "
         "other's times",
-        "Wait for it, or choose other `devices`",
+        "Wait until it ends, or choose other `devices`",
     )
 
 
@@ -274,7 +274,7 @@ def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
-    why = "perfctl keeps its device locks there"
+    why = "perfctl stores its device locks there"
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise UsageError(f"{folder} belongs to another user", f"Remove it: {why}")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -295,7 +295,7 @@ def _core_sets(pieces: tuple[str, ...]) -> tuple[Place, ...]:
             raise UsageError(said, f"It may use {format_cores(allowed)}")
         if twice := cores & used:
             raise UsageError(
-                f"`devices`: core {min(twice)} is in two sets", "Each run needs cores of its own"
+                f"`devices`: core {min(twice)} appears in two sets", "Each run needs separate cores"
             )
         used |= cores
         locks = tuple(f"core-{core}" for core in sorted(cores))

@@ -31,7 +31,7 @@ _OPTIONAL_PACKAGES = (
     (
         "ncu_report",
         "ncu_report",
-        "reads .ncu-rep files; without it perfctl reads the CSV. pip install 'perfctl[ncu]'",
+        "reads .ncu-rep files; without it, perfctl reads the CSV. pip install 'perfctl[ncu]'",
     ),
     (
         "pynvml",
@@ -53,8 +53,8 @@ _COUNTERS = (
     "before it); in docker: --cap-add=SYS_ADMIN"
 )
 _LOCKS = (
-    "it is not a folder that all users may write to, so a second user of a GPU is not noticed. "
-    f"Type: sudo rm -rf {devices.SHARED}; sudo mkdir -m 1777 {devices.SHARED}"
+    "not writable by all users, so perfctl does not notice a second user of a GPU. Type: sudo rm "
+    f"-rf {devices.SHARED}; sudo mkdir -m 1777 {devices.SHARED}"
 )
 _MOST_PARANOID = 2
 """Highest kernel.perf_event_paranoid at which nsys can sample the CPU of a user's own processes."""
@@ -142,8 +142,8 @@ def _importer() -> Finding:
     importer = nsys.check_importer()
     if importer is None and nsys.state() is None:
         detail = (
-            "not found beside this nsys, so it was not started: perfctl nsys --batches 16 --steps "
-            "1 shows whether it works"
+            "not found next to this nsys, so not tested. Run perfctl nsys --batches 16 --steps 1 "
+            "to test it"
         )
         return Finding("nsys importer", WARNING, "unknown", detail)
     if importer is None:
@@ -178,19 +178,17 @@ def _permissions() -> Iterator[Finding]:
         yield _locks()
     if _runs("nv-hostengine") or _runs("dcgm-exporter"):
         detail = (
-            "it may hold the counters: run dcgmi profile --pause before ncu and --resume after it"
+            "DCGM may hold the counters: run dcgmi profile --pause before ncu and --resume after it"
         )
         yield Finding("DCGM", WARNING, "running", detail)
     else:
         yield Finding("DCGM", OK, "not running")
     lock = Path(tempfile.gettempdir(), "nsight-compute-lock")
     if lock.exists() and lock.stat().st_uid != os.geteuid() and not os.access(lock, os.W_OK):
-        detail = (
-            "belongs to another user: perfctl gives ncu its own TMPDIR, but ncu by itself fails"
-        )
+        detail = "belongs to another user: perfctl gives ncu a separate TMPDIR, but ncu alone fails"
         yield Finding("ncu lock file", OK, str(lock), detail)
     else:
-        yield Finding("ncu lock file", OK, "none of another user")
+        yield Finding("ncu lock file", OK, "no lock file of another user")
     paranoid = next(iter(_lines(Path("/proc/sys/kernel/perf_event_paranoid"))), "")
     if paranoid.lstrip("-").isdecimal() and int(paranoid) > _MOST_PARANOID:
         yield Finding("CPU sampling", OK, "not allowed", _SAMPLING)
@@ -207,8 +205,8 @@ def _device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
     if closed:
         group = _group_of(closed[0])
         detail = (
-            f"you may not open it: programs see no GPU. Type: sudo usermod -aG {group} $USER, and "
-            "log in again"
+            f"no permission to open it, so programs see no GPU. Type: sudo usermod -aG {group} "
+            "$USER, and log in again"
         )
         yield Finding("GPU device files", WARNING, str(closed[0]), detail)
     elif files:
@@ -277,7 +275,7 @@ def _surroundings() -> Iterator[Finding]:
     detail = little if free < 5 * 2**30 else None
     yield Finding("free disk", WARNING if detail else OK, f"{free / 2**30:.1f} GiB", detail)
     if around := run.inside():
-        detail = "install the profiler inside the container; from outside it sees nothing"
+        detail = "install the profiler inside the container, because it sees nothing from outside"
         yield Finding("container", OK, str(around), detail)
         if tools.has_gpu_driver() and not images_check.has_libcuda():
             why = f"{images_check.LIBCUDA.why}: {images_check.LIBCUDA.install}"
@@ -325,7 +323,7 @@ def _nsys_works(states: dict[str, str], gpu: bool) -> _Answers:
             states.get("nsys importer") == WARNING,
             WARNING,
             "kernels and layers" if gpu else "CPU ranges only",
-            "if its importer works, see nsys importer",
+            "if its importer works (see nsys importer)",
         ),
         (gpu, OK, "kernels and layers", None),
         (states["torch"] == WARNING, MISSING, None, no_nvtx),
@@ -335,7 +333,7 @@ def _nsys_works(states: dict[str, str], gpu: bool) -> _Answers:
 
 def _ncu_works(states: dict[str, str], gpu: bool) -> _Answers:
     no_gpu = "needs an NVIDIA GPU"
-    forbidden = "you may not read the counters, see GPU counters; use perfctl nsys instead"
+    forbidden = "no permission to read the counters (see GPU counters); use perfctl nsys instead"
     return (
         (not gpu, MISSING, None, no_gpu),
         (
@@ -345,7 +343,7 @@ def _ncu_works(states: dict[str, str], gpu: bool) -> _Answers:
             "install Nsight Compute; no other tool counts executed FLOPs",
         ),
         (states.get("GPU counters") == WARNING, MISSING, None, forbidden),
-        (states.get("DCGM") == WARNING, WARNING, None, "DCGM may hold the counters, see DCGM"),
+        (states.get("DCGM") == WARNING, WARNING, None, "DCGM may hold the counters (see DCGM)"),
         (True, OK, "counters of every kernel", None),
     )
 

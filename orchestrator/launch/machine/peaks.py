@@ -61,9 +61,8 @@ def measured_on_devices(
     on_gpu = any(run.device is not None and run.device.kind == "gpu" for run in runs)
     if on_gpu and resolve_device("auto") != "cuda":
         raise PerfctlError(
-            "`peaks` measured: the runs are of a GPU and there is none here",
-            "Measure on the machine that they ran on, or leave `peaks` out for the published "
-            "figures",
+            "`peaks` measured: the runs used a GPU, and this machine has no GPU",
+            "Measure on the machine of the runs, or omit `peaks` to use the published peaks",
         )
     note("measuring peaks, about 20 s")
     record = measure("cuda" if on_gpu else "cpu")
@@ -104,13 +103,13 @@ def records_beside(store: Path) -> list[dict[str, Any]]:
     file = file_beside(store)
     if not file.exists():
         return []
-    remedy = "Delete it to measure again"
+    remedy = "Delete the file to measure again"
     try:
         records = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise PerfctlError(f"{file}: not a whole file ({error})", remedy) from error
+        raise PerfctlError(f"{file}: incomplete file ({error})", remedy) from error
     if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-        raise PerfctlError(f"{file}: not what perfctl wrote", remedy)
+        raise PerfctlError(f"{file}: perfctl did not write this file", remedy)
     return records
 
 

@@ -18,7 +18,7 @@ TORCH = Tool(
     "torch",
     "the workloads are PyTorch programs",
     "pip install 'perfctl[torch]'",
-    "perfctl ingest REPORT reads reports made elsewhere",
+    "perfctl ingest REPORT reads existing reports",
 )
 
 

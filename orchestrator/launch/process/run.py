@@ -130,7 +130,7 @@ def run(
         stalled_s=stall.seconds if stall and end == _STUCK else None,
     )
     if signals:
-        remedy = "Complete runs are kept: repeat the same command to continue"
+        remedy = "perfctl keeps complete runs. Repeat the same command to continue"
         said = f"stopped by {signal.Signals(signals[0]).name} during {command.stage}"
         raise Stopped(said, signals[0], remedy, outcome)
     return outcome
@@ -180,7 +180,7 @@ def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
     return {**os.environ, **command.environment, **own}
 
 
-_TIME_IS_UP, _STUCK = "time is up", "stuck"
+_TIME_IS_UP, _STUCK = "the time limit was reached", "stuck"
 
 
 def _stuck(stall: Stall | None, moved: Movement, logs: tuple[Path, Path]) -> Callable[[], bool]:

@@ -35,14 +35,15 @@ def split_tool_args(text: str) -> tuple[str, ...]:
         return tuple(shlex.split(text))
     except ValueError as error:
         raise UsageError(
-            f"`tool_args`: {text!r} cannot be split into words: {error}", "Close the quotation"
+            f"`tool_args`: {text!r} cannot be split into words: {error}",
+            "Close the quotation marks",
         ) from error
 
 
 ToolArgs = Annotated[
     tuple[str, ...],
     Option(
-        "More options for the profiler, in quotation marks, split as a shell does.",
+        "More options for the profiler, in quotation marks; perfctl splits them like a shell.",
         "Profiler",
         names=("--tool-args",),
         metavar="TEXT",
@@ -59,13 +60,14 @@ def check(tool: str, words: tuple[str, ...], needed: Mapping[str, str]) -> None:
         name = word.partition("=")[0]
         option = next((known for known in needed if _means(name, known)), None)
         if option is not None:
-            said = f"`tool_args`: {tool} cannot get {word}" + (
-                f" ({option})" if option != name else ""
+            which = f"{word} ({option})" if option != name else word
+            raise UsageError(
+                f"`tool_args`: perfctl does not pass {which} to {tool}: {needed[option]}",
+                "Omit it",
             )
-            raise UsageError(f"{said}: {needed[option]}", "Leave it out")
     if words and not words[0].startswith("-"):
         problem = (
-            f"`tool_args`: {words[0]!r} is not an option; {tool} would take it for the program"
+            f"`tool_args`: {words[0]!r} is not an option; {tool} would treat it as the program"
         )
         raise UsageError(problem, "Options begin with a dash")
 

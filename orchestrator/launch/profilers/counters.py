@@ -104,9 +104,9 @@ def choose(asked: str, visible: str | None = None, within: tuple[str, ...] = ())
     """
     check_metrics(asked)
     if asked == "fadd":
-        return Choice((FADD,), "only the counter of the MNIST study was asked for")
+        return Choice((FADD,), "--metrics fadd selected only the counter of the MNIST study")
     if asked != "flops":
-        return Choice(tuple(asked.split(",")), "named by the user")
+        return Choice(tuple(asked.split(",")), "set by the user")
     entries = devices.visible_entries(visible)
     return _flops_of(entries[0] if entries else None, within)
 
@@ -179,7 +179,7 @@ def query(
     try:
         code, out, err = tools.run(argv, QUERY_S, environment)
     except subprocess.TimeoutExpired:
-        return frozenset(), f"no answer within {QUERY_S:.0f} s"
+        return frozenset(), f"no response within {QUERY_S:.0f} s"
     except (OSError, subprocess.SubprocessError) as error:
         return frozenset(), str(error)
     known = read_metrics("\n".join(out))

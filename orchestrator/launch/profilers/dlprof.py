@@ -41,12 +41,12 @@ DEFAULT_REPORTS = {
 _NEEDED = {
     **dict.fromkeys(
         ("--output_path", "--out_base_name", "--force", "-f"),
-        "perfctl names the tables and reads them",
+        "perfctl sets the names of the tables and reads them",
     ),
-    **dict.fromkeys(("--formats", "--reports"), "perfctl reads CSV, and must know which tables"),
+    **dict.fromkeys(("--formats", "--reports"), "perfctl reads CSV and chooses the tables"),
     **dict.fromkeys(("--mode", "-m"), "perfctl has an option for it"),
     "--nsys_opts": "perfctl sets it",
-    **dict.fromkeys(("--help", "-h", "--version"), "it prints something and measures nothing"),
+    **dict.fromkeys(("--help", "-h", "--version"), "it prints information and measures nothing"),
 }
 """Option of dlprof -> why ``extra`` cannot have it."""
 
@@ -59,7 +59,7 @@ class DLProf:
     dlprof_mode: Annotated[
         str,
         Option(
-            "simple (kernels), or pytorch (the program must enable DLProf's NVTX plugin).",
+            "simple (kernels) or pytorch (your script must enable DLProf's NVTX plugin).",
             "Profiler",
             metavar="MODE",
         ),

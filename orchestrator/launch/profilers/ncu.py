@@ -54,7 +54,7 @@ TOOL = Tool(
     "Nsight Compute counts the instructions that each kernel executed",
     "install NVIDIA Nsight Compute 2022.1 or newer (Debian 12 and 13: "
     "scripts/setup/install_nsight_debian.sh)",
-    "perfctl nsys and perfctl torch measure times and estimate FLOPs; only ncu counts executed "
+    "perfctl nsys and perfctl torch measure times and estimate FLOPs; only ncu measures executed "
     "FLOPs",
 )
 DRIVER = Tool(
@@ -82,8 +82,8 @@ _CAUSES = {
         "site (Slurm: --disable-dcgm)"
     ),
     rb"(?i)nsight-compute-lock|[^\r\n]*InterprocessLockFailed": (
-        "ncu's lock file (nsight-compute-lock in TMPDIR) belongs to another user. Set TMPDIR to a "
-        "folder of your own"
+        "ncu's lock file (nsight-compute-lock in TMPDIR) belongs to another user. Set TMPDIR to "
+        "your own folder"
     ),
     rb"(?i)profiling is not supported on (?:this )?device|GPU architecture is not supported": (
         "this ncu does not support the GPU. Install a newer Nsight Compute"
@@ -98,12 +98,11 @@ FIRST_PASS = "first-pass"  # noqa: S105  # nosec B105
 
 _NEEDED = {
     **dict.fromkeys(
-        ("--export", "-o", "--force-overwrite", "-f"), "perfctl names the report and reads it"
+        ("--export", "-o", "--force-overwrite", "-f"),
+        "perfctl sets the name of the report and reads it",
     ),
-    **dict.fromkeys(("--import", "-i", "--open-in-ui"), "it reads a report instead of making one"),
-    **dict.fromkeys(
-        ("--log-file", "--quiet"), "perfctl reads ncu's messages to say what went wrong"
-    ),
+    **dict.fromkeys(("--import", "-i", "--open-in-ui"), "it reads a report instead of writing one"),
+    **dict.fromkeys(("--log-file", "--quiet"), "perfctl reads ncu's messages to explain errors"),
     **dict.fromkeys(("--csv", "--page"), "perfctl exports the table itself, from the report"),
     "--metrics": "perfctl must know the counters; it has an option of that name",
     **dict.fromkeys(
@@ -134,7 +133,7 @@ _NEEDED = {
             "--version",
             "-v",
         ),
-        "it prints something and counts nothing",
+        "it prints information and counts nothing",
     ),
 }
 """Option of ncu -> why ``extra`` cannot have it."""
@@ -163,11 +162,11 @@ def kernel_filter(asked: str | None) -> str:
         return f"{_REGEX}^{without}(?=.*(?:{asked.removeprefix(_REGEX)}))"
     if re.search(COMMUNICATION, asked, re.IGNORECASE):
         problem = (
-            f"`kernel_name`: {asked} waits for other GPUs, and ncu would replay it on one: it "
-            "never ends"
+            f"`kernel_name`: {asked} waits for other GPUs, so its replay on one GPU would never end"
         )
         raise UsageError(
-            problem, "perfctl nsys times it; `replay_mode` range measures the window with it"
+            problem,
+            "Time it with perfctl nsys, or use `replay_mode` range to measure the capture range",
         )
     return asked
 
@@ -198,7 +197,7 @@ def as_table(report: Path, table: Path) -> tuple[str, ...]:
 def check_ranges(layer: str) -> None:
     """Raises UsageError for a name that cannot be turned into an expression."""
     if not layer.strip() or layer.startswith(_REGEX):
-        remedy = "Use names as printed by perfctl show, for example conv2"
+        remedy = "Use a name that perfctl show prints, for example conv2"
         raise UsageError(f"`layer`: {layer!r} is not a layer name", remedy)
 
 
@@ -256,23 +255,34 @@ class Ncu:
     metrics: Annotated[
         str,
         Option(
-            "flops (all that FLOPs need), fadd (one counter, the study's), or NAME,NAME,...",
+            "Counters to collect: flops (all counters needed for FLOPs), fadd, or a "
+            "comma-separated list of ncu metrics.",
             "What to measure",
             metavar="NAMES",
             is_common=True,
         ),
     ] = "flops"
     clock_control: Annotated[
-        str, Option("base (locked clocks), none, or boost (newer ncu).", "Profiler", metavar="MODE")
+        str,
+        Option(
+            "Clock control of ncu: base (locked clocks), none, or boost (newer ncu).",
+            "Profiler",
+            metavar="MODE",
+        ),
     ] = "base"
     """base makes times comparable."""
     cache_control: Annotated[
-        str, Option("all (flushed before each pass) or none.", "Profiler", metavar="MODE")
+        str,
+        Option(
+            "Cache control of ncu: all (flush before each pass) or none.",
+            "Profiler",
+            metavar="MODE",
+        ),
     ] = "all"
     kernel_name: Annotated[
         str | None,
         Option(
-            "Only this kernel, or regex:EXPRESSION.",
+            "Count only this kernel, or regex:EXPRESSION.",
             "What to measure",
             names=("--kernel-name", "-k"),
             metavar="NAME",
@@ -280,15 +290,16 @@ class Ncu:
     ] = None
     """None for all but those that wait for other GPUs."""
     launch_skip: Annotated[
-        int | None, Option("Matching launches to skip first.", "What to measure", least=0)
+        int | None, Option("Number of matching launches to skip first.", "What to measure", least=0)
     ] = None
     launch_count: Annotated[
-        int | None, Option("Matching launches to count at most.", "What to measure", least=1)
+        int | None,
+        Option("Maximum number of matching launches to count.", "What to measure", least=1),
     ] = None
     layers: Annotated[
         tuple[str, ...],
         Option(
-            "Count only in this layer, and the layers inside it (repeatable).",
+            "Count only in this layer and the layers inside it (repeatable).",
             "What to measure",
             names=("--layer",),
             metavar="NAME",
@@ -298,8 +309,8 @@ class Ncu:
     replay_mode: Annotated[
         str,
         Option(
-            "kernel, application (the program runs once a pass), range or app-range (the window as "
-            "one, with collectives; no layers and no FADD, FMUL, FFMA).",
+            "kernel, application (one program run per pass), range or app-range (capture range as "
+            "one, with collectives; no layers, no FADD, FMUL, FFMA).",
             "Profiler",
             metavar="MODE",
         ),
@@ -309,7 +320,7 @@ class Ncu:
     graph_profiling: Annotated[
         str | None,
         Option(
-            "Count each kernel of a CUDA graph, or the graph as one.",
+            "Count each kernel of a CUDA graph, or the graph as one unit.",
             "Profiler",
             metavar="node|graph",
         ),
@@ -317,7 +328,7 @@ class Ncu:
     section: Annotated[
         tuple[str, ...],
         Option(
-            "Section of ncu to collect too, for its own window (repeatable).",
+            "Also collect this ncu section, for viewing in the ncu UI (repeatable).",
             "Profiler",
             metavar="NAME",
         ),
@@ -325,7 +336,7 @@ class Ncu:
     section_set: Annotated[
         str | None,
         Option(
-            "Set of sections to collect too: basic, full, roofline.",
+            "Also collect this set of ncu sections: basic, full or roofline.",
             "Profiler",
             names=("--set",),
             metavar="NAME",
@@ -334,8 +345,8 @@ class Ncu:
     launches: Annotated[
         str,
         Option(
-            "distinct: replay one of the layers that have the same kernels, grids and shapes, and "
-            "mark the others' counts as taken from it; a plain step before finds them.",
+            "all, or distinct: profile one of several identical layers and reuse its counts for "
+            "the others (marked ~). Runs one extra step without ncu.",
             "What to measure",
             metavar="all|distinct",
             is_common=True,
@@ -346,7 +357,7 @@ class Ncu:
     all_ranks: Annotated[
         bool,
         Option(
-            "Ranks of a launcher to count; the others run as usual. Default: 0.",
+            "Ranks to count: 0 or all; other ranks run without ncu. Default: 0.",
             "What to measure",
             names=("--ranks",),
             metavar="0|all",
@@ -378,14 +389,14 @@ class Ncu:
         kernel_filter(self.kernel_name)
         if self.launches == "distinct" and (self.all_ranks or self.replay_mode != "kernel"):
             raise UsageError(
-                "`launches` distinct is for kernel replay and one rank", "Use `launches` all"
+                "`launches` distinct needs kernel replay and one rank", "Use `launches` all"
             )
         if self.replay_mode in _APART and (self.kernel_name or self.layers):
             problem = (
-                f"`replay_mode` {self.replay_mode} measures the window as one: no kernel or layer "
-                "can be chosen"
+                f"`replay_mode` {self.replay_mode} measures the capture range as one unit, without "
+                "single kernels or layers"
             )
-            raise UsageError(problem, "Leave `kernel_name` and `layers` out")
+            raise UsageError(problem, "Omit `kernel_name` and `layers`")
         if self.replay_mode in _APART and (
             self.metrics in counters.SETS or "__sass_" in self.metrics
         ):
@@ -394,7 +405,7 @@ class Ncu:
                 "SASS metrics in ranges"
             )
             remedy = (
-                "Name others in `metrics`, for example "
+                "Set other metrics with `metrics`, for example "
                 "dram__bytes_read.sum,sm__inst_executed_pipe_tensor.sum"
             )
             raise UsageError(problem, remedy)
@@ -542,7 +553,7 @@ def _cause(outcome: Outcome) -> str | None:
         (cause for pattern, cause in _CAUSES.items() if evidence.says(outcome, pattern)), None
     )
     error = _error(outcome)
-    return known or (f"ncu said: {error}" if error else None)
+    return known or (f"ncu printed: {error}" if error else None)
 
 
 def _error(outcome: Outcome) -> str | None:

@@ -59,7 +59,8 @@ TOOL = Tool(
 
 _NEEDED = {
     **dict.fromkeys(
-        ("--output", "-o", "--force-overwrite", "-f"), "perfctl names the report and reads it"
+        ("--output", "-o", "--force-overwrite", "-f"),
+        "perfctl sets the name of the report and reads it",
     ),
     "--export": "perfctl exports the report itself, as SQLite",
     **dict.fromkeys(
@@ -81,10 +82,10 @@ _NEEDED = {
             "-x",
             "--kill",
         ),
-        "the recording is as long as the measured steps",
+        "perfctl records only the measured steps",
     ),
     **dict.fromkeys(
-        ("--command-file", "--run-as", "--help", "-h"), "perfctl must know what nsys is told"
+        ("--command-file", "--run-as", "--help", "-h"), "perfctl must know the options of nsys"
     ),
 }
 """Option of ``nsys profile`` -> why ``extra`` cannot have it."""
@@ -184,7 +185,7 @@ class Nsys:
     trace: Annotated[
         str | None,
         Option(
-            "APIs to trace. Default: cuda,nvtx,cudnn,cublas; on a CPU nvtx,osrt.",
+            "APIs to trace. Default: cuda,nvtx,cudnn,cublas (CPU: nvtx,osrt).",
             "Profiler",
             metavar="LIST",
         ),
@@ -197,7 +198,7 @@ class Nsys:
     cuda_graph_trace: Annotated[
         str | None,
         Option(
-            "Record CUDA graphs as one, or each kernel. Default: node.",
+            "Record a CUDA graph as one unit (graph), or each kernel (node). Default: node.",
             "Profiler",
             metavar="graph|node",
         ),
@@ -208,9 +209,7 @@ class Nsys:
         Option("Sample GPU metrics of these devices: 0,1 or all.", "Profiler", metavar="LIST"),
     ] = None
     """Needs the permission to read counters."""
-    stats: Annotated[
-        bool, Option("Let nsys print its own tables, into stdout.log.", "Profiler")
-    ] = False
+    stats: Annotated[bool, Option("Write the tables of nsys to stdout.log.", "Profiler")] = False
     extra: base.ToolArgs = ()
 
     def __post_init__(self) -> None:
@@ -398,8 +397,8 @@ def _no_report(request: RunRequest, outcome: Outcome) -> str:
         )
     if outcome.exit_code == 0:
         return (
-            "nsys recorded nothing: it saw no measured step. On a CPU it depends on "
-            "torch.cuda.nvtx, which only CUDA builds of torch have. perfctl torch needs neither"
+            "nsys recorded no measured step. On a CPU it depends on torch.cuda.nvtx, which only "
+            "CUDA builds of torch have. perfctl torch needs neither"
         )
     said = evidence.last_words(outcome) or "no message"
     return f"nsys ended with exit code {outcome.exit_code} and left no report: {said}"
@@ -415,7 +414,11 @@ def _export_remedy(outcomes: tuple[Outcome, ...]) -> str:
     if evidence.says(outcomes[1], rb"(?i)no space left|disk full|database or disk is full"):
         return "The disk is full"
     said = evidence.last_words(outcomes[1])
-    return f"nsys export said: {said}" if said else "Run nsys export --type sqlite on it to see why"
+    return (
+        f"nsys export printed: {said}"
+        if said
+        else "Run nsys export --type sqlite on it to see the reason"
+    )
 
 
 def _nothing_recorded(database: Path, device: str) -> str | None:

@@ -102,8 +102,8 @@ def program_failure(
         ending = f" The last line was: {last}." if last else ""
         return (
             f"stopped, because its output and files did not change for {outcome.stalled_s:.0f} s "
-            f"(`stall`).{ending} A kernel that waits for other ranks can never be replayed: leave "
-            "it out by name, or count with one rank"
+            f"(`stall`).{ending} ncu cannot replay a kernel that waits for other ranks. Exclude it "
+            "by name, or count with one rank"
         )
     record = read_json(request.paths.workload_record)
     status = record.get("status") if record else None
@@ -174,7 +174,7 @@ def sqlite_problem(path: Path) -> str | None:
     if not is_sqlite(head) or len(head) < HEADER_BYTES:
         return "is not an SQLite database"
     if stated_bytes(head) > path.stat().st_size:
-        return "is cut off"
+        return "is truncated"
     try:
         tables = sqlite_tables(path)
     except sqlite3.DatabaseError as error:
@@ -192,7 +192,7 @@ def gzip_problem(path: Path) -> str | None:
             while file.read(1 << 20):
                 pass
     except EOFError:
-        return "is cut off"
+        return "is truncated"
     except (OSError, zlib.error):
         return "is damaged"
     return None

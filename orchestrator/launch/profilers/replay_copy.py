@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     for path in source.rglob("*"):
         if path.is_symlink() and not path.resolve().is_relative_to(source.resolve()):
-            sys.stderr.write(f"{path}: refusing to follow a link out of the recording\n")
+            sys.stderr.write(f"{path}: link to a file outside the recording\n")
             return 2
     target.mkdir(parents=True, exist_ok=True)
     for path in sorted(source.iterdir()):

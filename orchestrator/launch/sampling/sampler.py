@@ -107,7 +107,7 @@ class Nvml:
             self._library.nvmlInit()
             self._handles = self._find(visible)
         except self._library.NVMLError as error:
-            raise NvmlMissing(f"NVML does not answer ({error})") from error
+            raise NvmlMissing(f"NVML does not respond ({error})") from error
         self.problems: dict[str, str] = {}
         """Quantity -> why the driver does not provide it."""
         self._turn = 0

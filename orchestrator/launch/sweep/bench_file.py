@@ -39,7 +39,7 @@ MAX_NETWORKS = 100_000
 BACKWARD = 3
 """Multiply-adds of a training step over those of its forward pass: backward has two products for
 each of forward's."""
-REMEDY = "docs/commands/bench.md shows a whole file"
+REMEDY = "docs/commands/bench.md shows a complete file"
 
 Positive = Annotated[int, Meta(ge=1)]
 Values = tuple[int | str, ...]
@@ -84,7 +84,7 @@ def read_bench(path: Path) -> Bench:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        remedy = "Name a file in TOML: perfctl bench grid.toml"
+        remedy = "Use a TOML file: perfctl bench grid.toml"
         raise UsageError(f"{path}: {error.strerror or error}", remedy) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not TOML: {error}", REMEDY) from error
@@ -98,31 +98,31 @@ def _bench(content: dict[str, Any]) -> Bench:
     tables = content.pop("families", None)
     if not isinstance(tables, dict) or not tables:
         raise UsageError(
-            "no family is named", "Write for instance [families.resnet] and depth = [10, 18]"
+            "no family was named", "For example [families.resnet] and depth = [10, 18]"
         )
     hints = get_type_hints(Bench, include_extras=True)
     keys = [name for name in hints if name not in ("families", "own_batches")]
     checked: dict[str, Any] = {}
     for name, value in content.items():
         if name not in keys:
-            raise UsageError(f"there is no key '{name}'", f"There are families, {', '.join(keys)}")
+            raise UsageError(f"unknown key '{name}'", f"Keys: families, {', '.join(keys)}")
         checked[name] = _convert(name, value, hints[name])
     if "batches" in checked:
         checked["batches"] = tuple(sorted(set(checked["batches"])))
     if (precision := checked.get("precision", "fp32")) not in PRECISIONS:
-        raise UsageError(f"precision = '{precision}' is not known", f"Use {', '.join(PRECISIONS)}")
+        raise UsageError(f"invalid precision = '{precision}'", f"Choose {', '.join(PRECISIONS)}")
     low, high = checked.get("gflops") or (0, inf)
     if not 0 <= low < high:
         raise UsageError(
-            f"gflops = {content['gflops']!r} must be the least and the most of a step",
-            "Write for instance [0.05, 40]",
+            f"gflops = {content['gflops']!r} must be the minimum and maximum of a step",
+            "For example [0.05, 40]",
         )
     families: dict[str, dict[str, Values]] = {}
     own_batches: dict[str, tuple[int, ...]] = {}
     for family, table in tables.items():
         if family not in PARAMETERS:
             raise UsageError(
-                f"'{family}' is not a family of networks", f"There are {', '.join(PARAMETERS)}"
+                f"unknown family of networks '{family}'", f"Choose {', '.join(PARAMETERS)}"
             )
         table = _convert(f"families.{family}", table, dict[str, Any])
         if "batches" in table:
@@ -149,8 +149,8 @@ def _values(family: str, name: str, value: object) -> Values:
     key = f"families.{family}.{name}"
     if name not in PARAMETERS[family]:
         raise UsageError(
-            f"{key}: there is no such parameter",
-            f"It has {', '.join(PARAMETERS[family])}, batches",
+            f"{key}: unknown parameter",
+            f"Parameters: {', '.join(PARAMETERS[family])}, batches",
         )
     several = Annotated[tuple[int | str, ...], Meta(min_length=1)]
     values = _convert(key, value, several | int | str | Range)
@@ -158,7 +158,7 @@ def _values(family: str, name: str, value: object) -> Values:
         return values if isinstance(values, tuple) else (values,)
     if not 0 <= values.last - values.first < MAX_VALUES * values.step:
         problem = f"{key} = {value} is not a range of at most {MAX_VALUES:,} whole numbers"
-        raise UsageError(problem, "Write for instance { from = 8, to = 64, step = 8 }")
+        raise UsageError(problem, "For example { from = 8, to = 64, step = 8 }")
     return tuple(range(values.first, values.last + 1, values.step))
 
 
@@ -205,13 +205,13 @@ def design(bench: Bench) -> Design:
                 points.append(Point(planned.spec, planned.family, batch, flops))
             else:
                 name = f"{planned.spec}, batch {batch}"
-                why = (
-                    f"{name}: a step is {size:.3g} GFLOP, and gflops asks for {least:g} to {most:g}"
-                )
+                why = f"{name}: a step is {size:.3g} GFLOP, but gflops allows {least:g} to {most:g}"
                 skipped[name] = Skipped(name, why)
     if not points:
         first = next(iter(skipped.values())).reason
-        raise UsageError(f"no network of the file can be measured: {first}", "Change the file")
+        raise UsageError(
+            f"the file has no network that perfctl can measure: {first}", "Change the file"
+        )
     return Design(tuple(points), tuple(skipped.values()))
 
 
@@ -233,7 +233,7 @@ def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Itera
     if bench.design == "grid":
         size = prod(len(each) for each in values.values())
         if size > MAX_NETWORKS:
-            remedy = 'Name fewer values, or say design = "latin"'
+            remedy = 'Use fewer values, or set design = "latin"'
             raise UsageError(f"the grid of {family} has {size:,} networks", remedy)
         chosen: Iterator[tuple[int | str, ...]] = product(*values.values())
     else:

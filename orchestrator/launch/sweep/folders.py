@@ -179,7 +179,7 @@ def alone(folder: Path, batch: int | None = None) -> Iterator[None]:
     def busy(what: str) -> UsageError:
         return UsageError(
             f"another perfctl is running {what} in {folder}",
-            "Wait for it, or choose another folder for `out`",
+            "Wait until it ends, or choose another folder for `out`",
         )
 
     kind = fcntl.LOCK_EX if batch is None else fcntl.LOCK_SH

@@ -22,7 +22,7 @@ class StoredSweep:
     out: Annotated[
         Path,
         Option(
-            "Folder that holds all sweeps.",
+            "Folder for all sweeps.",
             OUTPUT,
             names=("--out", "-o"),
             metavar="FOLDER",
@@ -30,7 +30,8 @@ class StoredSweep:
         ),
     ] = Path("perfctl-runs")
     store: Annotated[
-        Path | None, Option("The store. Default: perfctl.db next to --out.", OUTPUT, is_common=True)
+        Path | None,
+        Option("Results database. Default: perfctl.db next to --out.", OUTPUT, is_common=True),
     ] = None
     timeout: Annotated[
         float | None,
@@ -39,8 +40,8 @@ class StoredSweep:
     grace: Annotated[
         float | None,
         Option(
-            "Seconds that a profiler gets to write its report when it is stopped. Default: 3; nsys "
-            "and ncu 15 and more, by how much they have recorded, and as long as they write.",
+            "Seconds to wait for the profiler to write its report after a stop signal. Default: 3 "
+            "(nsys and ncu: at least 15, longer for large reports).",
             PROFILER,
             metavar="SECONDS",
             least=0,
@@ -49,30 +50,28 @@ class StoredSweep:
     no_store: Annotated[
         bool,
         Option(
-            "Do not write the store (for parallel tasks of one sweep); perfctl slurm gather takes "
-            "the folders in. A run that is stopped keeps its partial report.",
+            "Do not write the results database (for parallel tasks of one sweep). Run 'perfctl "
+            "slurm gather' later to ingest the folders.",
             OUTPUT,
         ),
     ] = False
     sweep_name: Annotated[
         str | None,
         Option(
-            "Name of the sweep's folder. Default: made from the request.", OUTPUT, metavar="NAME"
+            "Folder name of the sweep. Default: derived from the options.", OUTPUT, metavar="NAME"
         ),
     ] = None
     scratch: Annotated[
         Path | None,
         Option(
-            "Folder below which runs get their TMPDIR. Default: the run's own folder.",
+            "Parent folder for the TMPDIR of each run. Default: the run's folder.",
             OUTPUT,
             metavar="FOLDER",
         ),
     ] = None
-    again: Annotated[bool, Option("Run batch sizes again that are complete already.", MEASURE)] = (
-        False
-    )
+    again: Annotated[bool, Option("Rerun batch sizes that are already complete.", MEASURE)] = False
     command_line: Annotated[
-        str, Option("What was typed, ready to paste; it is stored.", filled_from="line")
+        str, Option("Command line to store, ready to paste.", filled_from="line")
     ] = ""
 
     @property
@@ -99,7 +98,7 @@ class SweepOptions(StoredSweep):
     workload: Annotated[
         str | None,
         Option(
-            "Built-in workload, if no program follows --. Default: mnist_cnn.",
+            "Built-in workload, if no script follows --. Default: mnist_cnn.",
             names=("--workload", "-w"),
             metavar="NAME",
             is_common=True,
@@ -111,13 +110,14 @@ class SweepOptions(StoredSweep):
     steps: Annotated[
         int | None,
         Option(
-            "Measured steps. Default: 10; under ncu 1, because counts repeat.",
+            "Steps to measure. Default: 10 (1 with ncu).",
             MEASURE,
             is_common=True,
         ),
     ] = None
     warmup: Annotated[
-        int | None, Option("Steps before the measured ones. Default: 3.", MEASURE, is_common=True)
+        int | None,
+        Option("Warm-up steps before the measured steps. Default: 3.", MEASURE, is_common=True),
     ] = None
     precision: Annotated[
         str | None,
@@ -130,18 +130,23 @@ class SweepOptions(StoredSweep):
     ] = None
     device: Annotated[
         str,
-        Option("auto is cuda if there is a GPU.", MEASURE, metavar="cpu|cuda|auto", is_common=True),
+        Option(
+            "cpu, cuda, or auto (cuda if there is a GPU).",
+            MEASURE,
+            metavar="cpu|cuda|auto",
+            is_common=True,
+        ),
     ] = "auto"
     batch_env: Annotated[
         str | None,
         Option(
-            "Environment variable that tells the program after -- its batch size.", metavar="NAME"
+            "Environment variable with the batch size for your script after --.", metavar="NAME"
         ),
     ] = None
     step_marker: Annotated[
         str | None,
         Option(
-            "What ends a step of the program after --: optimizer, forward, backward, "
+            "Event that ends a step of your script: optimizer, forward, backward, "
             "optimizer:CLASS, forward:MODULECLASS. Default: detected.",
             metavar="WHAT",
         ),
@@ -149,8 +154,8 @@ class SweepOptions(StoredSweep):
     stall: Annotated[
         float | None,
         Option(
-            "Stop a run whose output and files have not changed for this many seconds; 0: never. "
-            "Default: 600 under ncu, from its first launch on; otherwise never.",
+            "Stop a run that has produced no output for this many seconds; 0 disables. Default: "
+            "600 with ncu (after the first launch), otherwise disabled.",
             PROFILER,
             metavar="SECONDS",
             least=0,
@@ -159,7 +164,7 @@ class SweepOptions(StoredSweep):
     sample: Annotated[
         str,
         Option(
-            "Time between two samples of the device and of the run's processes, as in 50ms.",
+            "Interval between two samples of device and processes, for example 50ms; off disables.",
             MEASURE,
             metavar="TIME|off",
         ),
@@ -167,7 +172,7 @@ class SweepOptions(StoredSweep):
     repeat: Annotated[
         int,
         Option(
-            "Runs of each batch size, one process each; compare uses their spread.",
+            "Runs per batch size, one process each; compare uses their spread.",
             MEASURE,
             least=1,
             most=1000,
@@ -188,7 +193,9 @@ class SweepOptions(StoredSweep):
     ] = None
     bind: Annotated[
         tuple[str, ...],
-        Option("Folder that the image sees, too (repeatable).", CLUSTER, metavar="A[:B[:ro]]"),
+        Option(
+            "Additional folder to bind into the image (repeatable).", CLUSTER, metavar="A[:B[:ro]]"
+        ),
     ] = ()
     container_runtime: Annotated[
         str | None,
@@ -203,7 +210,7 @@ def reject_placement(options: SweepOptions, what: str) -> None:
     """Raises UsageError when any of PLACEMENT was asked for, where ``what`` cannot have it."""
     if options.devices or options.image or options.bind or options.container_runtime:
         raise UsageError(
-            f"{what} takes no `devices`, `image`, `bind` or `container_runtime`", "Leave them out"
+            f"{what} does not accept `devices`, `image`, `bind` or `container_runtime`", "Omit them"
         )
 
 
@@ -214,5 +221,5 @@ def resolve_device(asked: str) -> str:
         gpus = Path("/proc/driver/nvidia/gpus")
         return "cuda" if gpus.is_dir() and any(gpus.iterdir()) else "cpu"
     if asked not in ("cpu", "cuda"):
-        raise UsageError(f"`device`: '{asked}' is not known", "Say cpu, cuda or auto")
+        raise UsageError(f"invalid value '{asked}' for `device`", "Choose cpu, cuda or auto")
     return asked

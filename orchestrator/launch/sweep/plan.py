@@ -115,25 +115,25 @@ def _find_program(
         for name in _PROGRAM:
             if getattr(asked, name) is not None:
                 remedy = "Put the program after --: -- python train.py"
-                raise UsageError(f"`{name}` is for a program of your own", remedy)
+                raise UsageError(f"`{name}` works only with your own script", remedy)
         return None
     if asked.workload is not None:
         problem = (
             f"two programs are named: `workload` {asked.workload}, and '{shlex.join(command)}' "
             "after --"
         )
-        raise UsageError(problem, "Leave one of them out")
+        raise UsageError(problem, "Omit one of them")
     for name in _BUILT_IN:
         if getattr(asked, name) is not None:
-            problem = f"`{name}` is for built-in workloads; a program of your own sets it itself"
-            raise UsageError(problem, "Put it among the program's arguments, or leave it out")
+            problem = f"`{name}` works only with built-in workloads; your own script sets it itself"
+            raise UsageError(problem, "Put it among the arguments of your script, or omit it")
     if rest:
-        problem = f"'{shlex.join(rest)}' stands before --, and perfctl has no such option"
-        raise UsageError(problem, "Options of your program follow its name after --")
+        problem = f"unknown option '{shlex.join(rest)}' before --"
+        raise UsageError(problem, "Put the options of your script after its name, behind --")
     kind, colon, name = (asked.step_marker or "auto").partition(":")
     if kind not in _MARKERS or (colon and not (name and kind in _MARKERS_OF_A_CLASS)):
-        remedy = f"Use {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
-        raise UsageError(f"`step_marker`: '{asked.step_marker}' is not known", remedy)
+        remedy = f"Choose {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
+        raise UsageError(f"invalid value '{asked.step_marker}' for `step_marker`", remedy)
     if asked.image is not None:
         python, words = program_words(tuple(command))
         inside = read_program(
@@ -174,11 +174,11 @@ def _check_workload(name: str, arguments: Sequence[str], rest: Sequence[str]) ->
     for word in (word.partition("=")[0] for word in rest):
         if word in OWN:
             instead = (
-                "Batch sizes are given with `batches`"
+                "Set batch sizes with `batches`"
                 if word == "--batch"
                 else "perfctl sets it for each run"
             )
-            raise UsageError(f"{word} cannot be passed on to the workload", instead)
+            raise UsageError(f"perfctl does not pass {word} to the workload", instead)
     with workload_errors(name):
         parse_arguments(name, ["--batch", "1", *arguments])
 
@@ -195,13 +195,13 @@ def workload_errors(name: str) -> Iterator[None]:
 
 
 def _unknown(workload: str, words: Sequence[str]) -> UsageError:
-    said = f"'{shlex.join(words)}' is known neither to perfctl nor to its workload {workload}"
+    said = f"unknown option '{shlex.join(words)}' of perfctl and its workload {workload}"
     if words[0].partition(":")[0] in WORKLOADS:
-        problem = f"'{words[0]}' is a built-in workload and stands where an option belongs"
-        return UsageError(problem, f"Name it with `workload` {words[0]}")
+        problem = f"'{words[0]}' is a built-in workload, not an option"
+        return UsageError(problem, f"Use `workload` {words[0]}")
     if not words[0].startswith("-"):
         return UsageError(
-            said, "A program of your own goes after --: -- python train.py --batch-size {batch}"
+            said, "Put your own script after --: -- python train.py --batch-size {batch}"
         )
     own = re.findall(r"--[a-z][a-z-]*", describe(workload))
     known = {_word(one.name): f"`{one.name}`" for one in options_of(SweepOptions)}
@@ -224,19 +224,19 @@ def _find_device(asked: SweepOptions) -> str:
     if asked.device not in ("auto", kind):
         named = "sets of cores" if kind == "cpu" else "GPUs"
         problem = f"`device` {asked.device} and `devices` {asked.devices} ({named}) do not agree"
-        raise UsageError(problem, "Leave one of them out")
+        raise UsageError(problem, "Omit one of them")
     return kind
 
 
 def _check_options(asked: SweepOptions) -> None:
     if asked.image is None and (asked.bind or asked.container_runtime):
         raise UsageError(
-            "`bind` and `container_runtime` are for an image", "Name the image with `image`"
+            "`bind` and `container_runtime` need an image", "Set the image with `image`"
         )
     if asked.devices is not None and asked.no_store:
         raise UsageError(
-            "`devices` and `no_store` do not go together: a task has one device",
-            "Leave one of them out",
+            "`devices` and `no_store` exclude each other, because a task has one device",
+            "Omit one of them",
         )
     name = asked.sweep_name
     if name is not None and (name != file_name(name) or not name):
@@ -272,9 +272,9 @@ def plan_inference(
     torchvision for the models. Raises UsageError.
     """
     if not models:
-        raise UsageError("`models` names no model", "Say for instance resnet18,densenet201")
+        raise UsageError("`models` is empty", "For example resnet18,densenet201")
     if len(set(models)) < len(models):
-        raise UsageError(f"a model stands twice in {','.join(models)}", "Name each once")
+        raise UsageError(f"a model is repeated in {','.join(models)}", "Name each once")
     recorder = profiler_named(profiler, ("none", "nsys", "torch", "dlprof"))
     asked = replace(options, workload=INFERENCE)
     requests = {
@@ -298,11 +298,9 @@ def plan_inference(
 def _check_files(weights: str, data_dir: Path | None) -> None:
     """Raises UsageError if a file of weights or a folder of data is named and not there."""
     if weights not in ("default", "none") and not Path(weights).is_file():
-        raise UsageError(
-            f"`weights` {weights}: there is no such file; use default, none, or a checkpoint"
-        )
+        raise UsageError(f"`weights` {weights}: file not found; use default, none, or a checkpoint")
     if data_dir is not None and not data_dir.is_dir():
-        raise UsageError(f"`data_dir` {data_dir}: there is no such folder")
+        raise UsageError(f"`data_dir` {data_dir}: folder not found")
 
 
 def profiler_named(
@@ -310,5 +308,5 @@ def profiler_named(
 ) -> Recorder:
     """Return a profiler by its name, which is one of ``known``. Raises UsageError for another."""
     if name not in known:
-        raise UsageError(f"`profiler`: '{name}' is not known", f"Say {', '.join(known)}")
+        raise UsageError(f"invalid value '{name}' for `profiler`", f"Choose {', '.join(known)}")
     return RECORDERS[name]()

@@ -95,7 +95,7 @@ def run_on_revisions(
 
 def _check(words: Sequence[str], repeat: int) -> None:
     if not words or words[0] not in PROFILERS:
-        said = f"'{words[0]}' is not one" if words else "there is none"
+        said = f"'{words[0]}' is not a sweep" if words else "got none"
         raise UsageError(
             f"`rev` needs a sweep to run on both revisions, and {said}",
             "perfctl compare --rev main -- torch --batches 32 -- python train.py '{batch}'",
@@ -105,7 +105,7 @@ def _check(words: Sequence[str], repeat: int) -> None:
         if word.partition("=")[0] in _OWN:
             raise UsageError(
                 f"`rev` chooses {word.partition('=')[0]} itself",
-                "Leave it out; `repeat` is an option of compare",
+                "Omit it; `repeat` is an option of compare",
             )
     if repeat < 1:
         raise UsageError(f"`repeat` must be at least 1, got {repeat}")
@@ -118,7 +118,7 @@ def _repository(revision: str) -> tuple[Path, str]:
     top = answer(Path.cwd(), "rev-parse", "--show-toplevel")
     if not top:
         raise UsageError(
-            "`rev`: this folder is in no git repository", "Run it in the folder of your code"
+            "`rev`: this folder is not in a git repository", "Run it in the folder of your code"
         )
     commit = answer(
         Path.cwd(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
@@ -126,7 +126,7 @@ def _repository(revision: str) -> tuple[Path, str]:
     if not commit:
         raise UsageError(
             f"`rev` {revision}: the repository has no such revision",
-            "See 'git branch' and 'git log'",
+            "Run 'git branch' or 'git log' to list revisions",
         )
     return Path(top), commit.strip()
 
@@ -146,7 +146,7 @@ def _files_of(commit: str, top: Path) -> Iterator[Path]:
         ):
             raise RunFailed(
                 f"git cannot write the files of {commit[:12]} to {code}",
-                "Try 'git worktree add' by hand",
+                "Run 'git worktree add' manually to see the reason",
             )
         yield code
     finally:
@@ -175,12 +175,12 @@ def _run(side: _Side, kept: Path, words: Sequence[str], *, again: bool) -> None:
     done = process.run(command, cwd=side.folder, stdout=log, stderr=log, scratch=kept / "scratch")
     if done.exit_code:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [
-            "it said nothing"
+            "it printed nothing"
         ]
         hint = (
             ""
             if side.name == HERE
-            else ". Only committed files are there: name other data by its full path"
+            else ". It has committed files only: use the full path of other data"
         )
         raise RunFailed(
             f"the sweep of {side.name} ended with exit code {done.exit_code}: "

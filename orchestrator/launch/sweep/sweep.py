@@ -71,7 +71,7 @@ def check_batches(batches: tuple[int, ...]) -> None:
         )
     if len(set(batches)) < len(batches):
         raise UsageError(
-            f"`batches` repeats a size: {','.join(map(str, batches))}", "Give each size once"
+            f"`batches` repeats a size: {','.join(map(str, batches))}", "Name each size once"
         )
 
 

@@ -49,14 +49,14 @@ def read_ways(text: str) -> tuple[Way, ...]:
         device, colon, also = piece.partition(":")
         if device not in _WITH or (colon and also not in _WITH[device]):
             known = ", ".join(f"{one}[:{'|'.join(more)}]" for one, more in _WITH.items())
-            raise UsageError(f"`devices`: '{piece}' is not known", f"Use {known}")
+            raise UsageError(f"invalid value '{piece}' for `devices`", f"Use {known}")
         ways.append(Way(device, also or None))
     if len(ways) < 2:
-        problem = "`devices` needs two or more: the others are compared with the first"
-        raise UsageError(problem, "Use for instance `devices` cpu,cuda")
+        problem = "`devices` needs at least two entries; perfctl compares the others with the first"
+        raise UsageError(problem, "For example `devices` cpu,cuda")
     if len(set(ways)) < len(ways):
         remedy = "Name each once; `repeat` runs each several times"
-        raise UsageError(f"`devices`: {text} names a device twice", remedy)
+        raise UsageError(f"`devices`: {text} repeats a device", remedy)
     return tuple(ways)
 
 
@@ -90,11 +90,11 @@ def check_way(way: Way, request: SweepRequest) -> None:
     """Raises UsageError for what cannot run here, and for a folder that holds runs of
     another request."""
     if way.device == "cuda" and resolve_device("auto") != "cuda":
-        remedy = "Leave it out, or run it on a machine that has one and name both with `runs`"
-        raise UsageError(f"{way.label}: there is no NVIDIA GPU here", remedy)
+        remedy = "Omit it, or run it on a machine with a GPU and compare both with `runs`"
+        raise UsageError(f"{way.label}: no NVIDIA GPU found", remedy)
     if way.label == "cpu:compile" and not _has_compiler():
         problem = "cpu:compile needs a C++ compiler, and neither g++ nor clang++ is on PATH"
-        raise UsageError(problem, "Install one (Debian: apt-get install g++), or leave it out")
+        raise UsageError(problem, "Install one (Debian: apt-get install g++), or omit it")
     if find_spec("torch") is None:
         check_ready(request)
     record = read_json(request.folder / RECORD)

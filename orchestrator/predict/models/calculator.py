@@ -103,8 +103,8 @@ def names_of(asked: str, kept: KeptModels | None = None) -> tuple[tuple[str, ...
     if find_spec("torchvision") is None:
         if asked == "all":
             missing = (
-                "torchvision is not installed: only the families are in the page (pip install "
-                "'perfctl[torch]')."
+                "torchvision is not installed, so the calculator has only the families (pip "
+                "install 'perfctl[torch]')."
             )
             return (), (missing,)
         raise ToolMissing(
@@ -118,13 +118,18 @@ def names_of(asked: str, kept: KeptModels | None = None) -> tuple[tuple[str, ...
     )
     for name in names:
         if ":" in name:
-            said = f"`models`: '{name}' is not a model of torchvision, and the page holds no others"
+            said = (
+                f"`models`: '{name}' is not a torchvision model, and the calculator supports no "
+                "others"
+            )
             raise UsageError(said, f"Run 'perfctl predict {name}'")
         if name not in known:
             close = get_close_matches(name, known, 5)
             raise UsageError(
                 f"`models`: torchvision has no classification model '{name}'",
-                f"Close: {', '.join(close)}" if close else "Say all, none, or resnet50,vgg16",
+                f"Close: {', '.join(close)}"
+                if close
+                else "Choose all, none, or names such as resnet50,vgg16",
             )
     return names, ()
 
@@ -151,7 +156,9 @@ def traced(model: str) -> Model | str:
     works = operations_of(first.ops, TRACED_AT[0])
     unknown = sum(work.calls for work in works if work.kind == "other")
     notes = (
-        [f"{unknown} operations have no formula and count by their bytes alone"] if unknown else []
+        [f"{unknown} operations have no formula; perfctl counts their bytes only"]
+        if unknown
+        else []
     )
     lines: dict[str, dict[str, tuple[MemoryLine, ...]]] | None = None
     try:
@@ -161,7 +168,7 @@ def traced(model: str) -> Model | str:
         }
         lines = {name: _by_optimizer(pair) for name, pair in pairs.items()}
     except LinesError as error:
-        notes.append(f"memory is not known at other batch sizes than traced: {error}")
+        notes.append(f"memory is known only at the traced batch sizes: {error}")
     network = Network(model, model.partition(":")[0], merged(works), first.parameters)
     return Model(network, lines, amounts(network.works, network.parameters, LARGEST), tuple(notes))
 

@@ -56,7 +56,7 @@ WORK = {
     "softmax": "softmax and loss",
     "memory": "copies and other moves of bytes",
     "optimizer": "the optimizer",
-    "overhead": "overhead of a step",
+    "overhead": "overhead per step",
 }
 """Group of work -> its name on the page."""
 LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}

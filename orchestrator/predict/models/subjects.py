@@ -42,8 +42,8 @@ def find_subject(
     """
     if question.optimizer is not None and question.optimizer not in answers.OPTIMIZERS:
         raise UsageError(
-            f"`optimizer`: '{question.optimizer}' is not known",
-            f"Use {', '.join(answers.OPTIMIZERS)}",
+            f"invalid value '{question.optimizer}' for `optimizer`",
+            f"Choose {', '.join(answers.OPTIMIZERS)}",
         )
     if family_of(question.name) is None or question.inputs or question.seq is not None:
         return _traced(question, note)
@@ -90,8 +90,8 @@ def _storages(
     ``optimizer``: "" in inference."""
     if find_spec("torch") is None:
         return None, (
-            "memory is that of the tensors: without torch PyTorch's allocator is not replayed, and "
-            "may need more"
+            "memory counts the tensors only: without torch, perfctl cannot replay PyTorch's "
+            "allocator, which may need more"
         )
     request = Request(spec, (), "train" if optimizer else "infer", optimizer or None, memory=True)
     try:
@@ -101,7 +101,10 @@ def _storages(
                 note(f"tracing {spec} without data")
             return step_memory(memory_pair(session, precision)), None
     except LinesError as error:
-        return None, f"memory is that of the tensors: PyTorch's allocator is not replayed ({error})"
+        return (
+            None,
+            f"memory counts the tensors only: perfctl cannot replay PyTorch's allocator ({error})",
+        )
 
 
 def _traced(question: Question, note: Note) -> Subject:
@@ -127,7 +130,7 @@ def _traced(question: Question, note: Note) -> Subject:
     for estimate in (first, *pair):
         if estimate.problem is not None:
             remedy = (
-                f"'perfctl estimate {model}' shows how far it gets; `inputs` gives another shape"
+                f"Run 'perfctl estimate {model}' to see where it stops; `inputs` sets another shape"
             )
             raise PerfctlError(f"{model} cannot be traced without data: {estimate.problem}", remedy)
     if optimizer is None:
@@ -137,15 +140,15 @@ def _traced(question: Question, note: Note) -> Subject:
     try:
         memory = step_memory(pair)
     except LinesError as error:
-        memory_note = f"memory unknown at batch sizes that were not traced: {error}"
+        memory_note = f"memory is known only at the traced batch sizes: {error}"
     works = operations_of(first.ops, TRACED_AT[0])
     if unknown := sorted({work.layer or "the model" for work in works if work.kind == "other"}):
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         layers = f"{', '.join(unknown[:3])}{more}"
-        notes.append(f"operations without a formula count by their bytes only: in {layers}")
+        notes.append(f"perfctl counts only the bytes of operations without a formula: in {layers}")
     if first.data_dependent:
         names = ", ".join(first.data_dependent)
-        notes.append(f"sizes depend on the data after {names}: other data takes another time")
+        notes.append(f"sizes depend on the data after {names}: other data takes a different time")
     name, shape = session.facts.name, session.facts.inputs[0]
     is_sequence = shape.dtype in ("int64", "int32") and len(shape.sizes) == 1 < shape.sizes[0]
     return Subject(

@@ -63,7 +63,7 @@ def test_a_write_and_a_path_are_refused_in_one_line_and_the_next_question_is_ans
     assert "may only read" in write.text
     assert "may only read" in attach.text
     assert "longer than 0.3 s" in endless.text
-    assert "neither a file nor a sweep or run" in path.text, (
+    assert "is not a file, and not a sweep or run" in path.text, (
         "the file exists beside the server, and is not looked at"
     )
     assert "no tool 'shell'" in unknown.text
@@ -184,5 +184,5 @@ def test_without_the_extra_one_line_says_how_to_get_it(
 
 
 def test_a_store_that_is_not_there_is_an_error_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(PerfctlError, match="there is no store here yet"):
+    with pytest.raises(PerfctlError, match="no results database found"):
         mcp.check(tmp_path / "none.db")

@@ -118,7 +118,7 @@ def test_a_fault_of_the_recorder_costs_that_operation_only_and_is_named(
     assert (found.forward.macs, found.forward.at_least) == (2 * 3 * 4, True)
     assert dict(found.forward.unknown) == {"relu": 1}
     assert [call.formula for call in found.calls if call.macs is None] == [
-        "aten.relu was not read: KeyError: 'recorder' (1 call)"
+        "perfctl did not read aten.relu: KeyError: 'recorder' (1 call)"
     ]
 
 

@@ -173,7 +173,7 @@ def test_attention_of_other_widths_keys_and_heads() -> None:
     )
     text = (
         f"B*h x Sq x Sk x (E + V) = 8 x 10 x 12 x 13 = 12,480 MAC = {2 * 12480:,} FLOP; causal: "
-        "the whole square is counted"
+        "the full square is counted"
     )
     read = 4 * (640 + 384 + 240)
     assert part == Part("forward", scores * (8 + 5), read, 4 * 400, 400, text, 6 * scores)

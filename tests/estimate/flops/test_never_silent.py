@@ -218,7 +218,10 @@ def test_a_forward_of_0_beside_a_backward_that_multiplies_is_a_lower_bound_and_n
     assert one.forward.unknown == (("forward of the model", 1),)
     text = printed(one)
     assert "Forward at least 0 FLOP" in text
-    assert "Not counted: forward was not seen, though backward has 2,048 multiply-adds" in text
+    assert (
+        "Not counted: perfctl did not see the forward pass, but backward has 2,048 multiply-adds"
+        in text
+    )
     total = to_json(EstimateOutput("m", "train", {1: one}, None, ()))["batches"][1]["forward"]
     assert (total["at_least"], total["unknown"]) == (True, [["forward of the model", 1]])
 
@@ -242,4 +245,4 @@ def test_totals_of_a_trace_that_stopped_are_lower_bounds() -> None:
         "at least 2,048 MAC = 4,096 FLOP",
         "1: ValueError: no",
     )
-    assert one.forward.unknown == (("what follows 1, where it stopped", 1),)
+    assert one.forward.unknown == (("everything after 1, where the trace stopped", 1),)

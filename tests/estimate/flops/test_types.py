@@ -174,5 +174,5 @@ def test_a_model_that_is_cast_whole_halves_its_parameters_and_leaves_the_users_a
 
 
 def test_an_unknown_precision_is_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="`precision`: 'int4' is not known"):
+    with pytest.raises(UsageError, match="invalid value 'int4' for `precision`"):
         estimated(mlp(), (N, GIVEN), "int4")

@@ -122,7 +122,7 @@ def test_a_step_that_does_not_grow_fits_at_every_batch_or_at_none() -> None:
 def test_steps_that_differ_in_more_than_their_sizes_are_refused() -> None:
     one, other = trace(2, *LIVES), trace(3, *LIVES)
     for first in ((), one.allocations[:1]):
-        with pytest.raises(LinesError, match="born or freed"):
+        with pytest.raises(LinesError, match="lifetime of a tensor"):
             StepMemory(replace(one, first=first), replace(other, first=other.allocations), (2, 3))
 
 

@@ -73,7 +73,7 @@ def test_steps_that_differ_in_more_than_size_have_no_lines() -> None:
     one = trace(2, (0, 30, 1, 4))
     with pytest.raises(LinesError, match="different tensors"):
         lines_of(one, trace(3, (0, 30, 1, 4), (0, 1, 2, 3)), (2, 3))
-    with pytest.raises(LinesError, match="another moment"):
+    with pytest.raises(LinesError, match="lifetime of a tensor"):
         lines_of(one, trace(3, (0, 30, 1, 5)), (2, 3))
     for cut in (
         (replace(one, whole=False), trace(3, (0, 30, 1, 4))),

@@ -166,14 +166,14 @@ def test_utilisations_over_100_percent_are_refused_with_a_cause() -> None:
     assert found.exact.mfu == pytest.approx(0.85)
     assert found.exact.hfu is None and "HFU" in (found.exact.refused or "")
     nanogpt = found.row("nanogpt")
-    assert nanogpt.mfu is None and "experts that a token does not meet" in (nanogpt.refused or "")
+    assert nanogpt.mfu is None and "experts that a token does not use" in (nanogpt.refused or "")
     assert "5 or more" in (throughput(4.2).exact.refused or "")
     assert "FP8 doubles the peak" in (throughput(4.2, devices=8).exact.refused or "")
 
 
 def test_scores_that_the_mask_leaves_out_are_named_as_the_cause() -> None:
     long = by_hand(layers=2, hidden=64, heads=2, ffn=64, vocab=10, seq=100_000)
-    assert "causal mask leaves out" in (throughput(1.5, model=long).exact.refused or "")
+    assert "causal mask removes" in (throughput(1.5, model=long).exact.refused or "")
     windowed = replace(
         long, attention=tuple(replace(layer, window=128) for layer in long.attention)
     )
@@ -183,4 +183,4 @@ def test_scores_that_the_mask_leaves_out_are_named_as_the_cause() -> None:
 def test_a_model_of_unknown_width_has_no_mfu_by_a_formula_that_asks_for_it() -> None:
     row = throughput(0.1, model=replace(MODEL, hidden=None)).row("nanogpt")
     assert (row.terms, row.mfu) == (None, None)
-    assert row.refused == "the model's hidden size is not known"
+    assert row.refused == "the hidden size of the model is unknown"

@@ -92,7 +92,7 @@ def mfu_with(
 def test_one_of_two_attention_products_as_in_torchtitan_4366() -> None:
     half = (LLAMA3_8B.attention_flops("sequence") or 0) / 12
     said = [one.said for one in explained(LLAMA3_8B, 6000, mfu_with(LLAMA3_8B, half), H100)]
-    assert "torchtitan, one attention product of two" in said
+    assert "torchtitan, one of two attention products" in said
     assert {"megatron", "maxtext"} <= set(said), (
         "the causal half is the same number, and that is said"
     )
@@ -105,7 +105,7 @@ def test_the_formula_that_torchtitan_4366_replaced_has_half_of_both_products_for
     flux = model(double + single, hidden, 4 * hidden, 24, 24, 1, tokens)
     inline = 6 * hidden * tokens * single + 6 * hidden * tokens * double
     half = next(
-        one for one in VARIANTS if one.key == "torchtitan, one attention product of two"
+        one for one in VARIANTS if one.key == "torchtitan, one of two attention products"
     ).terms(flux)
     whole = next(one for one in CONVENTIONS if one.key == "torchtitan").terms(flux)
     assert half is not None and half["attention"] == inline == 4_841_275_392

@@ -66,12 +66,12 @@ CONV2 = conv2()
 def test_a_value_is_right_if_it_is_the_figure_that_it_names(text: str, figure: str) -> None:
     finding = check(read_stated(text), CONV2.facts, CONV2.quantities, batches=BATCHES)
     assert (finding.exact, finding.slips) == (True, ())
-    assert f" is right: {figure}. " in explain(finding, "conv2")
+    assert f" is correct: {figure}. " in explain(finding, "conv2")
 
 
 @pytest.mark.parametrize("text", ["", "many", "-5", "12 parsecs", "1.2.3", "5 MAC KiB x"])
 def test_what_is_no_value_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a value"):
+    with pytest.raises(UsageError, match="invalid value"):
         read_stated(text)
 
 
@@ -96,7 +96,7 @@ def test_what_is_no_value_is_refused(text: str) -> None:
         ("135895449", ("a digit left out",)),
         (f"{3 * MAC}", ("forward and backward together",)),
         (f"{TOTAL}", ("weights, biases and output values, not operations",)),
-        (f"{4 * VALUES}", ("output map, in bytes, was taken",)),
+        (f"{4 * VALUES}", ("output map, in bytes",)),
         (f"{4 * POOLED // 1024} KiB", ("input 13x13 instead of 26x26",)),
         (f"{POOLED_TOTAL} total", ("input 13x13 instead of 26x26",)),
         (f"{4 * POOLED_TOTAL} B", ("input 13x13 instead of 26x26",)),
@@ -120,15 +120,15 @@ def test_the_value_of_another_layer_is_named() -> None:
     assert fc1 is not None
     value = BATCH * 9216 * 130
     finding = check(value, CONV2.facts, CONV2.quantities, others=(fc1,))
-    assert finding.slips == ("the value of fc1 was taken",)
+    assert finding.slips == ("the value of fc1",)
 
 
 def test_a_value_that_no_mistake_makes_gets_no_invented_reason() -> None:
     finding = check(600_000_001, CONV2.facts, CONV2.quantities)
     assert (finding.exact, finding.slips) == (False, ())
     assert explain(finding, "conv2") == (
-        "Your 600,000,001 for conv2 is not the right value, and no usual mistake or pair of mistakes "
-        f"gives it. Right is {MAC:,} MAC = {2 * MAC:,} FLOP (forward)."
+        "Your 600,000,001 for conv2 is not correct, and no common mistake or pair of mistakes "
+        f"gives it. Correct: {MAC:,} MAC = {2 * MAC:,} FLOP (forward)."
     )
 
 
@@ -136,7 +136,7 @@ def test_mistakes_are_said_as_possible_with_their_arithmetic() -> None:
     value = MAC // BATCH
     assert explain(check(value, CONV2.facts, CONV2.quantities), "conv2") == (
         f"Your {value:,} for conv2 could come from batch of 64 left out ({value:,} MAC), or from the 64 "
-        f"output channels left out ({value:,} MAC). Right is {MAC:,} MAC = {2 * MAC:,} FLOP "
+        f"output channels left out ({value:,} MAC). Correct: {MAC:,} MAC = {2 * MAC:,} FLOP "
         "(forward)."
     )
 

@@ -39,7 +39,7 @@ UP = conv(
 def test_a_grouped_strided_dilated_convolution_line_by_line() -> None:
     assert GROUPED.shapes == (
         Line("input", "N x C x ...", "", "2 x 6 x 7 x 10"),
-        Line("channels of a group", "C/g", "6/2", "3"),
+        Line("channels per group", "C/g", "6/2", "3"),
         Line("output P (height)", "(W - K + 2P)/S + 1", "(7 - 3 + 2x1)/2 + 1", "4"),
         Line("output Q (width)", "(W - K + 2P)/S + 1", "(10 - (2x(3 - 1) + 1) + 2x1)/1 + 1", "8"),
         Line("output", "N x K x ...", "", "2 x 4 x 4 x 8"),
@@ -51,7 +51,7 @@ def test_a_grouped_strided_dilated_convolution_line_by_line() -> None:
         Line("output values, whole batch", "N x K x P x Q", "2 x 4 x 4 x 8", "256"),
         Line("whole batch", "values x MAC", "256 x 27", "6,912 MAC"),
         Line("in FLOP", "2 x MAC", "2 x 6,912", "13,824 FLOP"),
-        Line("bias, not included", "1 addition a value", "256", "256 FLOP"),
+        Line("bias, not included", "1 addition per value", "256", "256 FLOP"),
     )
     assert GROUPED.space == (
         Item("weights", (4, 3, 3, 3), 2),
@@ -135,7 +135,7 @@ def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_
     )
     assert work.shapes == (
         Line("input", "N x C x ...", "", "1 x 6 x 8"),
-        Line("channels of a group", "C/g, depthwise", "6/6", "1"),
+        Line("channels per group", "C/g, depthwise", "6/6", "1"),
         Line("output P (length)", "(W - K + 2P)/S + 1, rounded down", "(8 - 3 + 2x0)/2 + 1", "3"),
         Line("output", "N x K x ...", "", "1 x 6 x 3"),
     )
@@ -160,7 +160,7 @@ def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_
 def test_a_transposed_convolution_line_by_line() -> None:
     assert UP.shapes == (
         Line("input", "N x C x ...", "", "2 x 4 x 3 x 5"),
-        Line("channels of a group", "K/g", "6/2", "3"),
+        Line("channels per group", "K/g", "6/2", "3"),
         Line(
             "output P (height)",
             "(W - 1)S + K - 2P + output padding",
@@ -177,7 +177,7 @@ def test_a_transposed_convolution_line_by_line() -> None:
         Line("input values, whole batch", "N x C x H x W", "2 x 4 x 3 x 5", "120"),
         Line("whole batch", "values x MAC", "120 x 18", "2,160 MAC"),
         Line("in FLOP", "2 x MAC", "2 x 2,160", "4,320 FLOP"),
-        Line("bias, not included", "1 addition a value", "1,620", "1,620 FLOP"),
+        Line("bias, not included", "1 addition per value", "1,620", "1,620 FLOP"),
     )
 
 

@@ -125,10 +125,10 @@ def test_a_norm_says_what_shares_a_mean_what_each_value_costs_and_what_it_keeps(
     )
     names = ("mean", "variance", "normalise", "scale and shift")
     if len(each) == 2:
-        names = ("normalise with the running statistics", "scale and shift")
+        names = ("normalize with the running statistics", "scale and shift")
     assert work.steps == (
         *(
-            Line(what, f"{cost} for each value", f"{cost} x 240", f"{cost * 240} FLOP")
+            Line(what, f"{cost} per value", f"{cost} x 240", f"{cost * 240} FLOP")
             for what, cost in zip(names, each, strict=True)
         ),
         Line("total, elementwise", "no multiply-adds", "", f"{240 * sum(each):,} FLOP"),
@@ -180,7 +180,7 @@ def test_a_max_pool_line_by_line() -> None:
     )
     assert work.space == (
         Item("output map", (2, 3, 4, 3), 4),
-        Item("places of the largest, kept for backward", (2, 3, 4, 3), 4),
+        Item("indices of the maxima, kept for backward", (2, 3, 4, 3), 4),
     )
 
 

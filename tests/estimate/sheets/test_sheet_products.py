@@ -156,7 +156,7 @@ def test_attention_line_by_line() -> None:
         Line("weights x values", "B x h x Sq x Sk x V", "3 x 2 x 4 x 5 x 8", "960 MAC"),
         Line("whole batch", "sum", "720 + 960", "1,680 MAC"),
         Line("in FLOP", "2 x MAC", "2 x 1,680", "3,360 FLOP"),
-        Line("softmax and scaling, not included", "6 for each score", "6 x 120", "720 FLOP"),
+        Line("softmax and scaling, not included", "6 per score", "6 x 120", "720 FLOP"),
     )
     assert work.space == (
         Item("query", query, 2),
@@ -186,5 +186,5 @@ def test_attention_line_by_line() -> None:
     assert unseen.facts is not None and unseen.facts.batch == 7
     assert (
         unseen.steps[-1].formula
-        == "the whole square is counted; a kernel that skips masked blocks does less"
+        == "the full square is counted; a kernel that skips masked blocks does less"
     )

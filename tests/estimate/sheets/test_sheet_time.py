@@ -62,7 +62,7 @@ def test_a_first_layer_is_said_to_need_no_gradient_of_its_input() -> None:
         ("gradient of the input", "0 FLOP"),
         ("total", "840 FLOP"),
     ]
-    assert time_lines(made)[3].formula == "the layer's input needs none"
+    assert time_lines(made)[3].formula == "not needed for the input of this layer"
     assert made.facts is not None and made.facts.step == 420
 
 
@@ -245,4 +245,4 @@ def test_a_layer_that_ran_only_backward_is_worked_from_that_and_its_forward_is_n
     gradient, forward = time_lines(made)
     assert gradient.what == "gradient of the input"
     assert (forward.what, forward.result) == ("forward", "not counted")
-    assert forward.formula.startswith("forward was not seen, though backward has")
+    assert forward.formula.startswith("perfctl did not see the forward pass, but backward has")

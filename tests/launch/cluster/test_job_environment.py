@@ -163,7 +163,7 @@ def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start()
     assert seconds_to_stop_before(None, "4", ["ncu"]) == 60, "a quarter of four minutes"
     assert seconds_to_stop_before(200, "4", ["ncu"]) == 200
     with pytest.raises(
-        UsageError, match="`stop_before`: 240 s leave nothing of a time limit of 240 s"
+        UsageError, match="`stop_before`: 240 s is not shorter than the time limit of 240 s"
     ):
         seconds_to_stop_before(240, "00:04:00", ["ncu"])
     for seconds in (3, 20, 60, 300, 3600):

@@ -150,14 +150,14 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
     cluster.perfctl(cwd, "slurm", "submit", plan.folder)
     assert set(states(plan).values()) == {"waiting"}
     assert said(plan, 16) == "JobHeldUser"
-    assert "in the queue already" in cluster.perfctl(
+    assert "already in the queue" in cluster.perfctl(
         cwd, "slurm", "submit", plan.folder, "--tasks", "1", code=2
     )
 
     cluster.stop_controller()  # while all of them wait
     told = cluster.perfctl(cwd, "slurm", "status", plan.folder)
     assert "squeue" in told
-    assert "this is what the folders alone tell" in told
+    assert "the status comes from the folders only" in told
     cluster.script("up")
     assert states(plan) == {16: "waiting", 32: "waiting", 64: "waiting", 128: "waiting"}
 
@@ -318,7 +318,7 @@ def test_a_cancelled_profiler_is_told_alone_so_that_its_helpers_live_to_write_th
     wait_until(lambda: (tmp_path / "profiling").exists(), "the profiler")
     wait_until(lambda: said(plan, 16).startswith("profile"), "its stage in the log")
     told = cluster.perfctl(tmp_path, "slurm", "cancel", plan.folder)
-    assert "Told 1 task to stop" in told and "Cancelled 0 tasks and 1 gather job" in told
+    assert "Asked 1 task to stop" in told and "Cancelled 0 tasks and 1 gather job" in told
     wait_until(lambda: ended(plan), "the queue to be empty")
     assert (tmp_path / "told").read_text() == "with its helper\n"
     assert (tmp_path / "cores").read_text() == "cpu=2\n"

@@ -256,7 +256,7 @@ def test_an_image_is_built_from_what_this_perfctl_was_installed_from(
     origin["url"] = wheel.as_uri()
     assert definition.own_source() == wheel
     wheel.unlink()
-    with pytest.raises(UsageError, match=r"perfctl-1\.2\.3.*which is not on this machine"):
+    with pytest.raises(UsageError, match=r"perfctl-1\.2\.3.*which no longer exists"):
         definition.own_source()
     origin["url"] = "git+https://site.example/perfctl"
     with pytest.raises(UsageError, match="git"):
@@ -316,10 +316,10 @@ def test_render_writes_the_definition_once_and_says_how_to_build_it(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--bind", "/tmp"], "for an image"),
+        (["--bind", "/tmp"], "need an image"),
         (["--image", "nope.sif"], "does not exist"),
         (["--devices", "0,1", "--device", "cpu"], "do not agree"),
-        (["--devices", "cpu:0", "--no-store"], "do not go together"),
+        (["--devices", "cpu:0", "--no-store"], "exclude each other"),
         (["--devices", "x"], "expected GPU numbers"),
     ],
 )
@@ -334,7 +334,7 @@ def test_options_that_make_no_sense_are_refused_in_one_line(
     assert run(["torch", "-b", "4", *words]) == 2
     err = capsys.readouterr().err
     assert said in err and len(err.splitlines()) == 1
-    with pytest.raises(UsageError, match="takes no `devices`, `image`"):
+    with pytest.raises(UsageError, match="does not accept `devices`, `image`"):
         reject_placement(SweepOptions(bind=("/data",)), "an estimate")
     reject_placement(DEFAULTS, "an estimate")
     assert list(tmp_path.iterdir()) == []

@@ -115,7 +115,7 @@ def test_core_sets_are_disjoint_and_of_this_machine() -> None:
     with pytest.raises(UsageError, match="may not use core"):
         devices.places("cpu:100000")
     if len(ALLOWED) > 1:
-        with pytest.raises(UsageError, match="is in two sets"):
+        with pytest.raises(UsageError, match="appears in two sets"):
             devices.places(f"cpu:{ALLOWED[0]}-{ALLOWED[1]},cpu:{ALLOWED[1]}")
 
 

@@ -73,7 +73,7 @@ def test_a_machine_without_a_gpu_is_not_said_to_have_one(monkeypatch: pytest.Mon
         (Importer("2023.4.4.54"), True, OK, "2023.4.4.54", "", OK),
         (Importer(None, "libpfm.so.4: cannot open"), True, MISSING, None, "libpfm.so.4", MISSING),
         (None, False, MISSING, None, "install all of Nsight Systems", MISSING),
-        (None, None, WARNING, "unknown", "not found beside this nsys", WARNING),
+        (None, None, WARNING, "unknown", "not found next to this nsys", WARNING),
     ],
 )
 def test_an_importer_is_ok_only_where_it_starts(

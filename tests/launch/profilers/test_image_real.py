@@ -72,7 +72,7 @@ def test_a_script_runs_under_the_python_of_the_image_and_its_run_remembers_the_i
     shown = perfctl(tmp_path, "show", "1", "--json", "--store", "a b/perfctl.db")
     assert shown.returncode == 0, shown.stderr
     assert "perfctl.sif" in shown.stdout
-    assert "whole already, skipped" in perfctl(tmp_path, *words, **variables).stderr
+    assert "already complete, skipped" in perfctl(tmp_path, *words, **variables).stderr
 
 
 def test_nsys_runs_inside_the_image_with_the_program(image: Path, tmp_path: Path) -> None:

@@ -206,14 +206,14 @@ def test_a_hand_value_is_explained_by_its_slips_with_the_command_that_checks_it(
     (said,) = estimated(synthetic, ("hand_estimate:fc:multiply-adds", 1000.0))
     assert describe_cause(said) == (
         "The manual estimate of fc (multiply-adds, batch 64) is wrong. 1,000 could come from batch of 64 left "
-        "out (1,000 MAC), or from weights, not operations (1,000 values). Right is 64,000 MAC = 128,000 FLOP (forward)."
+        "out (1,000 MAC), or from weights, not operations (1,000 values). Correct: 64,000 MAC = 128,000 FLOP (forward)."
     )
     assert describe_fix(said) == "perfctl estimate my_net --batch 64 --layer fc --check 1000"
     assert (said.rule, said.factor, said.explained) == ("hand estimate", None, None)
     (values,) = estimated(synthetic, ("hand_estimate:fc", 1000 + 64 * 10))
     assert describe_cause(values) == (
         "The manual estimate of fc (operations, batch 64) is wrong. 1,640 could come from weights and output "
-        "values, not operations (1,640 values). Right is 64,000 MAC = 128,000 FLOP (forward)."
+        "values, not operations (1,640 values). Correct: 64,000 MAC = 128,000 FLOP (forward)."
     )
 
 

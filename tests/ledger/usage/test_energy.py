@@ -160,7 +160,7 @@ def test_numbers_of_readings_are_no_times() -> None:
     gap = Gap(
         "sample.at_ns",
         "not_available",
-        "no timestamps: the value is the number of the reading, not a time",
+        "no timestamps: the value is the number of the sample, not a time",
     )
     run = synthetic.foreign_run(
         1, samples=list(watched(lambda _: 100.0).report.samples), kernels=[], gaps=(gap,)

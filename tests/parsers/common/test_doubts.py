@@ -16,7 +16,7 @@ def test_numbers_that_are_left_out_are_named_as_stretches() -> None:
     numbers = [*range(17), *range(20, 25), 26]
     said = texts(numbering("launches with the IDs", numbers, first=0))
     assert said.startswith(
-        "launches with the IDs 17 to 19, 25 are missing (4 in all): left out when it was exported"
+        "launches with the IDs 17 to 19, 25 are missing (4 in all): excluded from the export"
     )
 
 
@@ -38,7 +38,7 @@ def test_where_most_numbers_are_missing_a_filter_chose_the_others() -> None:
 def test_a_pause_in_a_regular_log_is_counted_in_readings() -> None:
     times = [second * SECOND for second in (*range(10), *range(22, 30))]
     assert describe_pauses(times).startswith(
-        "12 readings are missing between 9.0 s and 22.0 s (one is usual every 1 s)"
+        "12 samples are missing between 9.0 s and 22.0 s (one is usual every 1 s)"
     )
 
 

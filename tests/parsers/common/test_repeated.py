@@ -123,7 +123,7 @@ def test_the_place_to_split_at_is_told_in_the_commands_that_do_it() -> None:
     error = repeated(Path("r.csv"), "nsys", "the table", 40)
     assert (
         error.reason
-        == "the table appears twice (again at line 40); counting both would double the totals"
+        == "the table appears twice (again at line 40); both together would double the totals"
     )
     assert (
         error.remedy

@@ -80,7 +80,7 @@ def test_each_damage_is_named_with_its_table_and_number_of_rows(
 def test_a_view_in_the_place_of_a_table_is_named(tmp_path: Path) -> None:
     view = "CREATE VIEW parent AS SELECT * FROM old"
     reasons = said(tmp_path / "d.sqlite", "ALTER TABLE parent RENAME TO old", view)
-    assert "parent is a view, which no profiler writes: it is not read" in reasons
+    assert "parent is a view, which no profiler writes, so perfctl skips it" in reasons
 
 
 def test_pages_that_do_not_fit_together_refuse_the_file(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_pages_that_do_not_fit_together_refuse_the_file(tmp_path: Path) -> None:
     data[one : one + size] = data[two : two + size]
     data[two : two + size] = bytes([page[0] ^ 8]) + page[1:]
     path.write_bytes(data)
-    with pytest.raises(ReportError, match="damaged or cut off"):
+    with pytest.raises(ReportError, match="damaged or truncated"):
         for kernel in parse(path).kernels:
             assert kernel
 

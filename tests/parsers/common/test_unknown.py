@@ -201,7 +201,7 @@ WARNED = {
     "odd.json",
     "unknown_report.txt",
 }
-"""Reports whose warning is right: NVTX payload schemas and tensor sizes are not read, a log that
+"""Reports whose warning is correct: NVTX payload schemas and tensor sizes are not read, a log that
 pauses; and cases with something strange in them."""
 
 
@@ -226,15 +226,15 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(
     [
         (
             gzip.compress(b"ID,Process ID\n", mtime=0),
-            "it is a gzip file of a report",
+            "it is a gzip-compressed report",
         ),
         ("one,two\n1,2\n".encode("utf-16"), "it is UTF-16 text"),
         (b"one,two\n1,2\n", "not a known report format"),
         (
             gzip.compress(b"SQLite format 3\0", mtime=0),
-            "it is a gzip file, and what is in it is not a known report format",
+            "it is a gzip file that contains not a known report format",
         ),
-        (gzip.compress(b"{}", mtime=0)[:12], r"cut off in its first bytes .*\. Copy"),
+        (gzip.compress(b"{}", mtime=0)[:12], r"truncated in its first bytes .*\. Copy"),
         (
             gzip.compress(b"{}", mtime=0)[:10] + b"\xff" * 40,
             r"damaged or .* in its first bytes \(Error",

@@ -22,15 +22,15 @@ def test_a_file_too_long_to_be_read_at_once_is_refused_before_it_is_read(
         "numbers that are none stay texts"
     )
     monkeypatch.setattr(text_json, "LIMIT", 19)
-    with pytest.raises(ReportError, match=r"20 bytes of JSON are too many\. Run it again"):
+    with pytest.raises(ReportError, match=r"20 bytes of JSON exceed the limit\. Run it again"):
         read_whole(path, "workload", "Run it again")
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b'{"steps": [1, 2', "not complete JSON"),
-        (b"[" * 100_000, "not complete JSON"),
+        (b'{"steps": [1, 2', "the JSON is incomplete"),
+        (b"[" * 100_000, "the JSON is incomplete"),
         (None, "cannot be read"),
     ],
 )

@@ -101,7 +101,7 @@ def test_an_empty_file_in_the_folder_is_a_gap(tmp_path: Path) -> None:
 
 def test_expert_systems_feedback_is_a_diagnostic_and_so_is_rounding(report: Report) -> None:
     said = [entry.text for entry in report.diagnostics]
-    rounded = "DLProf rounds percentages to one decimal in CSV: 0.0 % is anything below 0.05 %"
+    rounded = "DLProf rounds percentages to one decimal in CSV: 0.0% means any value below 0.05%"
     assert {"5 ops could use tensor cores. Try AMP", rounded} <= set(said)
 
 
@@ -203,5 +203,6 @@ def test_a_folder_without_a_report_is_refused_and_hidden_files_beside_one_are_no
     (said,) = parse(tmp_path).diagnostics
     shown = ", ".join(f"n{number:02}.txt" for number in range(10))
     assert (
-        said.text == f"read as one DLProf report; other files in the folder were not read: {shown}"
+        said.text
+        == f"read as one DLProf report; perfctl skipped the other files in the folder: {shown}"
     )

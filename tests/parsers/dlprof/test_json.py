@@ -29,7 +29,7 @@ def rows(name: str) -> tuple[list[str], list[list[str]]]:
 
 
 def test_every_reading_says_that_the_form_is_unverified() -> None:
-    assert any("never checked with a real file" in entry.text for entry in parse(FILE).diagnostics)
+    assert any("never tested on a real file" in entry.text for entry in parse(FILE).diagnostics)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -62,7 +62,7 @@ def test_a_cut_file_is_refused(tmp_path: Path, kept: float) -> None:
     text = FILE.read_text().rstrip()
     path = tmp_path / "cut.json"
     path.write_text(text[: int(len(text) * kept)])
-    with pytest.raises(ReportError, match="not complete JSON"):
+    with pytest.raises(ReportError, match="the JSON is incomplete"):
         parse(path)
 
 
@@ -77,16 +77,18 @@ def refused(tmp_path: Path, content: object, reason: str) -> None:
     "content", [5, "System Config Summary Report", [1, [2, {}]], None, {"System Config": {"x": 1}}]
 )
 def test_json_that_is_no_object_of_dlprof_is_refused(tmp_path: Path, content: object) -> None:
-    refused(tmp_path, json.dumps(content), "no DLProf report")
+    refused(tmp_path, json.dumps(content), "not a DLProf report")
 
 
 def test_nesting_too_deep_and_a_row_without_a_column_are_refused(tmp_path: Path) -> None:
-    refused(tmp_path, '{"System Config": 1, "Summary Report": ' + "[" * 100000, "not complete JSON")
+    refused(
+        tmp_path, '{"System Config": 1, "Summary Report": ' + "[" * 100000, "the JSON is incomplete"
+    )
     columns, found = rows(KINDS["kernel"])
     refused(
         tmp_path,
         [dict(zip(columns, found[0], strict=True)), {"Op Name": "x"}],
-        "no DLProf report",
+        "not a DLProf report",
     )
 
 
@@ -141,12 +143,12 @@ def figures_of(tmp_path: Path, content: object) -> dict[str, tuple[float | None,
 def test_a_table_may_be_columns_and_rows(tmp_path: Path) -> None:
     table = {"columns": list(LAUNCHES), "rows": [list(LAUNCHES.values())]}
     assert figures_of(tmp_path, table) == {"kernel: k in o: GPU Time": (5.0, None)}
-    refused(tmp_path, {"columns": list(LAUNCHES), "rows": [["k"]]}, "no DLProf report")
+    refused(tmp_path, {"columns": list(LAUNCHES), "rows": [["k"]]}, "not a DLProf report")
 
 
 def test_a_list_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
     # a list with something else in it is no table
-    refused(tmp_path, [LAUNCHES, 5], "no DLProf report")
+    refused(tmp_path, [LAUNCHES, 5], "not a DLProf report")
 
 
 @pytest.mark.parametrize(("files", "is_looked_into"), [(50, True), (51, False)])

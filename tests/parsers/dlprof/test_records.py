@@ -102,7 +102,7 @@ def test_absent_reports_and_what_dlprof_never_says_are_gaps() -> None:
     kernels = [Kernel(0, "k"), Kernel(1, "k", layer="a"), Kernel(2, "k")]
     *_, layer = find_gaps(("iteration",), kernels)
     assert layer == Gap(
-        "kernel.layer", "not_collected", "2 of 3 launches have an op name outside every module"
+        "kernel.layer", "not_collected", "2 of 3 launches have an op name outside of all modules"
     )
     placed = find_gaps(("iteration",), [Kernel(0, "k", layer="a")])
     assert "kernel.layer" not in {gap.quantity for gap in placed}
@@ -121,6 +121,6 @@ def test_columns_beyond_the_known_are_named_by_report_and_sums_of_time_are_known
     assert said == Diagnostic(
         "info",
         "perfctl parser",
-        "DLProf 1.9 is newer than the newest that was tested (1.8): all known parts were read",
+        "DLProf 1.9 is newer than the newest tested version (1.8): perfctl read all known parts",
     )
     assert describe_tables({"detail": []}, None) == ()

@@ -96,12 +96,12 @@ def test_a_folder_is_one_report_with_one_file_of_a_kind_and_no_foreign_ones_or_d
         ("conv,1,2\n", "row at line 3 has 3 of 4 cells"),
         (
             "conv,1,2,3\nOp Type,# Ops,# Calls,Total GPU Time (ns)\n",
-            "a report of DLProf appears twice.*line 4",
+            "a DLProf report appears twice.*line 4",
         ),
-        ("conv,1,2,3\nOp Type Summary Report\n", "a report of DLProf appears twice.*line 4"),
+        ("conv,1,2,3\nOp Type Summary Report\n", "a DLProf report appears twice.*line 4"),
         (
             "conv,1,2,3\nKernel Report,,,\n",
-            "a report of DLProf appears twice.*line 4",
+            "a DLProf report appears twice.*line 4",
         ),
         ('conv,1,2,"3', r"the file ends inside a quoted cell \(line 3\)"),
         ('conv,1,2,"3"x\n', "line 3 is no complete CSV"),
@@ -118,7 +118,7 @@ def test_an_op_named_as_a_title_is_a_row_and_a_file_without_a_header_is_refused(
     tmp_path: Path,
 ) -> None:
     assert len(read_table(put(tmp_path, OPS + "Kernel Report,1,,\n"), "op_type")) == 1
-    with pytest.raises(ReportError, match="it has no header line of a kernel report"):
+    with pytest.raises(ReportError, match="it lacks the header line of a kernel report"):
         read_table(put(tmp_path, OPS), "kernel")
 
 
@@ -163,7 +163,7 @@ def test_a_summary_s_last_cell_without_the_end_of_its_line_is_left_out(tmp_path:
         whole = read_summary(put(tmp_path, SUMMARY.rstrip() + end))
         assert (whole.duration_ns, gaps_of(whole)[1:]) == (5, [])
     cut = read_summary(put(tmp_path, SUMMARY.rstrip()))
-    reason = "the last line is incomplete: the last cell of 'Wall Clock Time (ns)' was left out"
+    reason = "the last line is incomplete: the last cell of 'Wall Clock Time (ns)' was skipped"
     assert gaps_of(cut)[1:] == [Gap("summary", "unreadable", reason)]
     assert (cut.duration_ns, cut.summaries[-1]) == (None, Summary("Wall Clock Time", None, "ns"))
     wide = read_summary(
@@ -188,7 +188,7 @@ def test_names_of_gpus_count_where_their_number_does_not_contradict(count: str, 
     assert [device.name for device in found.devices] == (["A", "B"] if fits else [])
     reason = f"the summary counts {count} GPUs and names 2: A, B"
     told = [] if fits else [Gap("device.name", "ambiguous", reason)]
-    cudnn = "this DLProf's summary has no line 'cuDNN Version' (pip's 1.8.0 leaves it out)"
+    cudnn = "this DLProf's summary has no line 'cuDNN Version' (pip's 1.8.0 omits it)"
     assert gaps_of(found) == [*told, Gap("environment.cudnn", "not_available", cudnn)]
 
 

@@ -100,5 +100,5 @@ def test_a_trace_is_recognised_by_content(head: bytes, is_one: bool) -> None:
 def test_a_chrome_trace_of_another_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text('{"traceEvents": [{"ph": "X", "cat": "v8", "ts": 1, "dur": 1}]}')
-    with pytest.raises(ReportError, match=r"without any event of torch\.profiler"):
+    with pytest.raises(ReportError, match=r"without torch\.profiler events"):
         kineto_trace.parse(path)

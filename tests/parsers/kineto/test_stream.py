@@ -113,7 +113,7 @@ def test_events_of_all_sizes_come_out_in_every_layout(
 @pytest.mark.parametrize("element", ["1", "null", '"},{"', '[{"name": "b"}]'])
 def test_elements_that_are_no_objects_are_refused(element: str, tmp_path: Path) -> None:
     text = f'{{"traceEvents": [{{"name": "a"}}, {element}, {{}}]}}'
-    with pytest.raises(ReportError, match="it is no object with one array of events"):
+    with pytest.raises(ReportError, match="it is not an object with one array of events"):
         read(put(tmp_path / "x.json", text))
 
 
@@ -172,7 +172,7 @@ def test_a_file_cut_anywhere_is_reported_as_cut_with_its_byte(tmp_path: Path) ->
         {"head": {"a": 1}, "traceEvents": [event(0), event(1), event(2)], "tail": "end"}
     )
     for size in range(1, len(whole)):
-        with pytest.raises(ReportError, match="cut off") as error:
+        with pytest.raises(ReportError, match="truncated") as error:
             read(put(tmp_path / "x.json", whole[:size]))
         assert f"at byte {size} " in error.value.reason
         assert "stopped while it wrote" in error.value.remedy
@@ -181,7 +181,7 @@ def test_a_file_cut_anywhere_is_reported_as_cut_with_its_byte(tmp_path: Path) ->
 def test_a_cut_gzip_is_reported_as_cut(tmp_path: Path) -> None:
     packed = gzip.compress(json.dumps({"traceEvents": [event(n) for n in range(500)]}).encode())
     for size in (len(packed) // 2, len(packed) - 5, 30):
-        with pytest.raises(ReportError, match="the gzip data is cut off"):
+        with pytest.raises(ReportError, match="the gzip data is truncated"):
             read(put(tmp_path / "x.json.gz", packed[:size]))
 
 

@@ -36,7 +36,7 @@ def test_a_cut_file_gives_no_number_that_the_whole_one_does_not(tmp_path: Path, 
 def test_a_header_alone_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_text("GPUId,TimeStampUs,Field,Values\n")
-    with pytest.raises(ReportError, match="no complete reading"):
+    with pytest.raises(ReportError, match="no complete sample"):
         parse(path)
 
 
@@ -60,7 +60,7 @@ def test_a_line_of_4096_characters_is_nobody_s_reading(tmp_path: Path, text: str
 def test_a_file_without_a_header_or_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "d.csv"
     path.write_text("GPU 0 40\n")
-    with pytest.raises(ReportError, match="the DCGM header has no complete reading below it"):
+    with pytest.raises(ReportError, match="the DCGM header has no complete sample below it"):
         dcgm.parse(path)
     with pytest.raises(ReportError, match=r"it cannot be read \(No such file or directory\)"):
         dcgm.parse(tmp_path / "absent.csv")

@@ -86,7 +86,7 @@ def test_five_strays_are_shown_and_all_are_counted(tmp_path: Path) -> None:
         text.stray(line)
     shown = f"'one?2'; '{'x' * 160}'; 'b?ad'; 'four'; 'five'"
     assert text.diagnostics() == [
-        Diagnostic("info", "perfctl", f"6 of 6 lines are not readings, for example {shown}")
+        Diagnostic("info", "perfctl", f"6 of 6 lines are not samples, such as {shown}")
     ]
 
 
@@ -95,7 +95,7 @@ def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_pa
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a ", "", "c"]
     assert text.ends_whole
-    assert "1 of 4 lines are not readings, for example 'b?'" in text.diagnostics()[0].text
+    assert "1 of 4 lines are not samples, such as 'b?'" in text.diagnostics()[0].text
     (tmp_path / "log.txt").write_bytes(b"a\nb")
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a", "b"]
@@ -122,7 +122,9 @@ def reason_of(readings: Readings) -> str | None:
     return next((gap.reason for gap in readings.gaps() if gap.quantity == "sample.at_ns"), None)
 
 
-NO_ZONE = Diagnostic("warning", "perfctl", "the timestamps have no time zone and were read as UTC")
+NO_ZONE = Diagnostic(
+    "warning", "perfctl", "the timestamps have no time zone; perfctl read them as UTC"
+)
 
 
 def test_stamps_have_a_start_and_a_length_whatever_their_order() -> None:
@@ -147,11 +149,11 @@ def test_one_stamp_without_a_zone_leaves_the_start_unknown_and_says_how_it_was_t
             250,
             [0, 250, 500],
             (
-                "no timestamps: times were counted from the first reading with the stated interval "
+                "no timestamps: perfctl counted times from the first sample with the stated interval "
                 "of 250 ns"
             ),
         ),
-        (None, [0, 1, 2], "no timestamps: the value is the number of the reading, not a time"),
+        (None, [0, 1, 2], "no timestamps: the value is the number of the sample, not a time"),
     ],
 )
 def test_readings_without_stamps_are_counted(

@@ -39,7 +39,7 @@ def test_units_of_all_rows_name_the_columns_and_a_warning_says_so() -> None:
     ],
 )
 def test_any_other_row_is_refused_with_what_to_do(row: str) -> None:
-    with pytest.raises(ReportError, match="no header that says what their columns are") as raised:
+    with pytest.raises(ReportError, match="no header that names their columns") as raised:
         layout_of([["1 %", "5 MiB", "9 MiB", "24", "50.5 W"], row.split(", ")], PATH)
     assert "Put the header line above the rows" in raised.value.remedy
 

@@ -121,7 +121,7 @@ def test_a_last_row_whose_uuid_or_bus_id_is_cut_is_of_no_device(
     report = read(tmp_path, f"{head}2 %, {last}")
     found = [(sample.gpu_utilisation, sample.device_index) for sample in report.samples]
     assert found == [(0.01, 0), (0.02, int(last != "GPU-a"))][: 1 + is_kept]
-    reason = "the file ends inside this cell; its row was left out"
+    reason = "the file ends inside this cell; its row was skipped"
     gap = Gap("sample:uuid", "unreadable", reason)
     assert (gap in report.gaps) is not is_kept
     assert len(list(read(tmp_path, f"{head}2 %, {last}\n").samples)) == 2, (
@@ -189,7 +189,7 @@ def test_a_line_of_more_than_4096_characters_is_no_row(tmp_path: Path) -> None:
 def test_a_file_without_anything_of_nvidia_smi_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "smi.csv"
     path.write_text("Epoch 1\n")
-    with pytest.raises(ReportError, match="it holds no output of nvidia-smi"):
+    with pytest.raises(ReportError, match="it contains no output of nvidia-smi"):
         nvidia_smi.parse(path)
     with pytest.raises(ReportError, match="it cannot be read"):
         nvidia_smi.parse(tmp_path / "absent.csv")

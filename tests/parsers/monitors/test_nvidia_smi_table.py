@@ -80,7 +80,7 @@ def test_words_above_the_first_gpu_are_those_of_headings(tmp_path: Path) -> None
 def test_lines_outside_of_the_table_are_set_aside(tmp_path: Path) -> None:
     report = read(tmp_path, TITLE + pair() + "Epoch 1\n+-----+\n\n")
     lines = (TITLE + pair()).count("\n") + 3
-    assert f"1 of {lines} lines are not readings, for example 'Epoch 1'" in [
+    assert f"1 of {lines} lines are not samples, such as 'Epoch 1'" in [
         said.text for said in report.diagnostics
     ]
     assert "nvidia-smi's table rounds to whole watts, percent and degrees" in [

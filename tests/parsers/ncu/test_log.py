@@ -27,10 +27,10 @@ def log_of(*lines: str) -> Log:
     [
         (
             [PERMISSION, "==WARNING== No kernels were profiled."],
-            "ncu was not allowed to read the GPU's performance counters (ERR_NVGPUCTRPERM)",
+            "ncu has no permission to read the GPU's performance counters (ERR_NVGPUCTRPERM)",
             (
                 "Run as root, or have the administrator load the nvidia module with "
-                "NVreg_RestrictProfilingToAdminUsers=0 (/proc/driver/nvidia/params then says "
+                "NVreg_RestrictProfilingToAdminUsers=0 (/proc/driver/nvidia/params then contains "
                 "RmProfilingAdminOnly: 0), and profile again"
             ),
         ),
@@ -40,7 +40,7 @@ def log_of(*lines: str) -> Log:
                 "==ERROR== Profiling failed because a driver resource was unavailable.",
             ],
             (
-                "another tool holds the GPU's performance counters (ncu: a driver resource was "
+                "another tool uses the GPU's performance counters (ncu: a driver resource was "
                 "unavailable)"
             ),
             (
@@ -51,7 +51,7 @@ def log_of(*lines: str) -> Log:
         (
             ["==ERROR== Failed to open/create lock file /tmp/nsight-compute-lock."],
             "ncu could not open its lock file, which another user owns",
-            "Set TMPDIR to a folder of your own and profile again",
+            "Set TMPDIR to your own folder and profile again",
         ),
         (
             [
@@ -68,7 +68,7 @@ def log_of(*lines: str) -> Log:
         ),
         (
             ["==ERROR== Failed to load report file 'a.ncu-rep'"],
-            "ncu could not load the report it was asked to export",
+            "ncu could not load the report to export",
             "Export with the ncu version that wrote the report, or a newer one",
         ),
         (
@@ -101,8 +101,8 @@ def log_of(*lines: str) -> Log:
         (
             ["Metric Name,dram__bytes.sum", "==ERROR== odd"],
             (
-                "this is a table that another program made from ncu's CSV (one column a metric): "
-                "kernel names and units are not in it"
+                "another program made this table from ncu's CSV (one column per metric); "
+                "it lacks kernel names and units"
             ),
             "Use the CSV that ncu itself printed",
         ),
@@ -114,15 +114,15 @@ def log_of(*lines: str) -> Log:
                 "==ERROR== later",
             ],
             "ncu stopped with an error: odd thing",
-            "Fix that and profile again",
+            "Correct the error and profile again",
         ),
         (
             ["==PROF== Connected to process 7"],
             "ncu ran but printed no CSV (only ==PROF== lines)",
             "Profile again with --csv and a list of metrics",
         ),
-        (["loss 0.5", "Report: a file"], "it holds no ncu CSV", EXPORT),
-        ([], "it holds no ncu CSV", EXPORT),
+        (["loss 0.5", "Report: a file"], "it contains no ncu CSV", EXPORT),
+        ([], "it contains no ncu CSV", EXPORT),
     ],
 )
 def test_the_first_cause_that_ncu_s_lines_name_is_why_there_is_no_table(
@@ -167,5 +167,5 @@ def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps() -> 
     log.cut_rows = 1
     assert gaps(log) == [
         *failed,
-        Gap("counter", "unreadable", "1 rows are cut off or broken"),
+        Gap("counter", "unreadable", "1 rows are truncated or broken"),
     ]

@@ -34,7 +34,7 @@ def reasons(case: str, quantity: str) -> list[str]:
 def test_a_header_without_a_column_that_every_row_needs_is_refused(
     header: list[str], missing: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(ReportError, match=rf"the CSV has no column {missing} \(it is cut off"):
+    with pytest.raises(ReportError, match=rf"the CSV has no column {missing} \(it is truncated"):
         read(tmp_path, line(*header), line(0, 42, "k", "a__b.sum", "inst", 1))
 
 
@@ -93,8 +93,8 @@ def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path: 
         )
 
 
-LEFT_OUT = "left out when it was exported, or lost"
-LACKS = "launches lacks 1 metrics that all others have, such as Registers Per Thread"
+LEFT_OUT = "excluded from the export, or lost"
+LACKS = "launches lacks 1 metrics that all other launches have, such as Registers Per Thread"
 
 
 @pytest.mark.parametrize(
@@ -136,13 +136,13 @@ LACKS = "launches lacks 1 metrics that all others have, such as Registers Per Th
         (
             "long/units.csv",
             "counter:sm__x.sum",
-            'ncu printed "n/a" in place of 2 values: this GPU or ncu version has no such metric, '
+            'ncu printed "n/a" instead of 2 values: this GPU or ncu version has no such metric, '
             "or it could not be collected",
         ),
-        ("long/cut_rows.csv", "counter", "6 rows are cut off or broken"),
-        ("wide/odd_rows.csv", "counter", "6 rows are cut off or broken"),
+        ("long/cut_rows.csv", "counter", "6 rows are truncated or broken"),
+        ("wide/odd_rows.csv", "counter", "6 rows are truncated or broken"),
         ("wide/no_units.csv", "counter.unit", "a table has no row of units below its header"),
-        ("text-tables/off_edge.txt", "counter", "4 rows are cut off or broken"),
+        ("text-tables/off_edge.txt", "counter", "4 rows are truncated or broken"),
         (
             "facts/cycles.csv",
             "kernel.duration_ns",

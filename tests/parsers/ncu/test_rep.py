@@ -50,7 +50,7 @@ def test_a_report_that_is_cut_off_is_refused_before_the_package_sees_it(
 ) -> None:
     path = tmp_path / "cut.ncu-rep"
     path.write_bytes(report_bytes(payload=b"x" * 20)[:kept])
-    with pytest.raises(ReportError, match="cut off"):
+    with pytest.raises(ReportError, match="truncated"):
         ncu_rep.parse(path)
 
 
@@ -58,7 +58,7 @@ def test_a_real_report_that_lost_its_last_byte_is_refused(reports: Path, tmp_pat
     whole = (reports / "ncu/rep/lashi_profile.ncu-rep").read_bytes()
     path = tmp_path / "cut.ncu-rep"
     path.write_bytes(whole[:-1])
-    with pytest.raises(ReportError, match="cut off"):
+    with pytest.raises(ReportError, match="truncated"):
         ncu_rep.parse(path)
 
 

@@ -261,5 +261,5 @@ def test_a_report_without_values_by_instruction_says_so_and_one_whose_are_not_as
     assert gap[:3] == (
         "source_counter",
         "not_collected",
-        "the report has values of 21 instructions; perfctl ingest --source --again stores them",
+        "the report has values of 21 instructions; run perfctl ingest --source --again to store them",
     )

@@ -240,10 +240,7 @@ def test_ranges_and_a_newer_ncu_are_pointed_out(read: Read) -> None:
     text = "result 1 is not a single kernel but a range, graph or command list: pool(int)"
     ranged = Diagnostic("warning", "ncu", text)
     assert read([FIRST, THIRD], 2, Nsight_Compute_Target="2025.1.9.0").diagnostics == (ranged,)
-    text = (
-        "ncu 2025.2.0.0 is newer than the newest that was tested (2025.1): all known parts were "
-        "read"
-    )
+    text = "ncu 2025.2.0.0 is newer than the newest tested version (2025.1): perfctl read all known parts"
     later = read([FIRST], 1, Nsight_Compute_Target="2025.2.0.0 (build 3)")
     assert later.diagnostics == (Diagnostic("info", "perfctl parser", text),)
 
@@ -259,7 +256,7 @@ def test_a_report_of_which_nothing_could_be_read_says_why(read: Read, tmp_path: 
             [],
             0,
             {},
-            "the report holds no kernels",
+            "the report contains no kernels",
             "Check ncu's filters and --target-processes, and profile again",
         ),
         ([DAMAGED], 1, {}, "the report (1 results) is damaged and could not be read", export),

@@ -40,11 +40,11 @@ def test_start_end_ranges_and_marks_alone_hold_no_launch(
     builder.launch(10)
     report = read(builder, tmp_path)
     assert quantities(report) == ["layer", "step"]
-    reason = "no push/pop NVTX range was recorded, so no launch can be assigned to a layer"
+    reason = "the report has no push/pop NVTX range, so perfctl cannot assign launches to layers"
     assert gap(report, "layer") == f"not_collected: {reason}"
     assert (
         gap(report, "step")
-        == 'not_collected: no range names a step as perfctl does ("perfctl:step:3")'
+        == 'not_collected: no range names a step in the form of perfctl ("perfctl:step:3")'
     )
 
 
@@ -58,9 +58,9 @@ MEMSET = "start end deviceId streamId correlationId bytes"
         (("call",), ["kernel: 1 of 1 calls launched a kernel, but", "range"]),
         (("copy",), ["kernel: no CUDA activity was recorded", "range"]),
         (("memset",), ["kernel: no CUDA activity was recorded", "range"]),
-        (("kernel", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range", "layer"]),
-        (("graph",), ["kernel: CUDA graphs were recorded as a whole", "copy", "range"]),
-        (("call", "graph"), ["kernel: CUDA graphs were recorded as a whole", "range"]),
+        (("kernel", "graph"), ["kernel: CUDA graphs were recorded as one unit", "range", "layer"]),
+        (("graph",), ["kernel: CUDA graphs were recorded as one unit", "copy", "range"]),
+        (("call", "graph"), ["kernel: CUDA graphs were recorded as one unit", "range"]),
         (("kernel",), ["range", "layer"]),
     ],
 )
@@ -140,11 +140,11 @@ def test_a_database_is_cut_off_from_the_first_missing_byte_on(page: int, tmp_pat
     check_whole(path, "nsys", "Copy it again")
     path.write_bytes(whole[:-1])
     with pytest.raises(
-        ReportError, match=f"cut off: only {2 * page - 1:,} of {2 * page:,} bytes are there"
+        ReportError, match=f"truncated: only {2 * page - 1:,} of {2 * page:,} bytes exist"
     ):
         check_whole(path, "nsys", "Copy it again")
     path.write_bytes(whole[:99])
-    with pytest.raises(ReportError, match="cut off: only 99 of"):
+    with pytest.raises(ReportError, match="truncated: only 99 of"):
         check_whole(path, "nsys", "Copy it again")
     stale = bytearray(whole[:-1])
     stale[95] ^= 1  # the page count was written by a program that does not keep it
@@ -163,7 +163,7 @@ def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_n
         log.write_bytes(content)
         check_whole(path, "nsys", "Copy it again")
     log.write_bytes(b"7")
-    with pytest.raises(ReportError, match=f"r.sqlite{ending} beside it holds changes"):
+    with pytest.raises(ReportError, match=f"r.sqlite{ending} next to it contains changes"):
         check_whole(path, "nsys", "Copy it again")
 
 

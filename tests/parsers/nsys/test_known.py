@@ -98,7 +98,7 @@ def test_a_schema_of_another_layout_is_a_warning_and_nothing_else(schema: str) -
 def test_a_later_schema_of_a_known_layout_is_a_note(version: str | None, who: str) -> None:
     note = (
         "info",
-        f"{who} 3.25.0 is newer than the newest that was tested (3.24): all known parts were read",
+        f"{who} 3.25.0 is newer than the newest tested version (3.24): perfctl read all known parts",
     )
     assert said(schema="3.25.0", version=version) == [note]
     assert said("TILES", schema="3.25.0", version=version) == [

@@ -110,7 +110,7 @@ def test_what_is_wrong_with_the_export_is_said_of_the_report(
         with pytest.raises(ReportError) as raised:
             read()
         assert raised.value.path == report
-        assert "damaged or cut off" in raised.value.reason
+        assert "damaged or truncated" in raised.value.reason
 
 
 @pytest.mark.parametrize("place", ["bin", "bin/host-linux-x64", "opt/host-linux-x64"])

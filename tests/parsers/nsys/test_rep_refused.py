@@ -37,16 +37,14 @@ def test_a_stream_says_at_its_beginning_and_a_report_near_its_end_who_wrote_it(
         nsys_rep.parse(path)
     by = f"it was written by nsys {version}" if version else "it is an nsys report"
     needed = f"nsys {version} or newer" if version else "an nsys at least as new as the report"
-    assert (
-        caught.value.reason == f"{by}, and nsys, which reads it, is not installed on this machine"
-    )
+    assert caught.value.reason == f"{by}, and this machine has no nsys to read it"
     assert caught.value.remedy == (
         f"Run 'nsys export --type sqlite FILE' where {needed} is installed and pass the .sqlite "
         "file it writes"
     )
 
 
-DAMAGED = "It may be cut off or damaged: copy it again from where it was recorded"
+DAMAGED = "It may be truncated or damaged. Copy it again from the machine that recorded it"
 NEWER = (
     "Run 'nsys export --type sqlite FILE' where an nsys at least as new as the report is installed "
     "and pass the .sqlite file it writes"
@@ -66,10 +64,7 @@ NEWER = (
         ("exit 0", "nsys could not export it (exit code 0)", DAMAGED),
         (
             "echo ProtobufParseException; exit 1",
-            (
-                "it was written by a newer nsys, and the installed nsys refuses reports newer than "
-                "itself"
-            ),
+            ("it was written by a newer nsys, and the installed nsys cannot read newer reports"),
             NEWER,
         ),
     ],

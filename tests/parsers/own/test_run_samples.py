@@ -30,12 +30,12 @@ def put(folder: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("# perfctl samples 9\n", "version 9, this perfctl reads 1"),
+        ("# perfctl samples 9\n", "version 9, but this perfctl reads 1"),
         (HEAD + "device_index\n", "no column at_ns"),
         (HEAD + COLUMNS + "1,2\n", "line 5: 2 cells for 15 columns"),
         (HEAD + COLUMNS + HOST.replace("1.25", "many"), "line 5: could not convert"),
         (HEAD + COLUMNS + HOST.replace("1.25", "nan"), "line 5: nan is not a number"),
-        (HEAD + COLUMNS + HOST.replace("1000", ""), "the reading has no time"),
+        (HEAD + COLUMNS + HOST.replace("1000", ""), "the sample has no time"),
     ],
 )
 def test_a_broken_file_is_refused_with_the_line(tmp_path: Path, text: str, reason: str) -> None:
@@ -58,7 +58,7 @@ def test_a_file_that_cannot_be_read_is_refused_and_says_why(tmp_path: Path) -> N
         (HEAD.encode() + b"\xff\n", "it cannot be read ('utf-8' codec can't decode byte 0xff"),
         (
             b"# perfctl samples " + b"9" * 30 + b"\n",
-            f"samples of version {'9' * 20}, this perfctl reads 1",
+            f"samples of version {'9' * 20}, but this perfctl reads 1",
         ),
         (
             (HEAD + COLUMNS + HOST + GPU.replace("\n", ",\n")).encode(),

@@ -85,7 +85,7 @@ def test_a_row_without_types_and_attributes_has_none() -> None:
         ([], "no field perfctl_workload_record"),
         (without("perfctl_workload_record"), "no field perfctl_workload_record"),
         (without(perfctl_workload_record="1"), "no field perfctl_workload_record"),
-        (without(perfctl_workload_record=2), "version 2, this perfctl reads 1"),
+        (without(perfctl_workload_record=2), "version 2, but this perfctl reads 1"),
         (without("steps"), "a field is missing or wrong ('steps')"),
         (without("gaps"), "a field is missing or wrong ('gaps')"),
         (without(duration_ns=1.5), "a field is missing or wrong (_RunFields.duration_ns is '1.5')"),

@@ -16,5 +16,5 @@ WHOLE = Path(__file__).resolve().parents[2] / "data" / "rocm" / "json" / "proces
 def test_a_cut_off_file_is_one_clear_error(end: int, tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_bytes(WHOLE.read_bytes().rstrip()[:end])
-    with pytest.raises(ReportError, match="not complete JSON"):
+    with pytest.raises(ReportError, match="the JSON is incomplete"):
         parsers.parse(path)

@@ -42,7 +42,7 @@ def test_a_cut_off_database_is_one_clear_error(size: int, tmp_path: Path) -> Non
     path = tmp_path / "cut.db"
     path.write_bytes(data[:size])
     assert rocpd.sniff(path, data[:65536])
-    with pytest.raises(ReportError, match="is cut off"):
+    with pytest.raises(ReportError, match="is truncated"):
         parsers.parse(path)
 
 

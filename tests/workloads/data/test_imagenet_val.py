@@ -97,7 +97,7 @@ def test_an_archive_that_is_cut_off_keeps_what_was_whole(tmp_path: Path, out: Pa
     whole = archive.read_bytes()
     # a header and 512 bytes for the first, then 5 of 14 bytes of the second
     archive.write_bytes(whole[: 3 * 512 + 5])
-    with pytest.raises(WorkloadError, match="cut off or damaged after 1 images") as raised:
+    with pytest.raises(WorkloadError, match="truncated or damaged after 1 images") as raised:
         sort_archive(archive, kit, out)
     assert "\n" not in str(raised.value)
     archive.write_bytes(whole)
@@ -136,7 +136,7 @@ def test_members_that_are_no_plain_images_are_ignored_and_named(tmp_path: Path, 
 
 def test_an_archive_without_images_is_refused(tmp_path: Path, out: Path) -> None:
     kit = read_devkit(write_kit(tmp_path))
-    with pytest.raises(WorkloadError, match=r"holds no ILSVRC2012_val_\*"):
+    with pytest.raises(WorkloadError, match=r"contains no ILSVRC2012_val_\*"):
         sort_archive(write_tar(tmp_path / "other.tar", {"a.txt": b"a"}), kit, out)
 
 

@@ -174,8 +174,8 @@ def test_a_multiply_add_is_counted_once_for_each_token() -> None:
         ("hf:words:hidden_sise=8", "has no 'hidden_sise'"),
         ("hf:words:hidden_size=3", "hidden_size must be even"),
         ("hf:words:class=Nothing", "no model class 'Nothing'"),
-        ("hf:", "names no model"),
-        ("hf:./nowhere/config.json", "no config"),
+        ("hf:", "lacks a model name"),
+        ("hf:./nowhere/config.json", "config.json not found"),
     ],
 )
 def test_what_does_not_fit_is_one_clear_line(name: str, said: str) -> None:
@@ -197,7 +197,7 @@ def test_a_config_of_an_unknown_type_runs_no_code_of_the_hub(tmp_path: Path) -> 
     ("status", "said"),
     [
         (None, "the hub cannot be reached .no route"),
-        (404, "no config.json of that name that may be read .HTTP 404"),
+        (404, "no readable config.json of that name .HTTP 404"),
         (200, ""),
     ],
 )
@@ -237,7 +237,7 @@ def test_a_broken_config_says_where(tmp_path: Path) -> None:
 
 
 def test_a_length_without_a_sequence_is_refused() -> None:
-    with pytest.raises(UsageError, match="`seq` 5: mnist_cnn takes no sequence"):
+    with pytest.raises(UsageError, match="`seq` 5: mnist_cnn has no sequence input"):
         estimate_model(Request("mnist_cnn", seq=5))
 
 

@@ -20,6 +20,14 @@ def test_a_torchvision_model_is_built_without_taking_memory() -> None:
     assert found.shapes == ((3, 224, 224),)
 
 
+def test_a_torchvision_model_needs_no_prefix() -> None:
+    pytest.importorskip("torchvision")
+    assert find("resnet18").name == find("torchvision:resnet18").name == "torchvision:resnet18"
+    assert find("unet").name == "unet", "a built-in workload comes first"
+    with pytest.raises(ModelError, match="unknown model 'resnet51'"):
+        find("resnet51")
+
+
 def test_a_factory_that_computes_with_tensors_still_ends_on_meta() -> None:
     def factory() -> nn.Module:
         sizes = torch.linspace(2, 8, 4).int().tolist()

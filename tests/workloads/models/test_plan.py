@@ -84,7 +84,7 @@ def test_the_full_name_of_a_plan_names_the_same_plan() -> None:
             "depth=54 is impossible with bottleneck blocks.*use depth=53 or depth=56",
         ),
         ("resnet:depth=8", "depth=8 is too small for stages=4.*use depth=10 or more"),
-        ("resnet:image=8", "image=8 is too small: stage4.0.1.norm would normalise a single value"),
+        ("resnet:image=8", "image=8 is too small: stage4.0.1.norm would normalize a single value"),
         ("inception:width=6", "width must be 4 to 4096, a multiple of 4, got 6"),
         ("inception:blocks=2", "blocks=2 is too small for stages=3"),
     ],

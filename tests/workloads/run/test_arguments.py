@@ -69,7 +69,7 @@ def test_every_option_arrives_where_it_belongs() -> None:
         ("--batch 8 --prec fp32", "--prec"),
         ("--batch 8 --mode infer --epochs 1", "`epochs` trains"),
         ("--batch 8 --data mnist", "needs `data_dir`"),
-        ("--batch 8 --download", "set `data` to mnist"),
+        ("--batch 8 --download", "Set `data` to mnist"),
         ("--batch 8 --window torch", "needs `trace`"),
         ("--batch 8 --trace t.json", "when `window` is torch"),
         ("--batch 8 --window torch --trace t.txt", ".json.gz"),

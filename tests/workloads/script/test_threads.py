@@ -107,7 +107,7 @@ def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[s
     assert "Traceback" not in run.err
     if name == "a model that perfctl cannot read":
         assert run.record["status"] == "failed"
-        said = "script.py, which ran on: an error of perfctl's own (LookupError: not for you)"
+        said = "script.py, which continued: internal error (LookupError: not for you)"
         assert run.record["reason"] == f"perfctl stopped watching {said}"
         return
     assert run.record["status"] == ("partial" if name.endswith("3") else "ok"), run.record["reason"]
@@ -135,7 +135,7 @@ def test_what_other_threads_did_meanwhile_is_said(named: tuple[str, Ended]) -> N
         assert 6 < stated["samples_per_step"] <= 3 * 6
         assert stated["samples_per_step"] == 6 * stated["batches_per_step"]
     elif name == "replicas":
-        assert "another thread runs its forward, as DataParallel does" in run.gap("layer shapes")
+        assert "another thread runs its forward (as in DataParallel)" in run.gap("layer shapes")
         assert stated == {}
     else:
         assert stated == {}
