@@ -51,9 +51,10 @@ def test_times_of_the_hosts_clock_that_stay_are_told_with_the_rates_they_would_m
     (said,) = times_flat(found, rows, None)
     # 32,000 FLOP in 2 ms, 128,000 in 2.4 ms
     assert describe_cause(said) == (
-        "The times of fc forward do not follow the batch: 2, 2.4 ms at batch 16 to 64, while the "
-        "work grows 4-fold. The host's clock saw the launch, not the kernel. If these were kernel "
-        "times, batch 16 would run at 16 MFLOP/s and batch 64 at 53.3 MFLOP/s."
+        "The times of fc forward do not change with the batch size: 2, 2.4 ms at batch 16 to 64, "
+        "although the work grows 4-fold. The CPU timer measured the asynchronous launch, not the "
+        "kernel. If these were kernel times, batch 16 would run at 16 MFLOP/s and batch 64 at "
+        "53.3 MFLOP/s."
     )
     assert (said.rule, describe_fix(said), said.factor, said.kernels) == (
         "time does not follow",
@@ -63,8 +64,9 @@ def test_times_of_the_hosts_clock_that_stay_are_told_with_the_rates_they_would_m
     )
     (either,) = times_flat(found, EMPTY, WINDOW)
     assert describe_cause(either) == (
-        "The times of fc forward do not follow the batch either: 2, 2.4 ms at batch 16 to 64, "
-        "while the work grows 4-fold. The host's clock saw the launch, not the kernel."
+        "The times of fc forward do not change with the batch size either: 2, 2.4 ms at batch 16 "
+        "to 64, although the work grows 4-fold. The CPU timer measured the asynchronous launch, "
+        "not the kernel."
     )
 
 
@@ -106,11 +108,11 @@ def timed(batch: int, nanoseconds: float | None, layer: str = "fc", **more: Any)
                 timed(64, None, "b"),
                 timed(64, 9e9, "c", calls=()),
             ),
-            "take 2 ms at batch 16 and 2.1 ms at batch 64, while the work on paper grows 2-fold.",
+            "take 2 ms at batch 16 and 2.1 ms at batch 64, although the estimated work grows 2-fold.",
         ),
         (
             (timed(64, 2_400_000), timed(16, 2_000_000)),
-            "take 2 ms at batch 16 and 2.4 ms at batch 64, while the work on paper grows 4-fold.",
+            "take 2 ms at batch 16 and 2.4 ms at batch 64, although the estimated work grows 4-fold.",
         ),
         ((timed(64, 2_400_001), timed(16, 2_000_000)), None),
         ((timed(16, 2_000_000),), None),
@@ -124,7 +126,9 @@ def test_kernel_times_are_looked_at_only_where_the_counts_stay_too(
     found = times_flat(nothing, Ledger(rows, ()), WINDOW)
     assert times_flat(nothing, Ledger(rows, ()), None) == []
     assert [describe_cause(item) for item in found] == (
-        [f"The times do not follow the batch either: the layers' kernels {said}"] if said else []
+        [f"The times do not change with the batch size either: the layers' kernels {said}"]
+        if said
+        else []
     )
     assert all(
         describe_fix(item) == FIXES["wrong window"].replace("[!ours?", "").replace("]", "")
@@ -159,31 +163,35 @@ def test_a_switch_says_where_from_what_to_what_and_what_it_does_to_a_sample() ->
     )
     (said,) = algorithm_switches(by_place(*rows))
     assert describe_cause(said) == (
-        "conv2 forward runs another algorithm from batch 64 on: winograd F(2x2,3x3), up to batch "
-        "32 implicit gemm; FLOPs per sample go from 2 kFLOP to 900 FLOP."
+        "conv2 forward changes its algorithm at batch 64: winograd F(2x2,3x3) instead "
+        "of implicit gemm (up to batch 32); FLOPs per sample change from 2 kFLOP to 900 FLOP."
     )
     assert (said.rule, said.factor, said.kernels) == ("algorithm switch", None, (VOLTA_WINOGRAD,))
     (same,) = algorithm_switches(by_place(rows[2], conv(64, *wino, counted=64 * 2000)))
-    assert describe_cause(same).endswith("implicit gemm; FLOPs per sample stay at 2 kFLOP.")
-    assert describe_fix(same) == "Compare times on either side of it per sample.", (
+    assert describe_cause(same).endswith(
+        "implicit gemm (up to batch 32); FLOPs per sample stay at 2 kFLOP."
+    )
+    assert describe_fix(same) == "Compare times on both sides of the change per sample.", (
         "these counts do not differ"
     )
     (uncounted,) = algorithm_switches(by_place(conv(16, kernel()), conv(64, *wino, counted=5)))
-    assert describe_cause(uncounted).endswith("winograd F(2x2,3x3), up to batch 16 implicit gemm.")
+    assert describe_cause(uncounted).endswith(
+        "winograd F(2x2,3x3) instead of implicit gemm (up to batch 16)."
+    )
     assert algorithm_switches(by_place(conv(16, kernel()), conv(64, kernel("my_kernel")))) == [], (
         "a name that says nothing"
     )
     assert algorithm_switches(by_place(conv(16, kernel()), conv(64, kernel()))) == []
     packed = kernel("conv2d_c1_k1_nchw_hw_packed_kernel<float, float, 3>", Algorithm("depthwise"))
     (direct,) = algorithm_switches(by_place(conv(16, kernel()), conv(64, packed)))
-    assert "from batch 64 on: direct convolution, up to" in describe_cause(direct), (
+    assert "at batch 64: direct convolution instead of" in describe_cause(direct), (
         "it serves other layers, too"
     )
     there_and_back = algorithm_switches(
         by_place(conv(16, kernel()), conv(32, *wino), conv(64, kernel()))
     )
     assert [describe_cause(item).split(":")[0] for item in there_and_back] == [
-        f"conv2 forward runs another algorithm from batch {batch} on" for batch in (32, 64)
+        f"conv2 forward changes its algorithm at batch {batch}" for batch in (32, 64)
     ]
 
 
@@ -205,15 +213,17 @@ def test_a_hand_value_is_explained_by_its_slips_with_the_command_that_checks_it(
 ) -> None:
     (said,) = estimated(synthetic, ("hand_estimate:fc:multiply-adds", 1000.0))
     assert describe_cause(said) == (
-        "The manual estimate of fc (multiply-adds, batch 64) is wrong. 1,000 could come from batch of 64 left "
-        "out (1,000 MAC), or from weights, not operations (1,000 values). Correct: 64,000 MAC = 128,000 FLOP (forward)."
+        "The manual estimate of fc (multiply-adds, batch 64) is wrong. 1,000 could come from batch of 64 "
+        "left out (1,000 MAC), or from weights, not operations (1,000 values). Correct: 64,000 MAC = "
+        "128,000 FLOP (forward)."
     )
     assert describe_fix(said) == "perfctl estimate my_net --batch 64 --layer fc --check 1000"
     assert (said.rule, said.factor, said.explained) == ("hand estimate", None, None)
     (values,) = estimated(synthetic, ("hand_estimate:fc", 1000 + 64 * 10))
     assert describe_cause(values) == (
-        "The manual estimate of fc (operations, batch 64) is wrong. 1,640 could come from weights and output "
-        "values, not operations (1,640 values). Correct: 64,000 MAC = 128,000 FLOP (forward)."
+        "The manual estimate of fc (operations, batch 64) is wrong. 1,640 could come from weights and "
+        "output values, not operations (1,640 values). Correct: 64,000 MAC = 128,000 FLOP "
+        "(forward)."
     )
 
 
@@ -234,7 +244,7 @@ def test_hand_values_of_a_layer_are_one_verdict_with_each_once(synthetic: Module
     )
     assert describe_cause(said).count("1,000 could come from") == 1
     assert f" Its b: {4 * 64_000:,} could come from" in describe_cause(said)
-    assert describe_cause(said).endswith(f" Its right: {64_000:,} MAC is right.")
+    assert describe_cause(said).endswith(f" Its right: the correct value is {64_000:,} MAC.")
     assert "zz" not in describe_cause(said) and "none" not in describe_cause(said)
 
 
@@ -257,9 +267,10 @@ def test_a_hand_value_in_bytes_or_values_is_held_against_sizes_not_operations(
     (found,) = studies([run])
     (said,) = hand_estimates(found)
     assert describe_cause(said).startswith(
-        "The manual estimate of fc (all, batch 64) is wrong. 1,640 values could come from bias left out (1,640 "
+        "The manual estimate of fc (all, batch 64) is wrong. 1,640 values could come from bias left out "
+        "(1,640 "
     )
-    assert describe_cause(said).endswith(" Its weights: 4,000 B is right.")
+    assert describe_cause(said).endswith(" Its weights: the correct value is 4,000 B.")
 
 
 @pytest.mark.parametrize(("grown", "confidence"), [(0.9, "plausible"), (1.1, "observed")])
