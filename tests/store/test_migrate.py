@@ -164,7 +164,7 @@ def test_a_store_that_cannot_be_migrated_is_refused_in_one_line_and_stays_as_it_
     before = contents(store, ()), schema_of(store)
     for mode in (database.reading, database.writing):
         with (
-            pytest.raises(StoreError, match="upgrade from perfctl 1.0 failed") as raised,
+            pytest.raises(StoreError, match=r"upgrade from perfctl 1\.0 failed") as raised,
             mode(store),
         ):
             pass
