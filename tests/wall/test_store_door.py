@@ -113,13 +113,13 @@ def test_each_column_has_its_gap(written: Any) -> None:
     gaps = dict(written.execute("SELECT quantity, reason FROM gap WHERE state = 'unreadable'"))
     assert (
         gaps["range.start_ns"]
-        == f"1 value is above {_LAST:,}, more than there can be, so that row is left out"
+        == f"1 value is above the maximum of {_LAST:,}, so that row is left out"
     )
     assert gaps["sample.at_ns"] == gaps["range.start_ns"]
     assert gaps["step.number"] == "1 value is below 0 or not a number, so that row is left out"
-    assert gaps["sample.gpu_utilisation"] == "1 value is above 1, more than there can be"
+    assert gaps["sample.gpu_utilisation"] == "1 value is above the maximum of 1"
     assert gaps["sample.power_w"] == "1 value is below 0 or not a number"
-    assert gaps["sample.temperature_c"] == "1 value is above 1,000, more than there can be"
+    assert gaps["sample.temperature_c"] == "1 value is above the maximum of 1,000"
     assert gaps["counter.value"] == "2 values are below 0 or not a number"
     assert gaps["summary.value"] == gaps["step.loss"] == "1 value is infinite or not a number"
     assert {

@@ -228,11 +228,11 @@ def test_what_the_user_passes_on_takes_the_place_of_what_perfctl_would_say(make_
         ),
         (
             {"replay_mode": "range", "metrics": "dram__bytes_read.sum", "layers": ("conv2",)},
-            "no kernel or layer can be chosen",
+            "without single kernels or layers",
         ),
         ({"launch_count": 0}, "`launch_count` must be at least 1, got 0"),
         ({"kernel_name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}, "waits for other GPUs"),
-        ({"extra": ("--export", "x")}, "perfctl names the report"),
+        ({"extra": ("--export", "x")}, "perfctl sets the name of the report"),
     ],
 )
 def test_options_that_ncu_cannot_take_are_refused(options, said):
@@ -326,7 +326,7 @@ def test_a_report_is_judged_with_its_table_and_what_the_program_and_ncu_said(
         (
             1,
             "==ERROR== Failed to find metric foo__bar.sum",
-            "ncu said: Failed to find metric foo__bar.sum",
+            "ncu printed: Failed to find metric foo__bar.sum",
             "",
         ),
         (11, NO_KERNELS, "the program crashed (segmentation fault)", ""),

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not in
         ("echo 'KeyError: x' >&2; exit 3", 3, "the program ended with exit code 3: KeyError: x"),
         ("kill -SEGV $$", 11, "the program crashed (segmentation fault)"),
         ("kill -KILL $$", 9, "the program was killed (SIGKILL)"),
-        (None, None, "ncu said: '/no/such/python' does not exist"),
+        (None, None, "ncu printed: '/no/such/python' does not exist"),
     ],
 )
 def test_no_report_means_failed_whatever_the_exit_code(

@@ -339,7 +339,7 @@ def test_a_database_that_is_cut_off_or_something_else_is_no_report(
     database = request.paths.report(".sqlite")
     make_database(database, "NVTX_EVENTS", KERNELS)
     database.write_bytes(database.read_bytes()[:-512] if content is None else content)
-    wrong = "is cut off" if content is None else "is not an SQLite database"
+    wrong = "is truncated" if content is None else "is not an SQLite database"
     assert_judged(request, (make_outcome(), make_outcome()), "failed", "the export failed", wrong)
 
 
@@ -385,7 +385,7 @@ def test_a_database_that_is_cut_off_or_something_else_is_no_report(
             {"stdout": DROPPED},
             ("nsys could not write", "left its report in /tmp/nsys-report-1a2b.nsys-rep"),
         ),
-        ("cpu", None, {}, ("nsys recorded nothing",)),
+        ("cpu", None, {}, ("nsys recorded no measured step",)),
         *(
             (
                 "cuda",

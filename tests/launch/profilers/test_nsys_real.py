@@ -62,7 +62,7 @@ def test_only_the_window_is_recorded(tmp_path, make_request, make_program, proce
 @pytest.mark.parametrize(
     ("lines", "whole", "exit_code", "status", "reason"),
     [
-        ("exit 0", False, 0, "failed", "nsys recorded nothing"),  # the window never opens
+        ("exit 0", False, 0, "failed", "nsys recorded no measured step"),  # the window never opens
         (
             "echo 'ValueError: no' >&2; exit 3",
             True,
