@@ -112,7 +112,7 @@ def test_the_hand_estimate_used_11x11_outputs_and_slipped_in_the_product(page: s
         in page
     )
     assert f"{64 * 64 * 121 * 4 // 1024:,} KiB could come from input 13x13 instead of 26x26" in page
-    assert f"Its weights: the correct value is {18432 * 4 // 1024} KiB" in page
+    assert f"Its weights: {18432 * 4 // 1024} KiB is correct" in page
     assert f"Correct: {64 * OUTPUTS * 288:,} MAC = {2 * 64 * OUTPUTS * 288:,} FLOP" in page
 
 

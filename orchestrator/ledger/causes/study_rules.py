@@ -328,7 +328,7 @@ def hand_estimates(study: Study) -> list[Cause]:
         (what, (run, finding)), *others = wrong.items()
         rest = [f" Its {name or 'operations'}: {explain(finding)}" for name, (_, finding) in others]
         right = [
-            f" Its {name or 'operations'}: the correct value is {in_its_unit(finding)}."
+            f" Its {name or 'operations'}: {in_its_unit(finding)} is correct."
             for name, (_, finding) in values.items()
             if finding.exact and not finding.slips
         ]

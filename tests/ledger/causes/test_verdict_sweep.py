@@ -244,7 +244,7 @@ def test_hand_values_of_a_layer_are_one_verdict_with_each_once(synthetic: Module
     )
     assert describe_cause(said).count("1,000 could come from") == 1
     assert f" Its b: {4 * 64_000:,} could come from" in describe_cause(said)
-    assert describe_cause(said).endswith(f" Its right: the correct value is {64_000:,} MAC.")
+    assert describe_cause(said).endswith(f" Its right: {64_000:,} MAC is correct.")
     assert "zz" not in describe_cause(said) and "none" not in describe_cause(said)
 
 
@@ -270,7 +270,7 @@ def test_a_hand_value_in_bytes_or_values_is_held_against_sizes_not_operations(
         "The manual estimate of fc (all, batch 64) is wrong. 1,640 values could come from bias left out "
         "(1,640 "
     )
-    assert describe_cause(said).endswith(" Its weights: the correct value is 4,000 B.")
+    assert describe_cause(said).endswith(" Its weights: 4,000 B is correct.")
 
 
 @pytest.mark.parametrize(("grown", "confidence"), [(0.9, "plausible"), (1.1, "observed")])
