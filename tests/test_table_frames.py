@@ -40,5 +40,5 @@ def test_a_counter_stands_beside_its_launch(store: Path) -> None:
 
 
 def test_without_a_store_the_error_says_so(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no store here"):
+    with pytest.raises(StoreError, match="no results database found"):
         perfctl.kernels(tmp_path / "none.db")

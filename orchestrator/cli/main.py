@@ -162,7 +162,7 @@ GROUPS = {
     "Understand": {
         "ledger": (
             "ledger",
-            "Compare executed with estimated FLOPs per layer and explain differences.",
+            "Compare executed with estimated FLOPs and explain differences.",
         ),
         "report": ("report", "Write one self-contained HTML report."),
         "serve": ("serve", "Serve the HTML reports of a folder to a browser."),

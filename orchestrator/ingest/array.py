@@ -171,7 +171,7 @@ def merge_parts(
         said = code.read_text().strip() if code.is_file() else None
         if said is None or not part.is_file():
             wrong.append(
-                f"task {task} is still running or was killed: its reports are missing. See {log}"
+                f"task {task} has not finished or was killed: its reports are missing. See {log}"
             )
             continue
         if said != "0":

@@ -159,7 +159,7 @@ def _price(row: dict[str, str], line: int) -> Price:
     meant = machines.meant(row["gpu"])
     if not meant:
         close = ", ".join(machines.nearest(row["gpu"]))
-        remedy = f"Similar: {close}" if close else "docs/devices.md lists the devices"
+        remedy = f"Similar names: {close}" if close else "docs/devices.md lists the devices"
         raise PriceTableError(line, f"gpu '{row['gpu']}' is not in the table of devices", remedy)
     return Price(
         row["provider"],
@@ -226,7 +226,7 @@ def list_prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
     if not wanted:
         close = machines.nearest(gpu)
         near = (
-            f"Similar: {', '.join(close)}"
+            f"Similar names: {', '.join(close)}"
             if close
             else "Run 'perfctl predict --list-prices' to list all"
         )

@@ -83,7 +83,7 @@ def price_change_view(change: PriceChange) -> View:
     if change.action == "removed":
         return View(f"Removed {change.path}")
     if change.action == "absent":
-        return View(f"you have no price table ({change.path})")
+        return View(f"No price table of your own ({change.path})")
     offers = change.table.prices
     unsure = sum(price.board is None for price in offers)
     warning = (

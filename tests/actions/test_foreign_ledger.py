@@ -92,10 +92,10 @@ def test_more_than_the_peak_is_refused_with_a_cause(tmp_path: Path) -> None:
 def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path: Path) -> None:
     found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 5, name="somebodys_own_gemm"))
     texts = [item.text for item in findings(found)]
-    (said,) = [text for text in texts if text.startswith("FLOPs are derived")]
+    (said,) = [text for text in texts if text.startswith("perfctl derived the FLOPs")]
     assert (
         "50.0% of the kernel time" in said
-        and "all of it by rules verified to" in said
+        and "for all of it, the rules are verified to" in said
         and "on an A100" in said
     )
     assert not any("Run perfctl ncu" in text or "at batch" in text for text in texts)

@@ -246,7 +246,7 @@ def test_a_second_call_prints_the_same_and_imports_no_torch(tmp_path: Path) -> N
         return SimpleNamespace(shown=shown, last=last, said=done.stderr)
 
     first, second = call(), call()
-    assert first.shown[0].startswith("9,437,184 B is right")
+    assert first.shown[0].startswith("9,437,184 B is correct")
     assert (first.shown, first.last[:9]) == (second.shown, "[0, 0, 0]")
     assert (first.last, second.last) == ("[0, 0, 0] ['torch']", "[0, 0, 0] []")
     assert second.said == first.said.replace("tracing mnist_cnn without data\n", "")

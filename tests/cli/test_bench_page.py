@@ -36,7 +36,7 @@ def test_many_networks_share_one_part_and_few_have_their_own(
     page = (tmp_path / "perfctl-report.html").read_text(encoding="utf-8")
     shared = networks > WHOLE
     assert page.count("<article") == (1 if shared else networks)
-    assert ("are not in this page: perfctl report --run ID" in page) == shared
+    assert ("commands of a network, use perfctl report --run ID" in page) == shared
     assert (f"{2 * networks} of {networks} networks" in page) == shared
 
 

@@ -90,7 +90,7 @@ def test_the_script_is_in_the_language_of_its_shell(tmp_path: Path, shell: str) 
 def test_a_shell_that_is_not_known_is_answered_with_those_that_are(tmp_path: Path) -> None:
     done = _run(tmp_path, sys.executable, "-m", "perfctl", "--show-completion", "csh")
     assert done.returncode == 2
-    assert "Say bash, zsh, fish" in done.stderr
+    assert "Choose bash, zsh, fish" in done.stderr
 
 
 def test_a_home_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_hand_value_in_bytes_is_right_for_the_kept_and_for_the_cast_weights(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for value in (f"{128 * 10 * 2} B", f"{129 * 10 * 4} B"):
-        assert f"{int(value.split()[0]):,} B is right" in said(
+        assert f"{int(value.split()[0]):,} B is correct" in said(
             capsys, "--precision", "bf16", "--layer", "fc2", "--check", value
         )
 

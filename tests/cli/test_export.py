@@ -158,17 +158,17 @@ def test_a_write_that_fails_leaves_nothing_behind(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--table", "kernels"), "there is no table 'kernels'"),
-        (("--format", "ods"), "'ods' is not known"),
-        (("--run", "9"), "there is no run 9"),
-        (("--sweep", "9"), "no run is of sweep 9"),
+        (("--table", "kernels"), "invalid value 'kernels' for --table. Choose ledger"),
+        (("--format", "ods"), "invalid value 'ods' for --format. Choose csv"),
+        (("--run", "9"), "run 9 not found"),
+        (("--sweep", "9"), "sweep 9 has no runs"),
         (("--all", "--table", "run"), "Choose one"),
-        (("--out", "nowhere/x"), "there is no folder nowhere"),
+        (("--out", "nowhere/x"), "folder nowhere not found"),
         (
             ("--out", "a.xlsx", "--format", "csv"),
-            "--format csv, and --out a.xlsx is a name for xlsx",
+            "--format csv, but --out a.xlsx ends like xlsx",
         ),
-        (("--out", "all.csv", "--all"), "--out all.csv: several tables as csv go into a folder"),
+        (("--out", "all.csv", "--all"), "--out all.csv: several csv tables need a folder"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_before_anything_is_written(

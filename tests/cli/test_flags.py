@@ -104,9 +104,7 @@ def test_a_refusal_of_an_action_reaches_the_user_with_its_option(
         True,
     )
     said = perfctl("torch", "-b", "4", "--bind", "/data")
-    assert (
-        "--bind and --container-runtime are for an image. Name the image with --image" in said.err
-    )
+    assert "--bind and --container-runtime need an image. Set the image with --image" in said.err
     assert list(Path().iterdir()) == []
 
 

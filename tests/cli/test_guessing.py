@@ -47,17 +47,19 @@ def test_guessed_layers_are_marked_in_the_store_and_on_the_page(perfctl: Perfctl
     assert [row[:2] for row in found] == [place for _, place in truth]
     assert {source for layer, _, source in found if layer} == {"guessed"}
     (gap,) = rows("SELECT state, reason FROM gap WHERE quantity = 'kernel.layer'")
-    assert gap[0] == "ambiguous" and "guessed by order and shape" in gap[1]
+    assert gap[0] == "ambiguous" and "from the order and shape of the network's layers" in gap[1]
     assert perfctl("report").code == 0
     (page,) = Path().rglob("*.html")
     text = page.read_text()
-    assert "layer guessed for" in text and "guessed by order and shape" in text
+    assert "guessed the layer for" in text and "from the order and shape of" in text
 
 
 def test_a_report_of_another_network_gets_no_layers_and_says_why(perfctl: Perfctl) -> None:
     assert perfctl("ingest", report(Path(), step(blocks(32, 9)) * 2), *OPTIONS).code == 0
     assert {layer for layer, _, _ in rows(PLACES)} == {None}
-    assert any("no layers were guessed" in reason for (reason,) in rows("SELECT reason FROM gap"))
+    assert any(
+        "perfctl guessed no layers" in reason for (reason,) in rows("SELECT reason FROM gap")
+    )
 
 
 def test_nothing_is_guessed_where_a_range_names_a_layer(perfctl: Perfctl) -> None:
@@ -66,7 +68,9 @@ def test_nothing_is_guessed_where_a_range_names_a_layer(perfctl: Perfctl) -> Non
     found = rows(PLACES)
     assert found[0] == ("conv1", "forward", "range")
     assert all(source in (None, "range") for _, _, source in found)
-    assert any("never mixed" in reason for (reason,) in rows("SELECT reason FROM gap"))
+    assert any(
+        "does not mix these with guesses" in reason for (reason,) in rows("SELECT reason FROM gap")
+    )
 
 
 def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) -> None:
@@ -74,7 +78,7 @@ def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) 
     assert perfctl("ingest", path, "--workload", "mnist_cnn", "--batch", 64).code == 0
     without = perfctl("ledger")
     assert (without.code, without.out, without.err.count("\n")) == (1, "", 1)
-    assert "no run knows its layers" in without.err and "--guess-layers --again" in without.err
+    assert "no run has layer information" in without.err and "--guess-layers --again" in without.err
     assert perfctl("ingest", path, *OPTIONS, "--again").code == 0
     assert re.search("conv2 +forward", perfctl("ledger").out)
 

@@ -75,4 +75,4 @@ def test_measured_peaks_are_kept_beside_the_store_and_used(
 def test_a_damaged_file_of_peaks_is_named(in_store: Callable[..., Any]) -> None:
     Path("perfctl.peaks.json").write_text("{")
     done = in_store("ledger", "--peaks", "measured")
-    assert done.code == 1 and "perfctl.peaks.json" in done.err and "Delete it" in done.err
+    assert done.code == 1 and "perfctl.peaks.json" in done.err and "Delete the file" in done.err

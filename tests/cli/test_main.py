@@ -43,7 +43,7 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
         ("slurm rendr", "Did you mean 'render'? Run 'perfctl slurm --help' for the valid options"),
         (
             "--verson",
-            "no such option: --verson (Possible options: --version). 'perfctl --help' lists",
+            "no such option: --verson (Possible options: --version). Run 'perfctl --help' for the valid options",
         ),
         ("report --ot x", "no such option: --ot (Possible options: --"),
         ("show", "missing argument 'run'. Run 'perfctl show --help' for the valid options"),
@@ -52,7 +52,10 @@ def test_ctrl_c_while_modules_load_shows_no_traceback() -> None:
         ("torch --repeat 0", "--repeat must be at least 1, got 0"),
         ("torch --repeat 1001", "--repeat must be at most 1000, got 1001"),
         ("torch --timeout soon", "--timeout: 'soon' is not a number"),
-        ("doctor now", "got unexpected extra argument(s) (now). 'perfctl doctor --help' lists"),
+        (
+            "doctor now",
+            "got unexpected extra argument(s) (now). Run 'perfctl doctor --help' for the valid options",
+        ),
         (
             "torch --bacthes 2",
             ("'--bacthes 2' of perfctl and its workload mnist_cnn. Did you mean --batches? "),

@@ -89,12 +89,12 @@ def test_a_reported_figure_that_nothing_gives_is_said(perfctl: Callable[..., Sai
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "--tokens-per-second is needed"),
+        ([], "--tokens-per-second is missing"),
         (["--tokens-per-second", 1], "no model. Name one"),
         (["--tokens-per-second", 1, "--hidden", 8], "--layers, --heads, --ffn, --vocab missing"),
         (
             ["hf:llama", "--tokens-per-second", 1, "--kv-heads", 8],
-            "--kv-heads and a model together",
+            "--kv-heads and a model exclude each other",
         ),
         (PALM[1:-2], "--device or --peak-tflops is needed"),
         ([*PALM[1:], "--device", "H100", "--peak-tflops", 1979], "sparse peak"),

@@ -86,8 +86,8 @@ def test_a_word_of_another_type_is_refused(words: tuple[str, ...], said: str) ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["runs"], "there is no store here"),
-        (["report"], "there is no store here"),
+        (["runs"], "none.db: no results database found"),
+        (["report"], "none.db: no results database found"),
         (["torch", "--batches", "0"], "--batches: sizes must be at least 1"),
     ],
 )

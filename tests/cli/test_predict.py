@@ -79,7 +79,7 @@ def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(
     assert f"step {middle} ms ({low} to {high} ms)" in text
     assert "fitted to published measurements" in text
     assert f"closest {point['nearest']}" in text
-    assert "'V100' may be several: using V100 SXM2 16 GB" in text
+    assert "'V100' matches several GPUs: using V100 SXM2 16 GB" in text
     assert "prices of 2023-10" in text and "more than a year old" in text
     assert "300 W per GPU, board power of the data sheet" in text
     assert "at the electricity price" in text

@@ -20,7 +20,7 @@ SPEC = (
     [
         (
             ("--batch", 64, "--device", "A10H"),
-            "'A10H' is not in the table of devices. Near it: A10,",
+            "'A10H' is not in the table of devices. Similar names: A10,",
         ),
         (("--batch", 64, "--device", "A10H"), "--device-spec name=...,fp32_tflops=..."),
         (("--batch", 64), "no device. Use --device A100"),

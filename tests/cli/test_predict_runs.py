@@ -179,9 +179,9 @@ def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
     )
     assert (every["batches"][0]["way"], one["batches"][0]["way"]) == ("roofline", "measured")
     assert (
-        f"the store has runs on {cpu}, 1 thread, which counts as another machine: 'perfctl predict "
-        "--threads 1' uses them" in every["notes"]
+        f"the store has runs on {cpu}, 1 thread, which counts as another machine. Run 'perfctl "
+        "predict --threads 1' to use them" in every["notes"]
     )
     assert one["batches"][0]["step_s"]["value"] == 0.010
     said = perfctl("predict", NET, "--batch", 64, "--device", "T4", "--threads", 1)
-    assert said.code == 2 and "--threads is for --device cpu" in said.err
+    assert said.code == 2 and "--threads needs --device cpu" in said.err

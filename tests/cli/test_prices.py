@@ -68,7 +68,10 @@ def test_an_offer_without_a_known_date_is_in_no_prediction_unless_it_is_asked_fo
     )
     without, included = (perfctl(*words, *more).json for more in ((), ("--undated",)))
     assert without["batches"][0]["offers"] == []
-    assert any("no cost: offers whose price has no known date" in note for note in without["notes"])
+    assert any(
+        "no cost: perfctl ignores offers with an undated or promotional price (1 of" in note
+        for note in without["notes"]
+    )
     assert [offer["in_doubt"] for offer in included["batches"][0]["offers"]] == ["undated"]
     assert not any(choice["in_doubt"] for choice in without["frontier"]["choices"])
     assert included["frontier"]["compared"] > without["frontier"]["compared"]
@@ -106,7 +109,7 @@ def test_only_offers_that_have_a_gpu_are_shown_when_one_is_named(
     assert "No offer of P40" in perfctl("predict", "--list-prices", "P40").out
     unknown = perfctl("predict", "--list-prices", "A10H")
     assert unknown.code == 2
-    assert "Near it: A10" in unknown.err
+    assert "Similar names: A10" in unknown.err
 
 
 def test_the_environment_may_say_where_the_own_table_is(
@@ -115,7 +118,7 @@ def test_the_environment_may_say_where_the_own_table_is(
     mine = tmp_path / "elsewhere" / "table.csv"
     monkeypatch.setenv("PERFCTL_PRICES", str(mine))
     missing = perfctl("predict", "--list-prices")
-    assert missing.code == 1 and f"PERFCTL_PRICES: there is no {mine}" in missing.err
+    assert missing.code == 1 and f"PERFCTL_PRICES: {mine} not found" in missing.err
     (tmp_path / "mine.csv").write_text(MINE)
     assert f"Wrote{mine}(1offer)" in unbroken(perfctl("predict", "--use-prices", "mine.csv").out)
     assert [
@@ -146,7 +149,7 @@ def test_an_own_table_takes_the_place_of_the_other_until_it_is_reset(
     assert (offer["provider"], offer["count"], offer["spot_usd_per_hour"]) == ("Basement", 2, None)
     assert unbroken(perfctl("predict", "--reset-prices").out) == f"Removed{config}"
     assert len(perfctl("predict", "--list-prices", "--json").json["prices"]) > 40
-    assert "There is no table of your own" in perfctl("predict", "--reset-prices").out
+    assert "No price table of your own" in perfctl("predict", "--reset-prices").out
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_an_own_table_takes_the_place_of_the_other_until_it_is_reset(
         ),
         (
             MINE.replace("T4", "T5"),
-            "bad.csv, line 2: gpu 'T5' is not in the table of devices. Similar: T4",
+            "bad.csv, line 2: gpu 'T5' is not in the table of devices. Similar names: T4",
         ),
         ("\udcff", "bad.csv: not UTF-8 (byte 0)"),
     ],

@@ -72,7 +72,7 @@ def test_nothing_but_reading_is_allowed(perfctl: Perfctl, store: Path, sql: str)
         ("SELECT 1; SELECT 2", "more than one statement"),
         ("", "the query is empty"),
         ("/* nothing */", "the query is empty"),
-        ("SELECT * FROM nope", "no such table: nope. There are sweep"),
+        ("SELECT * FROM nope", "no such table: nope. Tables: sweep"),
         ("SELECT nope FROM run", "no such column"),
         ("SELEC 1", "syntax error"),
         ("SELECT zeroblob(1000000000)", "too big"),
@@ -157,7 +157,7 @@ def test_columns_of_one_name_stay_apart_in_json(perfctl: Perfctl, store: Path) -
 def test_the_table_says_that_there_are_more_rows(perfctl: Perfctl, store: Path) -> None:
     said = perfctl("query", "SELECT launch FROM kernel", "--rows", "2")
     assert len(said.out.splitlines()) == 4
-    assert "--rows shows more" in said.out.splitlines()[-1]
+    assert "use --rows to show more" in said.out.splitlines()[-1]
 
 
 def test_the_query_can_come_from_standard_input(

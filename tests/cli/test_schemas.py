@@ -175,7 +175,7 @@ def test_every_command_with_json_has_a_schema_and_every_schema_a_command() -> No
 def test_a_schema_is_one_and_lists_every_key(output: str) -> None:
     schema = schema_of(output)
     Draft202012Validator.check_schema(schema)
-    assert "1 multiply-add as 2" in schema["description"]
+    assert "1 multiply-add counts as 2 FLOPs" in schema["description"]
     for one in inside(schema):
         if one.get("type") == "object" and "properties" in one and "required" in one:
             assert one["additionalProperties"] is False

@@ -30,7 +30,7 @@ def test_the_copy_is_written_beside_the_report_and_kinds_are_said(
     said = perfctl("scrub", "trace.json")
     assert said.code == 0
     assert "Replaced by (removed): secret 1" in said.out
-    assert "replace those tokens" in said.out
+    assert "Replace those tokens" in said.out
     assert said.out.startswith("Wrote trace.scrubbed.json\n")
     assert "\nNext: perfctl ingest trace.scrubbed.json\n" in said.out
     assert VALUE not in said.out + said.err
@@ -85,7 +85,7 @@ def test_scrub_says_what_it_removed_of_a_rocpd_database_and_what_it_cannot_know(
     said = perfctl("scrub", "r.db")
     assert said.code == 0
     assert "1 row emptied (process environments, commands)" in said.out
-    assert "1 row emptied (names of hosts)" in said.out
-    assert "Not known to perfctl: passwords and tokens" in said.out
+    assert "1 row emptied (host names)" in said.out
+    assert "The copy keeps passwords and tokens without a known name or prefix" in said.out
     assert "secret0123" not in said.out
     assert b"node17" not in (tmp_path / "r.scrubbed.db").read_bytes()

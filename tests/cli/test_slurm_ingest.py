@@ -52,14 +52,14 @@ def test_the_merged_store_is_that_of_one_ingest_and_a_second_gather_adds_nothing
         run_task(folder, number)
     said = perfctl("slurm", "gather", folder, "--store", "all.db", "--page", "page.html")
     assert said.code == 4
-    assert "1 task did not take in all" in said.err
+    assert "1 task did not ingest all" in said.err
     perfctl("ingest", "--files-from", made_list(lists), "--store", "one.db", "--jobs", 1)
     merged = rows(Path("all.db"))
     assert merged == rows(Path("one.db"))
     assert len(merged["kernel"]) > 4
     assert {path for (path,) in paths(merged)} >= {"study/b1.csv", "study/b8.csv"}
     again = perfctl("slurm", "gather", folder, "--store", "all.db", "--page", "page.html")
-    assert again.out.startswith("0 runs are new")
+    assert again.out.startswith("added 0 runs to all.db")
     assert rows(Path("all.db")) == merged
 
 
@@ -80,7 +80,10 @@ def test_a_task_that_did_not_end_is_named_and_can_come_later(perfctl: Perfctl) -
     run_task(folder, 0)
     said = perfctl("slurm", "gather", folder, "--store", "all.db", "--page", "page.html")
     assert said.code == 4
-    assert [number for number in range(3) if f"task {number} has not ended" in said.err] == [1, 2]
+    assert [number for number in range(3) if f"task {number} has not finished" in said.err] == [
+        1,
+        2,
+    ]
     before = len(rows(Path("all.db"))["run"])
     for number in (1, 2):
         run_task(folder, number)

@@ -258,8 +258,11 @@ def test_names_and_times_of_a_real_trace_equal_the_store_by_query(
     ("words", "said"),
     [
         ((1, "--step", 9), "no step 9. It has 0, 1"),
-        ((9,), "no run 9"),
-        ((1, "--out", "t.txt"), "does not end with .json or .json.gz"),
+        ((9,), "run 9 not found"),
+        (
+            (1, "--out", "t.txt"),
+            "invalid file name 't.txt' for --out. Use a name that ends with .json or .json.gz",
+        ),
         ((1, "--whole", "--step", 0), "Choose one"),
         ((1, "--out", "there.json"), "--force"),
     ],

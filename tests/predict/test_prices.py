@@ -187,7 +187,7 @@ def test_one_missing_column_is_no_columns_and_the_remedy_names_the_whole_head() 
 @pytest.mark.parametrize(
     ("row", "remedy"),
     [
-        (ROW.replace("T4", "T5"), "Similar: T4"),
+        (ROW.replace("T4", "T5"), "Similar names: T4"),
         (ROW.replace("T4", "banana"), "docs/devices.md lists the devices"),
         (
             ROW.replace("Mine", ""),

@@ -233,7 +233,7 @@ def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_a
     for asked, machine, said in (
         (RESNET_ON_CPU, own, "eager mode is slower"),
         (compiled, OTHER_CPU, "the range for other CPUs is an assumption"),
-        (replace(compiled, batch=8), own, "not with 8"),
+        (replace(compiled, batch=8), own, "not 8"),
     ):
         (sentence,) = published.outside(CPU_FIT, asked, machine)
         assert said in sentence

@@ -70,7 +70,7 @@ def test_each_way_to_print_no_value_is_a_gap_and_the_counter_keeps_the_text(
     )
     assert list(report.counters)[1] == Counter(0, "c__d.sum", None, "inst", "S", text or None)
     reason = (
-        f'ncu printed "{text}" in place of 1 values: this GPU or ncu version has no such metric, '
+        f'ncu printed "{text}" instead of 1 values: this GPU or ncu version has no such metric, '
         "or it could not be "
         "collected"
     )
@@ -94,7 +94,7 @@ def test_figures_that_no_style_prints_are_unreadable_and_a_word_is_a_text(tmp_pa
         (None, "Shared"),
     ]
     reason = (
-        '3 values such as "7.1.2" do not fit the number format of the rest of the file; export it '
+        '3 values such as "7.1.2" do not fit the number format of the rest of the file. Export it '
         "again with LC_ALL=C"
     )
     assert about_counters(report) == [Gap("counter:c__d.sum", "unreadable", reason)]
@@ -111,8 +111,8 @@ def test_values_that_may_be_whole_or_fractions_are_counted_by_metric(tmp_path: P
     report = read(tmp_path, line(*LONG), *(long(0, name, "Kbyte", text) for name, text in rows))
     assert [one.value for one in report.counters] == [None, None, None, None, 12_000]
     reason = (
-        '{} values such as "{}" may be whole numbers or fractions, and nothing in the file says '
-        "which; export it again with "
+        '{} values such as "{}" may be whole numbers or fractions, and the file does not state '
+        "which. Export it again with "
         "LC_ALL=C"
     )
     assert about_counters(report)[:2] == [

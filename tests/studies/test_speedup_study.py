@@ -63,7 +63,7 @@ def test_one_call_trains_both_networks_and_leaves_everything_in_one_folder(made:
         "as pies",
         "Amdahl",
         "The most expensive on cpu:bf16",
-        "no NVIDIA GPU found",
+        "there is no NVIDIA GPU here",
     ):
         assert words in page, words
     assert "## How many times faster" in summary
@@ -207,7 +207,7 @@ def test_steps_that_see_no_difference_do_not_hide_what_whole_epochs_show() -> No
     assert "GPU is 1.16 times faster than CPU by complete epochs (1.12 to 1.21)" in found.text
     assert found.text.endswith("; steps under the profiler give 1.04 (0.94 to 1.15).")
     assert WHICH in notes(study), "one sentence says which of the two answers which question"
-    assert "Whole epochs answer how much sooner training ends" in WHICH
+    assert "Complete epochs show how much sooner training ends" in WHICH
     assert WHICH not in notes(speedup_of(STEP)[0]), "nothing to choose from"
 
 

@@ -45,7 +45,7 @@ def test_the_answer_comes_from_another_process() -> None:
     ("work", "says"),
     [
         (too_much, "more than 64 MiB of memory"),
-        (killed, "ended by signal 9"),
+        (killed, "killed by signal 9"),
         (unforeseen, "a step: "),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_plain_step_whose_report_is_damaged_is_named(
         '{"profiler": "torch", "workload": "mnist_cnn", "device": "cuda", "batch_size": 16, '
         '"status": "ok", "artifact": "report.pt.trace.json"}'
     )
-    with pytest.raises(RunFailed, match=r"plain step.*report\.pt\.trace\.json"):
+    with pytest.raises(RunFailed, match=r"step without ncu.*report\.pt\.trace\.json"):
         asked = SweepOptions(batches=(16,), device="cuda")
         plain = plan_sweep(Replay(tmp_path / "recorded"), asked)
         estimate_ncu_cost(plan_sweep(Ncu(), asked), plain)

@@ -29,9 +29,12 @@ def test_errors_name_what_there_is(store: Path, ask: Any) -> None:
         ],
     )
     assert all(one.refused and "\n" not in one.text for one in (layer, column, table, run, unknown))
-    assert "no 'conv9'" in layer.text and "There are conv2, conv1 and 13 more" in layer.text
+    assert (
+        "layer 'conv9' not found" in layer.text
+        and "Available layers: conv2, conv1 and 13 more" in layer.text
+    )
     assert "no such column: device_name. run has id, sweep_id" in column.text
-    assert "There are sweep, device, run" in table.text
+    assert "Tables: sweep, device, run" in table.text
     assert "no run 99" in run.text
     assert "'runs' was unexpected" in unknown.text
     assert "It takes run, source, form, limit" in unknown.text

@@ -66,7 +66,7 @@ def test_a_write_and_a_path_are_refused_in_one_line_and_the_next_question_is_ans
     assert "is not a file, and not a sweep or run" in path.text, (
         "the file exists beside the server, and is not looked at"
     )
-    assert "no tool 'shell'" in unknown.text
+    assert "unknown tool 'shell'" in unknown.text
     assert wrong.refused
     assert "'path'" in wrong.text
     assert len(still.held["answer"]) == 1
@@ -139,7 +139,7 @@ def test_rows_and_characters_have_a_limit_that_is_said(
 
 def test_a_question_that_takes_too_long_costs_its_process_and_nothing_else(store: Path) -> None:
     late, good = call(store, 5, ("query", {"sql": ENDLESS, "timeout": 60}), ("runs", {}))
-    assert "query: the answer took over 5 s, and was ended" in late
+    assert "query: the answer took over 5 s and was stopped" in late
     assert "mnist" in good
 
 

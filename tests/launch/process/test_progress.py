@@ -43,8 +43,8 @@ def test_a_replay_that_never_ends_is_stopped_and_its_last_line_is_the_reason(
         (
             "stopped, because its output and files did not change for 2 s (`stall`). The last line "
             "was: ==PROF== Profiling "
-            '"my_all_gather" - 1: 0%. A kernel that waits for other ranks can never be replayed: '
-            "leave it out by name, or count "
+            '"my_all_gather" - 1: 0%. ncu cannot replay a kernel that waits for other ranks. '
+            "Exclude it by name, or count "
             "with one rank"
         ),
     )

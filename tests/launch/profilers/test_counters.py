@@ -198,8 +198,8 @@ def test_a_query_that_fails_is_said_and_the_portable_list_stands_in(machine):
 def test_a_query_that_takes_too_long_is_said(machine, monkeypatch):
     (machine / "ncu").write_text("#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr(counters, "QUERY_S", 0.2)
-    assert query(("--chips", "ga100")) == (frozenset(), "no answer within 0 s")
-    assert "no answer within 0 s" in choose("flops", "1").reason
+    assert query(("--chips", "ga100")) == (frozenset(), "no response within 0 s")
+    assert "no response within 0 s" in choose("flops", "1").reason
 
 
 def test_in_an_image_the_ncu_of_the_image_is_asked(machine, tmp_path):
@@ -223,7 +223,7 @@ def test_the_choice_and_its_reason_go_into_the_runs_record(machine, make_request
     assert facts["ncu:metrics"].split(",") == list(choose("flops").names)
     assert facts["ncu:metrics_chosen"] == choose("flops").reason
     asked = Ncu(metrics="a.sum,b.avg").commands(make_request("cuda"))[0].facts
-    assert asked == {"ncu:metrics": "a.sum,b.avg", "ncu:metrics_chosen": "named by the user"}
+    assert asked == {"ncu:metrics": "a.sum,b.avg", "ncu:metrics_chosen": "set by the user"}
 
 
 @pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")

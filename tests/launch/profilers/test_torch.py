@@ -47,7 +47,7 @@ WHOLE = gzip.compress(json.dumps([str(number) for number in range(1000)]).encode
     ("content", "reason"),
     [
         (WHOLE, None),
-        (WHOLE[:-20], "is cut off"),
+        (WHOLE[:-20], "is truncated"),
         (WHOLE[5:], "is damaged"),
         (b"", "is empty"),
         (None, "wrote no trace"),

@@ -170,7 +170,7 @@ def test_a_run_is_sampled_while_it_runs_and_the_file_is_whole(tmp_path: Path) ->
     assert len(busy) == len(samples) and 0.01 < max(busy) < 2.5, "one process that never waits"
     assert max(sample.host_memory_bytes or 0 for sample in samples) > 40_000_000
     assert all(sample.gpu_utilisation is None for sample in samples)
-    assert [gap.reason for gap in report.gaps] == ["no GPU was read: the run used no GPU"]
+    assert [gap.reason for gap in report.gaps] == ["no GPU was sampled: the run used no GPU"]
 
 
 def test_what_a_process_did_before_the_first_reading_is_no_part_of_its_rate() -> None:
@@ -286,7 +286,7 @@ def test_sampling_ends_with_perfctl_when_that_is_killed_and_what_was_read_is_kep
     assert path.stat().st_size == size
     report = parsers.parse(path)
     assert len(list(report.samples)) > 5
-    assert "sampling was cut off" in " ".join(gap.reason for gap in report.gaps)
+    assert "sampling ended early" in " ".join(gap.reason for gap in report.gaps)
 
 
 def test_a_folder_that_cannot_be_written_to_harms_no_run(tmp_path: Path) -> None:

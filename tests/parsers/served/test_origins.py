@@ -163,7 +163,11 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path: Path) -> N
     (table,) = [part for part in parts if part.title == "Ledger"]
     marked = {cells[0] for cells in table.rows if any(cell.startswith("~ 4") for cell in cells)}
     assert marked == {"block.norm", "block", "block.act"}
-    assert any("shared out" in note for part in parts for note in part.notes)
+    assert any(
+        "perfctl divides fused kernels between their layers" in note
+        for part in parts
+        for note in part.notes
+    )
 
 
 @pytest.mark.parametrize(

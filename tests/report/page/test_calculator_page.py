@@ -98,7 +98,7 @@ def test_the_slider_and_the_number_move_each_other_and_what_is_no_number_is_said
 
 def test_from_disk_the_page_says_in_a_sentence_what_free_parameters_need(visit: Any) -> None:
     said = visit.locator("#from-disk")
-    assert "perfctl serve" in said.inner_text() and said.inner_text().count(".") == 1
+    assert "perfctl serve" in said.inner_text() and said.inner_text().count(".") == 2
     assert visit.locator("#parameters *").count() == 0
     at(visit, FREE)
     assert (

@@ -120,12 +120,14 @@ def test_the_first_screen_of_the_example_has_every_finding_and_the_heads_of_both
         for part in (".findings li", ".part-charts figcaption"):
             tops = first.locator(part).evaluate_all(TOPS)
             assert len(tops) >= 2 and all(0 < top < SCREEN - 50 for top in tops), part
-        assert "Counted, flat" in first.locator(".part-charts figcaption").first.inner_text()
+        assert "Executed: constant" in first.locator(".part-charts figcaption").first.inner_text()
 
 
 def test_why_the_count_is_flat_is_answered_by_at_most_two_clicks(browser: Any, study: Path) -> None:
     with Visit(browser, study) as visit:
-        finding = visit.page.locator("#s1 .findings li", has_text="does not follow the batch size")
+        finding = visit.page.locator(
+            "#s1 .findings li", has_text="do not change with the batch size"
+        )
         assert finding.first.is_visible(), "the first line of the study asks the question"
         finding.first.locator("a[data-trail]").click()  # the first click
         answer = visit.page.locator(".trail").inner_text()

@@ -171,7 +171,7 @@ def test_what_is_not_known_is_no_chart_but_one_sentence() -> None:
     assert sections["accuracy"].charts == ()
     assert "No p95: it needs 20 full batches" in (sections["latency"].note or "")
     assert [chart.title for chart in sections["latency"].charts] == ["Latency p50, by batch size"]
-    assert "the runs used a CPU" in (sections["utilisation"].note or "")
+    assert "the runs were on a CPU" in (sections["utilisation"].note or "")
     assert sections["utilisation"].charts == ()
 
 
@@ -193,7 +193,7 @@ def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one
     said = " ".join(section.tables[0].notes)
     assert re.search(
         r"95% interval: unknown: .* wider than 50 percentage points; about \d+ more images would "
-        "settle it",
+        "decide",
         said,
     )
     assert section.charts[0].note == "too few images for a 95% interval"
