@@ -35,9 +35,9 @@ def test_errors_name_what_there_is(store: Path, ask: Any) -> None:
     )
     assert "no such column: device_name. run has id, sweep_id" in column.text
     assert "Tables: sweep, device, run" in table.text
-    assert "no run 99" in run.text
+    assert "run 99 not found" in run.text
     assert "'runs' was unexpected" in unknown.text
-    assert "It takes run, source, form, limit" in unknown.text
+    assert "Arguments: run, source, form, limit" in unknown.text
 
 
 @pytest.mark.parametrize("name", mcp.TOOLS)
