@@ -118,7 +118,7 @@ NAMES = (
     Name("cut", "", {"cut_off"}),
     Name(
         "winograd|fft",
-        "or the batch is larger",
+        "batch may also be larger",
         {"winograd2", "winograd4", "fft", "larger_batch", "pads_batch"},
     ),
     Name("winograd", "", {"winograd2", "winograd4"}),
@@ -142,7 +142,7 @@ NAMES = (
     Name("recomput|checkpoint", "", AGAIN),
     Name("batch|split batch|pieces", "padded|padding|pads", {"pads_batch", "padding_split"}),
     Name(
-        "padding|tile", "or the batch is larger", {*TILES, "pads_batch", "split_k", "larger_batch"}
+        "padding|tile", "batch may also be larger", {*TILES, "pads_batch", "split_k", "larger_batch"}
     ),
     Name("padding|tile", "", TILES | {"pads_batch", "split_k"}),
     Name(
