@@ -42,7 +42,7 @@ from perfctl.orchestrator.compare.compared import (
 from perfctl.orchestrator.compare.quantities import KERNELS, STEP_TIME, UNATTRIBUTED
 from perfctl.orchestrator.compare.sides import NOT_RECORDED
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
-from perfctl.orchestrator.report.numbers import full, si, significant, size, time
+from perfctl.orchestrator.report.numbers import full, ratio, si, significant, size, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.statistics import ratio_too_wide
 
@@ -296,7 +296,7 @@ def _longer(change: float) -> str:
     if not change:
         return "as long"
     if change >= 1 or change <= -0.5:
-        return f"{si(1 + change)} times as long"
+        return f"{ratio(1 + change)} times as long"
     return f"{percent_change(change).lstrip('+' + MINUS)} {'longer' if change > 0 else 'less'}"
 
 

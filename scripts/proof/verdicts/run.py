@@ -142,7 +142,9 @@ NAMES = (
     Name("recomput|checkpoint", "", AGAIN),
     Name("batch|split batch|pieces", "padded|padding|pads", {"pads_batch", "padding_split"}),
     Name(
-        "padding|tile", "batch may also be larger", {*TILES, "pads_batch", "split_k", "larger_batch"}
+        "padding|tile",
+        "batch may also be larger",
+        {*TILES, "pads_batch", "split_k", "larger_batch"},
     ),
     Name("padding|tile", "", TILES | {"pads_batch", "split_k"}),
     Name(
