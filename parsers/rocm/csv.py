@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import SOURCE, numbering, repeated, words
+from perfctl.parsers.common.doubts import SOURCE, Joined, numbering, repeated, words
 from perfctl.parsers.common.numbers import read_integer, read_real
 from perfctl.parsers.common.tables import (
     Column,
@@ -188,6 +188,8 @@ def _read_beside(
         for _, row in read_rows(path, columns):
             yield row
     except ReportError as error:
+        if isinstance(error, Joined) and path == recording.path:
+            raise  # the outputs that it holds are read one by one
         recording.gaps.append(Gap("rocprofv3 row", "unreadable", f"{path.name}: {error.reason}"))
 
 
