@@ -11,7 +11,7 @@ import pytest
 
 from perfctl import parsers
 from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.parsers import ReportError
+from perfctl.parsers import ReportError, reports
 
 PROCESS = Path(__file__).resolve().parents[2] / "data" / "rocm" / "csv" / "process"
 """What one process leaves: two launches, counters, a copy, calls and two GPUs."""
@@ -107,3 +107,13 @@ def test_the_real_folder_holds_six_reports(shared: Path) -> None:
     assert [path.stem for path in parsers.find(folder)] == [
         f"{phase}_{kind}" for phase in ("decode", "prefill") for kind in kinds
     ]
+
+
+def test_two_tables_of_calls_in_one_file_are_read_one_by_one(tmp_path: Path) -> None:
+    header = "Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp\n"
+    (file := tmp_path / "api.csv").write_text(
+        f"{header}MARKER_CORE_API,step 1,7,7,1,10,20\n{header}MARKER_CORE_API,step 2,7,7,2,30,45\n",
+        encoding="utf-8",
+    )
+    names = [[one.name for one in part.report.ranges] for part in reports(file)]
+    assert names == [["step 1"], ["step 2"]]
