@@ -1,4 +1,4 @@
-"""perfctl compares the FLOPs that GPU kernels executed with the FLOPs on paper, per layer and
+"""perfctl compares the FLOPs that GPU kernels executed with the estimated FLOPs, per layer and
 batch size.
 
 The Python API. Names are imported when they are first used, so importing perfctl costs nothing.

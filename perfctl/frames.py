@@ -67,7 +67,7 @@ def counters(store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = Non
 def layer_calls(
     store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None
 ) -> pd.DataFrame:
-    """The FLOPs on paper: one row a layer and direction, for one step."""
+    """The estimated FLOPs: one row per layer and direction, for one step."""
     return _with_run(_table(store, "layer_call", runs), store)
 
 

@@ -1,4 +1,4 @@
-"""Quantities that a gate compares: of a model on paper, and of recorded runs the counts of a step,
+"""Quantities that a gate compares: estimates for a model, and of recorded runs the counts of a step
 and how long each session took.
 
 FLOPs: 1 multiply-add = 2.
@@ -55,7 +55,7 @@ _NOT_FACTS = ("batch", "host", "origin", "steps", "threads of the host", "seed",
 
 
 def of_model(estimates: Mapping[int, Estimate]) -> Measured:
-    """Batch size -> one step on paper: the whole, then each layer by direction in the
+    """Batch size -> one estimated step: the whole, then each layer by direction in the
     network's order."""
     places: dict[Place, Values] = {}
     unknown: dict[str, str] = {}

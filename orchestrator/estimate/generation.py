@@ -1,4 +1,5 @@
-"""Generation on paper: prefill, and the sum over all steps of decode. 1 multiply-add is 2 FLOPs.
+"""Estimated FLOPs of generation: prefill, and the sum over all steps of decode. 1 multiply-add
+is 2 FLOPs.
 
 Amounts of a step are whole numbers that follow a polynomial of the context: of degree 1 with a
 cache (attention meets every token so far once), of degree 2 without one. A window changes the

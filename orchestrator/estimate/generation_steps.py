@@ -1,4 +1,4 @@
-"""Generation of text on paper: trace prefill and a few steps of decode, then add up all steps."""
+"""Estimate generation of text: trace prefill and a few steps of decode, then add up all steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FLOPs, bytes and memory of any model on paper: trace one step without data, then apply the
+"""Estimated FLOPs, bytes and memory of any model: trace one step without data, then apply the
 formulas to each layer."""
 
 from __future__ import annotations

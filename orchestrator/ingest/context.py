@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.ingest.find import Source
 
 Paper = tuple[Sequence[OpShape], Sequence[LayerCall]]
-"""Operations of a workload, and their FLOPs on paper."""
+"""Operations of a workload, and their estimated FLOPs."""
 Estimate = Callable[[str, str, int], Paper]
 """Estimates a workload in a mode at a batch size."""
 Features = Callable[[Sequence[LayerCall]], tuple[Feature, ...]]

@@ -170,7 +170,7 @@ def write_and_derive(
     *,
     beside: bool = True,
 ) -> Written:
-    """Write a run with the time of its collectives that nothing covers and the FLOPs on paper of
+    """Write a run with the time of its collectives that nothing covers and the estimated FLOPs of
     its shapes; then derive, in a transaction of its own, what follows from its rows. Raises
     ReportError, which names ``path``."""
     calls: tuple[LayerCall, ...] = ()
@@ -201,8 +201,8 @@ def write_and_derive(
 
 
 def _estimate_calls(path: Path, report: Report) -> tuple[LayerCall, ...]:
-    """Return the FLOPs on paper of the shapes in a report. Raises ReportError where the shapes make
-    no sense."""
+    """Return the estimated FLOPs of the shapes in a report. Raises ReportError if the shapes
+    make no sense."""
     try:
         return engine.estimate(report.ops)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -4,7 +4,7 @@
 The CSV has one row per field and time (microseconds since the epoch), GPU by GPU: samples are
 assembled by GPU and time, and sorted by time. dcgmi's text has short names, a line of units below
 them and no timestamps; the header is repeated every few rows. Framebuffer sizes are MiB in both.
-The fields gpu_utilization and GPUTL are NVML's utilisation; activities such as SMACT (0 to 1)
+The fields gpu_utilization and GPUTL are NVML's utilization; activities such as SMACT (0 to 1)
 measure something else and become summaries.
 """
 

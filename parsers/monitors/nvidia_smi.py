@@ -14,7 +14,7 @@ Columns of the lists depend on -s and the driver and are found by the line "# gp
 repeated every few rows, with units below it. -o D, T puts the date and the time first. "-" is no
 value; MB is 2**20 bytes. Layouts from 390 to 580 were seen in print, not as real files. pmon lists
 processes: their figures become summaries by process name, and the sm column, added up over the
-processes of a GPU, the sample's utilisation; above 100 % that sum means nothing and stays empty.
+processes of a GPU, the sample's utilization; above 100 % that sum means nothing and stays empty.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _PROCESS = re.compile(
     r"[CGM])\s+(?P<name>\S.*?)\s+(?P<memory>\d{1,9}MiB|N/A)\Z"
 )
 _COLUMNS = {
-    "gpu": Column("utilization.gpu", "%", monitor.UTILISATION),
+    "gpu": Column("utilization.gpu", "%", monitor.UTILIZATION),
     "used": Column("memory.used", "", monitor.MEMORY_USED),
     "total": Column("memory.total", "", monitor.MEMORY_TOTAL),
     "draw": Column("power.draw", "W", monitor.POWER),
@@ -88,7 +88,7 @@ _QUANTITY = {
     "pwr": monitor.POWER,
     "gtemp": monitor.TEMPERATURE,
     "temp": monitor.TEMPERATURE,
-    "sm": monitor.UTILISATION,
+    "sm": monitor.UTILIZATION,
     "pclk": monitor.SM_CLOCK,
     "fb": monitor.MEMORY_USED,
 }
@@ -377,7 +377,7 @@ def _processes(rows: list[dict[str, str]]) -> Cells:
         shares = [read_quantity(row.get("sm", "-"), "%")[0] for row in running]
         known = [share for share in shares if share is not None]
         total = f"{sum(known):g}" if known else "-"
-        cells.insert(0, (Column("sm", "%", monitor.UTILISATION), total))
+        cells.insert(0, (Column("sm", "%", monitor.UTILIZATION), total))
     return cells
 
 

@@ -25,8 +25,8 @@ _LINE_LIMIT = 400
 _COLUMNS = {
     "FB Memory Usage/Used": Column("memory.used", "", monitor.MEMORY_USED),
     "FB Memory Usage/Total": Column("memory.total", "", monitor.MEMORY_TOTAL),
-    "Utilization/Gpu": Column("utilization.gpu", "", monitor.UTILISATION),
-    "Utilization/GPU": Column("utilization.gpu", "", monitor.UTILISATION),
+    "Utilization/Gpu": Column("utilization.gpu", "", monitor.UTILIZATION),
+    "Utilization/GPU": Column("utilization.gpu", "", monitor.UTILIZATION),
     "Temperature/GPU Current Temp": Column("temperature.gpu", "", monitor.TEMPERATURE),
     "Power Readings/Power Draw": Column("power.draw", "", monitor.POWER),
     "GPU Power Readings/Power Draw": Column("power.draw", "", monitor.POWER),

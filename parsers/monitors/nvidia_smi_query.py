@@ -32,7 +32,7 @@ from perfctl.records.report import Diagnostic, Gap, Report
 
 TOOL = "nvidia-smi"
 _QUANTITY = {
-    "utilization.gpu": monitor.UTILISATION,
+    "utilization.gpu": monitor.UTILIZATION,
     "memory.used": monitor.MEMORY_USED,
     "memory.total": monitor.MEMORY_TOTAL,
     "temperature.gpu": monitor.TEMPERATURE,
@@ -362,7 +362,7 @@ def find_way(rows: list[Row]) -> tuple[str | None, set[str]]:
 
 
 def _numbers_gpus(counts: Tally[int | None]) -> bool:
-    """Return whether these are the numbers of GPUs that are read in turn, and not a utilisation:
+    """Return whether these are the numbers of GPUs that are read in turn, and not a utilization:
     small, and each about as often."""
     most, least = max(counts.values()), min(counts.values())
     are_small = all(number is not None and number < _MOST_GPUS for number in counts)

@@ -22,14 +22,14 @@ from perfctl.parsers.common.numbers import LARGEST, Stamp, is_nothing, iso_utc, 
 from perfctl.parsers.common.tables import Column
 from perfctl.records.report import Device, Diagnostic, Gap, Report, Sample, Summary
 
-UTILISATION, MEMORY_USED, MEMORY_TOTAL = (
+UTILIZATION, MEMORY_USED, MEMORY_TOTAL = (
     "gpu_utilisation",
     "memory_used_bytes",
     "memory_total_bytes",
 )
 POWER, TEMPERATURE, SM_CLOCK = "power_w", "temperature_c", "sm_clock_hz"
 QUANTITIES = {
-    UTILISATION: "%",
+    UTILIZATION: "%",
     MEMORY_USED: "byte",
     MEMORY_TOTAL: "byte",
     POWER: "W",
@@ -108,12 +108,12 @@ class Readings:
         number."""
         number, base = read_quantity(text, unit)
         low = -LARGEST if quantity == TEMPERATURE else 0
-        high = 100 if quantity == UTILISATION else LARGEST
+        high = 100 if quantity == UTILIZATION else LARGEST
         if number is None or base != QUANTITIES[quantity] or not low <= number <= high:
             shown = text.strip() if number is not None else text.strip("[] ") or "an empty cell"
             self._missing[quantity][shown[:60]] += 1
             return None
-        if quantity == UTILISATION:
+        if quantity == UTILIZATION:
             return number / 100
         return number if quantity in (POWER, TEMPERATURE) else round(number)
 

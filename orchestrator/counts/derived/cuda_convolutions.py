@@ -332,7 +332,7 @@ def direct(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
     """Kernels that fill no tiles: ``conv2d_grouped_direct_kernel``, and ``conv2d_c1_k1`` with one
     more for each output.
 
-    ``dgrad2d_`` and ``wgrad2d_grouped_direct_kernel`` are taken to do what is on paper, too: not
+    ``dgrad2d_`` and ``wgrad2d_grouped_direct_kernel`` execute the estimated FLOPs, too: not
     verified on silicon.
     """
     shape, name = work.shape, launch.name

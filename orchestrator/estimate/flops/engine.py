@@ -1,4 +1,4 @@
-"""FLOPs on paper: shapes in, one row for each layer and direction out.
+"""Estimated FLOPs: shapes in, one row for each layer and direction out.
 
 All operations of a torch.nn layer form one row per direction. A functional operation is a row of
 its parent module, with its own name as kind. An operation without a formula is a row whose ``macs``

@@ -402,8 +402,8 @@ def attention_backward(op: OpShape) -> tuple[Part, ...]:
     """Backward as the recorder noted it, with the gradients that are needed, or a fused kernel's
     own operator: attention that was not called through torch.nn.functional.
 
-    ``backend``: math or flash as a process ran it; "any" on paper, with the fused kernel's extra
-    work in its own row.
+    ``backend``: math or flash as a process ran it; "any" in an estimate, with the fused kernel's
+    extra work in its own row.
     """
     is_own = op.op.startswith("aten.")
     fused = is_own or op.attributes.get("backend") in ("flash", "any")
