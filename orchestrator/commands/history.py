@@ -99,9 +99,9 @@ def run(asked: HistoryOptions, events: Events) -> History:
     }
     history = History(tuple(map(str, asked.stores)), asked.gate, lines, suspects)
     if asked.out is not None:
-        from perfctl.orchestrator.report.page import page
+        from perfctl.orchestrator.report.page.page import render_view
 
-        write_text(asked.out, page.render_history(history))
+        write_text(asked.out, render_view(view(history)))
         events.note(f"Wrote {asked.out}")
     return history
 

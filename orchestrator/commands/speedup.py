@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -220,11 +221,11 @@ def write_speedup(
     written, charts first."""
     from perfctl.orchestrator.files import write_text
     from perfctl.orchestrator.report.charts import files as charts_files
-    from perfctl.orchestrator.report.page.page import render_speedup
+    from perfctl.orchestrator.report.page.page import render_view
 
     written = []
     with charts_files.drawn() as drawings:
-        text = render_speedup(result.studies) if page or charts else ""
+        text = render_view(speedup_view(result.studies, has_charts=True)) if page or charts else ""
     if charts is not None:
         charts.mkdir(parents=True, exist_ok=True)
         for drawing in drawings:
@@ -368,7 +369,8 @@ def own_options(run: Run) -> tuple[str, ...]:
 def view(result: SpeedupResult) -> View:
     """Return the speed-ups, and what was written."""
     lines = tuple(f"Wrote {path}" for path in result.written)
-    return replace(speedup_view(result.studies), lines=lines)
+    draw = partial(speedup_view, result.studies, has_charts=True)
+    return replace(speedup_view(result.studies), lines=lines, document=draw)
 
 
 def record(result: SpeedupResult) -> list[Speedup]:

@@ -106,6 +106,7 @@ def view(history: History) -> View:
         tuple(_table_of(history, line) for line in history.lines),
         notes=("Trend: the newest points, from the smallest to the largest value.",),
         rows_on_terminal=ROWS,
+        command="history",
     )
 
 

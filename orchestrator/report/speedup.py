@@ -13,7 +13,6 @@ from perfctl.orchestrator.ledger.arm_figures import ArmFacts
 from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.numbers import percent, ratio, time
 from perfctl.orchestrator.report.page.records import Finding, shortened
-from perfctl.orchestrator.report.studies.records import Chapter
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -55,64 +54,49 @@ UNKNOWN = (
 )
 
 
-def speedup_view(studies: Sequence[Speedup]) -> View:
-    """Return the answer of each device, then tables of each batch size, and notes."""
+def speedup_view(studies: Sequence[Speedup], *, has_charts: bool = False) -> View:
+    """Return the answer of each device, all batch sizes side by side, then a chapter for each."""
+    keys = [f"s{number}" for number in range(1, len(studies) + 1)]
+    notes_of = [notes(study) for study in studies]
+    common = [note for note in notes_of[0] if all(note in other for other in notes_of)]
     several = len(studies) > 1
-    shown = [overview(studies)] if several else []
-    for study in studies:
-        at = f", batch {study.batch}" if several else ""
-        shown += [replace(part, caption=f"{part.caption}{at}") for part in tables(study)]
+    shown = overview(studies) if several else None
     return View(
         _title(studies),
-        tuple(finding.text for finding in _headlines(studies, [""] * len(studies))),
-        tuple(part for part in shown if part is not None),
-        notes=tuple(dict.fromkeys(note for study in studies for note in notes(study))),
-        rows_on_terminal=ROWS_ON_TERMINAL,
+        ("A speedup is a ratio of geometric means, shown only with its 95% interval.",),
+        () if shown is None else (shown,),
+        tuple(
+            headline(study, other, key, several=several)
+            for study, key in zip(studies, keys, strict=True)
+            for other in study.against
+        ),
+        notes=tuple(common),
+        command="speedup",
+        charts=tuple(charts.across(studies)) if several and has_charts else (),
+        chapters=[
+            _batch_view(study, key, [note for note in own if note not in common], has_charts)
+            for study, key, own in zip(studies, keys, notes_of, strict=True)
+        ],
     )
 
 
-def page_view(studies: Sequence[Speedup]) -> dict[str, Any]:
-    """Return what templates/speedup.html shows: the answer, all batch sizes side by side, then each
-    of them."""
-    keys = [f"s{number}" for number in range(1, len(studies) + 1)]
-    said = [notes(study) for study in studies]
-    common = [note for note in said[0] if all(note in others for others in said)]
-    chapters = []
-    for study, key, own in zip(studies, keys, said, strict=True):
-        parts = tables(study)
-        chapters.append(
-            Chapter(
-                tuple(note for note in own if note not in common),
-                tuple(charts.charts(study, key)),
-                tuple(part for part in parts if part.caption in OPEN_ON_PAGE),
-                tuple(part for part in parts if part.caption not in OPEN_ON_PAGE),
-                key=key,
-                title=f"Batch {study.batch}" if study.batch else "Batch size unknown",
-            )
-        )
-    several = len(studies) > 1
-    return {
-        "title": _title(studies),
-        "findings": _headlines(studies, keys),
-        "notes": common,
-        "overview": overview(studies) if several else None,
-        "charts": tuple(charts.across(studies)) if several else (),
-        "chapters": chapters,
-    }
+def _batch_view(study: Speedup, key: str, sentences: Sequence[str], has_charts: bool) -> View:
+    parts = tables(study)
+    return View(
+        f"Batch {study.batch}" if study.batch else "Batch size unknown",
+        tables=tuple(part for part in parts if part.caption in OPEN_ON_PAGE),
+        notes=tuple(sentences),
+        rows_on_terminal=ROWS_ON_TERMINAL,
+        key=key,
+        charts=tuple(charts.charts(study, key)) if has_charts else (),
+        folded=tuple(part for part in parts if part.caption not in OPEN_ON_PAGE),
+    )
 
 
 def _title(studies: Sequence[Speedup]) -> str:
     first = studies[0]
     batch = "" if len(studies) > 1 else f", batch {first.batch or 'unknown'}"
     return f"{first.workload or 'a program'}{batch}: {', '.join(arm.label for arm in first.arms)}"
-
-
-def _headlines(studies: Sequence[Speedup], keys: Sequence[str]) -> list[Finding]:
-    return [
-        headline(study, other, key, several=len(studies) > 1)
-        for study, key in zip(studies, keys, strict=True)
-        for other in study.against
-    ]
 
 
 def name_of(study: Speedup) -> str:

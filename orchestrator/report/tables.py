@@ -37,6 +37,22 @@ LongColumn = tuple[tuple[str, str, str], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """A change on a scale around 0, in percent of the width of the scale."""
+
+    left: float = 0.0
+    width: float = 0.0
+    middle: float = 0.0
+    style: str = "none"
+    """worse, better, news or plain; none: there is no change to show."""
+    over: str = ""
+    """"left", "right" or both: where it goes on beyond the scale; with "far" the change itself
+    is there."""
+    band: float = 0.0
+    """Width of the band around 0 in which changes are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One cell of a table."""
 
@@ -52,6 +68,8 @@ class Cell:
     """Prefix and unit ("M", "ms", "") beside the number; None for a cell of one piece."""
     is_lower_bound: bool = False
     """Parts of the figure are missing, which ``title`` names."""
+    bar: Bar | None = None
+    """Beside the text in an HTML report."""
 
 
 def number_cell(
@@ -242,6 +260,8 @@ class Table:
     """(layer, direction) of each row, to light up with; empty where rows are of no layer."""
     is_dense: bool = False
     """On a terminal one blank stands between columns, and only text is wrapped."""
+    can_stack: bool = False
+    """A terminal that is too narrow has the cells of each row one below the other."""
 
     @property
     def total(self) -> int:

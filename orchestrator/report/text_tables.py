@@ -148,6 +148,8 @@ def draw_table(
         if view.columns[place].is_optional and _needed_width(view, kept) > width:
             kept.remove(place)
     columns = [view.columns[place] for place in kept]
+    if view.can_stack and _needed_width(view, kept) > width:
+        return Group(_stack_rows(view, rows))
     table = grid(
         *((column.label, SIDES.get(column.style, "left")) for column in columns),
         heads=any(column.label for column in columns),
@@ -169,6 +171,18 @@ def draw_table(
     below = [text("\n".join(notes), "dim")] if notes else []
     above = [text(view.caption, "bold")] if view.caption else []
     return Group(*above, table, *below)
+
+
+def _stack_rows(view: View, rows: int) -> Table:
+    """Return each row as a list of its cells, one below the other."""
+    table = grid(("", "left"), ("", "left"), heads=False)
+    for number, row in enumerate(view.rows[:rows], 1):
+        facts = [(f"row {number}", "")]
+        facts += [
+            (f"  {column.label}", cell.text) for column, cell in zip(view.columns, row, strict=True)
+        ]
+        add_rows(table, [(text(name, "dim"), value) for name, value in facts])
+    return table
 
 
 def _needed_width(view: View, places: Sequence[int]) -> int:

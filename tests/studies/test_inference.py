@@ -17,8 +17,9 @@ from perfctl.orchestrator.launch.sweep.request import RunResult
 from perfctl.orchestrator.launch.sweep.study import parts_of, read_study
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.studies.inference import subject
-from perfctl.orchestrator.report.studies.records import StudyPage, study_page
+from perfctl.orchestrator.report.studies.records import study_view
 from perfctl.orchestrator.report.studies.written import markdown
+from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
 from tests.studies.asking import ask
@@ -56,12 +57,12 @@ def answers(
     return synthetic.make_run(batch, batch_size=batch, **{**given, **changes})
 
 
-def page(*runs: Any) -> StudyPage:
+def page(*runs: Any) -> View:
     content = read_study("inference").content
-    return study_page("inference", content, {"inference": subject(runs, {})})
+    return study_view("inference", content, {"inference": subject(runs, {})})
 
 
-def table(study: StudyPage, start: str) -> list[dict[str, str]]:
+def table(study: View, start: str) -> list[dict[str, str]]:
     """Rows of the table whose caption starts so, by heading."""
     (found,) = [
         one

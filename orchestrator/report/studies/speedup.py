@@ -13,7 +13,7 @@ from perfctl.orchestrator.report import speedup as parts
 from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.numbers import percent, ratio, short, time
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.studies.records import Chapter, Subject, facts_of
+from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
 from perfctl.orchestrator.report.tables import (
     Column,
     Table,
@@ -21,6 +21,7 @@ from perfctl.orchestrator.report.tables import (
     nothing,
     table,
 )
+from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
 GAIN_MIN = 1.05
@@ -107,7 +108,7 @@ def _facts(trained: Trained) -> Iterator[tuple[str, str]]:
     yield "devices", "; ".join(devices)
 
 
-def answer_chapter(trained: Trained) -> Chapter:
+def answer_chapter(trained: Trained) -> View:
     """How many times faster each device is, by epochs and by steps."""
     several = len({one.batch for one in trained.speedups}) > 1
     pairs = list(zip(trained.speedups, trained.keys, strict=True))
@@ -116,7 +117,7 @@ def answer_chapter(trained: Trained) -> Chapter:
         for one, key in pairs
         for other in one.against
     ]
-    return Chapter(
+    return make_chapter(
         (parts.WHICH, parts.UNKNOWN),
         tables=(parts.overview(trained.speedups),),
         findings=(
@@ -148,7 +149,7 @@ def _describe_reached(item: Reached) -> str:
     return f"training time to {article} {item.what} of {target}: {times}."
 
 
-def network_chapters(trained: Trained) -> Iterator[Chapter]:
+def network_chapters(trained: Trained) -> Iterator[View]:
     """A chapter for each network and batch size: each alone, gains, results, layers, operations."""
     for one, key in zip(trained.speedups, trained.keys, strict=True):
         first, *others = parts.tables(one)
@@ -163,7 +164,7 @@ def network_chapters(trained: Trained) -> Iterator[Chapter]:
                     each.rows[:LAYERS_FIRST],
                 )
                 shown.append(replace(each, caption=caption, rows=rows, hidden=0))
-        yield Chapter(
+        yield make_chapter(
             tuple(parts.notes(one)),
             tuple(charts.charts(one, key)),
             tuple(shown),
@@ -173,17 +174,17 @@ def network_chapters(trained: Trained) -> Iterator[Chapter]:
         )
 
 
-def pies_chapter(trained: Trained) -> Chapter:
+def pies_chapter(trained: Trained) -> View:
     """Kinds of work of each network on each device."""
     drawn = [
         replace(chart, title=f"{parts.name_of(one)}, batch {one.batch}: {chart.title.lower()}")
         for number, one in enumerate(trained.speedups, 1)
         for chart in charts.work_charts(one, f"pies-{number}", pie=True)
     ]
-    return Chapter(charts=tuple(drawn))
+    return make_chapter(charts=tuple(drawn))
 
 
-def files_chapter(trained: Trained) -> Chapter:
+def files_chapter(trained: Trained) -> View:
     """The runs with their traces."""
     heads = [
         Column("network", style="text"),
@@ -202,4 +203,4 @@ def files_chapter(trained: Trained) -> Chapter:
         ]
         for network, label, run in trained.runs
     ]
-    return Chapter(tables=(table("Runs", heads, rows),))
+    return make_chapter(tables=(table("Runs", heads, rows),))

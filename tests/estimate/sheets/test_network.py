@@ -11,7 +11,6 @@ from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet, network_sheet
 from perfctl.orchestrator.report.estimate import NetworkSheets, network_view
 from perfctl.orchestrator.report.files.documents import FORMS
-from perfctl.orchestrator.report.view import as_parts
 from perfctl.records.paper import LayerCall, ModuleSeen
 
 BATCH = 4
@@ -60,7 +59,7 @@ def test_the_totals_are_the_sums(sheet: NetworkSheet) -> None:
 
 
 def document(form: str, model: str, sheet: NetworkSheet) -> str:
-    return FORMS[form](as_parts(network_view(NetworkSheets(model, {BATCH: sheet}, ()))))
+    return FORMS[form](network_view(NetworkSheets(model, {BATCH: sheet}, ())))
 
 
 class Tags(HTMLParser):

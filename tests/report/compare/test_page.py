@@ -13,6 +13,7 @@ import pytest
 from perfctl.orchestrator.compare.compare import Comparison, Side, compare
 from perfctl.orchestrator.compare.compared import MEANING
 from perfctl.orchestrator.report.compare import output as compare_text
+from perfctl.orchestrator.report.compare.page import compare_view
 from perfctl.orchestrator.report.compare.words import around, findings, percent_change
 from perfctl.orchestrator.report.page import page
 from perfctl.orchestrator.report.view import on_terminal
@@ -90,7 +91,7 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
         sentence.startswith("conv2 forward is ") and "slower at batch 64" in sentence
         for sentence in said.news
     )
-    text = flat(" ".join(outline(page.render_comparison(found)).words))
+    text = flat(" ".join(outline(page.render_view(compare_view(found))).words))
     for sentence in (*said.news, *said.warnings, said.banner or ""):
         assert flat(sentence) in text
         assert flat(sentence) in flat(compare_text.markdown(found).replace("\\", ""))
@@ -106,8 +107,8 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
 def test_hostile_names_stay_text_everywhere(slower: Any, name: str) -> None:
     found = slower(name)
     plain, hostile = (
-        outline(page.render_comparison(slower())),
-        outline(page.render_comparison(found)),
+        outline(page.render_view(compare_view(slower()))),
+        outline(page.render_view(compare_view(found))),
     )
     assert hostile.tags.count("script") == plain.tags.count("script")
     assert "img" not in hostile.tags
@@ -125,13 +126,13 @@ def test_hostile_names_stay_text_everywhere(slower: Any, name: str) -> None:
 def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes(
     slower: Any,
 ) -> None:
-    parsed = outline(page.render_comparison(slower()))
+    parsed = outline(page.render_view(compare_view(slower())))
     targets = [
         value or "" for tag, name, value in parsed.attributes if (tag, name) == ("a", "href")
     ]
     assert targets and all(target.startswith("#") for target in targets)
     assert {target[1:] for target in targets} <= set(parsed.ids)
-    assert page.render_comparison(slower()) == page.render_comparison(slower())
+    assert page.render_view(compare_view(slower())) == page.render_view(compare_view(slower()))
 
 
 def test_a_page_of_nothing_is_a_page() -> None:
@@ -139,7 +140,7 @@ def test_a_page_of_nothing_is_a_page() -> None:
         Side("A", (synthetic.cpu_run(1, 16),)),
         Side("B", (replace(synthetic.cpu_run(2, 16), workload="u"),)),
     )
-    text = page.render_comparison(found)
+    text = page.render_view(compare_view(found))
     assert "A and B have nothing in common to compare." in text
     assert "In A only: mnist_cnn, training, fp32" in text
 
