@@ -147,7 +147,7 @@ class SpeedupResult:
         failed = [f"{label}: {why}" for study in self.studies for label, why in study.failed]
         if failed:
             raise PartlyDone(f"{len(failed)} of the devices failed: {failed[0]}")
-        for arm in (arm for study in self.studies for arm in study.against):
+        for arm in (arm for study in self.studies for arm in study.comparisons):
             for reason in arm.refused:
                 raise PerfctlError(
                     f"no speedup: {arm.label}: {reason}",
@@ -197,7 +197,7 @@ def compare_arms(
         newest = {arm.label: run for arm in arms for run in arm.runs if run.status == "ok"}
         memory = [estimate_memory(newest[facts.label]) for facts in found.arms]
         facts = (
-            replace(facts, paper_memory=size, paper_memory_reason=reason)
+            replace(facts, estimated_memory=size, estimated_memory_reason=reason)
             for facts, (size, reason) in zip(found.arms, memory, strict=True)
         )
         speedups.append(replace(found, arms=tuple(facts)))
@@ -258,8 +258,10 @@ def run_way(request: SweepRequest, events: Events) -> None:
         }
         if one.status == "ok":
             figures = to_json(facts_of(request.name, (one,)))
-            # the page has what is on paper
-            row |= {key: value for key, value in figures.items() if not key.startswith("paper_")}
+            # the report has estimates
+            row |= {
+                key: value for key, value in figures.items() if not key.startswith("estimated_")
+            }
         rows.append(row)
     head = {"perfctl_results": 1, "name": request.name, "workload": request.workload}
     write_json(folder / "results.json", head | {"runs": rows})

@@ -121,7 +121,7 @@ class Part:
     """One place on both sides."""
 
     JSON_KEYS = ("layer", "direction", "kind", "change", "flops", "a", "b")
-    JSON_NAMES: ClassVar = {"kind": "behind_it", "change": "change_ns", "flops": "flops_b_over_a"}
+    JSON_NAMES: ClassVar = {"kind": "cause", "change": "change_ns", "flops": "flops_b_over_a"}
 
     layer: str
     direction: str
@@ -201,7 +201,7 @@ class Cause:
 class Suspect:
     """A difference, and how likely it is behind the change."""
 
-    JSON_NAMES: ClassVar = {"level": "as_cause", "why": "as_cause_why"}
+    JSON_NAMES: ClassVar = {"level": "likelihood", "why": "likelihood_reason"}
     JSON_INLINED = ("difference",)
 
     difference: Difference

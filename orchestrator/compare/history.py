@@ -105,7 +105,7 @@ class Series:
 class Line:
     """Points that may be compared with each other, oldest first; each is a list of repeats."""
 
-    JSON_KEYS = ("name", "batch", "profiler", "apart")
+    JSON_KEYS = ("name", "batch", "profiler", "separation_reason")
     JSON_NAMES: ClassVar = {"name": "heading"}
 
     name: str
@@ -113,7 +113,7 @@ class Line:
     profiler: str
     facts: dict[str, str]
     points: list[list[Seen]] = field(default_factory=list)
-    apart: str | None = None
+    separation_reason: str | None = None
     """Why it is not part of an earlier line of the same workload and batch size; None for
     the first."""
     series: tuple[Series, ...] = ()
@@ -196,7 +196,7 @@ def _find_line(lines: list[Line], run: Seen) -> Line:
             why_apart = "; ".join(_differences(line, run))
             if not why_apart:
                 return line
-    line = Line(run.name, run.batch, run.profiler, dict(run.facts), apart=why_apart)
+    line = Line(run.name, run.batch, run.profiler, dict(run.facts), separation_reason=why_apart)
     lines.append(line)
     return line
 

@@ -158,8 +158,8 @@ def heading(line: Line) -> str:
 
 def _about(line: Line) -> Iterator[str]:
     """Why it is a line of its own, and why its times are not judged."""
-    if line.apart:
-        yield f"a separate line: {line.apart}"
+    if line.separation_reason:
+        yield f"a separate line: {line.separation_reason}"
     if len(line.points) < fewest():
         yield (
             f"perfctl needs {fewest()} points to judge times ('perfctl compare' compares two runs "

@@ -68,7 +68,7 @@ def speedup_view(studies: Sequence[Speedup], *, has_charts: bool = False) -> Vie
         tuple(
             headline(study, other, key, several=several)
             for study, key in zip(studies, keys, strict=True)
-            for other in study.against
+            for other in study.comparisons
         ),
         notes=tuple(common),
         command="speedup",
@@ -191,7 +191,7 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
     ]
     rows = []
     for study in studies:
-        for other in study.against:
+        for other in study.comparisons:
             lines = _lines_by_level(other)
             gains = [gain_cells(lines.get(level))[1:] for level in ("epoch", "step")]
             network = f"{name_of(study)}, batch {study.batch}"
@@ -202,13 +202,13 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
 def notes(study: Speedup) -> list[str]:
     """Return the sentences that a reader of the tables needs."""
     sentences = []
-    if any(len(_lines_by_level(other)) == 2 for other in study.against):
+    if any(len(_lines_by_level(other)) == 2 for other in study.comparisons):
         sentences.append(WHICH)
     sentences.append(
         f"Faster than {study.base}, with the 95% interval; times exclude warm-up steps and test "
         "passes."
     )
-    for other in study.against:
+    for other in study.comparisons:
         sentences += [f"{other.label} has no speed-up: {reason}." for reason in other.refused]
         unknown = [item.fact for item in other.differences if item.a == item.b]
         if unknown:
@@ -222,9 +222,9 @@ def notes(study: Speedup) -> list[str]:
         if differ:
             sentences.append(f"{study.base} and {other.label} differ in {', '.join(differ)}.")
     sentences += [f"{label} failed: {reason}." for label, reason in study.failed]
-    if any(line.unsettled for other in study.against for line in other.lines):
+    if any(line.unsettled for other in study.comparisons for line in other.lines):
         sentences.append(UNKNOWN)
-    for other in study.against:
+    for other in study.comparisons:
         if apart := disagreement(other.lines):
             steps, epochs = (f"{ratio(gain.value)} ({span(gain)})" for gain in apart)
             sentences.append(
@@ -239,7 +239,9 @@ def notes(study: Speedup) -> list[str]:
                 "not warm yet. Run it again on an idle machine (--again)."
             )
     return sentences + [
-        f"{arm.label}: {what}: {reason}." for arm in study.arms for what, reason in arm.gaps
+        f"{arm.label}: {quantity}: {reason}."
+        for arm in study.arms
+        for quantity, reason in arm.missing_values
     ]
 
 
@@ -251,7 +253,7 @@ def tables(study: Speedup) -> list[Table]:
         _reached_table(study),
         _epochs_table(study),
         _gains_table(study, ("layer",), "Speed-up by layer"),
-        *map(_amdahl_table, study.against),
+        *map(_amdahl_table, study.comparisons),
         _categories_table(study),
         *map(_operations_table, study.arms),
     ]
@@ -290,8 +292,8 @@ def _arms_table(study: Speedup) -> Table | None:
 
 
 def _arm_cells(arm: ArmFacts) -> list[Any]:
-    flop_rate, paper = arm.rate, arm.paper_memory
-    no_paper = arm.paper_memory_reason or "not computed"
+    flop_rate, paper = arm.rate, arm.estimated_memory
+    no_paper = arm.estimated_memory_reason or "not computed"
     of_peak = None
     if flop_rate.peak is not None and flop_rate.per_second is not None:
         of_peak = flop_rate.per_second / flop_rate.peak
@@ -323,7 +325,7 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
 
 
 def _gains_table(study: Speedup, levels: Sequence[str], caption: str) -> Table | None:
-    compared = [other for other in study.against if other.lines]
+    compared = [other for other in study.comparisons if other.lines]
     heads = [Column("", style=CODE if levels == ("layer",) else TEXT), Column(study.base)]
     for other in compared:
         heads += [
@@ -372,9 +374,9 @@ def _reached_table(study: Speedup) -> Table | None:
     heads = [Column("until", style=TEXT), *(Column(arm.label) for arm in study.arms)]
     rows = []
     for item in study.reached:
-        bound = "of at most" if item.what == "test loss" else "of at least"
+        bound = "of at most" if item.quantity == "test loss" else "of at least"
         times = (time_cell(item.times[arm.label], "never reached") for arm in study.arms)
-        rows.append([f"{item.what} {bound} {item.target:.4g}", *times])
+        rows.append([f"{item.quantity} {bound} {item.target:.4g}", *times])
     return table(SAME_RESULT, heads, rows)
 
 
@@ -412,7 +414,7 @@ def _amdahl_table(other: Against) -> Table | None:
             *_faster_cells(item.gain),
             Cell(ratio(item.limit), value=item.limit),
         ]
-        for item in other.if_only
+        for item in other.amdahl
     ]
     return table(f"If only this layer ran as on {other.label} (Amdahl)", heads, rows)
 
@@ -446,6 +448,6 @@ def _operations_table(arm: ArmFacts) -> Table | None:
             time_cell(item.total_ns, "kernels call nothing"),
             share_cell(item.share),
         ]
-        for item in arm.top
+        for item in arm.top_operations
     ]
     return table(f"The most expensive on {arm.label}", heads, rows)

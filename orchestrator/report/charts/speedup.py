@@ -198,7 +198,7 @@ def across(found: Sequence[Speedup]) -> Iterator[Chart]:
     ):
         gains: dict[str, dict[int, Gain]] = {}
         for one in found:
-            for other in one.against:
+            for other in one.comparisons:
                 gain = next((line.gain for line in other.lines if line.key.level == level), None)
                 if gain is not None and one.batch is not None:
                     gains.setdefault(other.label, {})[one.batch] = gain
@@ -242,7 +242,7 @@ def _course_charts(one: Speedup, key: str) -> Iterator[Chart]:
 def _bar_charts(one: Speedup, key: str) -> Iterator[Chart]:
     gains = [
         Bar(f"{other.label} {line.key.name}", line.gain.value, line.gain.low, line.gain.high, place)
-        for place, other in enumerate(one.against, 1)
+        for place, other in enumerate(one.comparisons, 1)
         for line in other.lines
         if line.gain is not None and line.key.level in ("epoch", "step", "phase")
     ][:_MOST_BARS]
@@ -273,7 +273,7 @@ def work_charts(one: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
             "Kinds of work", drawing, "By share of the time in the trace.", () if pie else legend
         )
     for place, arm in enumerate(one.arms):
-        if arm.top:
+        if arm.top_operations:
             yield _operations(arm, f"{key}-operations-{arm.label.replace(':', '-')}", place, pie)
     used = [
         Bar(f"{arm.label} {name.removeprefix('peak ')}", float(value), None, None, place)
@@ -291,14 +291,15 @@ def work_charts(one: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
 def _operations(arm: ArmFacts, name: str, place: int, pie: bool) -> Chart:
     title = f"The most expensive on {arm.label}"
     if pie:
-        parts = {item.name: item.share for item in arm.top[:_PIECES]}
+        parts = {item.name: item.share for item in arm.top_operations[:_PIECES]}
         colours = {operation: number for number, operation in enumerate(parts)} | {_REST: 8}
         parts[_REST] = max(1 - sum(parts.values()), 0.0)
         return Chart(title, pies(name, title, [(arm.label, parts)], colours))
-    rows = [Bar(item.name, item.self_ns, None, None, place) for item in arm.top]
-    what = "Time of kernels" if arm.top[0].total_ns is None else "Self time of operations"
+    rows = [Bar(item.name, item.self_ns, None, None, place) for item in arm.top_operations]
+    is_kernels = arm.top_operations[0].total_ns is None
+    quantity = "Time of kernels" if is_kernels else "Self time of operations"
     drawing = bars(name, title, rows, show_time, "time in the trace")
-    return Chart(title, drawing, f"{what}, all steps in the trace.")
+    return Chart(title, drawing, f"{quantity}, all steps in the trace.")
 
 
 def show_time(value: float) -> str:

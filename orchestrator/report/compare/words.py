@@ -196,7 +196,7 @@ def whole_of(pair: Pair) -> Row | None:
     """The time of a step on both sides; where it was not timed, of its kernels. None
     without either."""
     every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.medians)
-    rows = {row.key.what: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
+    rows = {row.key.item: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
     return rows.get("step") or rows.get(KERNELS)
 
 
@@ -239,7 +239,7 @@ def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> 
     """Return how the step changed, in one sentence of at most 140 characters, and why nothing more
     is said."""
     assert row.medians is not None
-    is_step = row.key.what == "step"
+    is_step = row.key.item == "step"
     what = "The step" if is_step else "The kernels of a step"
     a, b = map(time, row.medians)
     at, both = _places_of([pair], several), f"{a} in A, {b} in B"
@@ -497,7 +497,7 @@ def sentence(group: list[Counts], several: bool = False) -> str:
     spread = f"95% interval {around(row.interval)}" if row.interval else "the same in every repeat"
     rest = "".join(f", {_much(other)} at {one.batch}" for one, other in group[1:])
     name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(
-        row.key.what, f"{row.name} is"
+        row.key.item, f"{row.name} is"
     )
     return (
         f"{name} {_much(row)} {row.result}{_places_of([pair], several)} ({spread}; {both}){rest}."

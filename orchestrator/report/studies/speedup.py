@@ -70,7 +70,7 @@ def subject(
     refused = [
         f"{one.workload}: {why}"
         for one in speedups
-        for other in one.against
+        for other in one.comparisons
         for why in other.refused
     ]
     return Subject(
@@ -115,7 +115,7 @@ def answer_chapter(trained: Trained) -> View:
     findings = [
         parts.headline(one, other, key, several=several)
         for one, key in pairs
-        for other in one.against
+        for other in one.comparisons
     ]
     return make_chapter(
         (parts.WHICH, parts.UNKNOWN),
@@ -129,8 +129,8 @@ def answer_chapter(trained: Trained) -> View:
 
 def _details(one: Speedup, key: str) -> Iterator[Finding]:
     name = parts.name_of(one)
-    for other in one.against:
-        best = next(iter(other.if_only), None)
+    for other in one.comparisons:
+        best = next(iter(other.amdahl), None)
         if best is not None and best.gain.value >= GAIN_MIN:
             limit = f"{ratio(best.gain.value)} times faster (Amdahl), at most {ratio(best.limit)}"
             alone = f"{best.layer} alone on {parts.device_of(other.label)}"
@@ -144,9 +144,9 @@ def _describe_reached(item: Reached) -> str:
         parts.device_of(label) + (" never reached it" if ns is None else f" {short(time(ns))}")
         for label, ns in item.times.items()
     )
-    target = percent(item.target) if item.what != "test loss" else f"{item.target:.3g}"
-    article = "an" if item.what == "accuracy" else "a"
-    return f"training time to {article} {item.what} of {target}: {times}."
+    target = percent(item.target) if item.quantity != "test loss" else f"{item.target:.3g}"
+    article = "an" if item.quantity == "accuracy" else "a"
+    return f"training time to {article} {item.quantity} of {target}: {times}."
 
 
 def network_chapters(trained: Trained) -> Iterator[View]:
