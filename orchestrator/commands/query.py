@@ -140,9 +140,10 @@ def view(answer: Answer) -> View | Lines:
         tuple(Column(name, style="text" if name in words else "num") for name in names),
         tuple(tuple(map(_cell, row)) for row in values),
         "",
+        notes=(note,),
         can_stack=True,
     )
-    return View(tables=(table,), notes=(note,))
+    return View(tables=(table,))
 
 
 def _cell(value: object) -> Cell:
