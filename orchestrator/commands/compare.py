@@ -12,11 +12,12 @@ from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
     Events,
+    Gate,
+    HtmlReport,
     MemoryLimit,
     Option,
     Store,
     api,
-    read_share,
 )
 from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 from perfctl.orchestrator.files import write_text
@@ -60,23 +61,13 @@ class CompareOptions:
         ),
     ] = None
     repeat: Annotated[int | None, Option("Runs per side, with --rev. Default: 5.", least=1)] = None
-    gate: Annotated[
-        float,
-        Option(
-            "Ignore changes up to this percentage.",
-            metavar="PERCENT",
-            parse=read_share,
-            typed_default="5%",
-        ),
-    ] = 0.05
+    gate: Gate = 0.05
     anyway: Annotated[
         bool, Option("Compare even if device, software or workload differ; the output is marked.")
     ] = False
     memory_limit: MemoryLimit = None
     store: Store = DEFAULT_STORE
-    out: Annotated[
-        Path | None, Option("Write an HTML report.", "Output", names=("--out", "-o"))
-    ] = None
+    out: HtmlReport = None
     markdown: Annotated[
         str | None,
         Option(

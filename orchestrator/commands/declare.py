@@ -138,6 +138,20 @@ def read_share(text: str) -> float:
     return float(percentage[1]) / 100
 
 
+Gate = Annotated[
+    float,
+    Option(
+        "Ignore changes up to this percentage.",
+        metavar="PERCENT",
+        parse=read_share,
+        typed_default="5%",
+    ),
+]
+HtmlReport = Annotated[
+    Path | None, Option("Write an HTML report.", "Output", names=("--out", "-o"))
+]
+
+
 def word_or_number(text: str) -> str | float:
     """ "0.75" as a number, "full" as it is."""
     try:

@@ -14,9 +14,10 @@ from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
     Events,
+    Gate,
+    HtmlReport,
     Option,
     api,
-    read_share,
 )
 from perfctl.orchestrator.compare.history import History
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
@@ -52,18 +53,8 @@ class HistoryOptions:
             "One point per sweep (time) or per commit (commit), in order.", metavar="time|commit"
         ),
     ] = "time"
-    gate: Annotated[
-        float,
-        Option(
-            "Ignore changes up to this percentage.",
-            metavar="PERCENT",
-            parse=read_share,
-            typed_default="5%",
-        ),
-    ] = 0.05
-    out: Annotated[
-        Path | None, Option("Write an HTML report.", "Output", names=("--out", "-o"))
-    ] = None
+    gate: Gate = 0.05
+    out: HtmlReport = None
 
 
 def run(asked: HistoryOptions, events: Events) -> History:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from perfctl.orchestrator.compare.causes import Part as Alignment
-from perfctl.orchestrator.compare.causes import Suspect
-from perfctl.orchestrator.compare.compare import Comparison, Pair
+from perfctl.orchestrator.compare.causes import Why, explain
+from perfctl.orchestrator.compare.compare import Comparison
 from perfctl.orchestrator.report.compare.page import (
     SENTENCES,
     compare_view,
@@ -18,7 +17,7 @@ from perfctl.orchestrator.report.compare.page import (
     select_rows,
     style_of,
 )
-from perfctl.orchestrator.report.compare.words import ENERGY_UNITS, findings
+from perfctl.orchestrator.report.compare.words import ENERGY_UNITS, describe
 from perfctl.orchestrator.report.files import documents
 from perfctl.orchestrator.report.view import View
 
@@ -37,20 +36,6 @@ class ComparedSide:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedPair:
-    """One workload and batch size on both sides."""
-
-    JSON_INLINED = ("pair",)
-
-    pair: Pair
-    comparable: bool
-    differences: tuple[Suspect, ...]
-    by_layer: bool
-    aligned: tuple[Alignment, ...]
-    """Times in ns a step, B less A."""
-
-
-@dataclass(frozen=True, slots=True)
 class CompareOutput:
     """Times in ns, memory in bytes, throughput in samples per second, energy in J, energy-delay
     product in J s."""
@@ -66,7 +51,7 @@ class CompareOutput:
     not_comparable: int
     findings: Sequence[str]
     warnings: Sequence[str]
-    pairs: list[ComparedPair]
+    pairs: Sequence[Why]
 
 
 def comparison_view(comparison: Comparison) -> View:
@@ -76,7 +61,7 @@ def comparison_view(comparison: Comparison) -> View:
     view = View(properties=describe_sides(comparison), document=partial(compare_view, comparison))
     if comparison.is_refused or not comparison.pairs:
         return view
-    sentences = findings(comparison)
+    sentences = describe(comparison, tuple(map(explain, comparison.pairs)))
     steps = select_rows(comparison, *(("step", name) for name in ("time", "memory", *ENERGY_UNITS)))
     layers = select_rows(comparison, ("layer", "time"))
     kernels = select_rows(comparison, ("kernel", "time"))
@@ -93,10 +78,10 @@ def comparison_view(comparison: Comparison) -> View:
     if table.hidden:
         notes.append(f"{table.hidden} more rows: --out FILE.html.")
     return replace(
-        view,
-        findings=sentences.findings[: sentences.heads],
-        warnings=sentences.warnings,
-        caution=sentences.banner,
+        sentences,
+        findings=sentences.findings[: sentences.open_findings],
+        properties=view.properties,
+        document=view.document,
         tables=(replace(table, hidden=0, notes=()),) if rows else (),
         notes=(" ".join(notes),),
     )
@@ -105,20 +90,19 @@ def comparison_view(comparison: Comparison) -> View:
 def markdown(comparison: Comparison) -> str:
     """Return a summary for a pull request: the sentences of the page, and folded tables of the rows
     that count."""
-    sentences = findings(comparison)
+    sentences = describe(comparison, tuple(map(explain, comparison.pairs)))
     worse, better, news = comparison.regressions, comparison.improvements, comparison.news
     steps = select_rows(comparison, ("step", "time"), ("step", "memory"))
     more = len(sentences.findings) - SENTENCES
     return documents.markdown(
-        View(
-            f"perfctl compare: {comparison.b.label} against {comparison.a.label}",
-            (
+        replace(
+            sentences,
+            title=f"perfctl compare: {comparison.b.label} against {comparison.a.label}",
+            facts=(
                 f"{len(worse)} worse, {len(better)} better, {len(news)} new, gone or different.",
                 gate_text(comparison),
             ),
             findings=sentences.findings[:SENTENCES],
-            warnings=sentences.warnings,
-            caution=sentences.banner,
             properties=describe_sides(comparison),
             folded=tuple(
                 quantity_table(caption, rows, without=("reason",), limit=MARKDOWN_ROWS)
@@ -138,7 +122,8 @@ def markdown(comparison: Comparison) -> str:
 
 def compare_output(comparison: Comparison) -> CompareOutput:
     """Return the complete comparison for programs."""
-    sentences = findings(comparison)
+    pairs = tuple(map(explain, comparison.pairs))
+    sentences = describe(comparison, pairs)
     a, b = comparison.a.label, comparison.b.label
     return CompareOutput(
         comparison=comparison,
@@ -148,10 +133,7 @@ def compare_output(comparison: Comparison) -> CompareOutput:
         improvements=len(comparison.improvements),
         news=len(comparison.news),
         not_comparable=len(comparison.not_comparable),
-        findings=sentences.news,
+        findings=sentences.stated[0],
         warnings=sentences.warnings,
-        pairs=[
-            ComparedPair(why.pair, not why.pair.blocked, why.suspects, why.by_layer, why.parts)
-            for why in sentences.pairs
-        ],
+        pairs=pairs,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
 
-from perfctl.orchestrator.compare.causes import KINDS, NOT_RANKED, SAME, TIMED, Part, Why
+from perfctl.orchestrator.compare.causes import KINDS, NOT_RANKED, SAME, TIMED, Part, Why, explain
 from perfctl.orchestrator.compare.compare import Comparison, Pair, Side
 from perfctl.orchestrator.compare.compared import (
     BETTER,
@@ -24,7 +24,7 @@ from perfctl.orchestrator.report.compare.words import (
     MINUS,
     Counts,
     algorithm_words,
-    findings,
+    describe,
     quantity,
 )
 from perfctl.orchestrator.report.numbers import DASH, full, ratio, significant, time
@@ -101,11 +101,11 @@ HOW_JUDGED = (
 
 def compare_view(comparison: Comparison) -> View:
     """Return the complete comparison: sentences, then a chapter for each kind of quantity."""
-    sentences = findings(comparison)
+    pairs = tuple(map(explain, comparison.pairs))
     chapters = [
-        View("Why it changed", tables=tuple(_why(sentences.pairs)), key="why"),
+        View("Why it changed", tables=tuple(_why(pairs)), key="why"),
         *_quantities(comparison),
-        _differences(comparison, sentences.pairs),
+        _differences(comparison, pairs),
         _judgement(comparison),
     ]
     newest = max(
@@ -117,15 +117,13 @@ def compare_view(comparison: Comparison) -> View:
         ),
         default="",
     )
-    return View(
-        f"{comparison.b.label} against {comparison.a.label}",
-        (
+    return replace(
+        describe(comparison, pairs),
+        title=f"{comparison.b.label} against {comparison.a.label}",
+        facts=(
             *([f"Newest run {newest[:16].replace('T', ' ')} UTC."] if newest else []),
             gate_text(comparison),
         ),
-        findings=sentences.findings,
-        warnings=sentences.warnings,
-        caution=sentences.banner,
         open_findings=SENTENCES,
         command="compare",
         properties=describe_sides(comparison),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from perfctl.orchestrator.compare.causes import (
     ALGORITHM,
@@ -21,7 +20,6 @@ from perfctl.orchestrator.compare.causes import (
     Part,
     Why,
     between_kernels,
-    explain,
 )
 from perfctl.orchestrator.compare.compare import Comparison, Pair
 from perfctl.orchestrator.compare.compared import (
@@ -44,6 +42,7 @@ from perfctl.orchestrator.compare.sides import NOT_RECORDED
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.report.numbers import full, ratio, si, significant, size, time
 from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import ratio_too_wide
 
 MINUS = "−"
@@ -74,31 +73,13 @@ _PROPER = {"cudnn": "cuDNN", "cuda": "CUDA", "commit": "The commit", "driver": "
 ENERGY_UNITS = {"energy": "J", "energy-delay product": "J·s"}
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """Everything in sentences."""
+def describe(comparison: Comparison, pairs: Sequence[Why]) -> View:
+    """Return a view of sentences: how the step changed and why, which are its open findings;
+    regressions, improvements, new and gone; then everything that could not be compared.
 
-    banner: str | None
-    """Above everything, where runs that are not comparable were compared anyway."""
-    findings: tuple[Finding, ...]
-    """How the step changed, then what changed it, then what differs between the sides, then every
-    change, worst first."""
-    heads: int
-    """How many of these are about the whole."""
-    warnings: tuple[str, ...]
-    pairs: tuple[Why, ...]
-    """The alignment of each pair, from which they were made."""
-
-    @property
-    def news(self) -> tuple[str, ...]:
-        return tuple(finding.text for finding in self.findings)
-
-
-def findings(comparison: Comparison) -> Said:
-    """Return how the step changed and why; regressions, improvements, new and gone; then everything
-    that could not be compared."""
+    pairs: what stands behind the changes of each pair.
+    """
     several = len({pair.heading for pair in comparison.pairs}) > 1
-    pairs = tuple(map(explain, comparison.pairs))
     heads = list(_heads(comparison, pairs, several))
     aligned = [
         (why, part) for why in pairs for part in why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
@@ -134,7 +115,12 @@ def findings(comparison: Comparison) -> Said:
     banner = None
     if comparison.forced and blocked:
         banner = f"Compared anyway, although not comparable: {'; '.join(blocked)}."
-    return Said(banner, (*heads, *rest), len(heads), tuple(_warnings(comparison)), pairs)
+    return View(
+        findings=(*heads, *rest),
+        warnings=tuple(_warnings(comparison)),
+        caution=banner,
+        open_findings=len(heads),
+    )
 
 
 def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +59,6 @@ class Exporting(Small):
         )
 
 
-class Judging(Exporting):
-    """One whose verdict is that of perfctl's own profilers."""
-
-    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        return outcome.verdict_of(request, outcomes[0], None, "")
-
-
 def asked(
     tmp_path: Path, program: str = WRITES, batches: tuple[int, ...] = (16,), **fields: Any
 ) -> SweepRequest:
@@ -112,30 +105,6 @@ def test_a_run_that_is_told_to_stop_is_exported_and_kept_as_partial(tmp_path: Pa
     )
     assert sorted(path.name for path in request.folder.glob("b*")) == ["b16"]
     assert [result.skipped for result in sweep.run(asked(tmp_path), Listener())] == [True]
-
-
-STEPS = {"status": "ok", "options": {"steps": 1}, "steps": [{"phase": "step"}]}
-RECORDS = (
-    f"import sys, pathlib; path = pathlib.Path(sys.argv[1]); "
-    f"path.with_name('workload.json').write_text({json.dumps(STEPS)!r})"
-)
-
-
-@pytest.mark.parametrize("no_store", [True, False])
-def test_a_run_that_is_stopped_after_all_its_steps_is_complete(
-    tmp_path: Path, no_store: bool
-) -> None:
-    program = f"{RECORDS}; path.write_text('all'); import time; time.sleep(600)"
-    request = replace(
-        asked(tmp_path, program, no_store=no_store),
-        profiler=Judging(program),
-        program=Program(sys.executable, (), ("x.py",), "x.py", None),
-    )
-    heard: list[RunResult] = []
-    stopped(request, stopped=heard.append)
-    assert [(result.status, result.reason) for result in heard] == [("ok", None)]
-    assert (request.folder / "b16" / "report.txt").read_text() == "exported all"
-    assert sweep.run(request, Listener())[0].skipped
 
 
 def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.compare.causes import explain
 from perfctl.orchestrator.compare.compare import Comparison, Side, compare
 from perfctl.orchestrator.compare.compared import MEANING
 from perfctl.orchestrator.report.compare import output as compare_text
 from perfctl.orchestrator.report.compare.page import compare_view
-from perfctl.orchestrator.report.compare.words import around, findings, percent_change
+from perfctl.orchestrator.report.compare.words import around, describe, percent_change
 from perfctl.orchestrator.report.page import page
-from perfctl.orchestrator.report.view import on_terminal
+from perfctl.orchestrator.report.view import View, on_terminal
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.report.outline import outline, printed
@@ -78,6 +79,10 @@ def terminal(found: Comparison) -> str:
     return printed(on_terminal(compare_text.comparison_view(found), 80))
 
 
+def sentences(comparison: Comparison) -> View:
+    return describe(comparison, [explain(pair) for pair in comparison.pairs])
+
+
 def flat(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
@@ -86,20 +91,21 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
     slower: Any,
 ) -> None:
     found = slower(torch="2.9.0")
-    said = findings(found)
+    said = sentences(found)
+    news, warnings = said.stated
     assert any(
         sentence.startswith("conv2 forward is ") and "slower at batch 64" in sentence
-        for sentence in said.news
+        for sentence in news
     )
     text = flat(" ".join(outline(page.render_view(compare_view(found))).words))
-    for sentence in (*said.news, *said.warnings, said.banner or ""):
+    for sentence in (*news, *warnings):
         assert flat(sentence) in text
         assert flat(sentence) in flat(compare_text.markdown(found).replace("\\", ""))
-    for sentence in (*said.news[: said.heads], *said.warnings, said.banner or ""):
+    for sentence in (*news[: said.open_findings], *warnings):
         assert flat(sentence) in flat(terminal(found))
     for verdict in {row.result for pair in found.pairs for row in pair.rows}:
         assert MEANING[verdict] in text
-    news = findings(slower()).news
+    news = sentences(slower()).stated[0]
     assert sum("conv2 forward" in sentence for sentence in news) == 1
 
 
@@ -176,8 +182,8 @@ def test_a_spread_wider_than_the_gate_is_not_taken_for_no_change() -> None:
             noisy.append(replace(run, report=replace(run.report, steps=steps)))
         return Side(label, tuple(noisy))
 
-    said = findings(compare(side("A"), side("B")))
-    assert said.news[0].startswith("Too noisy to judge at batch 64: the step changed by ")
+    said = sentences(compare(side("A"), side("B")))
+    assert said.stated[0][0].startswith("Too noisy to judge at batch 64: the step changed by ")
     assert any(
         "The spread of 1 of 1 times may hide a change beyond the gate: step at batch 64" in text
         for text in said.warnings
