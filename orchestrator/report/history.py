@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from perfctl.orchestrator.compare.changes import Change, fewest
 from perfctl.orchestrator.compare.history import History, Line, Seen, Series
 from perfctl.orchestrator.report.numbers import si, size, time
-from perfctl.orchestrator.report.tables import Cell, Column, Table, table, text_cell
+from perfctl.orchestrator.report.tables import Cell, Column, Table, text_cell, whole_table
 from perfctl.orchestrator.report.view import View
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -63,9 +62,7 @@ def _table_of(history: History, line: Line) -> Table:
     ]
     words = Column("quantity", style="text"), Column("trend", style="text")
     columns = (*words, Column("first"), Column("last"), Column("change", style="text"))
-    made = table(heading(line), columns, cells, limit=len(cells), whole=True)
-    assert made is not None
-    return replace(made, notes=tuple(notes))
+    return whole_table(heading(line), columns, cells, notes)
 
 
 def _change_of(series: Series) -> str:
@@ -105,34 +102,36 @@ def _count(line: Line) -> str:
     return f"{points} point{'s' if points > 1 else ''}, {runs} run{'s' if runs > 1 else ''}"
 
 
-def sentence(found: History, line: Line, series: Series, change: Change) -> str:
-    """By how much, between which points, how sure, and what else changed."""
-    before, after = (line.points[index] for index in series.points_around(change))
-    where = f"between {_point(found, before)} and {_point(found, after)}"
+def sentence(history: History, line: Line, series: Series, change: Change) -> str:
+    """Return by how much, between which points, how sure, and what else changed."""
+
+    def name_points(first: int, last: int) -> str:
+        points = (line.points[series.points[index]] for index in (first, last))
+        return " and ".join(_point(history, point) for point in points)
+
     if change.interval is None or change.p is None:
-        sure = (
-            f"an exact count, {value(series, series.values[change.after - 1])} to "
-            f"{value(series, series.values[change.after])}"
-        )
+        before, after = (value(series, series.values[change.after + step]) for step in (-1, 0))
+        evidence = f"an exact count, {before} to {after}"
     else:
         low, high = (f"{end * 100:+.1f}%" for end in change.interval)
-        sure = f"95% interval {low} to {high}, p = {change.p:.2g}"
+        evidence = f"95% interval {low} to {high}, p = {change.p:.2g}"
         if change.earliest < change.latest:
-            sides = (line.points[series.points[at]] for at in (change.earliest - 1, change.latest))
-            sure += f", with 95% between {' and '.join(_point(found, one) for one in sides)}"
+            evidence += f", with 95% between {name_points(change.earliest - 1, change.latest)}"
     differ = [
-        f"{one.difference.fact} {one.difference.a} to {one.difference.b} ({one.level})"
-        for one in change.differences[:3]
+        f"{suspect.difference.fact} {suspect.difference.a} to {suspect.difference.b} "
+        f"({suspect.level})"
+        for suspect in change.differences[:3]
     ]
-    also = f"; also changed: {', '.join(differ)}" if differ else "; no other recorded fact changed"
+    more = f"also changed: {', '.join(differ)}" if differ else "no other recorded fact changed"
     by = "came" if change.change is None else f"{change.change * 100:+.3g}%"
-    return f"{series.what.name} {by} {where} ({sure}){also}"
+    between = name_points(change.after - 1, change.after)
+    return f"{series.what.name} {by} between {between} ({evidence}); {more}"
 
 
-def _point(found: History, point: Sequence[Seen]) -> str:
-    """Its first run, with the store where there are several."""
+def _point(history: History, point: Sequence[Seen]) -> str:
+    """Return its first run, with the database if there are several."""
     first = point[0]
-    store = f" of {_short(found.stores)[first.store]}" if len(found.stores) > 1 else ""
+    store = f" of {_short(history.stores)[first.store]}" if len(history.stores) > 1 else ""
     more = ", ".join(filter(None, ((first.started_at or "")[:10], first.commit)))
     return f"run {first.run}{store}{f' ({more})' if more else ''}"
 
@@ -156,5 +155,5 @@ def sparkline(values: Sequence[float]) -> str:
     """One bar a value, from the smallest to the largest."""
     low, high = min(values), max(values)
     return "".join(
-        BARS[round((one - low) / (high - low) * 7) if high > low else 3] for one in values
+        BARS[round((number - low) / (high - low) * 7) if high > low else 3] for number in values
     )
