@@ -247,5 +247,5 @@ def github_annotations(outcomes: Sequence[Outcome], file: str) -> Iterator[str]:
     data = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
     names = data | str.maketrans({":": "%3A", ",": "%2C"})
     for title, text in errors[:10]:
-        place = f"file={file.translate(names)},title={title.translate(names)}"
-        yield f"::error {place}::{text.translate(data)}"
+        properties = f"file={file.translate(names)},title={title.translate(names)}"
+        yield f"::error {properties}::{text.translate(data)}"

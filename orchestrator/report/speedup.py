@@ -305,8 +305,8 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
     peaks = map(arm.memory.get, ("peak allocated", "peak host_resident", "peak host resident"))
     no_kernels = "a CPU launches no kernels"
     return [
-        text_cell(arm.label),
-        text_cell(arm.device or "not recorded"),
+        arm.label,
+        arm.device or "not recorded",
         arm.runs,
         time_cell(arm.total_ns, "the command did not request epochs (--epochs)"),
         time_cell(arm.step_ns),
@@ -340,7 +340,7 @@ def _gains_table(study: Speedup, levels: Sequence[str], caption: str) -> Table |
         lines = [device.get(key) for device in by_device]
         first = next((line.before for line in lines if line is not None), None)
         gains = [cell for line in lines for cell in gain_cells(line)]
-        rows.append([text_cell(key.name), time_cell(first, "on the other side only"), *gains])
+        rows.append([key.name, time_cell(first, "on the other side only"), *gains])
     return table(caption, heads, rows)
 
 
@@ -384,7 +384,7 @@ def _epochs_table(study: Speedup) -> Table | None:
     labels = ("epoch", "time", "training loss", "test loss", "accuracy", "Dice")
     rows = [
         [
-            text_cell(arm.label),
+            arm.label,
             item.number + 1,
             time_cell(item.ns),
             decimal_cell(item.loss),
@@ -409,7 +409,7 @@ def _amdahl_table(other: Against) -> Table | None:
     ]
     rows = [
         [
-            text_cell(item.layer),
+            item.layer,
             share_cell(item.share),
             *_faster_cells(item.gain),
             Cell(ratio(item.limit), value=item.limit),
@@ -441,8 +441,8 @@ def _operations_table(arm: ArmFacts) -> Table | None:
     ]
     rows = [
         [
-            text_cell(item.name),
-            text_cell(item.category),
+            item.name,
+            item.category,
             item.calls,
             time_cell(item.self_ns),
             time_cell(item.total_ns, "kernels call nothing"),

@@ -148,10 +148,10 @@ def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Itera
 def _realigned(aligned: Sequence[tuple[Why, Part]], several: bool) -> Iterator[Finding]:
     """Layers that run other kernels, each once for all batch sizes that changed alike."""
     groups: dict[tuple[str, ...], list[tuple[Why, Part]]] = {}
-    for one, part in aligned:
-        groups.setdefault((one.pair.heading, part.name, moved_to(part)), []).append((one, part))
-    for (_, name, changed), found in groups.items():
-        one, part = max(found, key=lambda item: abs(item[1].change or 0.0))
+    for why, part in aligned:
+        groups.setdefault((why.pair.heading, part.name, moved_to(part)), []).append((why, part))
+    for (_, name, changed), group in groups.items():
+        _, part = max(group, key=lambda item: abs(item[1].change or 0.0))
         flops = f", {significant(part.flops)} times the FLOPs" if part.flops is not None else ""
         took = ""
         if part.a and part.b and part.a.ns and part.b.ns is not None:
@@ -160,8 +160,7 @@ def _realigned(aligned: Sequence[tuple[Why, Part]], several: bool) -> Iterator[F
                 f"{time(part.b.ns)} in B)"
             )
         yield Finding(
-            f"{name}: {changed}{flops}{took}{_places_of([item.pair for item, _ in found], several)}"
-            ".",
+            f"{name}: {changed}{flops}{took}{_places_of([why.pair for why, _ in group], several)}.",
             "why",
         )
 
@@ -175,7 +174,7 @@ def moved_to(part: Part) -> str:
             f"{' + '.join(map(algorithm_words, sides[-1].algorithms)) or 'the same kind'}"
         )
     words = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in sides]
-    return " → ".join(" + ".join(map(algorithm_words, one)) for one in words)
+    return " → ".join(" + ".join(map(algorithm_words, side)) for side in words)
 
 
 def whole_of(pair: Pair) -> Row | None:
@@ -213,9 +212,9 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
         )
         return Finding(text, "differences")
     count = results.count(DIFFERS)
-    said = f"differ in {count}" if count else f"are the same in {results.count(EQUAL)}"
+    verb = f"differ in {count}" if count else f"are the same in {results.count(EQUAL)}"
     return Finding(
-        f"No step has a time on both sides; the executed FLOPs {said} of {len(results)} layer "
+        f"No step has a time on both sides; the executed FLOPs {verb} of {len(results)} layer "
         "rows.",
         "flops",
     )
@@ -287,8 +286,8 @@ def _longer(change: float) -> str:
 
 
 def _briefly(pair: Pair, row: Row, several: bool) -> str:
-    place = _places_of([pair], several).strip() or "elsewhere"
-    return f"{place} {percent_change(row.change or 0.0)} ({row.result})"
+    name = _places_of([pair], several).strip() or "elsewhere"
+    return f"{name} {percent_change(row.change or 0.0)} ({row.result})"
 
 
 def _sentence(words: str) -> str:
@@ -334,8 +333,8 @@ def because(why: Why) -> str | None:
         return None  # what moved most of what did not move
     weight = abs(lead.change)
     # a change of algorithm is named where it matters, also behind kernels that merely took longer
-    told = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), lead)
-    return _cause(told, why)
+    named = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), lead)
+    return _cause(named, why)
 
 
 def of_the_change(change: float, why: Why) -> str:
@@ -448,12 +447,12 @@ def _signed(ns: float) -> str:
 def _groups(counted: list[Counts]) -> list[list[Counts]]:
     """Rows of one thing and one verdict over all batch sizes; without kernels whose layer has the
     same verdict."""
-    said = {
+    of_layers = {
         (id(pair), row.key[3:5], row.result) for pair, row in counted if row.key.level == "layer"
     }
     groups: dict[tuple[object, ...], list[Counts]] = {}
     for pair, row in counted:
-        if row.key.level != "kernel" or (id(pair), row.key[3:5], row.result) not in said:
+        if row.key.level != "kernel" or (id(pair), row.key[3:5], row.result) not in of_layers:
             groups.setdefault((pair.heading, row.key, row.result), []).append((pair, row))
     return list(groups.values())
 
@@ -481,7 +480,7 @@ def sentence(group: list[Counts], several: bool = False) -> str:
         of = "a complete step" if row.key.level == "step" else row.name
         return f"The executed FLOPs of {of} differ{places}: {both}{at}."
     spread = f"95% interval {around(row.interval)}" if row.interval else "the same in every repeat"
-    rest = "".join(f", {_much(other)} at {one.batch}" for one, other in group[1:])
+    rest = "".join(f", {_much(other)} at {pair.batch}" for pair, other in group[1:])
     name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(
         row.key.item, f"{row.name} is"
     )

@@ -141,7 +141,7 @@ def _chapters(
     if name not in known:
         raise UsageError(
             f"there is no chapter '{entry['show']}'",
-            f"Use {', '.join(f'{subject}.{one}' for one in known)}",
+            f"Use {', '.join(f'{subject}.{chapter}' for chapter in known)}",
         )
     made = known[name]()
     text = tuple(_fill(sentence, words) for sentence in entry.get("text", ()))
