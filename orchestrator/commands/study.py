@@ -493,8 +493,10 @@ def show(result: StudyResult | StudyParts | None) -> View | Lines:
         return Lines((f"{shlex.join(['perfctl', *one])}\n" for one in words), "--dry-run")
     if result is None:
         return View("")
-    lines = tuple(f"Wrote {path}" for path in result.files)
-    return View(findings=result.page.findings, lines=lines)
+    findings, warnings = result.page.stated
+    numbered = (f"{number}  {text}" for number, text in enumerate(findings, 1))
+    marked = (f"!  {text}" for text in warnings)
+    return View(lines=(*numbered, *marked, *(f"Wrote {path}" for path in result.files)))
 
 
 def _check(result: StudyResult | StudyParts | None, events: Events) -> None:

@@ -121,7 +121,7 @@ class Part:
     """One place on both sides."""
 
     JSON_KEYS = ("layer", "direction", "kind", "change", "flops", "a", "b")
-    JSON_NAMES: ClassVar = {"kind": "cause", "change": "change_ns", "flops": "flops_b_over_a"}
+    JSON_NAMES: ClassVar = {"kind": "change_kind", "change": "change_ns", "flops": "flops_b_over_a"}
 
     layer: str
     direction: str

@@ -124,7 +124,7 @@ def training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart]:
 
 def step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
     """Return the loss of each measured step, a line a run; None if no run recorded two."""
-    lines = []
+    lines: list[Course] = []
     for label, run in runs:
         losses = (step.loss for step in run.report.steps if step.phase == "step")
         points = [

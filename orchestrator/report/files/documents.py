@@ -96,10 +96,11 @@ def _markdown_blocks(view: View, level: int, images: Sequence[str]) -> Iterator[
         yield f"{'#' * level} {markdown_text(view.title)}"
         level += 1
     findings, warnings = view.stated
-    facts = [*(f"{name}: {value}" for name, value in view.properties), *view.facts]
+    properties = (f"- {markdown_text(f'{name}: {value}')}" for name, value in view.properties)
     numbered = (f"{number}. {markdown_text(text)}" for number, text in enumerate(findings, 1))
     for items in (
-        (f"- {markdown_text(text)}" for text in facts),
+        properties,
+        ("\n\n".join(map(markdown_text, view.facts)),),
         numbered,
         (f"- ⚠ {markdown_text(text)}" for text in warnings),
     ):
