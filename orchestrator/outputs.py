@@ -84,7 +84,7 @@ OUTPUTS = {
     "ingest": "orchestrator.commands.ingest:IngestOutput",
     "mfu": "orchestrator.report.mfu:MfuOutput",
     "gate": "orchestrator.report.gate:GateOutput",
-    "history": "orchestrator.report.history:HistoryOutput",
+    "history": "orchestrator.compare.history:History",
 }
 """Output -> module below ``perfctl`` and class of its record; [] for a list."""
 VERSIONS = dict.fromkeys(OUTPUTS, 1) | {"gate": 2, "scrub": 2}

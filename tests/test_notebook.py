@@ -17,7 +17,7 @@ RECORDED = ROOT / "tests" / "data" / "recorded-speedup" / "lstm_cpu.json"
 SHOWN = {
     "explore": lambda: [str(2 * 16 * 64 * 24 * 24 * 32 * 3 * 3)],
     "speedup": lambda: [
-        arm["top"][0]["name"] for arm in json.loads(RECORDED.read_text())[0]["arms"]
+        arm["top_operations"][0]["name"] for arm in json.loads(RECORDED.read_text())[0]["arms"]
     ],
 }
 """Notebook -> what must stand in its outputs."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import UsageError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from perfctl.orchestrator.outputs import JsonLists
     from perfctl.orchestrator.report.tables import Table
-    from perfctl.orchestrator.report.view import Layout, Lines, View
+    from perfctl.orchestrator.report.view import Lines, View
 
 BAR = 16
 """Columns of a bar: beside it there is room for what is going on."""
@@ -61,19 +61,16 @@ def _sent(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _console(*, error: bool = False, lasting: bool = False) -> Console:
-    """``lasting``: it keeps the width and colours that it has now."""
+def _console(*, error: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout
     columns = os.environ.get("COLUMNS", "")
     asked = int(columns) if columns.isdecimal() and int(columns) >= 20 else PLAIN_WIDTH
     width = None if stream.isatty() else asked
-    made = partial(
-        Console, file=stream, highlight=False, markup=False, emoji=False, soft_wrap=False
+    return Console(
+        file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False
     )
-    found = made(width=width)
-    return made(width=found.width, force_terminal=found.is_terminal) if lasting else found
 
 
 def result(text: str) -> None:
@@ -86,20 +83,6 @@ def show(renderable: RenderableType, width: int | None = None) -> None:
     console = _console()
     console.width = width or console.width
     console.print(renderable)
-
-
-def printer() -> Callable[[Iterable[RenderableType]], str]:
-    """Makes of tables and texts what ``show`` prints of them here, also in a child, whose output is
-    another one."""
-    console = _console(lasting=True)
-
-    def text(parts: Iterable[RenderableType]) -> str:
-        with console.capture() as caught:
-            for part in parts:
-                console.print(part)
-        return caught.get()
-
-    return text
 
 
 def command_line() -> str:
@@ -168,13 +151,11 @@ def raw(text: str) -> None:
     sys.stdout.write(safe(text) if sys.stdout.isatty() else text)
 
 
-def view(
-    answer: View | Layout | Lines, form: str | None, name_options: Callable[[str], str] = str
-) -> None:
+def view(answer: View | Lines, form: str | None, name_options: Callable[[str], str] = str) -> None:
     """An answer as text for the terminal, or as the document that ``form`` names.
     ``name_options``: puts options in the place of fields."""
     from perfctl.orchestrator.report.files.documents import FORMS
-    from perfctl.orchestrator.report.view import Lines, Paper, View, as_parts, on_terminal
+    from perfctl.orchestrator.report.view import Lines, on_terminal
 
     if isinstance(answer, Lines):
         if form is not None:
@@ -184,34 +165,36 @@ def view(
         for line in answer.lines:
             raw(safe(line) if answer.has_names else line)
         return
-    if isinstance(answer, View):
-        answer = replace(
-            answer,
-            findings=tuple(map(name_options, answer.findings)),
-            warnings=tuple(map(name_options, answer.warnings)),
-            notes=tuple(map(name_options, answer.notes)),
-            tables=tuple(_with_options(table, name_options) for table in answer.tables),
-        )
     if form is not None:
-        raw(FORMS[form](as_parts(answer) if isinstance(answer, View) else answer.parts()))
+        document = answer if answer.document is None else answer.document()
+        raw(FORMS[form](_with_options(document, name_options)))
         return
-    columns = max(width(), answer.least_width) if isinstance(answer, View) else width()
-    blocks = (
-        on_terminal(answer, columns)
-        if isinstance(answer, View)
-        else answer.draw(Paper(columns, printer()))
+    columns = max(width(), answer.least_width)
+    for block in on_terminal(_with_options(answer, name_options), columns):
+        show(block, columns)
+    for line in answer.lines:
+        result(line)
+
+
+def _with_options(view: View, name_options: Callable[[str], str]) -> View:
+    """Return the view with options in place of fields in its sentences; its chapters are yielded
+    one by one."""
+    return replace(
+        view,
+        findings=tuple(
+            name_options(finding)
+            if isinstance(finding, str)
+            else replace(finding, text=name_options(finding.text))
+            for finding in view.findings
+        ),
+        warnings=tuple(map(name_options, view.warnings)),
+        notes=tuple(map(name_options, view.notes)),
+        tables=tuple(_name_options_in(table, name_options) for table in view.tables),
+        chapters=(_with_options(chapter, name_options) for chapter in view.chapters),
     )
-    for block in blocks:
-        if isinstance(block, str):
-            sys.stdout.write(block)
-        else:
-            show(block, columns)
-    if isinstance(answer, View):
-        for line in answer.lines:
-            result(line)
 
 
-def _with_options(table: Table, name_options: Callable[[str], str]) -> Table:
+def _name_options_in(table: Table, name_options: Callable[[str], str]) -> Table:
     """Return the table with options in place of fields, in its notes, and in its cells if it has no
     heads: they are sentences then, and no names."""
     rows = table.rows

@@ -12,16 +12,17 @@ from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
     Events,
+    Gate,
+    HtmlReport,
     MemoryLimit,
     Option,
     Store,
     api,
-    read_share,
 )
 from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.report.compare.output import CompareOutput
-from perfctl.orchestrator.report.view import Layout, Lines, as_parts, on_terminal
+from perfctl.orchestrator.report.view import Lines, View
 from perfctl.orchestrator.sides import compare_sides
 
 if TYPE_CHECKING:
@@ -60,23 +61,13 @@ class CompareOptions:
         ),
     ] = None
     repeat: Annotated[int | None, Option("Runs per side, with --rev. Default: 5.", least=1)] = None
-    gate: Annotated[
-        float,
-        Option(
-            "Ignore changes up to this percentage.",
-            metavar="PERCENT",
-            parse=read_share,
-            typed_default="5%",
-        ),
-    ] = 0.05
+    gate: Gate = 0.05
     anyway: Annotated[
         bool, Option("Compare even if device, software or workload differ; the output is marked.")
     ] = False
     memory_limit: MemoryLimit = None
     store: Store = DEFAULT_STORE
-    out: Annotated[
-        Path | None, Option("Write an HTML report.", "Output", names=("--out", "-o"))
-    ] = None
+    out: HtmlReport = None
     markdown: Annotated[
         str | None,
         Option(
@@ -99,9 +90,10 @@ def run(asked: CompareOptions, events: Events) -> Compared:
     comparison = compare_as_asked(asked, events)
     is_summary = asked.markdown == "-"
     if asked.out is not None:
-        from perfctl.orchestrator.report.page import page
+        from perfctl.orchestrator.report.compare.page import compare_view
+        from perfctl.orchestrator.report.page.page import render_view
 
-        write_text(asked.out, page.render_comparison(comparison))
+        write_text(asked.out, render_view(compare_view(comparison)))
         events.note(f"Wrote {asked.out}")
     if asked.markdown is not None and not is_summary:
         from perfctl.orchestrator.report.compare import output
@@ -161,17 +153,13 @@ def record(compared: Compared) -> CompareOutput:
     return compare_output(compared.comparison)
 
 
-def view(compared: Compared) -> Layout | Lines:
+def view(compared: Compared) -> View | Lines:
     """Return the sides, what changed and one table, or the summary for a pull request."""
     from perfctl.orchestrator.report.compare import output
 
-    comparison = compared.comparison
     if compared.is_summary:
-        return Lines([output.markdown(comparison)], "`markdown` -")
-    return Layout(
-        lambda paper: on_terminal(output.comparison_view(comparison), paper.width),
-        lambda: as_parts(output.comparison_view(comparison, is_document=True)),
-    )
+        return Lines([output.markdown(compared.comparison)], "`markdown` -")
+    return output.comparison_view(compared.comparison)
 
 
 def check(compared: Compared, events: Events) -> None:

@@ -25,7 +25,7 @@ from perfctl.orchestrator.options import words as words
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT_STORE
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.report.view import Layout, Lines, View
+    from perfctl.orchestrator.report.view import Lines, View
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -64,7 +64,7 @@ class Command(Generic[Options, Result]):
 
     options: type[Options]
     run: Callable[[Options, Events], Result]
-    view: Callable[[Result], View | Layout | Lines]
+    view: Callable[[Result], View | Lines]
     record: Callable[[Result], Any] = lambda result: result
     """The result -> what ``--json`` prints; None: nothing."""
     outputs: tuple[str, ...] = ()
@@ -136,6 +136,20 @@ def read_share(text: str) -> float:
     if percentage is None:
         raise UsageError(f"invalid value '{text}' for `gate`", "Use a percentage such as 5%")
     return float(percentage[1]) / 100
+
+
+Gate = Annotated[
+    float,
+    Option(
+        "Ignore changes up to this percentage.",
+        metavar="PERCENT",
+        parse=read_share,
+        typed_default="5%",
+    ),
+]
+HtmlReport = Annotated[
+    Path | None, Option("Write an HTML report.", "Output", names=("--out", "-o"))
+]
 
 
 def word_or_number(text: str) -> str | float:

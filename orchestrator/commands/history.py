@@ -4,7 +4,8 @@ and what else changed there."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,19 +14,21 @@ from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
     Events,
+    Gate,
+    HtmlReport,
     Option,
     api,
-    read_share,
 )
+from perfctl.orchestrator.compare.history import History
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.files import write_text
-from perfctl.orchestrator.report.history import history_output, view
+from perfctl.orchestrator.report.history import view
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import analysed, loaded
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.compare.causes import Suspect
-    from perfctl.orchestrator.compare.history import History, Seen
+    from perfctl.orchestrator.compare.history import Line, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +53,14 @@ class HistoryOptions:
             "One point per sweep (time) or per commit (commit), in order.", metavar="time|commit"
         ),
     ] = "time"
-    gate: Annotated[
-        float,
-        Option(
-            "Ignore changes up to this percentage.",
-            metavar="PERCENT",
-            parse=read_share,
-            typed_default="5%",
-        ),
-    ] = 0.05
-    out: Annotated[
-        Path | None, Option("Write an HTML report.", "Output", names=("--out", "-o"))
-    ] = None
+    gate: Gate = 0.05
+    out: HtmlReport = None
 
 
 def run(asked: HistoryOptions, events: Events) -> History:
     """Read every whole run of the stores. Times in ns, memory in bytes."""
     from perfctl.orchestrator.compare.changes import available
-    from perfctl.orchestrator.compare.history import History, build_lines
+    from perfctl.orchestrator.compare.history import build_lines
 
     if asked.by not in ("time", "commit"):
         raise UsageError(f"invalid value '{asked.by}' for `by`", "Choose time or commit")
@@ -85,23 +78,23 @@ def run(asked: HistoryOptions, events: Events) -> History:
             "no database has a complete run of a known workload", "See 'perfctl runs'"
         )
     lines = tuple(build_lines(runs, by_commit=asked.by == "commit", gate=asked.gate))
-    before_of = {
-        (index, series.points[change.after]): series.points[change.after - 1]
-        for index, line in enumerate(lines)
-        for series in line.series
-        for change in series.changes
-    }
-    suspects = {
-        (index, after): _find_suspects(
-            asked.stores, lines[index].points[before], lines[index].points[after]
+    find = cache(partial(_find_suspects, tuple(asked.stores), lines))
+    for index, line in enumerate(lines):
+        line.series = tuple(
+            replace(
+                series,
+                changes=tuple(
+                    replace(change, differences=find(index, *series.points_around(change)))
+                    for change in series.changes
+                ),
+            )
+            for series in line.series
         )
-        for (index, after), before in before_of.items()
-    }
-    history = History(tuple(map(str, asked.stores)), asked.gate, lines, suspects)
+    history = History(tuple(map(str, asked.stores)), asked.gate, lines)
     if asked.out is not None:
-        from perfctl.orchestrator.report.page import page
+        from perfctl.orchestrator.report.page.page import render_view
 
-        write_text(asked.out, page.render_history(history))
+        write_text(asked.out, render_view(view(history)))
         events.note(f"Wrote {asked.out}")
     return history
 
@@ -118,8 +111,9 @@ def _read_runs(number: int, store: Path) -> Iterator[Seen]:
 
 
 def _find_suspects(
-    stores: Sequence[Path | str], before: Sequence[Seen], after: Sequence[Seen]
+    stores: Sequence[Path | str], lines: Sequence[Line], index: int, before: int, after: int
 ) -> tuple[Suspect, ...]:
+    """Return what differs between two points of the line with this index."""
     from perfctl.orchestrator.compare.causes import explain
     from perfctl.orchestrator.compare.compare import Side, compare
 
@@ -129,9 +123,15 @@ def _find_suspects(
             ids = [seen.run for seen in point if seen.store == store]
             return Side(label, tuple(loaded(connection, ids)))
 
-    pairs = compare(load_side("A", before), load_side("B", after)).pairs
+    points = lines[index].points
+    pairs = compare(load_side("A", points[before]), load_side("B", points[after])).pairs
     return explain(pairs[0]).suspects if pairs else ()
 
 
-COMMAND = Command(HistoryOptions, run, view, history_output)
+def record(history: History) -> History:
+    """Return the history, which is its own record."""
+    return history
+
+
+COMMAND = Command(HistoryOptions, run, view, record)
 history = api(HistoryOptions, run)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
@@ -27,7 +26,7 @@ from perfctl.orchestrator.ledger.usage.training import passes
 from perfctl.orchestrator.options import read_batches
 from perfctl.orchestrator.outputs import JsonLists
 from perfctl.orchestrator.report.ledger.rows import LedgerOutput, ledger_json
-from perfctl.orchestrator.report.view import Layout, Paper, View, as_parts, draw_views
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import (
     analysed,
@@ -41,9 +40,7 @@ from perfctl.records.ranges import DIRECTIONS
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.ledger.analysis import Analysis
-    from perfctl.orchestrator.report.files.documents import Part
     from perfctl.orchestrator.report.ledger.view import LedgerShape
-    from perfctl.orchestrator.report.view import Block
     from perfctl.records.run import Run
 
 
@@ -204,15 +201,11 @@ def record(result: AskedLedgers) -> JsonLists[LedgerOutput]:
     return JsonLists(LedgerOutput, batches)
 
 
-def view(result: AskedLedgers) -> Layout:
+def view(result: AskedLedgers) -> View:
     """Return each ledger under its heading, with the findings before it if it is whole."""
-    return Layout(partial(_draw, result), partial(_document, result))
+    from perfctl.orchestrator.report.ledger.view import DOCUMENT, LedgerShape
 
-
-def _draw(result: AskedLedgers, paper: Paper) -> Iterator[Block | str]:
-    from perfctl.orchestrator.report.ledger.view import LedgerShape, ranks_views
-
-    ledgers, asked = result.ledgers, result.asked
+    asked = result.asked
     shape = LedgerShape(
         is_whole=asked.layer is None,
         has_all_rows=asked.all_rows,
@@ -221,35 +214,30 @@ def _draw(result: AskedLedgers, paper: Paper) -> Iterator[Block | str]:
         is_explained=asked.explain,
         is_by_block=asked.each,
     )
+    complete = replace(DOCUMENT, is_whole=shape.is_whole, is_by_block=asked.each)
+    return View(
+        chapters=_chapters(result, shape),
+        document=lambda: View(chapters=_chapters(result, complete)),
+    )
 
-    def make(analyses: list[Analysis]) -> tuple[str, list[int]]:
-        blocks = draw_views(_views(analyses, asked.phase, shape), paper.width)
-        return paper.print_to_text(blocks), _runs_of_ranks(analyses)
+
+def _chapters(result: AskedLedgers, shape: LedgerShape) -> Iterator[View]:
+    """Yield the views of each ledger, then those of the jobs of several processes."""
+    from perfctl.orchestrator.report.ledger.view import ranks_views
+
+    ledgers, phase = result.ledgers, result.asked.phase
+
+    def make(analyses: list[Analysis]) -> tuple[list[View], list[int]]:
+        return list(_views(analyses, phase, shape)), _runs_of_ranks(analyses)
 
     of_ranks: dict[int, None] = {}
-    for number, (text, ids) in enumerate(ledgers.each(make, is_pickled=True)):
+    for views, ids in ledgers.each(make, is_pickled=True):
         of_ranks |= dict.fromkeys(ids)
-        yield f"\n{text}" if number and text else text
-    if asked.phase is None and shape.is_whole and of_ranks:
-        jobs = analysed(_load(ledgers.store, of_ranks), lambda runs: list(ranks_views(runs, shape)))
-        yield "\n"
-        yield from draw_views(jobs, paper.width)
-
-
-def _document(result: AskedLedgers) -> list[Part]:
-    from perfctl.orchestrator.report.ledger.view import DOCUMENT, ranks_views
-
-    asked = result.asked
-    shape = replace(DOCUMENT, is_whole=asked.layer is None, is_by_block=asked.each)
-
-    def make(analyses: list[Analysis]) -> list[View]:
-        views = list(_views(analyses, asked.phase, shape))
-        if asked.phase is None and shape.is_whole:
-            runs = (run for analysis in analyses for run in analysis.study.runs)
-            views += ranks_views(runs, shape)
-        return views
-
-    return [part for views in result.ledgers.each(make) for one in views for part in as_parts(one)]
+        yield from views
+    if phase is None and shape.is_whole and of_ranks:
+        yield from analysed(
+            _load(ledgers.store, of_ranks), lambda runs: list(ranks_views(runs, shape))
+        )
 
 
 def _views(analyses: Iterable[Analysis], phase: str | None, shape: LedgerShape) -> Iterator[View]:

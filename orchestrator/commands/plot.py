@@ -333,7 +333,7 @@ def _drawn(
             )
         except ValueError:  # fewer than two arms with a whole run: no speed-up to draw
             continue
-        for other in one.against:
+        for other in one.comparisons:
             for why in other.refused:
                 messages.warning(f"{other.label} has no speedup: {why} (`allow`)")
         size = f"b{batch}-" if len(study) > 1 else ""

@@ -6,7 +6,7 @@ What follows ``--`` is a program of the user's, and no option in it is perfctl's
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.ingest.sweep import NcuCost, PlannedCommand, Swept
     from perfctl.orchestrator.launch.profilers.base import Profiler
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
-    from perfctl.orchestrator.report.view import Block, Layout, Lines, View
+    from perfctl.orchestrator.report.view import Lines, View
 
 Stored = TypeVar("Stored", bound=StoredSweep)
 Asked = TypeVar("Asked", bound="ProfileOptions")
@@ -198,12 +198,12 @@ def run_or_plan(
     return commands
 
 
-def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Layout | Lines:
+def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Lines:
     """Return the summary of a sweep and what to type next, commands, or ncu's cost."""
     from perfctl.orchestrator.counts.kernels.replays import cost_lines
     from perfctl.orchestrator.ingest.sweep import NcuCost
     from perfctl.orchestrator.launch.catalog import printable
-    from perfctl.orchestrator.report.view import Layout, Lines, View
+    from perfctl.orchestrator.report.view import Lines, View
 
     if isinstance(result, list):
         commands = (f"{printable(one.command)}\n" for one in result)
@@ -219,24 +219,27 @@ def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Layout | Line
         folder = shlex.quote(str(result.folder))
         line = f"Wrote {result.folder}. Next: perfctl slurm gather {folder}\n"
         return Lines((line,), "--no-store", has_names=True)
-    return Layout(lambda paper: draw_summary(result))
+    return summarize(result)
 
 
-def draw_summary(done: Swept) -> Iterator[Block]:
-    """Yield the findings and the table of a sweep, where everything is, and what to type next."""
+def summarize(done: Swept) -> View:
+    """Return the findings and the table of a sweep, where everything is, and what to type next."""
     from perfctl.orchestrator.report import terminal
-    from perfctl.orchestrator.report.text_tables import text
+    from perfctl.orchestrator.report.view import View
     from perfctl.orchestrator.stored_runs import runs_of_sweeps
 
     store, batches = done.request.options.store_path, done.request.options.batches
     runs = [run for run in runs_of_sweeps(store, [done.name]) if run.batch_size in batches]
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
-    yield from terminal.sweep_summary(first)
-    if ranks := len(runs) - len(first):
-        yield text(f"The store has separate runs of the other ranks: {ranks} (perfctl runs)")
-    yield text(f"Wrote {done.folder} and {store}")
+    ranks = len(runs) - len(first)
     option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
-    yield text(f"Next: perfctl report{option}")
+    return View(
+        chapters=terminal.sweep_views(first),
+        notes=(f"The store has separate runs of the other ranks: {ranks} (perfctl runs)",)
+        if ranks
+        else (),
+        lines=(f"Wrote {done.folder} and {store}", f"Next: perfctl report{option}"),
+    )
 
 
 def check(result: Swept | list[PlannedCommand] | NcuCost, events: Events) -> None:

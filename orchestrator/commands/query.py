@@ -10,28 +10,21 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import ToolMissing, UsageError
-from perfctl.orchestrator.report.files.documents import Part
 from perfctl.orchestrator.report.files.tables import json_value, lines, unique
 from perfctl.orchestrator.report.numbers import DASH
-from perfctl.orchestrator.report.text_tables import add_rows, grid, text
-from perfctl.orchestrator.report.view import Layout, Lines, Paper
+from perfctl.orchestrator.report.tables import Cell, Column, Table
+from perfctl.orchestrator.report.view import Lines, View
 from perfctl.orchestrator.store import query
 
-if TYPE_CHECKING:
-    from perfctl.orchestrator.report.view import Block
-
-SHORTEST = 14
-"""Characters that a column of text keeps at least; where they do not fit, each row is shown as
-a list."""
 MEMORY = "2GiB"
 """What DuckDB may take; what does not fit goes to files in the temporary folder (TMPDIR)."""
 _AT_ONCE = 1000
@@ -130,7 +123,7 @@ def record(answer: Answer) -> list[QueryRow]:
     return [QueryRow(zip(names, map(json_value, row), strict=True)) for row in answer.rows]
 
 
-def view(answer: Answer) -> Layout | Lines:
+def view(answer: Answer) -> View | Lines:
     """Return a table of the first rows, or all rows as CSV."""
     names = unique(answer.columns)
 
@@ -141,42 +134,22 @@ def view(answer: Answer) -> Layout | Lines:
     note = "1 row" if len(values) == 1 else f"{len(values)} rows"
     if next(answer.rows, None) is not None:
         note = f"first {len(values)} rows; use --rows to show more"
-    rows = [
-        tuple(
-            DASH if value is None else value.hex() if isinstance(value, bytes) else str(value)
-            for value in row
-        )
-        for row in values
-    ]
     columns = zip(names, zip(*values, strict=True), strict=True) if values else ()
     words = {name for name, some in columns if any(isinstance(one, str | bytes) for one in some)}
+    table = Table(
+        tuple(Column(name, style="text" if name in words else "num") for name in names),
+        tuple(tuple(map(_cell, row)) for row in values),
+        "",
+        notes=(note,),
+        can_stack=True,
+    )
+    return View(tables=(table,))
 
-    def draw(paper: Paper) -> Iterator[Block]:
-        yield _draw_rows(names, words, rows, paper.width)
-        yield text(note)
 
-    is_number = tuple(name not in words for name in names)
-    return Layout(draw, lambda: [Part(None, (), tuple(names), tuple(rows), is_number, (note,))])
-
-
-def _draw_rows(
-    names: Sequence[str], words: set[str], texts: Sequence[Sequence[str]], width: int
-) -> Block:
-    """Return rows below their column names; rows of more columns than fit one below the other, each
-    as a list. ``words``: the columns of texts, which may be cut."""
-    needed = 2 * len(names)
-    for index, name in enumerate(names):
-        longest = max([len(name), *(len(row[index]) for row in texts)])
-        needed += min(longest, SHORTEST) if name in words else longest
-    if needed > width:
-        table = grid(("", "left"), ("", "left"), heads=False)
-        for number, row in enumerate(texts, 1):
-            values = zip(names, row, strict=True)
-            facts = [(f"row {number}", ""), *((f"  {name}", value) for name, value in values)]
-            add_rows(table, [(text(name, "dim"), value) for name, value in facts])
-        return table
-    sides = ((name, "left" if name in words else "right") for name in names)
-    return add_rows(grid(*sides, whole=set(names) - words), texts)
+def _cell(value: object) -> Cell:
+    if value is None:
+        return Cell(DASH, "NULL", "no")
+    return Cell(value.hex() if isinstance(value, bytes) else str(value))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
@@ -10,7 +10,7 @@ from typing import Annotated
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.report.ledger.rows import ShownRun, shown_run
-from perfctl.orchestrator.report.view import Layout, View, as_parts, draw_views
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import only_run, shown
 from perfctl.records.report import SourceLine
@@ -71,22 +71,24 @@ def record(report: StoredReport) -> ShownRun | list[SourceLine]:
     return shown(report.run, lambda: shown_run(report.run))
 
 
-def view(report: StoredReport) -> View | Layout:
+def view(report: StoredReport) -> View:
     """Return findings, the ledger and the tables of the run, or its source lines."""
     from perfctl.orchestrator.report import terminal
 
     if report.source_lines is not None:
         return terminal.source_view(report.source_lines)
-
-    def views(*, is_document: bool = False) -> list[View]:
-        is_whole = report.is_whole or is_document
-        make = partial(terminal.run_views, is_whole=is_whole, is_document=is_document)
-        return shown(report.run, lambda: list(make(report.run)))
-
-    return Layout(
-        lambda paper: draw_views(views(), paper.width),
-        lambda: [part for one in views(is_document=True) for part in as_parts(one)],
+    return View(
+        chapters=_views(report, is_document=False),
+        document=lambda: View(chapters=_views(report, is_document=True)),
     )
+
+
+def _views(report: StoredReport, *, is_document: bool) -> Iterator[View]:
+    from perfctl.orchestrator.report.terminal import run_views
+
+    is_whole = report.is_whole or is_document
+    make = partial(run_views, report.run, is_whole=is_whole, is_document=is_document)
+    yield from shown(report.run, lambda: list(make()))
 
 
 COMMAND = Command(ShowOptions, run, view, record)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -146,7 +147,7 @@ class SpeedupResult:
         failed = [f"{label}: {why}" for study in self.studies for label, why in study.failed]
         if failed:
             raise PartlyDone(f"{len(failed)} of the devices failed: {failed[0]}")
-        for arm in (arm for study in self.studies for arm in study.against):
+        for arm in (arm for study in self.studies for arm in study.comparisons):
             for reason in arm.refused:
                 raise PerfctlError(
                     f"no speedup: {arm.label}: {reason}",
@@ -196,7 +197,7 @@ def compare_arms(
         newest = {arm.label: run for arm in arms for run in arm.runs if run.status == "ok"}
         memory = [estimate_memory(newest[facts.label]) for facts in found.arms]
         facts = (
-            replace(facts, paper_memory=size, paper_memory_reason=reason)
+            replace(facts, estimated_memory=size, estimated_memory_reason=reason)
             for facts, (size, reason) in zip(found.arms, memory, strict=True)
         )
         speedups.append(replace(found, arms=tuple(facts)))
@@ -220,11 +221,11 @@ def write_speedup(
     written, charts first."""
     from perfctl.orchestrator.files import write_text
     from perfctl.orchestrator.report.charts import files as charts_files
-    from perfctl.orchestrator.report.page.page import render_speedup
+    from perfctl.orchestrator.report.page.page import render_view
 
     written = []
     with charts_files.drawn() as drawings:
-        text = render_speedup(result.studies) if page or charts else ""
+        text = render_view(speedup_view(result.studies, has_charts=True)) if page or charts else ""
     if charts is not None:
         charts.mkdir(parents=True, exist_ok=True)
         for drawing in drawings:
@@ -257,8 +258,10 @@ def run_way(request: SweepRequest, events: Events) -> None:
         }
         if one.status == "ok":
             figures = to_json(facts_of(request.name, (one,)))
-            # the page has what is on paper
-            row |= {key: value for key, value in figures.items() if not key.startswith("paper_")}
+            # the report has estimates
+            row |= {
+                key: value for key, value in figures.items() if not key.startswith("estimated_")
+            }
         rows.append(row)
     head = {"perfctl_results": 1, "name": request.name, "workload": request.workload}
     write_json(folder / "results.json", head | {"runs": rows})
@@ -368,7 +371,8 @@ def own_options(run: Run) -> tuple[str, ...]:
 def view(result: SpeedupResult) -> View:
     """Return the speed-ups, and what was written."""
     lines = tuple(f"Wrote {path}" for path in result.written)
-    return replace(speedup_view(result.studies), lines=lines)
+    draw = partial(speedup_view, result.studies, has_charts=True)
+    return replace(speedup_view(result.studies), lines=lines, document=draw)
 
 
 def record(result: SpeedupResult) -> list[Speedup]:

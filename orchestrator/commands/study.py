@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands import bench
     from perfctl.orchestrator.ingest.context import Event
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
-    from perfctl.orchestrator.report.studies.records import StudyPage
 
 CHART_MM = 140
 """Width of a chart in the Markdown: a page of text."""
@@ -97,7 +96,7 @@ class ProgramStudyOptions(StudyOptions):
 class StudyResult:
     """A study that was written."""
 
-    page: StudyPage
+    page: View
     files: tuple[Path, ...]
     problems: tuple[str, ...]
     """Parts that failed, and why."""
@@ -404,8 +403,8 @@ def _write(
     Names of charts begin with the key of their chapter ("time-step" for a chart in "time").
     """
     from perfctl.orchestrator.report.charts import files as charts_files
-    from perfctl.orchestrator.report.page.page import render_study
-    from perfctl.orchestrator.report.studies.records import study_page
+    from perfctl.orchestrator.report.page.page import render_view
+    from perfctl.orchestrator.report.studies.records import study_view
     from perfctl.orchestrator.report.studies.written import csv_files, markdown
 
     request, links = material.request, list[tuple[str, str]]()
@@ -416,7 +415,7 @@ def _write(
     with _none_if_empty(out):
         with charts_files.drawn() as drawings:
             subjects = {name: SUBJECTS[name](material) for name in names}
-            page = study_page(
+            page = study_view(
                 request.study.kind,
                 content,
                 subjects,
@@ -425,7 +424,7 @@ def _write(
                 source=request.source,
                 command=request.command_line or None,
             )
-        text = render_study(page)
+        text = render_view(page)
         if links:
             from perfctl.orchestrator.commands.report import report
 
@@ -494,8 +493,10 @@ def show(result: StudyResult | StudyParts | None) -> View | Lines:
         return Lines((f"{shlex.join(['perfctl', *one])}\n" for one in words), "--dry-run")
     if result is None:
         return View("")
-    findings = (f"{number}  {one.text}" for number, one in enumerate(result.page.findings, 1))
-    return View("", lines=(*findings, *(f"Wrote {path}" for path in result.files)))
+    findings, warnings = result.page.stated
+    numbered = (f"{number}  {text}" for number, text in enumerate(findings, 1))
+    marked = (f"!  {text}" for text in warnings)
+    return View(lines=(*numbered, *marked, *(f"Wrote {path}" for path in result.files)))
 
 
 def _check(result: StudyResult | StudyParts | None, events: Events) -> None:

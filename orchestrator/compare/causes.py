@@ -121,7 +121,7 @@ class Part:
     """One place on both sides."""
 
     JSON_KEYS = ("layer", "direction", "kind", "change", "flops", "a", "b")
-    JSON_NAMES: ClassVar = {"kind": "behind_it", "change": "change_ns", "flops": "flops_b_over_a"}
+    JSON_NAMES: ClassVar = {"kind": "change_kind", "change": "change_ns", "flops": "flops_b_over_a"}
 
     layer: str
     direction: str
@@ -201,7 +201,7 @@ class Cause:
 class Suspect:
     """A difference, and how likely it is behind the change."""
 
-    JSON_NAMES: ClassVar = {"level": "as_cause", "why": "as_cause_why"}
+    JSON_NAMES: ClassVar = {"level": "likelihood", "why": "likelihood_reason"}
     JSON_INLINED = ("difference",)
 
     difference: Difference
@@ -213,8 +213,13 @@ class Suspect:
 class Why:
     """The alignment of a pair."""
 
+    JSON_KEYS = ("pair", "comparable", "suspects", "by_layer", "parts")
+    JSON_NAMES: ClassVar = {"suspects": "differences", "parts": "aligned"}
+    JSON_INLINED = ("pair",)
+
     pair: Pair
     parts: tuple[Part, ...]
+    """Times in ns per step, B less A."""
     by_layer: bool
     """False where the sides have no layer in common, so that all kernels are aligned by
     their family."""
@@ -260,6 +265,10 @@ class Why:
             Suspect(difference, *_rank(difference, self)) for difference in self.pair.differences
         ]
         return tuple(sorted(ranked, key=lambda suspect: LEVELS.index(suspect.level)))
+
+    @property
+    def comparable(self) -> bool:
+        return not self.pair.blocked
 
     def of(self, *kinds: str) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.kind in kinds)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from perfctl.orchestrator.compare.causes import Suspect
 from perfctl.orchestrator.statistics import Ratio, compare_samples
 
 if TYPE_CHECKING:
@@ -47,14 +48,14 @@ which is chosen for leaving little."""
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A level that changed between two points of a series."""
+    """A level that changed between two points of a series. Points are indexes of its values."""
 
-    JSON_KEYS = ("interval", "p")
+    JSON_KEYS = ("after", "earliest", "latest", "change", "interval", "p", "differences")
 
     after: int
-    """Index of the first point of the new level; the one before it is the last of the old one."""
-    change: float
-    """New level over old, less 1."""
+    """The first point of the new level; the one before it is the last of the old one."""
+    change: float | None
+    """New level over old, less 1; None: the old level is 0."""
     interval: tuple[float, float] | None
     """95% interval of the change; None for an exact count."""
     p: float | None
@@ -66,6 +67,8 @@ class Change:
     before_points: int
     """Points of the old level."""
     after_points: int
+    differences: tuple[Suspect, ...] = ()
+    """What else differs between the points before and after, the likeliest first."""
 
 
 def available() -> bool:
@@ -86,7 +89,7 @@ def exact_changes(values: Sequence[float]) -> list[Change]:
     return [
         Change(
             at,
-            values[at] / values[at - 1] - 1 if values[at - 1] else math.inf,
+            values[at] / values[at - 1] - 1 if values[at - 1] else None,
             None,
             None,
             at,

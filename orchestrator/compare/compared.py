@@ -84,7 +84,7 @@ class Row(Compared[Key, Number]):
         "before",
         "after",
     )
-    JSON_NAMES: ClassVar = {"before": "a", "after": "b", "result": "verdict", "reason": "why"}
+    JSON_NAMES: ClassVar = {"before": "a", "after": "b"}
     JSON_INLINED = ("key",)
 
     result: Annotated[str, MEANING] = NOT_JUDGED

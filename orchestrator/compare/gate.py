@@ -151,7 +151,7 @@ class Judged(Compared[Place, Value]):
     """One quantity against the baseline."""
 
     JSON_KEYS = ("key", "quantity", "before", "after", "result", "reason", "change", "unit")
-    JSON_NAMES: ClassVar = {"key": "place", "result": "verdict", "reason": "said"}
+    JSON_NAMES: ClassVar = {"key": "position"}
 
     result: Annotated[str, MEANING] = NOT_JUDGED
     quantity: str = ""

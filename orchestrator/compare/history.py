@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from perfctl.orchestrator.compare.changes import Change, exact_changes, noisy_changes
 from perfctl.orchestrator.compare.quantities import (
@@ -21,9 +21,6 @@ from perfctl.orchestrator.compare.quantities import (
 from perfctl.orchestrator.compare.sides import FACTS, commit_of
 from perfctl.orchestrator.ledger.prepared import PreparedRun, heading, parted, studies
 from perfctl.records.run import Run
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.causes import Suspect
 
 QUANTITIES = {
     "step": "ns",
@@ -70,10 +67,11 @@ WHOLE_STEP = {
 class Seen:
     """What a history keeps of one run."""
 
-    JSON_KEYS = ("started_at", "commit", "commit_time")
+    JSON_KEYS = ("run", "store", "started_at", "commit", "commit_time")
 
     run: int
     store: int
+    """Index of its results database."""
     sweep: int
     name: str
     batch: int | None
@@ -88,24 +86,41 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One quantity of a line; ``points`` are the places of its values among the line's points."""
+    """One quantity of a line."""
 
-    JSON_KEYS = ("what", "exact", "points", "values")
+    JSON_KEYS = ("what", "unit", "exact", "points", "values", "changes")
     JSON_INLINED = ("what",)
 
     what: What
     points: tuple[int, ...]
+    """Indexes of the line's points that have a value."""
     values: tuple[float, ...]
     """Median of the repeats of each point."""
     exact: bool
     changes: tuple[Change, ...]
+
+    @property
+    def unit(self) -> str:
+        return QUANTITIES[self.what.quantity]
+
+    def points_around(self, change: Change) -> tuple[int, int]:
+        """Return the line's last point before a change, and its first one after it."""
+        return self.points[change.after - 1], self.points[change.after]
 
 
 @dataclass(slots=True)
 class Line:
     """Points that may be compared with each other, oldest first; each is a list of repeats."""
 
-    JSON_KEYS = ("name", "batch", "profiler", "apart")
+    JSON_KEYS = (
+        "name",
+        "batch",
+        "profiler",
+        "separation_reason",
+        "device",
+        "points",
+        "series",
+    )
     JSON_NAMES: ClassVar = {"name": "heading"}
 
     name: str
@@ -113,22 +128,26 @@ class Line:
     profiler: str
     facts: dict[str, str]
     points: list[list[Seen]] = field(default_factory=list)
-    apart: str | None = None
+    separation_reason: str | None = None
     """Why it is not part of an earlier line of the same workload and batch size; None for
     the first."""
     series: tuple[Series, ...] = ()
 
+    @property
+    def device(self) -> str | None:
+        """None: not recorded."""
+        return self.facts.get("device")
+
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All lines, and what else differs at each point where something changed."""
+    """The runs of results databases as lines over time. Times in ns, memory in bytes; FLOPs: 1
+    multiply-add = 2."""
 
     stores: tuple[str, ...]
     gate: float
+    """Smaller changes are not reported; 0.05 is 5%."""
     lines: tuple[Line, ...]
-    suspects: dict[tuple[int, int], tuple[Suspect, ...]]
-    """(line, first point after the change) -> what differs between it and the point before, the
-    likeliest first."""
 
 
 def read_run(run: Run, store: int) -> Seen:
@@ -196,7 +215,7 @@ def _find_line(lines: list[Line], run: Seen) -> Line:
             why_apart = "; ".join(_differences(line, run))
             if not why_apart:
                 return line
-    line = Line(run.name, run.batch, run.profiler, dict(run.facts), apart=why_apart)
+    line = Line(run.name, run.batch, run.profiler, dict(run.facts), separation_reason=why_apart)
     lines.append(line)
     return line
 

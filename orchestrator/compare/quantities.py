@@ -32,7 +32,7 @@ class Key(NamedTuple):
     level: str
     quantity: str
     """time, throughput, memory, flops, energy or energy-delay product."""
-    what: str
+    item: str
     """Of a step: "step", "forward", "peak allocated"; else ""."""
     layer: str = ""
     direction: str = ""
@@ -42,8 +42,8 @@ class Key(NamedTuple):
     @property
     def name(self) -> str:
         """ "step", "conv2 forward", "conv2 forward: volta_sgemm_128x64_tn"."""
-        if self.what:
-            return self.what
+        if self.item:
+            return self.item
         layer = self.layer or ("optimizer" if self.direction == "optimizer" else OUTSIDE)
         row = layer if layer == self.direction else f"{layer} {self.direction}".strip()
         return f"{row}: {self.kernel}" if self.kernel else row

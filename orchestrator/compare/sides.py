@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from perfctl.orchestrator.ledger.prepared import Study, device_label, heading, studies
 from perfctl.orchestrator.ledger.timing import preference
@@ -27,6 +27,8 @@ _INFORMATION = "said only"
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A fact that is not the same on both sides."""
+
+    JSON_NAMES: ClassVar = {"why": "reason"}
 
     fact: str
     a: str

@@ -77,7 +77,7 @@ class Gain:
 class Unsettled:
     """An interval too wide to say anything: its ends are further apart than ``WIDEST``."""
 
-    found: Gain
+    gain: Gain
     more: int
     """Further values a side until it is narrow enough, if their spread stays as it is."""
     unit: str
@@ -132,14 +132,14 @@ class Against:
     """Why there is no speed-up; empty when there is one."""
     differences: tuple[Difference, ...]
     lines: tuple[GainLine, ...]
-    if_only: tuple[IfOnly, ...]
+    amdahl: tuple[IfOnly, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
     """Training time until each arm was as good as the worst arm's best."""
 
-    what: str
+    quantity: str
     target: float
     times: Mapping[str, float | None]
 
@@ -152,7 +152,7 @@ class Speedup:
     batch: int | None
     base: str
     arms: tuple[ArmFacts, ...]
-    against: tuple[Against, ...]
+    comparisons: tuple[Against, ...]
     reached: tuple[Reached, ...]
     failed: tuple[tuple[str, str], ...] = ()
     """(label, why) of arms without a whole run."""
@@ -267,9 +267,9 @@ def _values(runs: Sequence[Run]) -> dict[LineKey, list[tuple[float, ...]]]:
         for key, observed in observe_times(PreparedRun(run)).items():
             if not observed.trusted:
                 continue
-            if key == STEP_TIME or key.what in PHASES:
+            if key == STEP_TIME or key.item in PHASES:
                 level = "step" if key == STEP_TIME else "phase"
-                values[LineKey(level, key.what)].append(observed.values)
+                values[LineKey(level, key.item)].append(observed.values)
             elif key.level == "layer" and key.layer != UNATTRIBUTED:
                 direction = "backward" if key.direction in GRADIENTS else key.direction
                 for step, value in enumerate(observed.values):
@@ -347,7 +347,7 @@ def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
         return ()
     parts = []
     for line in lines:
-        own = line.unsettled.found if line.unsettled else line.gain
+        own = line.unsettled.gain if line.unsettled else line.gain
         if line.key.level == "layer" and own is not None and line.before and line.before < step:
             share = line.before / step
             value, low, high = (amdahl(share, gain) for gain in (own.value, own.low, own.high))
@@ -362,7 +362,9 @@ def read_speedups(content: bytes) -> list[Speedup]:
     written = msgspec.json.decode(content)
     studies = written if isinstance(written, list) else [written]
     try:
-        for line in (line for one in studies for arm in one["against"] for line in arm["lines"]):
+        for line in (
+            line for one in studies for arm in one["comparisons"] for line in arm["lines"]
+        ):
             line["key"] = [line.pop(name) for name in LineKey._fields]
             for field, name in GainLine.JSON_NAMES.items():
                 line["reason" if field == "why" else field] = line.pop(name)

@@ -84,7 +84,7 @@ class ArmFacts:
     warmup: int | None
     epochs: tuple[Epoch, ...]
     memory: Mapping[str, int]
-    top: tuple[Top, ...]
+    top_operations: tuple[Top, ...]
     categories: Mapping[str, float] | None
     """Kind of work -> share of all time in the trace."""
     rate: Rate
@@ -98,10 +98,10 @@ class ArmFacts:
     overhead: float | None
     """Share of the measured steps outside all operations (Python, the optimizer's loop); None on
     a GPU."""
-    gaps: tuple[tuple[str, str], ...] = ()
-    paper_memory: int | None = None
+    missing_values: tuple[tuple[str, str], ...] = ()
+    estimated_memory: int | None = None
     """Peak bytes of all tensors on paper, in the allocator's 512-byte blocks."""
-    paper_memory_reason: str | None = None
+    estimated_memory_reason: str | None = None
 
 
 def facts_of(label: str, runs: Sequence[Run], peaks: Sequence[Peaks] = ()) -> ArmFacts:
@@ -130,14 +130,14 @@ def facts_of(label: str, runs: Sequence[Run], peaks: Sequence[Peaks] = ()) -> Ar
         warmup=int(warmup) if warmup.isdecimal() else None,
         epochs=course,
         memory=memory_figures(run),
-        top=top(run),
+        top_operations=top(run),
         categories=shares(run),
         rate=rate(run, step, peaks),
         idle=None if busy is None else 1 - busy,
         overlap=overlap(run),
         launch_bound=launch_bound(run),
         overhead=overhead(run),
-        gaps=tuple(dict.fromkeys(gaps)),
+        missing_values=tuple(dict.fromkeys(gaps)),
     )
 
 

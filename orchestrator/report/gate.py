@@ -23,10 +23,10 @@ from perfctl.orchestrator.compare.gate import (
     causes,
     naming_rank,
 )
-from perfctl.orchestrator.report.files.documents import FORMS
+from perfctl.orchestrator.report.files.documents import markdown
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.tables import Cell, Column, listing, nothing, text_cell
-from perfctl.orchestrator.report.view import View, as_parts
+from perfctl.orchestrator.report.view import View
 
 MAX_ROWS = 12
 """Changes in words; JSON and JUnit have all rows."""
@@ -146,7 +146,7 @@ def comment(outcomes: Sequence[Outcome]) -> str:
     facts = (headline(outcomes), view.title, *view.facts)[: MAX_NAMES + 2]
     note = "1 multiply-add = 2 FLOPs. perfctl gate --update makes the new values the baseline."
     notes = (*(f"{text}." for text in view.notes), note)
-    return FORMS["md"](as_parts(replace(view, title="perfctl gate", facts=facts, notes=notes)))
+    return markdown(replace(view, title="perfctl gate", facts=facts, notes=notes))
 
 
 def _lines(outcome: Outcome, results: Sequence[str]) -> Iterator[Line]:
@@ -247,5 +247,5 @@ def github_annotations(outcomes: Sequence[Outcome], file: str) -> Iterator[str]:
     data = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
     names = data | str.maketrans({":": "%3A", ",": "%2C"})
     for title, text in errors[:10]:
-        place = f"file={file.translate(names)},title={title.translate(names)}"
-        yield f"::error {place}::{text.translate(data)}"
+        properties = f"file={file.translate(names)},title={title.translate(names)}"
+        yield f"::error {properties}::{text.translate(data)}"

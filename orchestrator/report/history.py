@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 
-from perfctl.orchestrator.compare.causes import Suspect
 from perfctl.orchestrator.compare.changes import Change, fewest
-from perfctl.orchestrator.compare.history import QUANTITIES, History, Line, Seen, Series
+from perfctl.orchestrator.compare.history import History, Line, Seen, Series
 from perfctl.orchestrator.report.numbers import si, size, time
-from perfctl.orchestrator.report.tables import Cell, Column, Table, table, text_cell
+from perfctl.orchestrator.report.tables import Cell, Column, Table, text_cell, whole_table
 from perfctl.orchestrator.report.view import View
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -20,71 +17,6 @@ POINTS = 30
 """Newest points of a trend."""
 ROWS = 12
 """Rows of a line in the terminal, and sentences about its changes."""
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryChange:
-    """A change of level. Points are places among those of the line, from 0."""
-
-    JSON_INLINED = ("found",)
-
-    found: Change
-    after: int
-    """First point of the new level."""
-    earliest: int
-    """Not before this point, with 95%."""
-    latest: int
-    """Not after this point, with 95%."""
-    before: int
-    """Last point of the old level."""
-    change: float | None
-    """New level over old, less 1; null: the old level is 0."""
-    differences: Sequence[Suspect]
-
-
-@dataclass(frozen=True, slots=True)
-class HistorySeries:
-    """One quantity over the points of a line."""
-
-    JSON_INLINED = ("series",)
-
-    series: Series
-    unit: str
-    changes: list[HistoryChange]
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryPoint:
-    """One point of a line. Its commit is null where it was not recorded."""
-
-    JSON_INLINED = ("first",)
-
-    store: str
-    runs: list[int]
-    first: Seen
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryLine:
-    """One workload at one batch size."""
-
-    JSON_INLINED = ("line",)
-
-    line: Line
-    device: str | None
-    """null: not recorded."""
-    points: list[HistoryPoint]
-    series: list[HistorySeries]
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryOutput:
-    """The runs of stores as lines over time."""
-
-    stores: tuple[str, ...]
-    gate: float
-    """Changes up to this are not told; 0.05 is 5%."""
-    lines: list[HistoryLine]
 
 
 def view(history: History) -> View:
@@ -106,6 +38,7 @@ def view(history: History) -> View:
         tuple(_table_of(history, line) for line in history.lines),
         notes=("Trend: the newest points, from the smallest to the largest value.",),
         rows_on_terminal=ROWS,
+        command="history",
     )
 
 
@@ -129,16 +62,14 @@ def _table_of(history: History, line: Line) -> Table:
     ]
     words = Column("quantity", style="text"), Column("trend", style="text")
     columns = (*words, Column("first"), Column("last"), Column("change", style="text"))
-    made = table(heading(line), columns, cells, limit=len(cells), whole=True)
-    assert made is not None
-    return replace(made, notes=tuple(notes))
+    return whole_table(heading(line), columns, cells, notes)
 
 
 def _change_of(series: Series) -> str:
     """Return "+5.2%", or why there is none."""
     if series.changes:
         shares = (change.change for change in series.changes)
-        return ", ".join("new" if share == inf else f"{share * 100:+.3g}%" for share in shares)
+        return ", ".join("new" if share is None else f"{share * 100:+.3g}%" for share in shares)
     if series.exact:
         return "none"
     if series.what.quantity == "throughput":
@@ -157,8 +88,8 @@ def heading(line: Line) -> str:
 
 def _about(line: Line) -> Iterator[str]:
     """Why it is a line of its own, and why its times are not judged."""
-    if line.apart:
-        yield f"a separate line: {line.apart}"
+    if line.separation_reason:
+        yield f"a separate line: {line.separation_reason}"
     if len(line.points) < fewest():
         yield (
             f"perfctl needs {fewest()} points to judge times ('perfctl compare' compares two runs "
@@ -171,35 +102,36 @@ def _count(line: Line) -> str:
     return f"{points} point{'s' if points > 1 else ''}, {runs} run{'s' if runs > 1 else ''}"
 
 
-def sentence(found: History, line: Line, series: Series, change: Change) -> str:
-    """By how much, between which points, how sure, and what else changed."""
-    before, after = (line.points[series.points[at]] for at in (change.after - 1, change.after))
-    where = f"between {_point(found, before)} and {_point(found, after)}"
+def sentence(history: History, line: Line, series: Series, change: Change) -> str:
+    """Return by how much, between which points, how sure, and what else changed."""
+
+    def name_points(first: int, last: int) -> str:
+        points = (line.points[series.points[index]] for index in (first, last))
+        return " and ".join(_point(history, point) for point in points)
+
     if change.interval is None or change.p is None:
-        sure = (
-            f"an exact count, {value(series, series.values[change.after - 1])} to "
-            f"{value(series, series.values[change.after])}"
-        )
+        before, after = (value(series, series.values[change.after + step]) for step in (-1, 0))
+        evidence = f"an exact count, {before} to {after}"
     else:
         low, high = (f"{end * 100:+.1f}%" for end in change.interval)
-        sure = f"95% interval {low} to {high}, p = {change.p:.2g}"
+        evidence = f"95% interval {low} to {high}, p = {change.p:.2g}"
         if change.earliest < change.latest:
-            sides = (line.points[series.points[at]] for at in (change.earliest - 1, change.latest))
-            sure += f", with 95% between {' and '.join(_point(found, one) for one in sides)}"
-    blamed = found.suspects.get((found.lines.index(line), series.points[change.after]), ())
+            evidence += f", with 95% between {name_points(change.earliest - 1, change.latest)}"
     differ = [
-        f"{one.difference.fact} {one.difference.a} to {one.difference.b} ({one.level})"
-        for one in blamed[:3]
+        f"{suspect.difference.fact} {suspect.difference.a} to {suspect.difference.b} "
+        f"({suspect.level})"
+        for suspect in change.differences[:3]
     ]
-    also = f"; also changed: {', '.join(differ)}" if differ else "; no other recorded fact changed"
-    by = "came" if change.change == inf else f"{change.change * 100:+.3g}%"
-    return f"{series.what.name} {by} {where} ({sure}){also}"
+    more = f"also changed: {', '.join(differ)}" if differ else "no other recorded fact changed"
+    by = "came" if change.change is None else f"{change.change * 100:+.3g}%"
+    between = name_points(change.after - 1, change.after)
+    return f"{series.what.name} {by} between {between} ({evidence}); {more}"
 
 
-def _point(found: History, point: Sequence[Seen]) -> str:
-    """Its first run, with the store where there are several."""
+def _point(history: History, point: Sequence[Seen]) -> str:
+    """Return its first run, with the database if there are several."""
     first = point[0]
-    store = f" of {_short(found.stores)[first.store]}" if len(found.stores) > 1 else ""
+    store = f" of {_short(history.stores)[first.store]}" if len(history.stores) > 1 else ""
     more = ", ".join(filter(None, ((first.started_at or "")[:10], first.commit)))
     return f"run {first.run}{store}{f' ({more})' if more else ''}"
 
@@ -212,7 +144,7 @@ def _short(stores: Sequence[str]) -> list[str]:
 
 def value(series: Series, number: float) -> str:
     """With its unit."""
-    if QUANTITIES[series.what.quantity] == "ns":
+    if series.unit == "ns":
         return time(number)
     if series.what.quantity == "launches":
         return f"{number:,.5g}"
@@ -223,36 +155,5 @@ def sparkline(values: Sequence[float]) -> str:
     """One bar a value, from the smallest to the largest."""
     low, high = min(values), max(values)
     return "".join(
-        BARS[round((one - low) / (high - low) * 7) if high > low else 3] for one in values
+        BARS[round((number - low) / (high - low) * 7) if high > low else 3] for number in values
     )
-
-
-def history_output(found: History) -> HistoryOutput:
-    """Return every line with all its points and series."""
-    lines = [_line(line, at, found) for at, line in enumerate(found.lines)]
-    return HistoryOutput(found.stores, found.gate, lines)
-
-
-def _line(line: Line, at: int, found: History) -> HistoryLine:
-    points = [
-        HistoryPoint(found.stores[runs[0].store], [run.run for run in runs], runs[0])
-        for runs in line.points
-    ]
-    series = [_series(series, at, found) for series in line.series]
-    return HistoryLine(line, line.facts.get("device"), points, series)
-
-
-def _series(series: Series, at: int, found: History) -> HistorySeries:
-    changes = [
-        HistoryChange(
-            found=change,
-            after=series.points[change.after],
-            earliest=series.points[change.earliest],
-            latest=series.points[change.latest],
-            before=series.points[change.after - 1],
-            change=None if change.change == inf else change.change,
-            differences=found.suspects.get((at, series.points[change.after]), ()),
-        )
-        for change in series.changes
-    ]
-    return HistorySeries(series, QUANTITIES[series.what.quantity], changes)

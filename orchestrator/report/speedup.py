@@ -13,7 +13,6 @@ from perfctl.orchestrator.ledger.arm_figures import ArmFacts
 from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.numbers import percent, ratio, time
 from perfctl.orchestrator.report.page.records import Finding, shortened
-from perfctl.orchestrator.report.studies.records import Chapter
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -55,64 +54,49 @@ UNKNOWN = (
 )
 
 
-def speedup_view(studies: Sequence[Speedup]) -> View:
-    """Return the answer of each device, then tables of each batch size, and notes."""
+def speedup_view(studies: Sequence[Speedup], *, has_charts: bool = False) -> View:
+    """Return the answer of each device, all batch sizes side by side, then a chapter for each."""
+    keys = [f"s{number}" for number in range(1, len(studies) + 1)]
+    notes_of = [notes(study) for study in studies]
+    common = [note for note in notes_of[0] if all(note in other for other in notes_of)]
     several = len(studies) > 1
-    shown = [overview(studies)] if several else []
-    for study in studies:
-        at = f", batch {study.batch}" if several else ""
-        shown += [replace(part, caption=f"{part.caption}{at}") for part in tables(study)]
+    shown = overview(studies) if several else None
     return View(
         _title(studies),
-        tuple(finding.text for finding in _headlines(studies, [""] * len(studies))),
-        tuple(part for part in shown if part is not None),
-        notes=tuple(dict.fromkeys(note for study in studies for note in notes(study))),
-        rows_on_terminal=ROWS_ON_TERMINAL,
+        ("A speedup is a ratio of geometric means, shown only with its 95% interval.",),
+        () if shown is None else (shown,),
+        tuple(
+            headline(study, other, key, several=several)
+            for study, key in zip(studies, keys, strict=True)
+            for other in study.comparisons
+        ),
+        notes=tuple(common),
+        command="speedup",
+        charts=tuple(charts.across(studies)) if several and has_charts else (),
+        chapters=[
+            _batch_view(study, key, [note for note in own if note not in common], has_charts)
+            for study, key, own in zip(studies, keys, notes_of, strict=True)
+        ],
     )
 
 
-def page_view(studies: Sequence[Speedup]) -> dict[str, Any]:
-    """Return what templates/speedup.html shows: the answer, all batch sizes side by side, then each
-    of them."""
-    keys = [f"s{number}" for number in range(1, len(studies) + 1)]
-    said = [notes(study) for study in studies]
-    common = [note for note in said[0] if all(note in others for others in said)]
-    chapters = []
-    for study, key, own in zip(studies, keys, said, strict=True):
-        parts = tables(study)
-        chapters.append(
-            Chapter(
-                tuple(note for note in own if note not in common),
-                tuple(charts.charts(study, key)),
-                tuple(part for part in parts if part.caption in OPEN_ON_PAGE),
-                tuple(part for part in parts if part.caption not in OPEN_ON_PAGE),
-                key=key,
-                title=f"Batch {study.batch}" if study.batch else "Batch size unknown",
-            )
-        )
-    several = len(studies) > 1
-    return {
-        "title": _title(studies),
-        "findings": _headlines(studies, keys),
-        "notes": common,
-        "overview": overview(studies) if several else None,
-        "charts": tuple(charts.across(studies)) if several else (),
-        "chapters": chapters,
-    }
+def _batch_view(study: Speedup, key: str, sentences: Sequence[str], has_charts: bool) -> View:
+    parts = tables(study)
+    return View(
+        f"Batch {study.batch}" if study.batch else "Batch size unknown",
+        tables=tuple(part for part in parts if part.caption in OPEN_ON_PAGE),
+        notes=tuple(sentences),
+        rows_on_terminal=ROWS_ON_TERMINAL,
+        key=key,
+        charts=tuple(charts.charts(study, key)) if has_charts else (),
+        folded=tuple(part for part in parts if part.caption not in OPEN_ON_PAGE),
+    )
 
 
 def _title(studies: Sequence[Speedup]) -> str:
     first = studies[0]
     batch = "" if len(studies) > 1 else f", batch {first.batch or 'unknown'}"
     return f"{first.workload or 'a program'}{batch}: {', '.join(arm.label for arm in first.arms)}"
-
-
-def _headlines(studies: Sequence[Speedup], keys: Sequence[str]) -> list[Finding]:
-    return [
-        headline(study, other, key, several=len(studies) > 1)
-        for study, key in zip(studies, keys, strict=True)
-        for other in study.against
-    ]
 
 
 def name_of(study: Speedup) -> str:
@@ -207,7 +191,7 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
     ]
     rows = []
     for study in studies:
-        for other in study.against:
+        for other in study.comparisons:
             lines = _lines_by_level(other)
             gains = [gain_cells(lines.get(level))[1:] for level in ("epoch", "step")]
             network = f"{name_of(study)}, batch {study.batch}"
@@ -218,13 +202,13 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
 def notes(study: Speedup) -> list[str]:
     """Return the sentences that a reader of the tables needs."""
     sentences = []
-    if any(len(_lines_by_level(other)) == 2 for other in study.against):
+    if any(len(_lines_by_level(other)) == 2 for other in study.comparisons):
         sentences.append(WHICH)
     sentences.append(
         f"Faster than {study.base}, with the 95% interval; times exclude warm-up steps and test "
         "passes."
     )
-    for other in study.against:
+    for other in study.comparisons:
         sentences += [f"{other.label} has no speed-up: {reason}." for reason in other.refused]
         unknown = [item.fact for item in other.differences if item.a == item.b]
         if unknown:
@@ -238,9 +222,9 @@ def notes(study: Speedup) -> list[str]:
         if differ:
             sentences.append(f"{study.base} and {other.label} differ in {', '.join(differ)}.")
     sentences += [f"{label} failed: {reason}." for label, reason in study.failed]
-    if any(line.unsettled for other in study.against for line in other.lines):
+    if any(line.unsettled for other in study.comparisons for line in other.lines):
         sentences.append(UNKNOWN)
-    for other in study.against:
+    for other in study.comparisons:
         if apart := disagreement(other.lines):
             steps, epochs = (f"{ratio(gain.value)} ({span(gain)})" for gain in apart)
             sentences.append(
@@ -255,7 +239,9 @@ def notes(study: Speedup) -> list[str]:
                 "not warm yet. Run it again on an idle machine (--again)."
             )
     return sentences + [
-        f"{arm.label}: {what}: {reason}." for arm in study.arms for what, reason in arm.gaps
+        f"{arm.label}: {quantity}: {reason}."
+        for arm in study.arms
+        for quantity, reason in arm.missing_values
     ]
 
 
@@ -267,7 +253,7 @@ def tables(study: Speedup) -> list[Table]:
         _reached_table(study),
         _epochs_table(study),
         _gains_table(study, ("layer",), "Speed-up by layer"),
-        *map(_amdahl_table, study.against),
+        *map(_amdahl_table, study.comparisons),
         _categories_table(study),
         *map(_operations_table, study.arms),
     ]
@@ -306,8 +292,8 @@ def _arms_table(study: Speedup) -> Table | None:
 
 
 def _arm_cells(arm: ArmFacts) -> list[Any]:
-    flop_rate, paper = arm.rate, arm.paper_memory
-    no_paper = arm.paper_memory_reason or "not computed"
+    flop_rate, paper = arm.rate, arm.estimated_memory
+    no_paper = arm.estimated_memory_reason or "not computed"
     of_peak = None
     if flop_rate.peak is not None and flop_rate.per_second is not None:
         of_peak = flop_rate.per_second / flop_rate.peak
@@ -319,8 +305,8 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
     peaks = map(arm.memory.get, ("peak allocated", "peak host_resident", "peak host resident"))
     no_kernels = "a CPU launches no kernels"
     return [
-        text_cell(arm.label),
-        text_cell(arm.device or "not recorded"),
+        arm.label,
+        arm.device or "not recorded",
         arm.runs,
         time_cell(arm.total_ns, "the command did not request epochs (--epochs)"),
         time_cell(arm.step_ns),
@@ -339,7 +325,7 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
 
 
 def _gains_table(study: Speedup, levels: Sequence[str], caption: str) -> Table | None:
-    compared = [other for other in study.against if other.lines]
+    compared = [other for other in study.comparisons if other.lines]
     heads = [Column("", style=CODE if levels == ("layer",) else TEXT), Column(study.base)]
     for other in compared:
         heads += [
@@ -354,7 +340,7 @@ def _gains_table(study: Speedup, levels: Sequence[str], caption: str) -> Table |
         lines = [device.get(key) for device in by_device]
         first = next((line.before for line in lines if line is not None), None)
         gains = [cell for line in lines for cell in gain_cells(line)]
-        rows.append([text_cell(key.name), time_cell(first, "on the other side only"), *gains])
+        rows.append([key.name, time_cell(first, "on the other side only"), *gains])
     return table(caption, heads, rows)
 
 
@@ -388,9 +374,9 @@ def _reached_table(study: Speedup) -> Table | None:
     heads = [Column("until", style=TEXT), *(Column(arm.label) for arm in study.arms)]
     rows = []
     for item in study.reached:
-        bound = "of at most" if item.what == "test loss" else "of at least"
+        bound = "of at most" if item.quantity == "test loss" else "of at least"
         times = (time_cell(item.times[arm.label], "never reached") for arm in study.arms)
-        rows.append([f"{item.what} {bound} {item.target:.4g}", *times])
+        rows.append([f"{item.quantity} {bound} {item.target:.4g}", *times])
     return table(SAME_RESULT, heads, rows)
 
 
@@ -398,7 +384,7 @@ def _epochs_table(study: Speedup) -> Table | None:
     labels = ("epoch", "time", "training loss", "test loss", "accuracy", "Dice")
     rows = [
         [
-            text_cell(arm.label),
+            arm.label,
             item.number + 1,
             time_cell(item.ns),
             decimal_cell(item.loss),
@@ -423,12 +409,12 @@ def _amdahl_table(other: Against) -> Table | None:
     ]
     rows = [
         [
-            text_cell(item.layer),
+            item.layer,
             share_cell(item.share),
             *_faster_cells(item.gain),
             Cell(ratio(item.limit), value=item.limit),
         ]
-        for item in other.if_only
+        for item in other.amdahl
     ]
     return table(f"If only this layer ran as on {other.label} (Amdahl)", heads, rows)
 
@@ -455,13 +441,13 @@ def _operations_table(arm: ArmFacts) -> Table | None:
     ]
     rows = [
         [
-            text_cell(item.name),
-            text_cell(item.category),
+            item.name,
+            item.category,
             item.calls,
             time_cell(item.self_ns),
             time_cell(item.total_ns, "kernels call nothing"),
             share_cell(item.share),
         ]
-        for item in arm.top
+        for item in arm.top_operations
     ]
     return table(f"The most expensive on {arm.label}", heads, rows)

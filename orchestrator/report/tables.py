@@ -37,6 +37,22 @@ LongColumn = tuple[tuple[str, str, str], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """A change on a scale around 0, in percent of the width of the scale."""
+
+    left: float = 0.0
+    width: float = 0.0
+    middle: float = 0.0
+    style: str = "none"
+    """worse, better, news or plain; none: there is no change to show."""
+    over: str = ""
+    """"left", "right" or both: where it goes on beyond the scale; with "far" the change itself
+    is there."""
+    band: float = 0.0
+    """Width of the band around 0 in which changes are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
     """One cell of a table."""
 
@@ -52,6 +68,8 @@ class Cell:
     """Prefix and unit ("M", "ms", "") beside the number; None for a cell of one piece."""
     is_lower_bound: bool = False
     """Parts of the figure are missing, which ``title`` names."""
+    bar: Bar | None = None
+    """Beside the text in an HTML report."""
 
 
 def number_cell(
@@ -242,6 +260,8 @@ class Table:
     """(layer, direction) of each row, to light up with; empty where rows are of no layer."""
     is_dense: bool = False
     """On a terminal one blank stands between columns, and only text is wrapped."""
+    can_stack: bool = False
+    """A terminal that is too narrow has the cells of each row one below the other."""
 
     @property
     def total(self) -> int:
@@ -271,11 +291,11 @@ def table(
     kept = list(range(len(columns))) if whole else with_values(cells)
     if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
         kept.remove(0)
-    by_column = {place: [row[place] for row in cells] for place in kept}
+    by_column = {index: [row[index] for row in cells] for index in kept}
     heads = in_order(
-        [(with_carried(columns[place], found), found) for place, found in by_column.items()]
+        [(with_carried(columns[index], values), values) for index, values in by_column.items()]
     )
-    shown = tuple(tuple(row[place] for place in kept) for row in cells[:limit])
+    shown = tuple(tuple(row[index] for index in kept) for row in cells[:limit])
     notes = tuple(dash_notes(columns, cells)) if explains and not whole else ()
     return Table(
         heads, shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes
@@ -297,10 +317,9 @@ def dense_table(
     notes: Sequence[str] = (),
 ) -> Table:
     """Return a table of every row, with ``notes``, whose columns stand close on a terminal."""
-    made = table(caption, columns, rows, limit=len(rows), tools=False)
-    if made is None:
-        return Table(tuple(columns), (), caption, notes=tuple(notes), is_dense=True)
-    return replace(made, notes=tuple(notes), is_dense=True)
+    dense = table(caption, columns, rows, limit=len(rows), tools=False)
+    dense = dense or Table(tuple(columns), (), caption)
+    return replace(dense, notes=tuple(notes), is_dense=True)
 
 
 def whole_table(
@@ -317,8 +336,8 @@ def whole_table(
 def with_values(rows: Sequence[Sequence[Cell]]) -> list[int]:
     """Places of the columns that are not dashes throughout."""
     return [
-        place
-        for place, cells in enumerate(zip(*rows, strict=True))
+        index
+        for index, cells in enumerate(zip(*rows, strict=True))
         if any(cell.style != "no" for cell in cells)
     ]
 
@@ -409,11 +428,11 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
     if len(known) == 1:
         return head | {"c": known[0]}
     if len(known) <= max(16, len(tidy) // 3):
-        place = {value: number for number, value in enumerate(known)}
-        runs = [part for value, same in groupby(tidy) for part in (place[value], len(list(same)))]
+        order = {value: number for number, value in enumerate(known)}
+        runs = [part for value, same in groupby(tidy) for part in (order[value], len(list(same)))]
         if len(runs) < len(tidy) // 2:
             return head | {"d": known, "r": runs}
-        return head | {"d": known, "i": [place[value] for value in tidy]}
+        return head | {"d": known, "i": [order[value] for value in tidy]}
     if all(isinstance(value, int) for value in tidy):
         steps = differences(tidy)
         if sum(map(abs, steps)) < sum(map(abs, tidy)):
@@ -442,20 +461,20 @@ def long_table(
     """
     caption = {"launches": "Every launch", "counters": "Counters by kernel name"}[key]
     made = [*(packed(*head, values) for head, values in columns), *more]
-    for one in made:
-        if one["label"] == "kernel" and names:
-            known = one.get("d") or one.get("v") or [one.get("c")]
-            one["short"] = {
+    for column in made:
+        if column["label"] == "kernel" and names:
+            known = column.get("d") or column.get("v") or [column.get("c")]
+            column["short"] = {
                 name: names[name] for name in dict.fromkeys(known) if names.get(name, name) != name
             }
     empty = [
-        one["label"]
-        for one in made
-        if one.get("c", 0) is None and "refused" not in str(one.get("state", ""))
+        column["label"]
+        for column in made
+        if column.get("c", 0) is None and "refused" not in str(column.get("state", ""))
     ]
-    kept = tuple(one for one in made if one["label"] not in empty)
-    said = (*([f"not in these reports: {', '.join(empty)}"] if empty else []), *notes)
-    return Grid(key, caption, rows, kept, hidden, said)
+    kept = tuple(column for column in made if column["label"] not in empty)
+    notes_above = (*([f"not in these reports: {', '.join(empty)}"] if empty else []), *notes)
+    return Grid(key, caption, rows, kept, hidden, notes_above)
 
 
 def _tidy(value: Any) -> Any:

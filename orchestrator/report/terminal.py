@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING
 
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.prepared import heading, studies
@@ -19,13 +17,9 @@ from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.tables import Column, Table, table
-from perfctl.orchestrator.report.text_tables import WIDTH, draw_table
-from perfctl.orchestrator.report.view import View, draw_views
+from perfctl.orchestrator.report.view import View
 from perfctl.records.report import SourceLine
 from perfctl.records.run import Run
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 ROWS, SOURCE_ROWS = 12, 20
 """Of a table on a terminal, before "and N more"."""
@@ -83,8 +77,7 @@ def _findings(analysis: Analysis, tables: Iterable[Table | None] = ()) -> View:
         f"{heading(study)}   {about.device_text(study) or ''}   {about.tools(study.runs)}",
         () if stated else ("No findings.",),
         tuple(filter(None, tables)),
-        findings=tuple(item.text for item in stated if not item.warning),
-        warnings=tuple(item.text for item in stated if item.warning),
+        findings=tuple(stated),
         rows_on_terminal=ROWS,
     )
 
@@ -125,12 +118,10 @@ def source_view(lines: Sequence[SourceLine]) -> View:
     )
 
 
-def sweep_summary(runs: Sequence[Run]) -> Iterator[RenderableType]:
+def sweep_views(runs: Sequence[Run]) -> Iterator[View]:
     """Yield the results of a sweep: for each study a heading, the findings, and one row a batch
     size."""
-    return chain.from_iterable(
-        draw_views([_sweep_view(analyse(study))], WIDTH) for study in studies(runs)
-    )
+    return (_sweep_view(analyse(study)) for study in studies(runs))
 
 
 def _sweep_view(analysis: Analysis) -> View:
@@ -138,14 +129,3 @@ def _sweep_view(analysis: Analysis) -> View:
     swept = None if analysis.study.foreign else page_study.sweep_table(analysis.points, rates=rates)
     is_told = swept is None or {column.label for column in swept.columns} <= {"batch", "problems"}
     return _findings(analysis, [] if is_told else [swept])
-
-
-def shown(tables: Iterable[Table], rows: int, elsewhere: str) -> list[RenderableType]:
-    """Tables of a page for the terminal, each cut to ``rows``; ``elsewhere`` names the place of
-    the others."""
-    return [draw_table(table, rows, elsewhere) for table in tables]
-
-
-def inference_summary(runs: Sequence[Run]) -> list[RenderableType]:
-    """Latency and accuracy of several models and batch sizes; empty where no run has them."""
-    return [draw_table(table, rows=len(table.rows)) for table in inference_tables(runs)]

@@ -144,10 +144,12 @@ def draw_table(
     from rich.console import Group
 
     kept = list(range(len(view.columns)))
-    for place in reversed(range(len(view.columns))):
-        if view.columns[place].is_optional and _needed_width(view, kept) > width:
-            kept.remove(place)
-    columns = [view.columns[place] for place in kept]
+    for index in reversed(range(len(view.columns))):
+        if view.columns[index].is_optional and _needed_width(view, kept) > width:
+            kept.remove(index)
+    columns = [view.columns[index] for index in kept]
+    if view.can_stack and _needed_width(view, kept) > width:
+        return Group(_stack_rows(view, rows))
     table = grid(
         *((column.label, SIDES.get(column.style, "left")) for column in columns),
         heads=any(column.label for column in columns),
@@ -156,12 +158,12 @@ def draw_table(
     if view.is_dense:
         table.padding = (0, 1, 0, 0)
     shown = view.rows[:rows]
-    widths = [max((len(row[place].unit or "") for row in shown), default=0) for place in kept]
+    widths = [max((len(row[index].unit or "") for row in shown), default=0) for index in kept]
     for row in shown:
-        cells = (row[place] for place in kept)
+        cells = (row[index] for index in kept)
         table.add_row(*map(styled_cell, cells, widths))
-    for place, column in zip(kept, table.columns, strict=True):
-        if column.overflow == "fold" and all(len(row[place].text) <= SHORT_TEXT for row in shown):
+    for index, column in zip(kept, table.columns, strict=True):
+        if column.overflow == "fold" and all(len(row[index].text) <= SHORT_TEXT for row in shown):
             column.no_wrap = True
     notes = list(view.notes)
     if view.total > rows:
@@ -171,12 +173,24 @@ def draw_table(
     return Group(*above, table, *below)
 
 
-def _needed_width(view: View, places: Sequence[int]) -> int:
+def _stack_rows(view: View, rows: int) -> Table:
+    """Return each row as a list of its cells, one below the other."""
+    table = grid(("", "left"), ("", "left"), heads=False)
+    for number, row in enumerate(view.rows[:rows], 1):
+        facts = [(f"row {number}", "")]
+        facts += [
+            (f"  {column.label}", cell.text) for column, cell in zip(view.columns, row, strict=True)
+        ]
+        add_rows(table, [(text(name, "dim"), value) for name, value in facts])
+    return table
+
+
+def _needed_width(view: View, indexes: Sequence[int]) -> int:
     """Return the characters of a table whose names are cut and texts wrapped as far as is usual."""
-    needed = 2 * (len(places) - 1)
-    for place in places:
-        column = view.columns[place]
-        cells = (len(f"{row[place].text} {row[place].unit or ''}".rstrip()) for row in view.rows)
+    needed = 2 * (len(indexes) - 1)
+    for index in indexes:
+        column = view.columns[index]
+        cells = (len(f"{row[index].text} {row[index].unit or ''}".rstrip()) for row in view.rows)
         most = {"code": CUT_NAME, "text": WRAPPED_TEXT}.get(column.style)
         longest = max([len(column.label), *cells])
         needed += longest if most is None else min(longest, most)

@@ -1,4 +1,7 @@
-"""What a command answers, before it has a form: a title, facts, tables, notes; and its forms."""
+"""What a command answers, before it has a form; and its form on a terminal.
+
+``files.documents`` makes Markdown and LaTeX of a view, ``templates/view.html`` an HTML report.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perfctl.orchestrator.report.files.documents import Part, of_view
 from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.report.text_tables import add_rows, draw_table, grid, text
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from rich.console import RenderableType
 
-    Block: TypeAlias = RenderableType
+    from perfctl.orchestrator.report.charts.charts import Chart
+    from perfctl.orchestrator.report.page.records import Finding
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One answer. Whoever shows it chooses the form; nothing in it is laid out yet."""
+    """One answer, or one chapter of it. Whoever shows it chooses the form; nothing in it is laid
+    out yet."""
 
-    title: str
+    title: str = ""
     facts: tuple[str, ...] = ()
     """Sentences below the title: what the figures rest on."""
     tables: tuple[Table, ...] = ()
-    findings: tuple[str, ...] = ()
-    """Above the tables, numbered."""
+    findings: tuple[Finding | str, ...] = ()
+    """Above the tables, numbered. Those that warn follow the others, marked."""
     warnings: tuple[str, ...] = ()
     """Below the findings, marked with an exclamation mark."""
     notes: tuple[str, ...] = ()
@@ -38,25 +40,39 @@ class View:
     """Rows of each table on a terminal; None: all of them."""
     least_width: int = 0
     """Columns that it takes, however narrow the terminal is: numbers with all their digits."""
+    command: str = ""
+    """Name of the command that answers, above the title of an HTML report."""
+    key: str = ""
+    """Of a chapter: part of the address, and of names of files; letters, digits and dashes."""
+    properties: tuple[tuple[str, str], ...] = ()
+    """(name, value) of what was measured, below the title."""
+    caution: str | None = None
+    """A warning that is about everything below it."""
+    open_findings: int | None = None
+    """Findings of an HTML report that are not folded; None: all of them."""
+    charts: tuple[Chart, ...] = ()
+    """Of HTML reports; between the findings and the tables."""
+    folded: tuple[Table, ...] = ()
+    """Tables that an HTML report and Markdown fold."""
+    chapters: Iterable[View] = ()
+    """May be read once: of many runs, one after the other is held."""
+    missing: tuple[tuple[str, str], ...] = ()
+    """(quantity, reason) of what the answer does not have."""
+    links: tuple[tuple[str, str], ...] = ()
+    """(text, file beside the HTML report)."""
+    document: Callable[[], View] | None = None
+    """Makes the complete answer for ``--format``; None: it is this one."""
 
-
-@dataclass(frozen=True, slots=True)
-class Paper:
-    """What the terminal is like."""
-
-    width: int
-    print_to_text: Callable[[Iterable[RenderableType]], str]
-    """Makes of tables and texts what is printed of them, also in another process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """An answer that is laid out by itself: too long to be held whole, or of a form of its own."""
-
-    draw: Callable[[Paper], Iterable[RenderableType | str]]
-    """Makes its parts for the terminal; a string is what ``print_to_text`` made."""
-    parts: Callable[[], Iterable[Part]] = tuple
-    """Makes its sections for Markdown and LaTeX."""
+    @property
+    def stated(self) -> tuple[list[str], list[str]]:
+        """Findings, and warnings, as sentences."""
+        findings, warnings = [], [self.caution] if self.caution else []
+        for finding in self.findings:
+            if isinstance(finding, str):
+                findings.append(finding)
+            else:
+                (warnings if finding.warning else findings).append(finding.text)
+        return findings, [*warnings, *self.warnings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,45 +87,24 @@ class Lines:
 
 
 def on_terminal(view: View, width: int) -> Iterator[RenderableType]:
-    """The view as rich draws it."""
-    blocks: list[Sequence[RenderableType]] = [
-        [*([text(view.title, "bold")] if view.title else []), *map(text, view.facts)],
-        number_sentences(view.findings, view.warnings),
-        *([_draw(table, view.rows_on_terminal, width)] for table in view.tables),
-        [text(note) for note in view.notes],
-    ]
-    yield from separate(blocks)
-
-
-def draw_views(views: Iterable[View], width: int) -> Iterator[RenderableType]:
-    """Yield views as rich draws them, with an empty line between two."""
-    return separate([list(on_terminal(view, width)) for view in views])
-
-
-def number_sentences(findings: Sequence[str], warnings: Sequence[str] = ()) -> list[RenderableType]:
-    """Return findings with their numbers, then warnings with "!"."""
-    rows = [(str(number), finding) for number, finding in enumerate(findings, 1)]
-    rows += [("!", warning) for warning in warnings]
-    return [add_rows(grid(("", "right"), ("", "left"), heads=False), rows)] if rows else []
-
-
-def separate(blocks: Iterable[Sequence[RenderableType]]) -> Iterator[RenderableType]:
-    """Yield what is in the blocks, with an empty line between two that are not empty."""
-    for number, block in enumerate(block for block in blocks if block):
+    """Yield the view as rich draws it, with an empty line between two blocks."""
+    for number, block in enumerate(filter(None, _blocks(view, width))):
         if number:
             yield text("")
         yield from block
 
 
-def _draw(table: Table, rows: int | None, width: int) -> RenderableType:
-    shown = len(table.rows) if rows is None else rows
-    return draw_table(table, shown, "--json has them", width=width)
-
-
-def as_parts(view: View) -> list[Part]:
-    """The view as sections of a document, for Markdown and LaTeX."""
-    sentences = (*view.facts, *view.findings, *view.warnings)
-    parts = [Part(view.title, sentences), *map(of_view, view.tables)]
-    if view.notes or view.lines:
-        parts.append(Part(None, (), notes=(*view.notes, *view.lines)))
-    return parts
+def _blocks(view: View, width: int) -> Iterator[Sequence[RenderableType]]:
+    properties = (f"{name}  {value}" for name, value in view.properties)
+    title = [text(view.title, "bold")] if view.title else []
+    yield [*title, *map(text, (*properties, *view.facts))]
+    findings, warnings = view.stated
+    rows = [(str(number), finding) for number, finding in enumerate(findings, 1)]
+    rows += [("!", warning) for warning in warnings]
+    yield [add_rows(grid(("", "right"), ("", "left"), heads=False), rows)] if rows else []
+    for table in (*view.tables, *view.folded):
+        limit = len(table.rows) if view.rows_on_terminal is None else view.rows_on_terminal
+        yield [draw_table(table, limit, "--json has them", width=width)]
+    for chapter in view.chapters:
+        yield from _blocks(chapter, width)
+    yield list(map(text, view.notes))

@@ -64,7 +64,8 @@ def test_several_stores_are_one_history(perfctl: Perfctl, replayed: Path, tmp_pa
     shutil.copy(replayed, other)
     found = perfctl("history", "--store", replayed, "--store", other, "--json").json
     assert all(len(line["points"]) == 2 for line in found["lines"])
-    assert {point["store"] for line in found["lines"] for point in line["points"]} == {
+    points = [point for line in found["lines"] for point in line["points"]]
+    assert {found["stores"][run["store"]] for point in points for run in point} == {
         str(replayed),
         str(other),
     }

@@ -82,13 +82,13 @@ def test_two_precisions_leave_traces_results_and_a_page(
     assert [arm["label"] for arm in study["arms"]] == ["cpu", "cpu:bf16"]
     plain, half = study["arms"]
     kept = 4 * (4 * 4 * (128 + 4) * 2 + 4 * 4 * (8 + 4) * 2 + 4 * 16 * 2 * 2 + 8 * 10 + 10)
-    assert plain["paper_memory"] >= 3 * kept + 4 * 8 * 6 * 128, (
+    assert plain["estimated_memory"] >= 3 * kept + 4 * 8 * 6 * 128, (
         "parameters, Adam's two states, the letters"
     )
-    assert plain["paper_memory_reason"] is None
-    assert plain["paper_memory"] < plain["memory"]["peak host resident"]
-    assert (half["paper_memory"], "autocast" in half["paper_memory_reason"]) == (None, True)
-    for line in study["against"][0]["lines"]:
+    assert plain["estimated_memory_reason"] is None
+    assert plain["estimated_memory"] < plain["memory"]["peak host resident"]
+    assert (half["estimated_memory"], "autocast" in half["estimated_memory_reason"]) == (None, True)
+    for line in study["comparisons"][0]["lines"]:
         assert (line["gain"] is None) == (line["reason"] is not None)
         if line["gain"] is not None:
             assert line["gain"]["low"] <= line["gain"]["value"] <= line["gain"]["high"]
@@ -115,7 +115,7 @@ def test_two_precisions_leave_traces_results_and_a_page(
         assert f"lstm-{chart}" in named, chart
     gains = [
         line["gain"]
-        for line in study["against"][0]["lines"]
+        for line in study["comparisons"][0]["lines"]
         if line["level"] in ("epoch", "step", "phase")
     ]
     assert ("lstm-speedup" in named) == any(gains), (

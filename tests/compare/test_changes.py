@@ -88,7 +88,7 @@ def test_every_change_of_an_exact_count_is_told() -> None:
     assert exact_changes([8, 8, 16, 16, 16, 0, 4]) == [
         Change(2, 1.0, None, None, 2, 2, 2, 3),
         Change(5, -1.0, None, None, 5, 5, 3, 1),
-        Change(6, math.inf, None, None, 6, 6, 1, 1),
+        Change(6, None, None, None, 6, 6, 1, 1),
     ]
 
 

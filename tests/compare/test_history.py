@@ -78,8 +78,8 @@ def test_another_device_or_batch_size_makes_a_line_of_its_own() -> None:
     other = {"workload": "mnist_cnn", "device": "H100"}
     found = build_lines([seen(1), seen(2, facts=other), seen(3, batch=32), seen(4)])
     assert [runs_of(line) for line in found] == [[[1], [4]], [[2]], [[3]]]
-    assert found[1].apart == "device: H100, not A100"
-    assert found[2].apart is None
+    assert found[1].separation_reason == "device: H100, not A100"
+    assert found[2].separation_reason is None
 
 
 def test_a_counted_change_is_told_with_its_first_point() -> None:

@@ -64,7 +64,7 @@ def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval(synthetic: 
             {"steps": steps(3000, ("forward", 1000))},
         )
     )
-    lines = {line.key: line for line in found.against[0].lines}
+    lines = {line.key: line for line in found.comparisons[0].lines}
     for key, expected in ((("step", "step"), 3.0), (("phase", "forward"), 6.0)):
         line = lines[key]
         assert line.gain is not None
@@ -122,11 +122,11 @@ def test_other_work_is_refused_unless_asked_for(
     synthetic: ModuleType, name: str, change: dict[str, Any]
 ) -> None:
     two = arms(synthetic, {"steps": steps(9000)}, {"steps": steps(3000), **change})
-    against = speedup(two).against[0]
+    against = speedup(two).comparisons[0]
     assert against.lines == ()
     assert len(against.refused) == 1
     assert against.refused[0].startswith(f"{name} differs: cpu has")
-    allowed = speedup(two, allowed=[name]).against[0]
+    allowed = speedup(two, allowed=[name]).comparisons[0]
     assert allowed.refused == ()
     assert allowed.lines
     assert [one.fact for one in allowed.differences] == [name], "what was allowed is still said"
@@ -134,7 +134,7 @@ def test_other_work_is_refused_unless_asked_for(
 
 def test_another_device_is_what_it_is_about_and_does_not_refuse(synthetic: ModuleType) -> None:
     two = arms(synthetic, {"steps": steps(9000)}, {"steps": steps(3000), "device": synthetic.V100})
-    assert speedup(two).against[0].refused == ()
+    assert speedup(two).comparisons[0].refused == ()
 
 
 def test_an_arm_that_failed_is_named_and_the_others_go_on(synthetic: ModuleType) -> None:
@@ -142,7 +142,7 @@ def test_an_arm_that_failed_is_named_and_the_others_go_on(synthetic: ModuleType)
     broken = Arm("cuda", (synthetic.make_run(3, status="failed", reason="no GPU"),))
     found = speedup([first, broken, second])
     assert found.failed == (("cuda", "no GPU"),)
-    assert [one.label for one in found.against] == ["other"]
+    assert [one.label for one in found.comparisons] == ["other"]
     with pytest.raises(ValueError, match="cuda: no GPU"):
         speedup([first, broken])
 
@@ -160,12 +160,12 @@ def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses(
     synthetic: ModuleType,
 ) -> None:
     silent = {"steps": steps(9000), "environment": {"option:data": "synthetic"}}
-    found = speedup(arms(synthetic, silent, {**silent, "steps": steps(3000)})).against[0]
+    found = speedup(arms(synthetic, silent, {**silent, "steps": steps(3000)})).comparisons[0]
     assert found.refused == ()
     assert [(one.fact, one.a, one.b) for one in found.differences] == [
         ("seed", "not recorded", "not recorded")
     ]
-    half = speedup(arms(synthetic, silent, {"steps": steps(3000)})).against[0]
+    half = speedup(arms(synthetic, silent, {"steps": steps(3000)})).comparisons[0]
     assert half.refused == ("seed differs: cpu has not recorded, other has 0",)
 
 
@@ -257,7 +257,7 @@ def test_each_part_of_the_step_has_a_line_with_both_medians(synthetic: ModuleTyp
         + course((100, 1, 0), (300, 1, 0), (900, 1, 0))
     }
     second = {"steps": steps(3000, ("forward", 1000), ("optimizer", 500))}
-    found = speedup(arms(synthetic, first, second)).against[0].lines
+    found = speedup(arms(synthetic, first, second)).comparisons[0].lines
     assert [(*line.key, line.before, line.after) for line in found] == [
         ("epoch", "epoch", 300, None),
         ("step", "step", 9000, 3000),
@@ -295,7 +295,7 @@ def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_lef
         {"kernels": kernels(clock), "profiler": "nsys", "device": synthetic.V100}
         for clock in (4, 1)
     ]
-    found = speedup(arms(synthetic, made[0], made[1])).against[0].lines
+    found = speedup(arms(synthetic, made[0], made[1])).comparisons[0].lines
     assert [(*line.key, line.before, line.after) for line in found] == [
         ("layer", "fc forward", 400, 100),
         ("layer", "fc backward", 3200, 800),
@@ -364,8 +364,8 @@ def test_being_compiled_is_no_other_variant(
         {"steps": steps(3000), "variant": second},
     )
     assert (
-        len(speedup(two).against[0].refused)
-        == len(speedup(two[::-1]).against[0].refused)
+        len(speedup(two).comparisons[0].refused)
+        == len(speedup(two[::-1]).comparisons[0].refused)
         == refused
     )
 
@@ -376,4 +376,4 @@ def test_what_ncu_stretches_is_in_no_line(synthetic: ModuleType) -> None:
         for number in range(12)
     ]
     made = {"kernels": kernels, "steps": steps(9000), "profiler": "ncu", "device": synthetic.V100}
-    assert speedup(arms(synthetic, made, made)).against[0].lines == ()
+    assert speedup(arms(synthetic, made, made)).comparisons[0].lines == ()

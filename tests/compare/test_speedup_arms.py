@@ -79,7 +79,12 @@ def test_what_was_not_recorded_is_unknown_and_never_0(synthetic: ModuleType) -> 
         found.steps_per_second,
         found.samples_per_second,
     } == {None}
-    assert (found.warmup, found.categories, found.top, found.epochs) == (None, None, (), ())
+    assert (found.warmup, found.categories, found.top_operations, found.epochs) == (
+        None,
+        None,
+        (),
+        (),
+    )
     sized = facts_of("cpu", (synthetic.make_run(batch_size=None, steps=timed(MS)),))
     assert (sized.steps_per_second, sized.samples_per_second) == (1000, None)
 
@@ -92,9 +97,9 @@ def test_gaps_about_kernels_are_those_of_a_gpu_and_each_is_said_once(synthetic: 
         Gap("top1", "not_available", "no classes"),
     )
     run = synthetic.make_run(gaps=gaps)
-    assert facts_of("cpu", (run,)).gaps == (("layer ranges", "no hooks"),)
+    assert facts_of("cpu", (run,)).missing_values == (("layer ranges", "no hooks"),)
     gpu = replace(run, device=synthetic.V100)
-    assert facts_of("cuda", (gpu,)).gaps == (
+    assert facts_of("cuda", (gpu,)).missing_values == (
         ("layer ranges", "no hooks"),
         ("kernel", "no CUPTI"),
     )

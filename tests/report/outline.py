@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from perfctl.orchestrator.report import terminal
-from perfctl.orchestrator.report.view import draw_views
+from perfctl.orchestrator.report.view import View, on_terminal
 from perfctl.records.run import Run
 
 HOSTILE = (
@@ -77,4 +77,4 @@ def printed(things: Iterable[Any], width: int = 80) -> str:
 
 def terminal_run(run: Run) -> Iterable[Any]:
     """What ``perfctl show --all`` draws of a run."""
-    return draw_views(terminal.run_views(run, is_whole=True), 80)
+    return on_terminal(View(chapters=terminal.run_views(run, is_whole=True)), 80)

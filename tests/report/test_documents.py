@@ -11,14 +11,14 @@ from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.files.documents import (
     FORMS,
-    Part,
     latex,
     markdown,
     markdown_text,
     tex,
 )
 from perfctl.orchestrator.report.ledger.view import DOCUMENT, ledger_views
-from perfctl.orchestrator.report.view import as_parts
+from perfctl.orchestrator.report.tables import Column, Table, text_cell
+from perfctl.orchestrator.report.view import View
 from tests.make import synthetic
 
 HOSTILE = "a|b & 50% of $x_1 #2 {y} ~z^2 \\input{/etc/passwd} <b>[link](x) *µ* − → ≥ 中 \u202f|"
@@ -54,16 +54,16 @@ def sound(document: str) -> list[list[str]]:
     return rows
 
 
+def hostile(*rows: tuple[str, str]) -> View:
+    """Return a view of hostile names with one table."""
+    columns = (Column(HOSTILE, style="text"), Column("n"))
+    cells = tuple(tuple(map(text_cell, row)) for row in rows)
+    table = Table(columns, cells, HOSTILE, notes=(HOSTILE,))
+    return View(HOSTILE, (HOSTILE, "[label]"), (table,), notes=(HOSTILE,))
+
+
 def test_no_name_is_taken_for_a_command_of_latex() -> None:
-    part = Part(
-        HOSTILE,
-        (HOSTILE, "[label]"),
-        (HOSTILE, "n"),
-        ((HOSTILE, "[1]"), ("[2pt]", "−1.5%")),
-        (False, True),
-        (HOSTILE,),
-    )
-    document = tex([part])
+    document = tex(hostile((HOSTILE, "[1]"), ("[2pt]", "−1.5%")))
     rows = sound(document)
     assert len(rows) == 3 and rows[2][1] == "$-$1.5\\%"
     assert "\\input" not in document and "\\textbackslash{}input" in document
@@ -74,9 +74,7 @@ def test_no_name_is_taken_for_a_command_of_latex() -> None:
 
 
 def test_no_name_is_taken_for_markup_of_markdown() -> None:
-    text = markdown(
-        [Part("t", (HOSTILE,), (HOSTILE, "n"), ((HOSTILE, "1"), ("b", "2")), (False, True))]
-    )
+    text = markdown(hostile((HOSTILE, "1"), ("b", "2")))
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert [line.count("|") for line in table] == [3] * 4, "two cells in every row"
     assert "<b>" not in text and "\\[link\\]" in text
@@ -89,7 +87,7 @@ def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form
     found = [analyse(study) for study in studies(runs)]
     expected = {(row.layer, row.direction, row.batch) for one in found for row in one.ledger.rows}
     text = FORMS[form](
-        part for one in found for view in ledger_views(one, DOCUMENT) for part in as_parts(view)
+        View(chapters=(view for one in found for view in ledger_views(one, DOCUMENT)))
     )
     if form == "tex":
         rows = [[cell.removeprefix("{}") for cell in row] for row in sound(text)]
@@ -110,13 +108,7 @@ def test_a_ledger_has_every_layer_direction_and_batch_size_with_its_figures(form
 @pytest.mark.parametrize("form", FORMS)
 def test_a_run_has_its_facts_and_findings(form: str) -> None:
     run = synthetic.gpu_pair(1, 64)[1]
-    text = FORMS[form](
-        [
-            part
-            for one in terminal.run_views(run, is_whole=True, is_document=True)
-            for part in as_parts(one)
-        ]
-    )
+    text = FORMS[form](View(chapters=terminal.run_views(run, is_whole=True, is_document=True)))
     if form == "tex":
         sound(text)
     assert (

@@ -20,7 +20,7 @@ from perfctl.orchestrator.report.ledger.rows import ledger_rows
 from perfctl.orchestrator.report.ledger.view import LedgerShape, entries_views
 from perfctl.orchestrator.report.numbers import full
 from perfctl.orchestrator.report.page.about import missing_values
-from perfctl.orchestrator.report.view import draw_views
+from perfctl.orchestrator.report.view import View, on_terminal
 from perfctl.records.paper import LayerCall
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -118,7 +118,7 @@ def test_the_page_and_the_terminal_say_at_least_and_at_most(found: Analysis) -> 
     assert group.lines[0].bar is None
     console = Console(width=150)
     with console.capture() as shown:
-        console.print(*draw_views(entries_views(found, LedgerShape()), 150))
+        console.print(*on_terminal(View(chapters=entries_views(found, LedgerShape())), 150))
     (line,) = [line for line in shown.get().splitlines() if re.match("conv2 +forward", line)]
     assert "≥ 1.36 G" in line and "≤ 0.50" in line
 

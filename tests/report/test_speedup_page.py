@@ -14,7 +14,7 @@ from perfctl.orchestrator.compare.speedup import (
     Speedup,
 )
 from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, Rate
-from perfctl.orchestrator.report.page.page import render_speedup
+from perfctl.orchestrator.report.page.page import render_view
 from perfctl.orchestrator.report.speedup import speedup_view, tables
 from perfctl.orchestrator.report.view import on_terminal
 from tests.report.outline import printed
@@ -36,7 +36,7 @@ def facts(label: str, *epochs: Epoch, shortest: float = 9.0) -> ArmFacts:
         warmup=3,
         epochs=epochs,
         memory={"peak host resident": 1000},
-        top=(),
+        top_operations=(),
         categories={"GEMM": 0.75, "other": 0.25},
         rate=Rate(None, None, None, "no shapes"),
         idle=None,
@@ -85,17 +85,17 @@ def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_r
 
 def test_a_refused_speedup_shows_no_factor_and_says_why() -> None:
     found = study((), ("seed differs: cpu has 0, gpu has 1",))
-    page = render_speedup([found])
+    page = render_view(speedup_view([found], has_charts=True))
     assert "gpu has no speed-up: seed differs: cpu has 0, gpu has 1." in page
     assert ">Speed-up<" not in page
     assert "Amdahl" not in page
 
 
 def test_names_are_escaped_and_the_same_study_gives_the_same_bytes() -> None:
-    page = render_speedup([study(LINES)])
+    page = render_view(speedup_view([study(LINES)], has_charts=True))
     assert HOSTILE not in page
     assert "&lt;script&gt;alert(1)" in page
-    assert page == render_speedup([study(LINES)])
+    assert page == render_view(speedup_view([study(LINES)], has_charts=True))
     assert not re.search(r"(?:src|href)=[\"']https?:", page), "the page works offline"
 
 
@@ -103,7 +103,7 @@ def test_unsteady_steps_are_said_steady_ones_are_not_and_no_heading_is_broken_wi
     None
 ):
     view = speedup_view([study(LINES)])
-    said = " ".join(view.notes)
+    said = " ".join((*view.notes, *(note for part in view.chapters for note in part.notes)))
     assert "The steps of gpu took between 2.00 ns and 11.0 ns" in said
     assert f"The steps of {HOSTILE}" not in said
     text = printed(list(on_terminal(view, 80)))

@@ -9,7 +9,7 @@ from typing import Any
 from perfctl.orchestrator.commands import doctor, runs
 from perfctl.orchestrator.launch.machine.doctor import Finding
 from perfctl.orchestrator.report import terminal
-from perfctl.orchestrator.report.view import on_terminal
+from perfctl.orchestrator.report.view import View, on_terminal
 from perfctl.records.report import Summary
 from tests.make import synthetic
 from tests.report.outline import printed, terminal_run
@@ -80,11 +80,8 @@ def test_a_run_shows_findings_and_the_ledger() -> None:
 
 
 def test_a_sweep_shows_one_row_a_batch_size() -> None:
-    text = printed(
-        terminal.sweep_summary(
-            [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64), synthetic.failed_run(3, 256)]
-        )
-    )
+    runs = [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64), synthetic.failed_run(3, 256)]
+    text = printed(on_terminal(View(chapters=terminal.sweep_views(runs)), 80))
     assert [
         line.split()[0]
         for line in text.splitlines()

@@ -16,7 +16,7 @@ from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.page import ledger_view, reasons, still_open
 from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_verdicts
 from perfctl.orchestrator.report.ledger.view import LedgerShape, ledger_views
-from perfctl.orchestrator.report.view import draw_views
+from perfctl.orchestrator.report.view import View, on_terminal
 from tests.make import synthetic
 from tests.report.outline import printed
 
@@ -62,7 +62,9 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
 
 
 def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_words() -> None:
-    text = printed(draw_views(ledger_views(judged(), LedgerShape(is_explained=True)), 80))
+    text = printed(
+        on_terminal(View(chapters=ledger_views(judged(), LedgerShape(is_explained=True))), 80)
+    )
     assert max(map(len, text.splitlines())) <= 80
     line = next(line for line in text.splitlines() if re.match("conv2 +forward", line))
     assert line.split()[-2:] == ["skipped", "bord…"]

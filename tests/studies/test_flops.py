@@ -18,8 +18,8 @@ from perfctl.orchestrator.ingest import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.request import RunResult
 from perfctl.orchestrator.launch.sweep.study import parts_of, sweeps_of
 from perfctl.orchestrator.ledger.network import networks_of
-from perfctl.orchestrator.report.studies.records import StudyPage
 from perfctl.orchestrator.report.tables import Table
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.stored_runs import newest_runs
 from perfctl.workloads.data import mnist
 from perfctl.workloads.models import mnist_cnn
@@ -98,13 +98,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def both(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> StudyPage:
+def both(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> View:
     """The page of both shapes."""
     asked = ask("flops", tmp_path_factory.mktemp("study"), batch=BATCH, source=recorded)
     return actions.run_study(asked).page
 
 
-def table_of(study: StudyPage, chapter: str, start: str) -> Table:
+def table_of(study: View, chapter: str, start: str) -> Table:
     (part,) = (one for one in study.chapters if one.key == chapter)
     tables = filter(None, (*part.tables, *part.folded))
     return next(one for one in tables if one.caption.startswith(start))
@@ -120,7 +120,7 @@ def column(found: Table, label: str, unit: str | None = None) -> list[object]:
     return [row[place].value for row in found.rows]
 
 
-def test_both_shapes_stand_one_below_the_other_in_the_table_of_parameters(both: StudyPage) -> None:
+def test_both_shapes_stand_one_below_the_other_in_the_table_of_parameters(both: View) -> None:
     found = table_of(both, "network", "Layers")
     networks, parameters = column(found, "network"), column(found, "parameters")
     for shape in (FIRST, SECOND):
@@ -133,7 +133,7 @@ def test_both_shapes_stand_one_below_the_other_in_the_table_of_parameters(both: 
         assert total == parameters_of(shape) == sum(each)
 
 
-def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both: StudyPage) -> None:
+def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both: View) -> None:
     found = table_of(both, "hand", "conv2 at batch 4: every quantity")
     forward, output = found.rows[:2], [row for row in found.rows if row[0].text == "output map"]
     assert [row[2].value for row in forward] == [
@@ -148,7 +148,7 @@ def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both: StudyPag
     assert [row[6].value for row in output] == [4 * BATCH * 64 * 24 * 24, 4 * BATCH * 128 * 22 * 22]
 
 
-def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both: StudyPage) -> None:
+def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both: View) -> None:
     found = table_of(both, "comparison", "FLOPs of conv2")
     assert column(found, "conv2 on paper", "FLOP") == [
         2 * conv2_macs(shape, BATCH) for shape in (FIRST, SECOND)
@@ -161,12 +161,12 @@ def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both: Stud
     )
 
 
-def test_the_clocks_table_has_the_layer_on_the_synchronised_clock(both: StudyPage) -> None:
+def test_the_clocks_table_has_the_layer_on_the_synchronised_clock(both: View) -> None:
     found = table_of(both, "time", "Time of conv2")
     assert all(float(str(value)) > 0 for value in column(found, "forward, clock"))
 
 
-def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: StudyPage) -> None:
+def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: View) -> None:
     found = table_of(both, "memory", "Memory of one run")
     heads = [one.label for one in found.columns]
     assert heads[2:] == [
@@ -179,7 +179,7 @@ def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: StudyPa
     assert f"{EPOCHS} epochs and their tests" in chapter.text[0]
 
 
-def test_every_epoch_has_loss_and_accuracy(both: StudyPage) -> None:
+def test_every_epoch_has_loss_and_accuracy(both: View) -> None:
     found = table_of(both, "training", "Epochs")
     assert column(found, "epoch") == [
         str(number) for number in range(1, EPOCHS + 1) for _ in (FIRST, SECOND)
@@ -187,7 +187,7 @@ def test_every_epoch_has_loss_and_accuracy(both: StudyPage) -> None:
     assert all(0 <= float(str(value)) <= 1 for value in column(found, "test accuracy"))
 
 
-def test_findings_are_short_and_their_evidence_is_on_the_page(both: StudyPage) -> None:
+def test_findings_are_short_and_their_evidence_is_on_the_page(both: View) -> None:
     keys = {one.key for one in both.chapters}
     assert both.findings
     assert all(len(one.text) <= 140 and one.evidence in keys for one in both.findings)

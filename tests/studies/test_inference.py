@@ -17,8 +17,9 @@ from perfctl.orchestrator.launch.sweep.request import RunResult
 from perfctl.orchestrator.launch.sweep.study import parts_of, read_study
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.studies.inference import subject
-from perfctl.orchestrator.report.studies.records import StudyPage, study_page
+from perfctl.orchestrator.report.studies.records import study_view
 from perfctl.orchestrator.report.studies.written import markdown
+from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
 from tests.studies.asking import ask
@@ -56,12 +57,12 @@ def answers(
     return synthetic.make_run(batch, batch_size=batch, **{**given, **changes})
 
 
-def page(*runs: Any) -> StudyPage:
+def page(*runs: Any) -> View:
     content = read_study("inference").content
-    return study_page("inference", content, {"inference": subject(runs, {})})
+    return study_view("inference", content, {"inference": subject(runs, {})})
 
 
-def table(study: StudyPage, start: str) -> list[dict[str, str]]:
+def table(study: View, start: str) -> list[dict[str, str]]:
     """Rows of the table whose caption starts so, by heading."""
     (found,) = [
         one
@@ -157,7 +158,7 @@ def test_images_that_could_not_be_read_are_in_the_last_table_with_their_names() 
             gaps=(Gap("images", "unreadable", "2 images: cat.jpg: cut off"),),
         )
     )
-    assert study.chapters[-1].key == "all"
+    assert [chapter.key for chapter in study.chapters][-2:] == ["all", "missing"]
     assert table(study, "Every model")[0]["unreadable"] == "2"
     assert "cat.jpg" in table(study, "Images that could not")[0]["which and why"]
     assert any(one.text.startswith("2 images could not be read") for one in study.findings)

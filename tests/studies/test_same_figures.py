@@ -73,7 +73,7 @@ def agrees(shown: str, held: float) -> bool | None:
 def tables(summary: str) -> Iterator[tuple[str, list[list[str]]]]:
     """(caption, rows without the head) of each table of the Markdown."""
     for found in re.finditer(
-        r"^\*\*(.+?)\*\*$(.*?)(?=^\*\*|^## |^!\[|\Z)", summary, re.MULTILINE | re.DOTALL
+        r"^### ([^\n]+)$(.*?)(?=^##|^!\[|\Z)", summary, re.MULTILINE | re.DOTALL
     ):
         lines = [line for line in found[2].splitlines() if line.startswith("| ")]
         yield (
@@ -147,10 +147,11 @@ def test_page_summary_csv_and_terminal_have_the_same_figures(
 ) -> None:
     out = tmp_path / "study"
     assert run(["study", kind.split()[0], *recorded(kind, tmp_path), "--out", str(out)]) == 0
-    printed = re.findall(r"^\d+  (.+)$", capsys.readouterr().out, re.MULTILINE)
+    printed = re.findall(r"^(?:\d+|!)  (.+)$", capsys.readouterr().out, re.MULTILINE)
     summary, page = (out / "summary.md").read_text(), (out / "study.html").read_text()
-    section = summary.partition("## Findings")[2].partition("\n## ")[0]
-    assert printed == [plain(line) for line in re.findall(r"^\d+\. (.+)$", section, re.MULTILINE)]
+    section = summary.partition("\n## ")[0]
+    stated = re.findall(r"^(?:\d+\.|- ⚠) (.+)$", section, re.MULTILINE)
+    assert printed == [plain(line) for line in stated]
     assert printed == [html.unescape(one) for one in re.findall(r"<li><span>(.*?)</span>", page)]
     assert all(len(one) <= 140 for one in printed)
     alike = Counter(re.sub(r"[\d.,]+|\b(?:densenet201|resnet152)\b", "#", one) for one in printed)

@@ -3,13 +3,14 @@ and the course of a training run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from perfctl.orchestrator.ledger.arm_figures import epochs
 from perfctl.orchestrator.ledger.network import LayerPoint
 from perfctl.orchestrator.ledger.timing import Spread
 from perfctl.orchestrator.report.charts.charts import Chart, Series, batch_chart
-from perfctl.orchestrator.report.charts.speedup import Course, epoch, plotted
+from perfctl.orchestrator.report.charts.speedup import Course, epoch, epoch_courses, plotted
 from perfctl.orchestrator.report.numbers import percent, short, si, significant, time
 from perfctl.records.run import Run
 
@@ -105,20 +106,16 @@ def _lines(networks: Named, values: Values) -> list[Series]:
 
 
 def training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart]:
-    """Loss, then accuracy on test data, along epochs."""
-    losses: list[Course] = []
-    accuracies: list[Course] = []
-    for label, run in runs:
-        for phase, what in (("epoch", "training"), ("test", "test")):
-            steps = [step for step in run.report.steps if step.phase == phase]
-            points = [(step.number + 1.0, step.loss) for step in steps]
-            _add_course(losses, f"{label}: {what}" if label else what, points)
-        points = [(step.number + 1.0, step.accuracy) for step in steps]
-        _add_course(accuracies, label or "accuracy", points)
-    for name, title, lines, show in (
-        ("loss", "Loss", losses, significant),
-        ("accuracy", "Accuracy on test data", accuracies, percent),
+    """Yield loss, then accuracy on test data, along epochs."""
+    for name, title, fields, show in (
+        ("loss", "Loss", {"training": "loss", "test": "test_loss"}, significant),
+        ("accuracy", "Accuracy on test data", {"": "accuracy"}, percent),
     ):
+        lines: list[Course] = []
+        for label, run in runs:
+            for kind, field in fields.items():
+                line = ": ".join(filter(None, (label, kind))) or name
+                lines += epoch_courses(line, epochs(run), field, len(lines))
         if lines:
             titles = (f"{title} by epoch", "epoch", title.lower())
             drawing = plotted(f"training-{name}", lines, (epoch, show), titles)
@@ -126,23 +123,17 @@ def training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart]:
 
 
 def step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
-    """Loss of each measured step, a line a run; None where no run recorded two."""
+    """Return the loss of each measured step, a line a run; None if no run recorded two."""
     lines: list[Course] = []
     for label, run in runs:
-        steps = (step for step in run.report.steps if step.phase == "step")
-        points = [(float(place), step.loss) for place, step in enumerate(steps, 1)]
-        _add_course(lines, label, points, least=2)
+        losses = (step.loss for step in run.report.steps if step.phase == "step")
+        points = [
+            (float(number), loss) for number, loss in enumerate(losses, 1) if loss is not None
+        ]
+        if len(points) > 1:
+            xs, ys = zip(*points, strict=True)
+            lines.append(Course(label, xs, ys, len(lines)))
     if not lines:
         return None
     titles = ("Loss by step", "measured step", "loss")
     return Chart("Loss, by step", plotted(name, lines, (epoch, significant), titles))
-
-
-def _add_course(
-    lines: list[Course], label: str, points: Iterable[tuple[float, float | None]], least: int = 1
-) -> None:
-    """Add a line through the points that are known, where there are ``least``."""
-    known = [(x, y) for x, y in points if y is not None]
-    if len(known) >= least:
-        xs, ys = zip(*known, strict=True)
-        lines.append(Course(label, xs, ys, len(lines)))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from perfctl.orchestrator.compare.speedup import Gain, Speedup
 from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
-from perfctl.orchestrator.ledger.arm_figures import ArmFacts
+from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch
 from perfctl.orchestrator.report.charts import charts as style
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
 from perfctl.orchestrator.report.charts.files import INK, PAPER, RULE, SERIES, Hit, drawable
@@ -30,7 +30,7 @@ _METRICS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("Accuracy", "accuracy", percent, ON_TEST),
     ("Dice", "dice", percent, ON_TEST),
 )
-_COLOURS = {kind: place for place, kind in enumerate(CATEGORIES)} | {"optimizer": 9, "other": 8}
+_COLOURS = {kind: index for index, kind in enumerate(CATEGORIES)} | {"optimizer": 9, "other": 8}
 
 
 def epoch(value: float) -> str:
@@ -106,20 +106,20 @@ def bars(
     """Horizontal bars from 0, each with its interval as a line; ``line_at`` draws the reference."""
     figure, axes = style.new_axes(0.5 + 0.27 * len(rows), title, shows=(show,))
     hits = []
-    for place, bar in enumerate(rows):
-        axes.barh(place, bar.value, height=0.66, color=SERIES[bar.colour % len(SERIES)])
-        said = f"{bar.label}: {show(bar.value)}"
+    for index, bar in enumerate(rows):
+        axes.barh(index, bar.value, height=0.66, color=SERIES[bar.colour % len(SERIES)])
+        words = f"{bar.label}: {show(bar.value)}"
         if bar.low is not None and bar.high is not None:
             axes.plot(
                 [bar.low, bar.high],
-                [place, place],
+                [index, index],
                 color=INK,
                 linewidth=1.4,
                 marker="|",
                 markersize=6,
             )
-            said += f" ({show(bar.low)} to {show(bar.high)})"
-        hits.append(Hit(said, 0, place - 0.33, max(bar.value, bar.high or 0), place + 0.33))
+            words += f" ({show(bar.low)} to {show(bar.high)})"
+        hits.append(Hit(words, 0, index - 0.33, max(bar.value, bar.high or 0), index + 0.33))
     if line_at is not None:
         axes.axvline(line_at, color=INK, linewidth=1)
     typical = max(bar.value for bar in rows)
@@ -184,24 +184,25 @@ def pies(
     return style.as_svg(figure, name, description)
 
 
-def charts(one: Speedup, key: str, *, pie: bool = False) -> list[Chart]:
+def charts(study: Speedup, key: str, *, pie: bool = False) -> list[Chart]:
     """Everything that this study has values for; ``pie`` draws shares of a whole as pies."""
-    return [*_bar_charts(one, key), *_course_charts(one, key), *work_charts(one, key, pie=pie)]
+    work = work_charts(study, key, pie=pie)
+    return [*_bar_charts(study, key), *_course_charts(study, key), *work]
 
 
-def across(found: Sequence[Speedup]) -> Iterator[Chart]:
+def across(studies: Sequence[Speedup]) -> Iterator[Chart]:
     """How many times faster at each batch size, a line a device: by whole epochs, then by steps."""
-    base = found[0].base
+    base = studies[0].base
     for level, what, note in (
         ("epoch", "whole epochs", "every sample loaded and trained on once, without a profiler"),
         ("step", "steps", "measured steps, under the profiler"),
     ):
         gains: dict[str, dict[int, Gain]] = {}
-        for one in found:
-            for other in one.against:
+        for study in studies:
+            for other in study.comparisons:
                 gain = next((line.gain for line in other.lines if line.key.level == level), None)
-                if gain is not None and one.batch is not None:
-                    gains.setdefault(other.label, {})[one.batch] = gain
+                if gain is not None and study.batch is not None:
+                    gains.setdefault(other.label, {})[study.batch] = gain
         lines = [
             Series(
                 label,
@@ -209,75 +210,78 @@ def across(found: Sequence[Speedup]) -> Iterator[Chart]:
                 tuple(gain.value for gain in at.values()),
                 tuple(gain.low for gain in at.values()),
                 tuple(gain.high for gain in at.values()),
-                place,
+                index,
             )
-            for place, (label, at) in enumerate(gains.items(), 1)
+            for index, (label, at) in enumerate(gains.items(), 1)
         ]
         if any(len(line.batches) > 1 for line in lines):
             title = f"Times faster than {base} by {what}, by batch size"
-            said = "; ".join(
+            description = "; ".join(
                 f"{line.label} {ratio(line.values[0])} to {ratio(line.values[-1])}"
                 for line in lines
             )
-            svg = against_batch(f"all-{level}", f"{title}. {said}", lines, ratio, up="times faster")
+            svg = against_batch(
+                f"all-{level}", f"{title}. {description}", lines, ratio, up="times faster"
+            )
             yield Chart(title, svg, f"{note}; shaded: 95% interval")
 
 
-def _course_charts(one: Speedup, key: str) -> Iterator[Chart]:
+def _course_charts(study: Speedup, key: str) -> Iterator[Chart]:
     for what, field, show, note in _METRICS:
         for along, by, across in (("epoch", "epoch", epoch), ("time", "training time", show_time)):
-            if lines := _courses(one, field, along):
+            if lines := _courses(study, field, along):
                 name, title = (
                     f"{key}-{what.replace(' ', '-').lower()}-by-{along}",
                     f"{what} by {by}",
                 )
                 titles = (title, by, what if what == "Dice" else what.lower())
                 yield Chart(title, plotted(name, lines, (across, show), titles), note)
-    if lines := _courses(one, "ns", "epoch"):
+    if lines := _courses(study, "ns", "epoch"):
         title = "Training time of each epoch"
         drawing = plotted(f"{key}-epoch-time", lines, (epoch, show_time), (title, "epoch", "time"))
         yield Chart(title, drawing, "Without the test pass.")
 
 
-def _bar_charts(one: Speedup, key: str) -> Iterator[Chart]:
+def _bar_charts(study: Speedup, key: str) -> Iterator[Chart]:
     gains = [
-        Bar(f"{other.label} {line.key.name}", line.gain.value, line.gain.low, line.gain.high, place)
-        for place, other in enumerate(one.against, 1)
+        Bar(f"{other.label} {line.key.name}", line.gain.value, line.gain.low, line.gain.high, index)
+        for index, other in enumerate(study.comparisons, 1)
         for line in other.lines
         if line.gain is not None and line.key.level in ("epoch", "step", "phase")
     ][:_MOST_BARS]
     if gains:
-        title = f"Times faster than {one.base}"
+        title = f"Times faster than {study.base}"
         note = "Bars: ratios of geometric means; lines: their 95% intervals; 1: equally fast."
-        said = f"{title}, with the 95% interval"
-        yield Chart(title, bars(f"{key}-speedup", said, gains, ratio, "times faster", 1.0), note)
+        description = f"{title}, with the 95% interval"
+        drawing = bars(f"{key}-speedup", description, gains, ratio, "times faster", 1.0)
+        yield Chart(title, drawing, note)
 
 
-def work_charts(one: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
+def work_charts(study: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
     """Kinds of work and the most expensive operations of each arm, as bars or pies; peak memory
     beside the bars."""
-    worked = [(arm.label, dict(arm.categories)) for arm in one.arms if arm.categories]
+    worked = [(arm.label, dict(arm.categories)) for arm in study.arms if arm.categories]
     if worked:
-        name, said = f"{key}-work", "Kinds of work by share of the time in the trace"
+        name, description = f"{key}-work", "Kinds of work by share of the time in the trace"
         legend = tuple(
             (kind, _COLOURS[kind])
             for kind in CATEGORIES
             if any(kind in parts for _, parts in worked)
         )
         drawing = (
-            pies(name, said, worked, _COLOURS)
+            pies(name, description, worked, _COLOURS)
             if pie
-            else shares(name, said, worked, _COLOURS, what="")
+            else shares(name, description, worked, _COLOURS, what="")
         )
         yield Chart(
             "Kinds of work", drawing, "By share of the time in the trace.", () if pie else legend
         )
-    for place, arm in enumerate(one.arms):
-        if arm.top:
-            yield _operations(arm, f"{key}-operations-{arm.label.replace(':', '-')}", place, pie)
+    for index, arm in enumerate(study.arms):
+        if arm.top_operations:
+            yield _operations(arm, f"{key}-operations-{arm.label.replace(':', '-')}", index, pie)
     used = [
-        Bar(f"{arm.label} {name.removeprefix('peak ')}", float(value), None, None, place)
-        for place, arm in enumerate(one.arms)
+        Bar(f"{arm.label} {name.removeprefix('peak ')}", float(value), None, None, index)
+        for index, arm in enumerate(study.arms)
         for name, value in arm.memory.items()
         if name.startswith("peak")
     ][:_MOST_BARS]
@@ -288,17 +292,18 @@ def work_charts(one: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
         yield Chart("Peak memory", drawing, "From the run's own record.")
 
 
-def _operations(arm: ArmFacts, name: str, place: int, pie: bool) -> Chart:
+def _operations(arm: ArmFacts, name: str, index: int, pie: bool) -> Chart:
     title = f"The most expensive on {arm.label}"
     if pie:
-        parts = {item.name: item.share for item in arm.top[:_PIECES]}
+        parts = {item.name: item.share for item in arm.top_operations[:_PIECES]}
         colours = {operation: number for number, operation in enumerate(parts)} | {_REST: 8}
         parts[_REST] = max(1 - sum(parts.values()), 0.0)
         return Chart(title, pies(name, title, [(arm.label, parts)], colours))
-    rows = [Bar(item.name, item.self_ns, None, None, place) for item in arm.top]
-    what = "Time of kernels" if arm.top[0].total_ns is None else "Self time of operations"
+    rows = [Bar(item.name, item.self_ns, None, None, index) for item in arm.top_operations]
+    is_kernels = arm.top_operations[0].total_ns is None
+    quantity = "Time of kernels" if is_kernels else "Self time of operations"
     drawing = bars(name, title, rows, show_time, "time in the trace")
-    return Chart(title, drawing, f"{what}, all steps in the trace.")
+    return Chart(title, drawing, f"{quantity}, all steps in the trace.")
 
 
 def show_time(value: float) -> str:
@@ -306,15 +311,24 @@ def show_time(value: float) -> str:
     return short(time(value))
 
 
-def _courses(one: Speedup, field: str, along: str) -> list[Course]:
-    found = []
-    for place, arm in enumerate(one.arms):
-        known = [
-            (item, getattr(item, field)) for item in arm.epochs if getattr(item, field) is not None
-        ]
-        if known:
-            xs = tuple(
-                float(item.number + 1) if along == "epoch" else item.reached_ns for item, _ in known
-            )
-            found.append(Course(arm.label, xs, tuple(float(value) for _, value in known), place))
-    return found
+def _courses(study: Speedup, field: str, along: str) -> list[Course]:
+    return [
+        course
+        for index, arm in enumerate(study.arms)
+        for course in epoch_courses(arm.label, arm.epochs, field, index, along)
+    ]
+
+
+def epoch_courses(
+    label: str, epochs: Sequence[Epoch], field: str, colour: int, along: str = "epoch"
+) -> Iterator[Course]:
+    """Yield a figure of the epochs that have it, along their numbers or their training time."""
+    values = [(item, getattr(item, field)) for item in epochs]
+    points = [
+        (float(item.number + 1) if along == "epoch" else item.reached_ns, float(value))
+        for item, value in values
+        if value is not None
+    ]
+    if points:
+        xs, ys = zip(*points, strict=True)
+        yield Course(label, xs, ys, colour)

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from perfctl.orchestrator.compare.causes import Part as Alignment
-from perfctl.orchestrator.compare.causes import Suspect
-from perfctl.orchestrator.compare.compare import Comparison, Pair
-from perfctl.orchestrator.compare.compared import Row
+from perfctl.orchestrator.compare.causes import Why, explain
+from perfctl.orchestrator.compare.compare import Comparison
 from perfctl.orchestrator.report.compare.page import (
     SENTENCES,
     compare_view,
-    describe_side,
-    overview_table,
-    quantity_cells,
+    describe_sides,
+    gate_text,
+    quantity_table,
+    select_rows,
+    style_of,
 )
-from perfctl.orchestrator.report.compare.words import findings
-from perfctl.orchestrator.report.files.documents import cell_text, markdown_text
+from perfctl.orchestrator.report.compare.words import ENERGY_UNITS, describe
+from perfctl.orchestrator.report.files import documents
 from perfctl.orchestrator.report.view import View
 
 ROWS = 24
 """Rows of the table on a terminal."""
 MARKDOWN_ROWS = 25
-MARKDOWN_HEAD = """\
-| batch | what | A | B | B/A | 95% interval | result |
-|--:|---|--:|--:|--:|--:|---|"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +33,6 @@ class ComparedSide:
     label: str
     runs: list[int]
     """Numbers of runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedPair:
-    """One workload and batch size on both sides."""
-
-    JSON_INLINED = ("pair",)
-
-    pair: Pair
-    comparable: bool
-    differences: tuple[Suspect, ...]
-    by_layer: bool
-    aligned: tuple[Alignment, ...]
-    """Times in ns a step, B less A."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,82 +51,79 @@ class CompareOutput:
     not_comparable: int
     findings: Sequence[str]
     warnings: Sequence[str]
-    pairs: list[ComparedPair]
+    pairs: Sequence[Why]
 
 
-def comparison_view(comparison: Comparison, *, is_document: bool = False) -> View:
-    """Return the sides, how the step changed and why, and one table; only the sides where nothing
-    may be compared."""
-    described = (describe_side(label, comparison) for label in ("A", "B"))
-    sides = tuple(f"{label}  {name}: {facts}" for label, name, facts in described)
+def comparison_view(comparison: Comparison) -> View:
+    """Return the sides, how the step changed and why, and one table: steps, memory and energy, then
+    layers by the size of their change, then kernels and counts that changed. Only the sides if
+    nothing may be compared."""
+    view = View(properties=describe_sides(comparison), document=partial(compare_view, comparison))
     if comparison.is_refused or not comparison.pairs:
-        return View("", sides)
-    said = findings(comparison)
-    table = overview_table(comparison, is_complete=is_document)
-    tables = [table] if table.rows else []
-    notes = [f"A change is reported if it exceeds {comparison.gate * 100:g}% and the spread."]
-    if is_document:
-        view = compare_view(comparison, made_at="")
-        tables += [*view.why, *(facts for _, facts in view.differences)]
-    elif table.total > ROWS:
-        table = replace(table, rows=table.rows[:ROWS])
-        notes.append(f"{len(tables[0].rows) - ROWS} more rows: --out FILE.html.")
-        tables = [table]
-    return View(
-        f"{comparison.b.label} against {comparison.a.label}" if is_document else "",
-        sides,
-        findings=said.news if is_document else said.news[: said.heads],
-        warnings=(*filter(None, (said.banner,)), *said.warnings),
-        tables=tuple(tables),
+        return view
+    sentences = describe(comparison, tuple(map(explain, comparison.pairs)))
+    steps = select_rows(comparison, *(("step", name) for name in ("time", "memory", *ENERGY_UNITS)))
+    layers = select_rows(comparison, ("layer", "time"))
+    kernels = select_rows(comparison, ("kernel", "time"))
+    counts = select_rows(comparison, ("step", "flops"), ("layer", "flops"))
+    if layers:
+        kernels = [item for item in kernels if style_of(item[1])]
+    if steps:
+        counts = [item for item in counts if style_of(item[1])]
+    for level in (layers, kernels, counts):
+        level.sort(key=lambda item: -item[1].weight)
+    rows = [*steps, *layers, *kernels, *counts]
+    table = quantity_table("", rows, without=("95% interval", "reason"), limit=ROWS)
+    notes = [gate_text(comparison)]
+    if table.hidden:
+        notes.append(f"{table.hidden} more rows: --out FILE.html.")
+    return replace(
+        sentences,
+        findings=sentences.findings[: sentences.open_findings],
+        properties=view.properties,
+        document=view.document,
+        tables=(replace(table, hidden=0, notes=()),) if rows else (),
         notes=(" ".join(notes),),
     )
 
 
 def markdown(comparison: Comparison) -> str:
-    """Return a summary for a pull request: the sentences of the page, and the rows that count as a
-    table."""
-    said = findings(comparison)
-    a, b = _escaped(comparison.a.label), _escaped(comparison.b.label)
+    """Return a summary for a pull request: the sentences of the page, and folded tables of the rows
+    that count."""
+    sentences = describe(comparison, tuple(map(explain, comparison.pairs)))
     worse, better, news = comparison.regressions, comparison.improvements, comparison.news
-    lines = [
-        f"### perfctl compare: {b} against {a}",
-        "",
-        f"**{len(worse)} worse, {len(better)} better, {len(news)} new, gone or different**; gate "
-        f"{comparison.gate * 100:g}%. A is {a}, B is {b}.",
-        "",
-    ]
-    if said.banner:
-        lines += [f"> **{_escaped(said.banner)}**", ""]
-    lines += [f"- {_escaped(sentence)}" for sentence in said.news[:SENTENCES]]
-    if len(said.news) > SENTENCES:
-        lines.append(f"- and {len(said.news) - SENTENCES} more")
-    lines += [f"- ⚠ {_escaped(sentence)}" for sentence in said.warnings]
-    whole = (("step", "time"), ("step", "memory"))
-    steps = [(pair, row) for pair in comparison.pairs for row in pair.rows if row.key[:2] in whole]
-    for title, chosen in (("What counts", [*worse, *better, *news]), ("Steps and memory", steps)):
-        if chosen:
-            lines += ["", f"<details><summary>{title}</summary>", "", MARKDOWN_HEAD]
-            lines += [_markdown_row(*item) for item in chosen[:MARKDOWN_ROWS]]
-            if len(chosen) > MARKDOWN_ROWS:
-                lines.append(f"\nand {len(chosen) - MARKDOWN_ROWS} more")
-            lines += ["", "</details>"]
-    return "\n".join(lines) + "\n"
-
-
-def _markdown_row(pair: Pair, row: Row) -> str:
-    """Return one row of a table of the page, from its batch size to its result."""
-    cells = (cell_text(cell) for cell in quantity_cells(pair, row)[1:8])
-    return f"| {' | '.join(map(_escaped, cells))} |"
-
-
-def _escaped(words: str) -> str:
-    """At most 300 characters of a name or sentence, as Markdown takes it for text."""
-    return markdown_text(words if len(words) <= 300 else words[:299] + "…")
+    steps = select_rows(comparison, ("step", "time"), ("step", "memory"))
+    more = len(sentences.findings) - SENTENCES
+    return documents.markdown(
+        replace(
+            sentences,
+            title=f"perfctl compare: {comparison.b.label} against {comparison.a.label}",
+            facts=(
+                f"{len(worse)} worse, {len(better)} better, {len(news)} new, gone or different.",
+                gate_text(comparison),
+            ),
+            findings=sentences.findings[:SENTENCES],
+            properties=describe_sides(comparison),
+            folded=tuple(
+                quantity_table(caption, rows, without=("reason",), limit=MARKDOWN_ROWS)
+                for caption, rows in (
+                    ("Changes", [*worse, *better, *news]),
+                    ("Steps and memory", steps),
+                )
+                if rows
+            ),
+            notes=(f"perfctl compare --out FILE.html has {more} more findings.",)
+            if more > 0
+            else (),
+        ),
+        level=3,
+    )
 
 
 def compare_output(comparison: Comparison) -> CompareOutput:
     """Return the complete comparison for programs."""
-    said = findings(comparison)
+    pairs = tuple(map(explain, comparison.pairs))
+    sentences = describe(comparison, pairs)
     a, b = comparison.a.label, comparison.b.label
     return CompareOutput(
         comparison=comparison,
@@ -152,10 +133,7 @@ def compare_output(comparison: Comparison) -> CompareOutput:
         improvements=len(comparison.improvements),
         news=len(comparison.news),
         not_comparable=len(comparison.not_comparable),
-        findings=said.news,
-        warnings=said.warnings,
-        pairs=[
-            ComparedPair(why.pair, not why.pair.blocked, why.suspects, why.by_layer, why.parts)
-            for why in said.pairs
-        ],
+        findings=sentences.stated[0],
+        warnings=sentences.warnings,
+        pairs=pairs,
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import compress
 
-from perfctl.orchestrator.compare.causes import KINDS, NOT_RANKED, SAME, TIMED, Part, Why
-from perfctl.orchestrator.compare.compare import Comparison, Pair
+from perfctl.orchestrator.compare.causes import KINDS, NOT_RANKED, SAME, TIMED, Part, Why, explain
+from perfctl.orchestrator.compare.compare import Comparison, Pair, Side
 from perfctl.orchestrator.compare.compared import (
     BETTER,
     MEANING,
@@ -24,24 +24,26 @@ from perfctl.orchestrator.report.compare.words import (
     MINUS,
     Counts,
     algorithm_words,
-    findings,
+    describe,
     quantity,
 )
 from perfctl.orchestrator.report.numbers import DASH, full, ratio, significant, time
-from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import (
+    Bar,
     Cell,
     Column,
     Table,
     amount,
-    dash_notes,
     nothing,
     number_cell,
     size_cell,
+    table,
     text_cell,
+    text_columns,
     time_cell,
-    with_values,
 )
+from perfctl.orchestrator.report.view import View
+from perfctl.records.run import Run
 
 ROWS_SHOWN, SENTENCES = 400, 7
 """Rows of one table, those that count first; findings before "more"."""
@@ -50,6 +52,10 @@ BAR_REACH = 1.0
 is less."""
 EDGE = 4.0
 """Percent of a bar's width that a mark keeps from its ends."""
+NAME_MAX = 300
+"""Characters of a name, which may be that of a C++ template."""
+Rows = dict[tuple[tuple[str, ...], ...], list[str]]
+"""Rows of words -> the pairs that have them."""
 STYLES = {"worse": WORSE, "better": BETTER, "news": NEWS}
 """Class of a row -> its verdicts, in the order of the rows."""
 NO_LAYERS = "A and B have no layer in common, so perfctl aligns kernels by their family."
@@ -83,80 +89,66 @@ PARTS = (
 """(key, title, level or "" for all, quantities, caption) of the tables."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A change on a scale from -reach to +reach, in percent of its width."""
-
-    left: float
-    width: float
-    middle: float
-    style: str
-    """worse, better, news or plain."""
-    over: str = ""
-    """ "left", "right" or both: where it goes on beyond the scale; with "far" the change itself
-    is there."""
+HOW_JUDGED = (
+    "perfctl compares several runs per side by their medians, with Student's t on logarithms. It "
+    "compares one run with one run by their steps, which depend on each other and do not show the "
+    "spread between runs.",
+    "It judges all rows of a level (steps, layers, kernels) together: if nothing changed, at most "
+    "one comparison of 20 reports a slower or faster row. Bars show the interval; the grey band is "
+    "the gate.",
+)
 
 
-@dataclass(frozen=True, slots=True)
-class CompareTable:
-    """One section: rows of quantities, each with its bar and the class of its result."""
-
-    key: str
-    title: str
-    table: Table
-    bars: tuple[Bar | None, ...]
-    styles: tuple[str, ...]
-    gate: float
-    """Width of the gate on the bars' scale, in percent; 0 for exact counts, which have none."""
-
-
-@dataclass(frozen=True, slots=True)
-class CompareView:
-    """The whole page."""
-
-    title: str
-    made_at: str
-    sides: tuple[tuple[str, str, str], ...]
-    """("A", label, runs and device), then B."""
-    gate: str
-    banner: str | None
-    findings: tuple[Finding, ...]
-    more: tuple[Finding, ...]
-    warnings: tuple[str, ...]
-    why: tuple[Table, ...]
-    """Both sides aligned by layer, direction and algorithm."""
-    tables: tuple[CompareTable, ...]
-    differences: tuple[tuple[str, Table], ...]
-    """(heading, the facts that differ, likely causes first)."""
-    facts: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
-    """(heading, ((fact, what it is on both sides), ...))."""
-    words: tuple[tuple[str, str], ...]
-    """(verdict, its meaning), those that occur."""
-
-
-def compare_view(comparison: Comparison, *, made_at: str) -> CompareView:
-    """Return the record of templates/compare.html."""
-    said = findings(comparison)
-    used = {row.result for pair in comparison.pairs for row in pair.rows}
-    return CompareView(
-        f"{comparison.b.label} against {comparison.a.label}",
-        made_at,
-        (describe_side("A", comparison), describe_side("B", comparison)),
-        f"{comparison.gate * 100:g}%",
-        said.banner,
-        said.findings[:SENTENCES],
-        said.findings[SENTENCES:],
-        said.warnings,
-        tuple(_why(said.pairs)),
-        tuple(tables(comparison)),
-        tuple(_differences(said.pairs)),
-        tuple(_facts(comparison.pairs)),
-        tuple((result, meaning) for result, meaning in MEANING.items() if result in used),
+def compare_view(comparison: Comparison) -> View:
+    """Return the complete comparison: sentences, then a chapter for each kind of quantity."""
+    pairs = tuple(map(explain, comparison.pairs))
+    chapters = [
+        View("Why it changed", tables=tuple(_why(pairs)), key="why"),
+        *_quantities(comparison),
+        _differences(comparison, pairs),
+        _judgement(comparison),
+    ]
+    newest = max(
+        (
+            run.started_at
+            for side in (comparison.a, comparison.b)
+            for run in side.runs
+            if run.started_at
+        ),
+        default="",
+    )
+    return replace(
+        describe(comparison, pairs),
+        title=f"{comparison.b.label} against {comparison.a.label}",
+        facts=(
+            *([f"Newest run {newest[:16].replace('T', ' ')} UTC."] if newest else []),
+            gate_text(comparison),
+        ),
+        open_findings=SENTENCES,
+        command="compare",
+        properties=describe_sides(comparison),
+        chapters=[chapter for chapter in chapters if chapter.tables or chapter.facts],
     )
 
 
+def gate_text(comparison: Comparison) -> str:
+    """Return from which change on perfctl reports one."""
+    return f"A change is reported if it exceeds {comparison.gate * 100:g}% and the spread."
+
+
+def _judgement(comparison: Comparison) -> View:
+    results = {row.result for pair in comparison.pairs for row in pair.rows}
+    rows = [
+        (text_cell(result), text_cell(meaning))
+        for result, meaning in MEANING.items()
+        if result in results
+    ]
+    meanings = Table(tuple(text_columns("result", "meaning")), tuple(rows), "", tools=False)
+    return View("How perfctl judges", HOW_JUDGED, (meanings,) if rows else (), key="judged")
+
+
 def _why(pairs: Sequence[Why]) -> Iterator[Table]:
-    """Yield one table of all pairs that are aligned: what stands behind the change of each place,
+    """Yield one table of all pairs that are aligned: what stands behind the change of each row,
     the largest change first."""
     every = [(why, part) for why in pairs for part in why.parts]
     every.sort(key=lambda item: -abs(item[1].change or 0.0))
@@ -165,8 +157,8 @@ def _why(pairs: Sequence[Why]) -> Iterator[Table]:
     columns = (
         Column("workload", style="text"),
         Column("batch"),
-        Column("what", style="text"),
-        Column("behind it", style="text", note="from the kernels' names, launches and grids"),
+        Column("name", style="text"),
+        Column("cause", style="text", note="from the kernels' names, launches and grids"),
         Column("algorithm", style="text"),
         Column("launches", style="text", note="per step, if the report states its steps"),
         Column("A", base="ns"),
@@ -174,25 +166,23 @@ def _why(pairs: Sequence[Why]) -> Iterator[Table]:
         Column("change", base="ns"),
         Column("FLOPs, B/A", note="executed; 1 multiply-add = 2"),
     )
-    rows = [_aligned(*item) for item in every[:ROWS_SHOWN]]
-    has_several = len({why.pair.heading for why in pairs}) > 1
-    shown = [index for index in with_values(rows) if index or has_several]
-    notes = [] if all(why.by_layer for why in pairs) else [NO_LAYERS]
-    notes += [
-        note for note in dash_notes(columns, rows) if not note.startswith(("batch", "workload"))
-    ]
-    if len(every) > ROWS_SHOWN:
-        notes.append(f"The first {ROWS_SHOWN} of {len(every)} rows.")
+    used = _vary([why.pair for why in pairs]) + [True] * (len(columns) - 2)
     span = "per step" if all(why.per_step for why in pairs) else "in the complete report"
-    has_layers = any(why.by_layer for why in pairs)
-    by = f"{'layer, pass' if has_layers else 'kernel family'} and algorithm"
-    yield Table(
-        tuple(columns[index] for index in shown),
-        tuple(tuple(row[index] for index in shown) for row in rows),
-        f"Time {span}, both sides aligned by {by}",
-        tools=len(rows) > 8,
-        notes=tuple(notes),
+    by = "layer, pass" if any(why.by_layer for why in pairs) else "kernel family"
+    aligned = table(
+        f"Time {span}, both sides aligned by {by} and algorithm",
+        tuple(compress(columns, used)),
+        [tuple(compress(_aligned(*item), used)) for item in every],
+        limit=ROWS_SHOWN,
     )
+    if aligned is not None:
+        notes = () if all(why.by_layer for why in pairs) else (NO_LAYERS,)
+        yield replace(aligned, notes=(*notes, *aligned.notes))
+
+
+def _vary(pairs: Sequence[Pair]) -> list[bool]:
+    """Return whether workloads, and batch sizes, of the pairs differ and need a column."""
+    return [len({pair.heading for pair in pairs}) > 1, len({pair.batch for pair in pairs}) > 1]
 
 
 def _aligned(why: Why, part: Part) -> tuple[Cell, ...]:
@@ -251,12 +241,13 @@ def signed_time(ns: float | None) -> Cell:
     return number_cell(time(abs(ns)), f"{mark}{full(abs(ns), 'ns')}", ns, mark=mark)
 
 
-def _differences(pairs: Sequence[Why]) -> Iterator[tuple[str, Table]]:
-    """Yield what differs between the sides, likely causes first, no ranking where nothing was
-    compared; equal tables of several batch sizes once."""
-    titles_of: dict[tuple[tuple[str, ...], ...], list[str]] = defaultdict(list)
+def _differences(comparison: Comparison, pairs: Sequence[Why]) -> View:
+    """Return what differs between the sides, likely causes first, without a ranking if nothing was
+    compared, and folded what is the same; equal tables of several batch sizes once."""
+    labels = ("difference", "A", "B", "as a cause", "why", "effect")
+    differences: Rows = defaultdict(list)
     for why in pairs:
-        table: tuple[tuple[str, ...], ...] = tuple(
+        suspects = tuple(
             (
                 suspect.difference.fact,
                 suspect.difference.a,
@@ -267,128 +258,116 @@ def _differences(pairs: Sequence[Why]) -> Iterator[tuple[str, Table]]:
             )
             for suspect in why.suspects
         )
-        if table:
-            titles_of[table].append(_title(why.pair))
-    labels = ("difference", "A", "B", "as a cause", "why", "effect")
-    for lines, titles in titles_of.items():
-        hidden = set() if any(line[3] != NOT_RANKED for line in lines) else {3, 4}
-        hidden |= set() if any(line[-1] for line in lines) else {len(labels) - 1}
+        differences[suspects].append(_title(why.pair))
+    equal: Rows = defaultdict(list)
+    for pair in comparison.pairs:
+        differ = {"batch", *(difference.fact for difference in pair.differences)}
+        facts = tuple((name, a) for name, a, _ in pair.facts if name not in differ)
+        equal[facts].append(_title(pair))
+    tables: list[Table] = []
+    for rows, titles in differences.items():
+        hidden = set() if any(row[3] != NOT_RANKED for row in rows) else {3, 4}
+        hidden |= set() if any(row[-1] for row in rows) else {len(labels) - 1}
         shown = [index for index in range(len(labels)) if index not in hidden]
-        columns = tuple(Column(labels[index], style="text") for index in shown)
-        rows = tuple(tuple(text_cell(line[index]) for index in shown) for line in lines)
-        title = "; ".join(titles)
-        yield title, Table(columns, rows, f"Differences: {title}", tools=False)
-
-
-def overview_table(comparison: Comparison, *, is_complete: bool = False) -> Table:
-    """Return steps, memory and energy, then layers by the size of their change, then kernels and
-    counts that changed (``is_complete``: all of them)."""
-    rows = [(pair, row) for pair in comparison.pairs for row in pair.rows]
-
-    def of(level: str, *quantities: str) -> list[Counts]:
-        return [
-            (pair, row)
-            for pair, row in rows
-            if row.key.level == level and row.key.quantity in quantities
-        ]
-
-    layers, kernels = of("layer", "time"), of("kernel", "time")
-    if layers and not is_complete:
-        kernels = [item for item in kernels if style_of(item[1])]
-    counts = [*of("step", "flops"), *of("layer", "flops")]
-    steps = of("step", "time", "memory", *ENERGY_UNITS)
-    if steps and not is_complete:
-        counts = [item for item in counts if style_of(item[1])]
-    by_weight = [
-        sorted(level, key=lambda item: -item[1].weight) for level in (layers, kernels, counts)
-    ]
-    chosen = [*steps, *(item for level in by_weight for item in level)]
-    has_batches = len({pair.batch for pair in comparison.pairs}) > 1
-    used = [
-        len({pair.heading for pair in comparison.pairs}) > 1,
-        has_batches,
-        *[True] * 4,
-        is_complete,
-        True,
-        is_complete,
-    ]
-    columns = quantity_columns("", is_code=True)
-    cells = [quantity_cells(*item) for item in chosen]
-    return Table(
-        tuple(compress(columns, used)), tuple(tuple(compress(row, used)) for row in cells), ""
+        texts = [[row[index] for index in shown] for row in rows]
+        tables += _texts("Differences", titles, [labels[index] for index in shown], texts)
+    return View(
+        "Differences between A and B",
+        () if tables else ("The sides have no recorded difference.",),
+        tuple(tables),
+        folded=tuple(
+            table
+            for rows, titles in equal.items()
+            for table in _texts("Equal on both sides", titles, ("fact", "A and B"), rows)
+        ),
+        key="differences",
     )
+
+
+def _texts(
+    caption: str, titles: Sequence[str], labels: Sequence[str], rows: Sequence[Sequence[str]]
+) -> Iterator[Table]:
+    """Yield a table of words, if it has rows."""
+    if rows:
+        cells = tuple(tuple(map(text_cell, row)) for row in rows)
+        yield Table(
+            tuple(text_columns(*labels)), cells, f"{caption}: {'; '.join(titles)}", tools=False
+        )
 
 
 def _title(pair: Pair) -> str:
     return f"{pair.heading}, batch {pair.batch}" if pair.batch else pair.heading
 
 
-def tables(comparison: Comparison) -> Iterator[CompareTable]:
-    """Yield one table for each part that has rows; every pair's rows in it, by batch size."""
+def _quantities(comparison: Comparison) -> Iterator[View]:
+    """Yield a chapter for each part that has rows; every pair's rows in it, by batch size."""
     for key, title, level, quantities, caption in PARTS:
-        chosen = [
-            (pair, row)
-            for pair in comparison.pairs
-            for row in pair.rows
-            if row.key.quantity in quantities and level in ("", row.key.level)
-        ]
-        if chosen:
-            several = len({pair.heading for pair in comparison.pairs}) > 1
-            yield _table(key, title, caption, chosen, comparison.gate, several)
+        chosen = select_rows(comparison, *((level, quantity) for quantity in quantities))
+        if not chosen:
+            continue
+        if key in ("kernels", "layers"):
+            order = [*STYLES.values(), (), (NOT_JUDGED,)]  # the rest is third
+            rank = {result: index for index, results in enumerate(order) for result in results}
+            chosen.sort(key=lambda item: (rank.get(item[1].result, 3), -item[1].weight))
+        if any(PER_REPORT in (row.basis or "") for _, row in chosen):
+            caption = caption.replace("per step", "in the complete report")
+        base = {"memory": "B", "flops": "FLOP"}.get(key, "ns")
+        gate = 0.0 if key == "flops" else comparison.gate  # an exact count has none
+        yield View(title, tables=(quantity_table(caption, chosen, base, gate=gate),), key=key)
 
 
-def _table(
-    key: str, title: str, caption: str, chosen: Sequence[Counts], gate: float, several: bool
-) -> CompareTable:
-    if key in ("kernels", "layers"):
-        order = [*STYLES.values(), (), (NOT_JUDGED,)]  # the rest is third
-        rank = {result: index for index, results in enumerate(order) for result in results}
-        chosen = sorted(chosen, key=lambda item: (rank.get(item[1].result, 3), -item[1].weight))
-    shown = chosen[:ROWS_SHOWN]
-    ends = [
-        abs(end)
-        for _, row in shown
-        for end in (row.change, *(row.interval or ()))
-        if end is not None
+def select_rows(comparison: Comparison, *kinds: tuple[str, str]) -> list[Counts]:
+    """Return the rows of these (level, quantity); the level "" stands for all."""
+    return [
+        (pair, row)
+        for kind in kinds
+        for pair in comparison.pairs
+        for row in pair.rows
+        if row.key.quantity == kind[1] and kind[0] in ("", row.key.level)
     ]
-    reach = min(max([*ends, gate * 1.5, 0.001]), max(BAR_REACH, gate * 1.5))
-    if any(PER_REPORT in (row.basis or "") for _, row in chosen):
-        caption = caption.replace("per step", "in the complete report")
-    columns = quantity_columns({"memory": "B", "flops": "FLOP"}.get(key, "ns"), key == "kernels")
-    reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen}
+
+
+def quantity_table(
+    caption: str,
+    chosen: Sequence[Counts],
+    base: str = "",
+    *,
+    without: Sequence[str] = (),
+    gate: float | None = None,
+    limit: int = ROWS_SHOWN,
+) -> Table:
+    """Return quantities on both sides, each with its factor and its result.
+
+    base: unit of the figures. without: labels of columns. gate: None for a table without bars.
+    """
+    reasons = {row.reason if row.result == NOT_JUDGED else None for _, row in chosen[:limit]}
     common = reasons.pop() if len(reasons) == 1 else None
-    used = [several, any(pair.batch for pair, _ in chosen), *[True] * 6, common is None]
-    rows = [quantity_cells(*item) for item in shown]
-    styles = tuple(style_of(row) for _, row in shown)
-    return CompareTable(
-        key,
-        title,
-        Table(
-            tuple(compress(columns, used)),
-            tuple(tuple(compress(cells, used)) for cells in rows),
-            caption,
-            len(chosen) - len(shown),
-            tools=len(shown) > 8,
-            notes=(f"Not judged: {common}.",) if common else (),
-        ),
-        tuple(_bar(row, reach, style) for (_, row), style in zip(shown, styles, strict=True)),
-        styles,
-        gate=0 if key == "flops" else round(100 * gate / reach, 2),
-    )
-
-
-def quantity_columns(base: str, is_code: bool = False) -> tuple[Column, ...]:
-    """Return the columns of :func:`quantity_cells`. ``base``: unit of the figures."""
-    return (
+    columns = (
         Column("workload", style="text"),
         Column("batch"),
-        Column("what", style="code" if is_code else "text"),
+        Column("name", style="code" if any(row.key.kernel for _, row in chosen) else "text"),
         Column("A", base=base),
         Column("B", base=base),
         Column("B/A"),
         Column("95% interval", note="of B/A, for this row only"),
         Column("result", style="text"),
-        Column("why", style="text"),
+        Column("reason", style="text"),
+    )
+    used = _vary([pair for pair, _ in chosen])
+    used += [column.label not in without for column in columns[2:]]
+    used[-1] = used[-1] and common is None
+    bars = [None] * len(chosen) if gate is None else _bars([row for _, row in chosen], gate)
+    rows = [
+        tuple(compress(_quantity_cells(*item, bar), used))
+        for item, bar in zip(chosen[:limit], bars, strict=False)
+    ]
+    return Table(
+        tuple(compress(columns, used)),
+        tuple(rows),
+        caption,
+        len(chosen) - len(rows),
+        tools=len(rows) > 8,
+        notes=(f"Not judged: {common}.",) if common else (),
     )
 
 
@@ -397,8 +376,7 @@ def style_of(row: Row) -> str:
     return next((style for style, results in STYLES.items() if row.result in results), "")
 
 
-def quantity_cells(pair: Pair, row: Row) -> tuple[Cell, ...]:
-    """Return one quantity on both sides, its factor and its result."""
+def _quantity_cells(pair: Pair, row: Row, bar: Bar | None) -> tuple[Cell, ...]:
     meaning = MEANING[row.result]
     if row.p is not None and row.adjusted is not None:
         meaning += (
@@ -407,16 +385,17 @@ def quantity_cells(pair: Pair, row: Row) -> tuple[Cell, ...]:
     factor = interval = nothing(row.reason)
     if row.change is not None:
         factor = Cell(factor_text(row.change), value=round(row.change + 1, 6))
+    factor = replace(factor, bar=bar)
     if row.interval:
         interval = text_cell(" to ".join(map(factor_text, row.interval)))
     is_layer_count = row.key.quantity == "flops" and row.key.level == "layer"
-    of_flops = ", FLOPs" if is_layer_count else ""
+    name = name_of(row) + (", FLOPs" if is_layer_count else "")
     # the complete name of a kernel, and what the figures were read from
     title = "; ".join(filter(None, (row.key.kernel[:1000], row.basis))) or None
     return (
         text_cell(pair.heading),
         text_cell(pair.batch or DASH),
-        Cell(name_of(row) + of_flops, title, value=row.name),
+        Cell(name[: NAME_MAX - 1] + "…" if len(name) > NAME_MAX else name, title, value=row.name),
         _value(row, row.before, "A"),
         _value(row, row.after, "B"),
         factor,
@@ -465,28 +444,43 @@ def _value(row: Row, number: Number | None, side: str) -> Cell:
     return time_cell(number.median, note=note)
 
 
-def _bar(row: Row, reach: float, style: str) -> Bar | None:
-    """What lies beyond the scale ends in an arrow, so that it does not look like the largest change
-    of the scale."""
-    if row.change is None:
-        return None
-    low, high = row.interval or (row.change, row.change)
-    left, right, middle = (
-        50 + (50 - EDGE) * min(max(end / reach, -1), 1) for end in (low, high, row.change)
-    )
-    beyond = {"left": low < -reach, "right": high > reach, "far": abs(row.change) > reach}
-    over = " ".join(side for side, is_beyond in beyond.items() if is_beyond)
-    return Bar(
-        round(left, 2), round(max(right - left, 0), 2), round(middle, 2), style or "plain", over
+def _bars(rows: Sequence[Row], gate: float) -> Iterator[Bar]:
+    """Yield each change on one scale. What lies beyond it ends in an arrow, so that it does not
+    look like the largest change of the scale."""
+    ends = [end for row in rows for end in (row.change, *(row.interval or ())) if end is not None]
+    least = max(gate * 1.5, 0.001)
+    reach = min(max([least, *map(abs, ends)]), max(BAR_REACH, least))
+    for row in rows:
+        if row.change is None:
+            yield Bar()
+            continue
+        low, high = row.interval or (row.change, row.change)
+        left, right, middle = (
+            50 + (50 - EDGE) * min(max(end / reach, -1), 1) for end in (low, high, row.change)
+        )
+        beyond = {"left": low < -reach, "right": high > reach, "far": abs(row.change) > reach}
+        yield Bar(
+            round(left, 2),
+            round(right - left, 2),
+            round(middle, 2),
+            style_of(row) or "plain",
+            " ".join(side for side, is_beyond in beyond.items() if is_beyond),
+            round(100 * gate / reach, 2),
+        )
+
+
+def describe_sides(comparison: Comparison) -> tuple[tuple[str, str], ...]:
+    """Return ("A", "run 12: batch 64, H100, 2026-11-20"), and the same of B."""
+    return tuple(
+        (label, f"{side.label}: {_describe_runs(side, used)}")
+        for label, side, used in (
+            ("A", comparison.a, [run for pair in comparison.pairs for run in pair.runs_a]),
+            ("B", comparison.b, [run for pair in comparison.pairs for run in pair.runs_b]),
+        )
     )
 
 
-def describe_side(label: str, comparison: Comparison) -> tuple[str, str, str]:
-    """Return ("A", "run 12", "batch 64, H100, 2026-11-20")."""
-    side = comparison.a if label == "A" else comparison.b
-    used = [
-        run for pair in comparison.pairs for run in (pair.runs_a if label == "A" else pair.runs_b)
-    ]
+def _describe_runs(side: Side, used: Sequence[Run]) -> str:
     batches = sorted({run.batch_size for run in used if run.batch_size is not None})
     count = f"{len(used)} run{'s' if len(used) != 1 else ''}"
     if side.runs and not used:
@@ -501,14 +495,4 @@ def describe_side(label: str, comparison: Comparison) -> tuple[str, str, str]:
         started,
         "" if origins == ["measured"] else " and ".join(origins),
     )
-    return label, side.label, ", ".join(filter(None, facts))
-
-
-def _facts(pairs: Sequence[Pair]) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
-    """Yield every fact that is the same on both sides; equal lists of several batch sizes once."""
-    titles_of: dict[tuple[tuple[str, str], ...], list[str]] = defaultdict(list)
-    for pair in pairs:
-        differ = {"batch", *(difference.fact for difference in pair.differences)}
-        facts = tuple((name, a) for name, a, _ in pair.facts if name not in differ)
-        titles_of[facts].append(_title(pair))
-    return (("; ".join(titles), facts) for facts, titles in titles_of.items() if facts)
+    return ", ".join(filter(None, facts))

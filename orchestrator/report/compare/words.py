@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from perfctl.orchestrator.compare.causes import (
     ALGORITHM,
@@ -21,7 +20,6 @@ from perfctl.orchestrator.compare.causes import (
     Part,
     Why,
     between_kernels,
-    explain,
 )
 from perfctl.orchestrator.compare.compare import Comparison, Pair
 from perfctl.orchestrator.compare.compared import (
@@ -44,6 +42,7 @@ from perfctl.orchestrator.compare.sides import NOT_RECORDED
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.report.numbers import full, ratio, si, significant, size, time
 from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import ratio_too_wide
 
 MINUS = "−"
@@ -74,31 +73,13 @@ _PROPER = {"cudnn": "cuDNN", "cuda": "CUDA", "commit": "The commit", "driver": "
 ENERGY_UNITS = {"energy": "J", "energy-delay product": "J·s"}
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """Everything in sentences."""
+def describe(comparison: Comparison, pairs: Sequence[Why]) -> View:
+    """Return a view of sentences: how the step changed and why, which are its open findings;
+    regressions, improvements, new and gone; then everything that could not be compared.
 
-    banner: str | None
-    """Above everything, where runs that are not comparable were compared anyway."""
-    findings: tuple[Finding, ...]
-    """How the step changed, then what changed it, then what differs between the sides, then every
-    change, worst first."""
-    heads: int
-    """How many of these are about the whole."""
-    warnings: tuple[str, ...]
-    pairs: tuple[Why, ...]
-    """The alignment of each pair, from which they were made."""
-
-    @property
-    def news(self) -> tuple[str, ...]:
-        return tuple(finding.text for finding in self.findings)
-
-
-def findings(comparison: Comparison) -> Said:
-    """Return how the step changed and why; regressions, improvements, new and gone; then everything
-    that could not be compared."""
+    pairs: what stands behind the changes of each pair.
+    """
     several = len({pair.heading for pair in comparison.pairs}) > 1
-    pairs = tuple(map(explain, comparison.pairs))
     heads = list(_heads(comparison, pairs, several))
     aligned = [
         (why, part) for why in pairs for part in why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
@@ -134,7 +115,12 @@ def findings(comparison: Comparison) -> Said:
     banner = None
     if comparison.forced and blocked:
         banner = f"Compared anyway, although not comparable: {'; '.join(blocked)}."
-    return Said(banner, (*heads, *rest), len(heads), tuple(_warnings(comparison)), pairs)
+    return View(
+        findings=(*heads, *rest),
+        warnings=tuple(_warnings(comparison)),
+        caution=banner,
+        open_findings=len(heads),
+    )
 
 
 def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Iterator[Finding]:
@@ -162,10 +148,10 @@ def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Itera
 def _realigned(aligned: Sequence[tuple[Why, Part]], several: bool) -> Iterator[Finding]:
     """Layers that run other kernels, each once for all batch sizes that changed alike."""
     groups: dict[tuple[str, ...], list[tuple[Why, Part]]] = {}
-    for one, part in aligned:
-        groups.setdefault((one.pair.heading, part.name, moved_to(part)), []).append((one, part))
-    for (_, name, changed), found in groups.items():
-        one, part = max(found, key=lambda item: abs(item[1].change or 0.0))
+    for why, part in aligned:
+        groups.setdefault((why.pair.heading, part.name, moved_to(part)), []).append((why, part))
+    for (_, name, changed), group in groups.items():
+        _, part = max(group, key=lambda item: abs(item[1].change or 0.0))
         flops = f", {significant(part.flops)} times the FLOPs" if part.flops is not None else ""
         took = ""
         if part.a and part.b and part.a.ns and part.b.ns is not None:
@@ -174,8 +160,7 @@ def _realigned(aligned: Sequence[tuple[Why, Part]], several: bool) -> Iterator[F
                 f"{time(part.b.ns)} in B)"
             )
         yield Finding(
-            f"{name}: {changed}{flops}{took}{_places_of([item.pair for item, _ in found], several)}"
-            ".",
+            f"{name}: {changed}{flops}{took}{_places_of([why.pair for why, _ in group], several)}.",
             "why",
         )
 
@@ -189,14 +174,14 @@ def moved_to(part: Part) -> str:
             f"{' + '.join(map(algorithm_words, sides[-1].algorithms)) or 'the same kind'}"
         )
     words = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in sides]
-    return " → ".join(" + ".join(map(algorithm_words, one)) for one in words)
+    return " → ".join(" + ".join(map(algorithm_words, side)) for side in words)
 
 
 def whole_of(pair: Pair) -> Row | None:
     """The time of a step on both sides; where it was not timed, of its kernels. None
     without either."""
     every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.medians)
-    rows = {row.key.what: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
+    rows = {row.key.item: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
     return rows.get("step") or rows.get(KERNELS)
 
 
@@ -227,9 +212,9 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
         )
         return Finding(text, "differences")
     count = results.count(DIFFERS)
-    said = f"differ in {count}" if count else f"are the same in {results.count(EQUAL)}"
+    verb = f"differ in {count}" if count else f"are the same in {results.count(EQUAL)}"
     return Finding(
-        f"No step has a time on both sides; the executed FLOPs {said} of {len(results)} layer "
+        f"No step has a time on both sides; the executed FLOPs {verb} of {len(results)} layer "
         "rows.",
         "flops",
     )
@@ -239,7 +224,7 @@ def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> 
     """Return how the step changed, in one sentence of at most 140 characters, and why nothing more
     is said."""
     assert row.medians is not None
-    is_step = row.key.what == "step"
+    is_step = row.key.item == "step"
     what = "The step" if is_step else "The kernels of a step"
     a, b = map(time, row.medians)
     at, both = _places_of([pair], several), f"{a} in A, {b} in B"
@@ -301,8 +286,8 @@ def _longer(change: float) -> str:
 
 
 def _briefly(pair: Pair, row: Row, several: bool) -> str:
-    place = _places_of([pair], several).strip() or "elsewhere"
-    return f"{place} {percent_change(row.change or 0.0)} ({row.result})"
+    name = _places_of([pair], several).strip() or "elsewhere"
+    return f"{name} {percent_change(row.change or 0.0)} ({row.result})"
 
 
 def _sentence(words: str) -> str:
@@ -348,8 +333,8 @@ def because(why: Why) -> str | None:
         return None  # what moved most of what did not move
     weight = abs(lead.change)
     # a change of algorithm is named where it matters, also behind kernels that merely took longer
-    told = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), lead)
-    return _cause(told, why)
+    named = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), lead)
+    return _cause(named, why)
 
 
 def of_the_change(change: float, why: Why) -> str:
@@ -462,12 +447,12 @@ def _signed(ns: float) -> str:
 def _groups(counted: list[Counts]) -> list[list[Counts]]:
     """Rows of one thing and one verdict over all batch sizes; without kernels whose layer has the
     same verdict."""
-    said = {
+    of_layers = {
         (id(pair), row.key[3:5], row.result) for pair, row in counted if row.key.level == "layer"
     }
     groups: dict[tuple[object, ...], list[Counts]] = {}
     for pair, row in counted:
-        if row.key.level != "kernel" or (id(pair), row.key[3:5], row.result) not in said:
+        if row.key.level != "kernel" or (id(pair), row.key[3:5], row.result) not in of_layers:
             groups.setdefault((pair.heading, row.key, row.result), []).append((pair, row))
     return list(groups.values())
 
@@ -495,9 +480,9 @@ def sentence(group: list[Counts], several: bool = False) -> str:
         of = "a complete step" if row.key.level == "step" else row.name
         return f"The executed FLOPs of {of} differ{places}: {both}{at}."
     spread = f"95% interval {around(row.interval)}" if row.interval else "the same in every repeat"
-    rest = "".join(f", {_much(other)} at {one.batch}" for one, other in group[1:])
+    rest = "".join(f", {_much(other)} at {pair.batch}" for pair, other in group[1:])
     name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(
-        row.key.what, f"{row.name} is"
+        row.key.item, f"{row.name} is"
     )
     return (
         f"{name} {_much(row)} {row.result}{_places_of([pair], several)} ({spread}; {both}){rest}."

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from perfctl.orchestrator.errors import Lost, PerfctlError, ToolMissing
-
-if TYPE_CHECKING:
-    pass
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """The last four are the full-width forms, which spreadsheets treat alike."""
@@ -39,37 +34,25 @@ _AS_JSON = json.JSONEncoder(ensure_ascii=False, default=str).encode
 def lines(
     names: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool = False
 ) -> Iterator[str]:
-    """The head, then one text a row, each with its line feed."""
-    yield ",".join(cell(name, raw=raw) for name in names) + "\n"
-    for row in rows:
-        yield ",".join([_quick(value, raw) for value in row]) + "\n"
-
-
-def _quick(value: Any, raw: bool) -> str:
-    """``cell``, with the kinds that millions of cells are first, and the same few names over and
-    over kept."""
-    if value is None:
-        return ""
-    kind = type(value)
-    if kind is int or kind is float:
-        return repr(value)
-    return _kept(value, raw) if kind is str and len(value) < 1000 else cell(value, raw=raw)
-
-
-@lru_cache(maxsize=4096)
-def _kept(text: str, raw: bool) -> str:
-    return cell(text, raw=raw)
+    """Yield the head, then one text for each row, each with its line feed."""
+    for row in chain([names], rows):
+        yield ",".join([cell(value, raw=raw) for value in row]) + "\n"
 
 
 def cell(value: Any, *, raw: bool = False) -> str:
-    """One cell. Lists and dictionaries are JSON text."""
+    """Return one cell. Lists and dictionaries are JSON text."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
-    text = as_text(value)
+    return _quote(as_text(value), raw)
+
+
+@lru_cache(maxsize=512)
+def _quote(text: str, raw: bool) -> str:
+    """Return a text as a cell; millions of cells have the same few names."""
     if not raw:
         text = guarded(text)
     return '"' + text.replace('"', '""') + '"' if not text or _QUOTED.search(text) else text
@@ -167,8 +150,8 @@ def write_json(path: Path, tables: Sequence[Table], about: dict[str, str]) -> No
 
 
 def write_parquet(path: Path, table: Table) -> int:
-    """One table; how many rows it has. Needs pyarrow; a column that holds whole numbers and others
-    (NUMERIC) becomes float64."""
+    """Write one table and return how many rows it has. Needs pyarrow; a column that holds whole
+    numbers and others (NUMERIC) becomes float64."""
     arrow, parquet = _import("pyarrow"), _import("pyarrow.parquet")
     types = {
         "INTEGER": arrow.int64(),
@@ -178,47 +161,25 @@ def write_parquet(path: Path, table: Table) -> int:
     }
     fields = [
         arrow.field(
-            c.name,
-            types.get(c.kind, arrow.string()),
-            metadata={"meaning": c.meaning, "unit": c.unit},
+            column.name,
+            types.get(column.kind, arrow.string()),
+            metadata={"meaning": column.meaning, "unit": column.unit},
         )
-        for c in table.columns
+        for column in table.columns
     ]
     schema = arrow.schema(fields)
-    rows, total, unfit = iter(table.rows), 0, Counter[str]()
+    rows, total = iter(table.rows), 0
     with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
         while part := list(islice(rows, AT_ONCE)):
-            columns = zip(table.columns, fields, zip(*part, strict=True), strict=True)
-            arrays = [_array(arrow, field, c.kind, values, unfit) for c, field, values in columns]
+            arrays = [
+                arrow.array(_converted(column.kind, values), type=field.type)
+                for column, field, values in zip(
+                    table.columns, fields, zip(*part, strict=True), strict=True
+                )
+            ]
             writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
             total += len(part)
-    for name, count in unfit.items():
-        warnings.warn(
-            Lost(f"{table.name}.{name}: {count:,} values are not of its type, so they are empty"),
-            stacklevel=2,
-        )
     return total
-
-
-def _array(arrow: Any, field: Any, kind: str, values: Sequence[Any], unfit: Counter[str]) -> Any:
-    """A column's values; what is of another type (a text among numbers, in a store that somebody
-    changed) is NULL and counted."""
-
-    def made(some: Sequence[Any]) -> Any:
-        return arrow.array(_converted(kind, some), type=field.type)
-
-    try:
-        return made(values)
-    except (ValueError, TypeError, OverflowError):  # arrow's own errors are among them
-        kept = []
-        for value in values:
-            try:
-                made([value])
-                kept.append(value)
-            except (ValueError, TypeError, OverflowError):
-                kept.append(None)
-                unfit[field.name] += 1
-        return made(kept)
 
 
 def _converted(kind: str, values: Sequence[Any]) -> Sequence[Any]:

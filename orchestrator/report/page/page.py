@@ -18,10 +18,7 @@ from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.run import Run
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.compare import Comparison
-    from perfctl.orchestrator.compare.history import History
-    from perfctl.orchestrator.compare.speedup import Speedup
-    from perfctl.orchestrator.report.studies.records import StudyPage
+    from perfctl.orchestrator.report.view import View
 
 _CONTROL = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160), *TURNING), "\ufffd")
 """What HTML forbids, what a terminal that shows the file would obey, and what turns a
@@ -48,38 +45,9 @@ def render(
     return _filled("run.html", replace(view, left_out=left_out))
 
 
-def render_comparison(found: Comparison) -> str:
-    """HTML of the page of a comparison. The same comparison gives the same bytes."""
-    from perfctl.orchestrator.report.compare.page import compare_view
-
-    made = max(
-        (run.started_at for side in (found.a, found.b) for run in side.runs if run.started_at),
-        default="",
-    )
-    return _filled(
-        "compare.html",
-        compare_view(found, made_at=f"{made[:16].replace('T', ' ')} UTC" if made else ""),
-    )
-
-
-def render_history(found: History) -> str:
-    """HTML of the page of a history. The same history gives the same bytes."""
-    from perfctl.orchestrator.report.history import view
-
-    return _filled("history.html", view(found))
-
-
-def render_speedup(studies: Sequence[Speedup]) -> str:
-    """HTML of the page of a speed-up study, a batch size after the other. The same studies give the
-    same bytes."""
-    from perfctl.orchestrator.report.speedup import page_view as speedup_view
-
-    return _filled("speedup.html", speedup_view(studies))
-
-
-def render_study(study: StudyPage) -> str:
-    """HTML of the page of a study. The same study gives the same bytes."""
-    return _filled("study.html", study)
+def render_view(view: View) -> str:
+    """Return a view as an HTML report. The same view gives the same bytes."""
+    return _filled("view.html", view)
 
 
 def render_calculator(view: object) -> str:

@@ -31,7 +31,7 @@ from perfctl.orchestrator.report.charts.relations import (
 from perfctl.orchestrator.report.numbers import percent, time
 from perfctl.orchestrator.report.page.bench import correlation_table, points_table
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.studies.records import Chapter, Subject
+from perfctl.orchestrator.report.studies.records import Subject, make_chapter
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -42,6 +42,7 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
     time_cell,
 )
+from perfctl.orchestrator.report.view import View
 from perfctl.records.bench import BenchPoint
 
 NAMES = {
@@ -82,7 +83,7 @@ def subject(
     """Return what the chapters are made of; ``calculator``: name of the page beside this one."""
     relations = tuple(bench.relations(observations))
     measured = Measured(tuple(points), tuple(observations), relations, tuple(fits))
-    chapters: dict[str, Callable[[], Chapter]] = {
+    chapters: dict[str, Callable[[], View]] = {
         quantity.lower(): partial(quantity_chapter, measured, quantity)
         for quantity in bench.QUANTITIES
     }
@@ -116,7 +117,7 @@ def _facts(points: Sequence[BenchPoint]) -> Iterator[tuple[str, str]]:
     yield "torch", ", ".join(torch) or "not recorded"
 
 
-def parameters_chapter(measured: Measured) -> Chapter:
+def parameters_chapter(measured: Measured) -> View:
     """Time against parameters, all families in one chart."""
     rows = [
         row for row in measured.relations if (row.quantity, row.size) == (bench.TIME, "parameters")
@@ -124,7 +125,7 @@ def parameters_chapter(measured: Measured) -> Chapter:
     pooled = _pooled(measured.relations)
     first = next(row for row in rows if row.family == pooled)
     text = f"Time against parameters, {NAMES.get(pooled, pooled)}: Spearman"
-    return Chapter(
+    return make_chapter(
         charts=(relation_chart("parameters-time", measured.observations, rows),),
         tables=(_table("Time of a step against parameters", rows),),
         findings=(f"{text} {_coefficient(first.ranked)}, {first.points} points.",)
@@ -138,7 +139,7 @@ def _pooled(relations: Sequence[Relation]) -> str:
     return ALL if any(row.family == ALL for row in relations) else relations[0].family
 
 
-def quantity_chapter(measured: Measured, quantity: str) -> Chapter:
+def quantity_chapter(measured: Measured, quantity: str) -> View:
     """Time, memory or FLOPs of a step against the sizes of the network, a table a family."""
     rows = [row for row in measured.relations if row.quantity == quantity]
     title = QUANTITIES[quantity][0]
@@ -168,7 +169,7 @@ def quantity_chapter(measured: Measured, quantity: str) -> Chapter:
             unsure = f"Fewer than {FEW} points in {', '.join(sorted(few))}"
             findings.append(Finding(f"{unsure}: their coefficients say little.", "time", True))
     charts = relation_charts(quantity.lower(), measured.observations, measured.relations, quantity)
-    return Chapter(tuple(text), tuple(charts), tuple(tables), folded, tuple(findings))
+    return make_chapter(tuple(text), tuple(charts), tuple(tables), folded, tuple(findings))
 
 
 def _closest(what: str, rows: Sequence[Relation]) -> str:
@@ -240,7 +241,7 @@ def _errors(one: LeftOut) -> list[float]:
     return [abs(seconds / step.seconds - 1) for step, seconds in one.rows]
 
 
-def fit_chapter(measured: Measured) -> Chapter:
+def fit_chapter(measured: Measured) -> View:
     """The fit, with the error of each network left out once with all its batch sizes."""
     heads = [
         Column("family", style="text"),
@@ -283,7 +284,7 @@ def fit_chapter(measured: Measured) -> Chapter:
             f"{percent(max(errors))}."
         )
     names = tuple(f"{one.fit.name}." for one in measured.fits)
-    return Chapter(names, tuple(charts), tuple(shown), tuple(folded), tuple(findings))
+    return make_chapter(names, tuple(charts), tuple(shown), tuple(folded), tuple(findings))
 
 
 def left_out_chart(name: str, one: LeftOut, families: Sequence[str]) -> Chart:
@@ -305,12 +306,12 @@ def left_out_chart(name: str, one: LeftOut, families: Sequence[str]) -> Chart:
     return Chart(title, drawing, f"{len(dots)} points; on the line both are the same.")
 
 
-def points_chapter(measured: Measured) -> Chapter:
+def points_chapter(measured: Measured) -> View:
     """A row a network and batch size, the fastest of its runs."""
     points = measured.points
     unsteady = sum(point.spread > SPREAD_MAX for point in points)
     varied = f"varied by more than {SPREAD_MAX:.0%} between quartiles: not a quiet machine"
     finding = Finding(f"{unsteady} of {len(points)} points {varied}.", "points", True)
-    return Chapter(
+    return make_chapter(
         folded=(points_table(points, limit=1000),), findings=(finding,) if unsteady else ()
     )

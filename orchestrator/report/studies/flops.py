@@ -43,7 +43,7 @@ from perfctl.orchestrator.report.studies.flops_runs import (
     training_chapter,
     verdicts_chapter,
 )
-from perfctl.orchestrator.report.studies.records import Chapter, Subject, facts_of
+from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -55,6 +55,7 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
     time_cell,
 )
+from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
 SCATTER_MIN = 3.0
@@ -100,7 +101,7 @@ def subject(
     )
 
 
-def network_chapter(compared: Compared) -> Chapter:
+def network_chapter(compared: Compared) -> View:
     """Layers, output shapes, parameters, multiply-adds, FLOPs and bytes, from the shapes."""
     heads = [
         Column("layer", style="text"),
@@ -139,7 +140,7 @@ def network_chapter(compared: Compared) -> Chapter:
     rows.sort(key=lambda row: row[:2])
     caption = f"Layers, parameters and FLOPs on paper, batch {compared.batch}"
     made = table(caption, heads, [cells for *_, cells in rows])
-    return Chapter(tuple(text), tables=(made,), findings=tuple(_compare_shapes(compared)))
+    return make_chapter(tuple(text), tables=(made,), findings=tuple(_compare_shapes(compared)))
 
 
 def _compare_shapes(compared: Compared) -> Iterator[str]:
@@ -163,7 +164,7 @@ def _compare_shapes(compared: Compared) -> Iterator[str]:
         yield f"{text}."
 
 
-def hand_chapter(compared: Compared) -> Chapter:
+def hand_chapter(compared: Compared) -> View:
     """Values worked out by hand, checked; every figure of the layer in all its units; its sheet
     line by line."""
     layer, batch = compared.layer, compared.batch
@@ -198,7 +199,7 @@ def hand_chapter(compared: Compared) -> Chapter:
     every = table(
         f"{layer} at batch {batch}: every quantity", columns, [cells for _, cells in quantities]
     )
-    return Chapter(
+    return make_chapter(
         tuple(explain(value.finding, value.layer) for value in compared.hand),
         tables=(_hand_table(compared), every, *worked),
         findings=tuple(map(shortened, _judge_hand(compared.hand))),
@@ -251,7 +252,7 @@ def _judge_hand(values: Sequence[HandValue]) -> Iterator[str]:
             yield f"{start} none of its figures, and no usual slip makes it; nearest is {right}."
 
 
-def comparison_chapter(compared: Compared) -> Chapter:
+def comparison_chapter(compared: Compared) -> View:
     """Paper, counted and derived FLOPs of the layer's forward pass, and of the whole step."""
     layer, points = compared.layer, compared.all_points
     heads = [
@@ -304,7 +305,7 @@ def comparison_chapter(compared: Compared) -> Chapter:
         for what, found in figures.items()
         if found and all(figure.value is None for figure in found)
     ]
-    return Chapter(
+    return make_chapter(
         charts=(flops_chart(layer, _labelled(compared)),),
         tables=(made and replace(made, notes=()),),
         findings=tuple(_judge_counts(compared)),
@@ -348,7 +349,7 @@ def _labelled(compared: Compared) -> list[tuple[str, Sequence[LayerPoint]]]:
     ]
 
 
-def time_chapter(compared: Compared) -> Chapter:
+def time_chapter(compared: Compared) -> View:
     """Times of the layer and of a step by the synchronised clock and under the profiler."""
     layer, points = compared.layer, compared.all_points
     bases = dict.fromkeys(
@@ -367,7 +368,7 @@ def time_chapter(compared: Compared) -> Chapter:
     if not any(point.forward.profiled for point in points):
         why = "no trusted report times it: nsys and the PyTorch profiler do"
         missing.append((f"time of {layer} under a profiler", why))
-    return Chapter(
+    return make_chapter(
         (f"Profiler: {'; '.join(bases)}.",) if bases else (),
         (clocks_chart(layer, _labelled(compared)),),
         (
@@ -452,7 +453,7 @@ def _judge_times(compared: Compared) -> Iterator[str]:
         )
 
 
-CHAPTERS: dict[str, Callable[[Compared], Chapter]] = {
+CHAPTERS: dict[str, Callable[[Compared], View]] = {
     "network": network_chapter,
     "hand": hand_chapter,
     "comparison": comparison_chapter,

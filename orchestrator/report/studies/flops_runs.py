@@ -17,7 +17,7 @@ from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_f
 from perfctl.orchestrator.report.numbers import full, percent, size
 from perfctl.orchestrator.report.page.study import summaries
 from perfctl.orchestrator.report.page.usage import readings_table, ways_table
-from perfctl.orchestrator.report.studies.records import Chapter
+from perfctl.orchestrator.report.studies.records import make_chapter
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -29,6 +29,7 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
     time_cell,
 )
+from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
 MOMENTS = {
@@ -114,7 +115,7 @@ def _is_foreign(run: Run) -> bool:
     return run.origin not in ("measured", "recorded")
 
 
-def memory_chapter(compared: Compared) -> Chapter:
+def memory_chapter(compared: Compared) -> View:
     """Each quantity at each moment of one run of each network: with epochs, else without a
     profiler, else any."""
     chosen: list[tuple[Network, Run]] = []
@@ -131,7 +132,7 @@ def memory_chapter(compared: Compared) -> Chapter:
         chosen += [(network, run) for run in runs[:1]]
     missing = tuple(_missing_memory(compared.runs))
     if not chosen:
-        return Chapter(missing=missing)
+        return make_chapter(missing=missing)
     run = chosen[0][1]
     epochs = sum(step.phase == "epoch" for step in run.report.steps)
     after = f", {epochs} epochs and their tests" if epochs else ""
@@ -149,7 +150,7 @@ def memory_chapter(compared: Compared) -> Chapter:
         )
         if {("before", quantity), ("after", quantity)} <= held.keys()
     ]
-    return Chapter(
+    return make_chapter(
         () if _is_foreign(run) else (text,),
         tables=(_memory_table(compared.of([network for network, _ in chosen]), chosen),),
         findings=tuple(findings[:1]),
@@ -233,7 +234,7 @@ def _gap(runs: Sequence[Run], quantity: str) -> str | None:
     return next((gap.reason for gap in gaps if gap.quantity == quantity), None)
 
 
-def training_chapter(compared: Compared) -> Chapter:
+def training_chapter(compared: Compared) -> View:
     """Loss, accuracy and time of each epoch and its test."""
     chosen = [
         (network, run)
@@ -242,7 +243,7 @@ def training_chapter(compared: Compared) -> Chapter:
     ]
     if not chosen:
         why = "no run trained whole epochs: a built-in workload does with --epochs"
-        return Chapter(missing=(("loss and accuracy", why),))
+        return make_chapter(missing=(("loss and accuracy", why),))
     compared = compared.of([network for network, _ in chosen])
     heads = [
         Column("epoch"),
@@ -287,7 +288,7 @@ def training_chapter(compared: Compared) -> Chapter:
         if any(step.phase == "epoch" for step in run.report.steps)
     ]
     why = "the data were made here, so accuracy is not comparable: use --data mnist --data-dir DIR"
-    return Chapter(
+    return make_chapter(
         (text,),
         tuple(training_charts(named)),
         (table("Epochs", heads, [cells for _, cells in rows], tools=False),),
@@ -296,7 +297,7 @@ def training_chapter(compared: Compared) -> Chapter:
     )
 
 
-def machine_chapter(compared: Compared) -> Chapter:
+def machine_chapter(compared: Compared) -> View:
     """Hosts, devices and software, and how busy they were."""
     runs = compared.runs
     facts: dict[str, dict[str, None]] = defaultdict(dict)
@@ -325,7 +326,7 @@ def machine_chapter(compared: Compared) -> Chapter:
         why = _gap(runs, "sample.gpu_utilisation") or why
         on_cpu = all(run.device_kind in ("cpu", None) for run in runs)
         missing = (("GPU utilisation", "the run used no GPU" if on_cpu else why),)
-    return Chapter(
+    return make_chapter(
         tables=(
             table("Host and GPU", columns, rows, tools=False),
             *(_name_table(compared, network, ways_table(used)) for network, used in usages),
@@ -345,7 +346,7 @@ def _name_table(compared: Compared, network: Network, made: Table | None) -> Tab
     return replace(made, caption=f"{made.caption}, {network.label}")
 
 
-def verdicts_chapter(compared: Compared) -> Chapter:
+def verdicts_chapter(compared: Compared) -> View:
     """Why counted and paper differ, in full, and what the ledger's page would find."""
     names = ("about", "reason", "verdict", "what to do")
     heads = [*compared.heads, *(Column(name, style="text") for name in names)]
@@ -373,4 +374,4 @@ def verdicts_chapter(compared: Compared) -> Chapter:
                 if finding.text not in findings
             ]
     made = table("Why counted and paper differ", heads, rows, tools=False)
-    return Chapter(tuple(dict.fromkeys(text)), tables=(made,), findings=tuple(findings))
+    return make_chapter(tuple(dict.fromkeys(text)), tables=(made,), findings=tuple(findings))

@@ -38,7 +38,7 @@ from perfctl.orchestrator.report.studies.inference_findings import (
     labelled,
     stated_cell,
 )
-from perfctl.orchestrator.report.studies.records import Chapter, Subject, facts_of
+from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -54,6 +54,7 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
     time_cell,
 )
+from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
 NAMES_MAX, ITERATIONS_MAX, ROWS_MAX = 15, 20, 3000
@@ -201,7 +202,7 @@ def _why(point: InferencePoint, figure: str) -> str:
     return why if point.latency is None else point.latency.why.get(figure, why)
 
 
-def latency_chapter(answers: Answers) -> Chapter:
+def latency_chapter(answers: Answers) -> View:
     """Times of full batches whose images are ready."""
     columns = [
         Column("batches", note="full batches that were timed"),
@@ -219,7 +220,7 @@ def latency_chapter(answers: Answers) -> Chapter:
         rows.append((point, [timed.count, *parts, timed.longest, each, clock]))
     why = "it needs 20 full batches, so 20 times the batch size in --images"
     lacks = rows and all(timed.percentiles[95] is None for _, timed in answers.timed)
-    return Chapter(
+    return make_chapter(
         charts=answers.charts.get("latency", ()),
         tables=(_table("Latency of a batch: copies and computation, images ready", columns, rows),),
         findings=tuple(sentences.judge_latency(answers.points)),
@@ -227,7 +228,7 @@ def latency_chapter(answers: Answers) -> Chapter:
     )
 
 
-def throughput_chapter(answers: Answers) -> Chapter:
+def throughput_chapter(answers: Answers) -> View:
     """Images per second, and the mean step that they follow from."""
     note = "images of full batches over the time of their steps, waiting for images included"
     columns = [Column("images/s", note=note), *_times("mean step", "loading", "copies", "compute")]
@@ -238,14 +239,14 @@ def throughput_chapter(answers: Answers) -> Chapter:
         )
         for point, one in answers.timed
     ]
-    return Chapter(
+    return make_chapter(
         charts=answers.charts.get("throughput", ()),
         tables=(_table("Images per second, and the mean step they follow from", columns, rows),),
         findings=tuple(sentences.judge_throughput(answers.points)),
     )
 
 
-def utilisation_chapter(answers: Answers) -> Chapter:
+def utilisation_chapter(answers: Answers) -> View:
     """How busy GPU, tensor cores and host are, and from which batch size on."""
     points = answers.points
     busy_rows = []
@@ -293,7 +294,7 @@ def utilisation_chapter(answers: Answers) -> Chapter:
         missing = ((what, why),)
     elif points and all(point.gpu.value is None for point in points):
         missing = (("GPU utilisation", points[0].gpu.reason),)
-    return Chapter(
+    return make_chapter(
         charts=answers.charts.get("utilisation", ()),
         tables=(
             table(caption, heads, busy_rows),
@@ -309,10 +310,10 @@ def _share(share: UsageShare) -> Cell:
     return cell if share.value is None else replace(cell, title=share.reason)
 
 
-def memory_chapter(answers: Answers) -> Chapter:
+def memory_chapter(answers: Answers) -> View:
     """The highest memory of each run, by what recorded it."""
     tables = _by_model(answers, memory_use_table)
-    return Chapter(charts=answers.charts.get("memory", ()), tables=tables)
+    return make_chapter(charts=answers.charts.get("memory", ()), tables=tables)
 
 
 def _by_model(
@@ -329,7 +330,7 @@ def _by_model(
     )
 
 
-def accuracy_chapter(answers: Answers) -> Chapter:
+def accuracy_chapter(answers: Answers) -> View:
     """Top-1 with its interval, top-5 and loss."""
     columns = [
         Column("top-1"),
@@ -360,7 +361,7 @@ def accuracy_chapter(answers: Answers) -> Chapter:
     if answers.timed and not rows:
         why = _why(answers.timed[0][0], "top1")
         missing = (("top-1, top-5", f"{why}. Use --weights default and --data imagenet"),)
-    return Chapter(
+    return make_chapter(
         charts=answers.charts.get("accuracy", ()),
         tables=(_table("Top-1 and top-5", columns, rows),),
         findings=tuple(sentences.judge_accuracy(answers.points)),
@@ -381,7 +382,7 @@ def _unreadable_cell(point: InferencePoint) -> Cell:
     return Cell(f"{int(skipped):,}", "; ".join(_unreadable(point)) or None, value=int(skipped))
 
 
-def kernels_chapter(answers: Answers) -> Chapter:
+def kernels_chapter(answers: Answers) -> View:
     """The kernel report of DLProf: kernels, or operators of a CPU, by name."""
     rows = []
     for point, run in answers.profiled:
@@ -409,10 +410,10 @@ def kernels_chapter(answers: Answers) -> Chapter:
     caption = f"Kernels or operators by name, the {NAMES_MAX} slowest of each run"
     why = "no run has kernels or operators; --profiler torch, or dlprof's --reports, gives them"
     missing = () if rows else (("kernel and iteration reports", why),)
-    return Chapter(tables=(_table(caption, columns, rows),), missing=missing)
+    return make_chapter(tables=(_table(caption, columns, rows),), missing=missing)
 
 
-def iterations_chapter(answers: Answers) -> Chapter:
+def iterations_chapter(answers: Answers) -> View:
     """The iteration report of DLProf: each measured step."""
     running = "time with a kernel running; overlapping kernels count once"
     tensor = "share of kernel time in kernels whose names say tensor cores"
@@ -438,10 +439,10 @@ def iterations_chapter(answers: Answers) -> Chapter:
             ]
             rows.append((point, cells))
     caption = f"Iterations, the first {ITERATIONS_MAX} of each run"
-    return Chapter(folded=(_table(caption, columns, rows),))
+    return make_chapter(folded=(_table(caption, columns, rows),))
 
 
-def summary_chapter(answers: Answers) -> Chapter:
+def summary_chapter(answers: Answers) -> View:
     """The summary report of DLProf, and its own lines where it ran."""
     columns = [
         Column("profiler", style="text"),
@@ -480,13 +481,13 @@ def summary_chapter(answers: Answers) -> Chapter:
         for item in run.report.summaries
     ]
     words = [Column(name, style="text") for name in ("figure", "value", "unit")]
-    return Chapter(
+    return make_chapter(
         tables=(_table("Each profiled run as a whole", columns, rows),),
         folded=(_table("DLProf's own summary, as it states it", words, stated),),
     )
 
 
-def names_chapter(answers: Answers) -> Chapter:
+def names_chapter(answers: Answers) -> View:
     """Each figure of DLProf's summary by its label, with what line 15 of that file is."""
     line = Column(
         "line 15 of the file", style="text", note="what a script that counts lines would print"
@@ -501,21 +502,21 @@ def names_chapter(answers: Answers) -> Chapter:
             text_cell(text) if text else nothing("the file is not there, or no CSV"),
         ]
         rows.append((point, values))
-    return Chapter(
+    return make_chapter(
         tables=(_table("Utilisation by its name in DLProf's summary", columns, rows),),
         findings=tuple(sentences.judge_names(answers.points, answers.summary_lines)),
     )
 
 
-def samples_chapter(answers: Answers) -> Chapter:
+def samples_chapter(answers: Answers) -> View:
     """Readings of the GPU by nvidia-smi, DCGM or NVML, over time."""
-    return Chapter(
+    return make_chapter(
         charts=answers.charts.get("samples", ()),
         tables=_by_model(answers, readings_table),
     )
 
 
-def all_chapter(answers: Answers) -> Chapter:
+def all_chapter(answers: Answers) -> View:
     """Every model and batch size in a row, failed ones too."""
     columns = [
         *_times("p50", "p95"),
@@ -547,7 +548,7 @@ def all_chapter(answers: Answers) -> Chapter:
         rows.append((point, cells))
     unread = [(point, [text]) for point in answers.points for text in _unreadable(point)]
     which = [Column("which and why", style="text")]
-    return Chapter(
+    return make_chapter(
         tables=(_table("Every model and batch size", columns, rows, whole=True),),
         folded=(_table("Images that could not be read", which, unread),),
         findings=tuple(sentences.judge_images(answers.points)),
@@ -581,7 +582,7 @@ def _missing(answers: Answers) -> Iterable[tuple[str, str]]:
             yield f"{point.model}, batch {point.batch or 'unknown'}", problem
 
 
-CHAPTERS: dict[str, Callable[[Answers], Chapter]] = {
+CHAPTERS: dict[str, Callable[[Answers], View]] = {
     "latency": latency_chapter,
     "throughput": throughput_chapter,
     "utilisation": utilisation_chapter,

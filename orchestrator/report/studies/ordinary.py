@@ -8,8 +8,9 @@ from functools import partial
 
 from perfctl.orchestrator.report.page.records import Section, StudyView
 from perfctl.orchestrator.report.page.sections import page_view
-from perfctl.orchestrator.report.studies.records import Chapter, Subject
+from perfctl.orchestrator.report.studies.records import Subject, make_chapter
 from perfctl.orchestrator.report.tables import Table
+from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
 
@@ -24,7 +25,7 @@ def subject(runs: Sequence[Run]) -> Subject:
     )
 
 
-def section_chapter(views: Sequence[StudyView], key: str) -> Chapter:
+def section_chapter(views: Sequence[StudyView], key: str) -> View:
     """The section of each part of the page, with the part's heading in its captions where there are
     several."""
     several = len(views) > 1
@@ -37,7 +38,7 @@ def section_chapter(views: Sequence[StudyView], key: str) -> Chapter:
         ]
 
     sections: list[Section] = [part for _, part in found]
-    return Chapter(
+    return make_chapter(
         tuple(dict.fromkeys(part.note for part in sections if part.note)),
         tuple(chart for part in sections for chart in part.charts),
         tuple(one for view, part in found for one in named(part.tables, view)),

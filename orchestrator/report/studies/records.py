@@ -11,39 +11,47 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
-from perfctl.orchestrator.report.tables import Table
+from perfctl.orchestrator.report.tables import Table, text_columns, whole_table
+from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
+MAX_FINDINGS = 20
+NOT_IN_STUDY = "Not in this study"
+FILES = "The folder tables/ has the tables as CSV, and the folder charts/ the charts."
 
-@dataclass(frozen=True, slots=True)
-class Chapter:
-    """One part of a study: sentences, then charts, then tables. Empty ones are left out."""
 
-    text: tuple[str, ...] = ()
-    charts: tuple[Chart | None, ...] = ()
-    tables: tuple[Table | None, ...] = ()
-    folded: tuple[Table | None, ...] = ()
-    """Long tables: folded on the page, in the CSV files, not in the Markdown."""
-    findings: tuple[Finding | str, ...] = ()
-    """A text is proved by this chapter."""
-    missing: tuple[tuple[str, str], ...] = ()
-    """(what, why the study does not have it)."""
-    key: str = ""
-    """Part of the address of the page, and of the names of files; letters, digits and dashes. "":
-    that of the file."""
-    title: str = ""
-    """"": that of the file."""
+def make_chapter(
+    text: Sequence[str] = (),
+    charts: Sequence[Chart | None] = (),
+    tables: Sequence[Table | None] = (),
+    folded: Sequence[Table | None] = (),
+    findings: Sequence[Finding | str] = (),
+    missing: Sequence[tuple[str, str]] = (),
+    key: str = "",
+    title: str = "",
+) -> View:
+    """Return a chapter of a study, without charts and tables that have nothing to show.
 
-    @property
-    def is_empty(self) -> bool:
-        return not any((*self.text, *self.charts, *self.tables, *self.folded))
+    folded: they are in the CSV files, not in the Markdown. findings: a text is proved by this
+    chapter. key, title: "" stands for that of the study's file.
+    """
+    return View(
+        title,
+        tuple(text),
+        tuple(filter(None, tables)),
+        tuple(findings),
+        charts=tuple(filter(None, charts)),
+        folded=tuple(filter(None, folded)),
+        missing=tuple(missing),
+        key=key,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What the chapters of one kind are made of."""
 
-    chapters: Mapping[str, Callable[[], Chapter | Iterable[Chapter]]]
+    chapters: Mapping[str, Callable[[], View | Iterable[View]]]
     """Name in a study's file -> what makes the chapter, or several."""
     facts: tuple[tuple[str, str], ...] = ()
     """What was studied and where: (model, MNIST CNN), (device, ...), (batch sizes, ...)."""
@@ -58,29 +66,7 @@ class Subject:
     """Parts that failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class StudyPage:
-    """A whole study. It is written three times: page, Markdown, CSV."""
-
-    kind: str
-    """flops, inference, speedup or cost: the command's name."""
-    title: str
-    facts: tuple[tuple[str, str], ...]
-    findings: tuple[Finding, ...]
-    """The answer, most important first; ``evidence`` is the key of a chapter."""
-    chapters: tuple[Chapter, ...]
-    missing: tuple[tuple[str, str], ...]
-    """(what, why it is not in this study): never a 0, never left out in silence."""
-    origin: str | None
-    command: str | None
-    """The command that repeats it."""
-    links: tuple[tuple[str, str], ...]
-
-
-MAX_FINDINGS = 20
-
-
-def study_page(
+def study_view(
     kind: str,
     content: Mapping[str, Any],
     subjects: Mapping[str, Subject],
@@ -89,14 +75,14 @@ def study_page(
     links: Sequence[tuple[str, str]] = (),
     source: Path | None = None,
     command: str | None = None,
-) -> StudyPage:
-    """Return the page of a study: the chapters that its file lists, of the subjects that they
-    name. Charts are drawn here. Raises UsageError for a chapter that is not known."""
-    words = {name: word for one in subjects.values() for name, word in one.words.items()}
+) -> View:
+    """Return a study: the chapters that its file lists, of the subjects that they name. Charts are
+    drawn here. Raises UsageError for a chapter that does not exist."""
+    words = {name: word for item in subjects.values() for name, word in item.words.items()}
     made = [
         chapter for entry in content["chapters"] for chapter in _chapters(entry, subjects, words)
     ]
-    chapters = tuple(chapter for chapter in made if not chapter.is_empty)
+    chapters = [replace(chapter, findings=()) for chapter in made if _has_content(chapter)]
     keys = [chapter.key for chapter in chapters]
     order = [*content.get("findings", ()), *(chapter.key for chapter in made)]
     findings = [
@@ -104,23 +90,32 @@ def study_page(
         for chapter in sorted(made, key=lambda chapter: order.index(chapter.key))
         for finding in chapter.findings
     ]
-    whole = tuple(subjects.values())
-    absent = [pair for one in whole for pair in one.missing]
-    absent += [pair for one in made for pair in one.missing]
-    origins = [origin for one in whole for origin in one.origins]
+    absent = [pair for item in subjects.values() for pair in item.missing]
+    absent += [pair for chapter in made for pair in chapter.missing]
+    absent = list(dict.fromkeys((*missing, *absent)))
+    origins = [origin for item in subjects.values() for origin in item.origins]
     if source is not None and not origins:
         origins = [f"recorded in {source}"]
-    return StudyPage(
-        kind,
+    origin = "; ".join(dict.fromkeys(origins))
+    if absent:
+        table = whole_table("", text_columns("quantity", "reason"), absent)
+        chapters.append(View(NOT_IN_STUDY, tables=(table,), key="missing"))
+    return View(
         _fill(content["title"], words),
-        tuple(fact for one in whole for fact in one.facts),
-        tuple(finding for finding in findings if finding.evidence in keys)[:MAX_FINDINGS],
-        chapters,
-        tuple(dict.fromkeys((*missing, *absent))),
-        "; ".join(dict.fromkeys(origins)) or None,
-        command,
-        (*links, *(link for one in whole for link in one.links)),
+        (f"Origin of the numbers: {origin}.",) if origin else (),
+        findings=tuple(finding for finding in findings if finding.evidence in keys)[:MAX_FINDINGS],
+        notes=(FILES, *(["To repeat this study:"] if command else [])),
+        lines=(command,) if command else (),
+        command=f"study {kind}",
+        properties=tuple(fact for item in subjects.values() for fact in item.facts),
+        chapters=tuple(chapters),
+        missing=tuple(absent),
+        links=(*links, *(link for item in subjects.values() for link in item.links)),
     )
+
+
+def _has_content(chapter: View) -> bool:
+    return any((chapter.facts, chapter.charts, chapter.tables, chapter.folded))
 
 
 def _fill(text: str, words: Mapping[str, str]) -> str:
@@ -132,33 +127,30 @@ def _fill(text: str, words: Mapping[str, str]) -> str:
 
 
 def _one_sentence(finding: Finding | str, key: str) -> Finding:
-    whole = finding if isinstance(finding, Finding) else Finding(finding, key)
-    return whole if len(whole.text) <= LONGEST else replace(whole, text=whole.first)
+    if isinstance(finding, str):
+        finding = Finding(finding, key)
+    return finding if len(finding.text) <= LONGEST else replace(finding, text=finding.first)
 
 
 def _chapters(
     entry: Mapping[str, Any], subjects: Mapping[str, Subject], words: Mapping[str, str]
-) -> Iterator[Chapter]:
+) -> Iterator[View]:
     """Yield the chapters of an entry of the file, with what it fixes."""
     subject, _, name = entry["show"].partition(".")
     known = subjects[subject].chapters
     if name not in known:
         raise UsageError(
             f"there is no chapter '{entry['show']}'",
-            f"Use {', '.join(f'{subject}.{one}' for one in known)}",
+            f"Use {', '.join(f'{subject}.{chapter}' for chapter in known)}",
         )
     made = known[name]()
     text = tuple(_fill(sentence, words) for sentence in entry.get("text", ()))
-    for chapter in (made,) if isinstance(made, Chapter) else made:
-        title = chapter.title or _fill(entry.get("title", name.capitalize()), words)
+    for chapter in (made,) if isinstance(made, View) else made:
         yield replace(
             chapter,
             key=chapter.key or entry.get("key", name),
-            title=title,
-            text=() if chapter.is_empty else (*text, *chapter.text),
-            charts=tuple(chart for chart in chapter.charts if chart),
-            tables=tuple(table for table in chapter.tables if table),
-            folded=tuple(table for table in chapter.folded if table),
+            title=chapter.title or _fill(entry.get("title", name.capitalize()), words),
+            facts=(*text, *chapter.facts) if _has_content(chapter) else (),
         )
 
 

@@ -13,7 +13,7 @@ from perfctl.orchestrator.report import speedup as parts
 from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.numbers import percent, ratio, short, time
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.studies.records import Chapter, Subject, facts_of
+from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
 from perfctl.orchestrator.report.tables import (
     Column,
     Table,
@@ -21,6 +21,7 @@ from perfctl.orchestrator.report.tables import (
     nothing,
     table,
 )
+from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
 GAIN_MIN = 1.05
@@ -69,7 +70,7 @@ def subject(
     refused = [
         f"{one.workload}: {why}"
         for one in speedups
-        for other in one.against
+        for other in one.comparisons
         for why in other.refused
     ]
     return Subject(
@@ -107,16 +108,16 @@ def _facts(trained: Trained) -> Iterator[tuple[str, str]]:
     yield "devices", "; ".join(devices)
 
 
-def answer_chapter(trained: Trained) -> Chapter:
+def answer_chapter(trained: Trained) -> View:
     """How many times faster each device is, by epochs and by steps."""
     several = len({one.batch for one in trained.speedups}) > 1
     pairs = list(zip(trained.speedups, trained.keys, strict=True))
     findings = [
         parts.headline(one, other, key, several=several)
         for one, key in pairs
-        for other in one.against
+        for other in one.comparisons
     ]
-    return Chapter(
+    return make_chapter(
         (parts.WHICH, parts.UNKNOWN),
         tables=(parts.overview(trained.speedups),),
         findings=(
@@ -128,8 +129,8 @@ def answer_chapter(trained: Trained) -> Chapter:
 
 def _details(one: Speedup, key: str) -> Iterator[Finding]:
     name = parts.name_of(one)
-    for other in one.against:
-        best = next(iter(other.if_only), None)
+    for other in one.comparisons:
+        best = next(iter(other.amdahl), None)
         if best is not None and best.gain.value >= GAIN_MIN:
             limit = f"{ratio(best.gain.value)} times faster (Amdahl), at most {ratio(best.limit)}"
             alone = f"{best.layer} alone on {parts.device_of(other.label)}"
@@ -143,12 +144,12 @@ def _describe_reached(item: Reached) -> str:
         parts.device_of(label) + (" never reached it" if ns is None else f" {short(time(ns))}")
         for label, ns in item.times.items()
     )
-    target = percent(item.target) if item.what != "test loss" else f"{item.target:.3g}"
-    article = "an" if item.what == "accuracy" else "a"
-    return f"training time to {article} {item.what} of {target}: {times}."
+    target = percent(item.target) if item.quantity != "test loss" else f"{item.target:.3g}"
+    article = "an" if item.quantity == "accuracy" else "a"
+    return f"training time to {article} {item.quantity} of {target}: {times}."
 
 
-def network_chapters(trained: Trained) -> Iterator[Chapter]:
+def network_chapters(trained: Trained) -> Iterator[View]:
     """A chapter for each network and batch size: each alone, gains, results, layers, operations."""
     for one, key in zip(trained.speedups, trained.keys, strict=True):
         first, *others = parts.tables(one)
@@ -163,7 +164,7 @@ def network_chapters(trained: Trained) -> Iterator[Chapter]:
                     each.rows[:LAYERS_FIRST],
                 )
                 shown.append(replace(each, caption=caption, rows=rows, hidden=0))
-        yield Chapter(
+        yield make_chapter(
             tuple(parts.notes(one)),
             tuple(charts.charts(one, key)),
             tuple(shown),
@@ -173,17 +174,17 @@ def network_chapters(trained: Trained) -> Iterator[Chapter]:
         )
 
 
-def pies_chapter(trained: Trained) -> Chapter:
+def pies_chapter(trained: Trained) -> View:
     """Kinds of work of each network on each device."""
     drawn = [
         replace(chart, title=f"{parts.name_of(one)}, batch {one.batch}: {chart.title.lower()}")
         for number, one in enumerate(trained.speedups, 1)
         for chart in charts.work_charts(one, f"pies-{number}", pie=True)
     ]
-    return Chapter(charts=tuple(drawn))
+    return make_chapter(charts=tuple(drawn))
 
 
-def files_chapter(trained: Trained) -> Chapter:
+def files_chapter(trained: Trained) -> View:
     """The runs with their traces."""
     heads = [
         Column("network", style="text"),
@@ -202,4 +203,4 @@ def files_chapter(trained: Trained) -> Chapter:
         ]
         for network, label, run in trained.runs
     ]
-    return Chapter(tables=(table("Runs", heads, rows),))
+    return make_chapter(tables=(table("Runs", heads, rows),))

@@ -7,58 +7,38 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.report.files import documents
-from perfctl.orchestrator.report.files.documents import Part, markdown_text
 from perfctl.orchestrator.report.files.tables import lines
-from perfctl.orchestrator.report.studies.records import StudyPage
 from perfctl.orchestrator.report.tables import Table
+from perfctl.orchestrator.report.view import View
 
 ROWS_MAX = 40
 """Rows of a table in the Markdown; the CSV file has all that the page has."""
 
 
-def markdown(study: StudyPage, charts: Sequence[str] = ()) -> str:
-    """Return the study in short: facts, findings, each chapter's sentences and tables, what is
-    missing, how to repeat it.
+def markdown(study: View, charts: Sequence[str] = ()) -> str:
+    """Return the study in short, without folded tables.
 
     charts: names of the files in the folder ``charts`` beside it, each starting with its
     chapter's key.
     """
-    facts = [f"{name}: {value}" for name, value in study.facts]
-    facts += [f"Origin of the numbers: {study.origin}."] if study.origin else []
-    parts = [
-        f"# {markdown_text(study.title)}",
-        documents.markdown([Part(None, (*facts, "1 multiply-add = 2 FLOPs."))]),
-        "## Findings",
-        "\n".join(
-            f"{number}. {markdown_text(finding.text)}"
-            for number, finding in enumerate(study.findings, 1)
-        ),
+    chapters = [
+        replace(chapter, tables=tuple(map(_cut, chapter.tables)), folded=())
+        for chapter in study.chapters
     ]
-    left = list(charts)
-    for chapter in study.chapters:
-        parts += [f"## {markdown_text(chapter.title)}", *map(markdown_text, chapter.text)]
-        own = [name for name in left if name.startswith(f"{chapter.key}-")]
-        left = [name for name in left if name not in own]
-        parts += [f"![{markdown_text(chapter.title)}](charts/{name})" for name in own]
-        for table in filter(None, chapter.tables):
-            hidden = max(table.total - ROWS_MAX, 0)
-            cut = documents.of_view(replace(table, rows=table.rows[:ROWS_MAX], hidden=hidden))
-            parts.append(f"**{markdown_text(table.caption)}**")
-            parts.append(documents.markdown([replace(cut, title=None)]))
-    parts += ["## Charts", *(f"![{name}](charts/{name})" for name in left)] if left else []
-    if study.missing:
-        missing = tuple(f"{what}: {why}" for what, why in study.missing)
-        parts.append(documents.markdown([Part("Not in this study", missing)]))
-    if study.command:
-        parts += ["## To repeat it", f"```\n{study.command}\n```"]
-    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+    facts = (*study.facts, "1 multiply-add = 2 FLOPs.")
+    return documents.markdown(replace(study, facts=facts, chapters=chapters), 1, charts)
 
 
-def csv_files(study: StudyPage) -> Iterator[tuple[str, Iterable[str]]]:
+def _cut(table: Table) -> Table:
+    rows = table.rows[:ROWS_MAX]
+    return replace(table, rows=rows, hidden=table.total - len(rows))
+
+
+def csv_files(study: View) -> Iterator[tuple[str, Iterable[str]]]:
     """Yield the name of the file and the lines of every table: full values in the units of the
     head; empty where unknown."""
     for chapter in study.chapters:
-        for table in filter(None, (*chapter.tables, *chapter.folded)):
+        for table in (*chapter.tables, *chapter.folded):
             name = re.sub(r"[^a-z0-9]+", "-", table.caption.lower()).strip("-")[:60] or "table"
             yield f"{chapter.key}-{name}.csv", _csv(table)
 

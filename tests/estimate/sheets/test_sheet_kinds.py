@@ -15,7 +15,6 @@ from perfctl.orchestrator.estimate.sheets.layers import Line
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, sheet_for
 from perfctl.orchestrator.estimate.sheets.slips import check
 from perfctl.orchestrator.report.estimate import layer_view, sheet_output
-from perfctl.orchestrator.report.view import as_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
@@ -90,10 +89,10 @@ def test_the_steps_end_at_the_value_by_hand_and_at_the_layers_row(name: str) -> 
 def test_the_view_has_every_result(name: str) -> None:
     model, given, layer, _ = KINDS[name]
     sheet, _ = sheet_of(model, given, layer)
-    _, *parts = as_parts(layer_view(sheet_output("net", {1: sheet}, {}, ()), has_sheet=True))
-    for section, part in zip(sheet.sections, parts, strict=True):
-        assert section.title == part.title
-        assert [line.result for line in section.lines] == [row[-1] for row in part.rows]
+    view = layer_view(sheet_output("net", {1: sheet}, {}, ()), has_sheet=True)
+    for section, table in zip(sheet.sections, view.tables, strict=True):
+        assert section.title == table.caption
+        assert [line.result for line in section.lines] == [row[-1].text for row in table.rows]
 
 
 @pytest.mark.parametrize(

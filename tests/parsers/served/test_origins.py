@@ -13,7 +13,6 @@ from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.rows import ledger_rows
 from perfctl.orchestrator.report.ledger.view import DOCUMENT, entries_views
-from perfctl.orchestrator.report.view import as_parts
 from perfctl.parsers.kineto.origins import _multiplies, read_path, read_paths
 from perfctl.records.report import Report
 from tests.make import synthetic
@@ -159,13 +158,14 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path: Path) -> N
     found = analyse(study)
     in_json = {row["layer"]: row["shared"] for row in ledger_rows([found])}
     assert in_json == {layer: row.shared for layer, row in rows.items()} | {"not attributed": None}
-    parts = [part for view in entries_views(found, DOCUMENT) for part in as_parts(view)]
-    (table,) = [part for part in parts if part.title == "Ledger"]
-    marked = {cells[0] for cells in table.rows if any(cell.startswith("~ 4") for cell in cells)}
+    views = list(entries_views(found, DOCUMENT))
+    tables = [table for view in views for table in view.tables]
+    (table,) = [table for table in tables if table.caption == "Ledger"]
+    marked = {row[0].text for row in table.rows if any(c.text.startswith("~ 4") for c in row)}
     assert marked == {"block.norm", "block", "block.act"}
     assert any(
         "perfctl divides fused kernels between their layers" in note
-        for part in parts
+        for part in (*views, *tables)
         for note in part.notes
     )
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.compare.causes import explain
 from perfctl.orchestrator.compare.compare import Comparison, Side, compare
-from perfctl.orchestrator.report.compare.words import findings, of_the_change
-from perfctl.orchestrator.report.page.records import LONGEST
+from perfctl.orchestrator.report.compare.words import describe, of_the_change
+from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.records.report import Step
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -68,9 +69,11 @@ def scaled(by: float) -> tuple[float, ...]:
 
 def said(a: Side, b: Side, **how: Any) -> tuple[str, ...]:
     found = compare(a, b, **how)
-    for finding in findings(found).findings:
+    view = describe(found, [explain(pair) for pair in found.pairs])
+    for finding in view.findings:
+        assert isinstance(finding, Finding)
         assert len(finding.first) <= LONGEST, finding.first
-    return findings(found).news
+    return tuple(view.stated[0])
 
 
 def conv2_ns(found: Comparison) -> float:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.compare.compare import Side, compare
-from perfctl.orchestrator.report.page.page import render, render_comparison
+from perfctl.orchestrator.report.compare.page import compare_view
+from perfctl.orchestrator.report.page.page import render, render_view
 from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.report import Copy, Kernel, Range
 from tests.make import synthetic
@@ -338,7 +339,7 @@ def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
         for label, number in (("before", 1), ("after", 3))
     )
     file = tmp_path / "compare.html"
-    file.write_text(render_comparison(compare(a, b)), encoding="utf-8")
+    file.write_text(render_view(compare_view(compare(a, b))), encoding="utf-8")
     with Visit(browser, file, **options) as visit:
         width = options.get("viewport", {"width": 1280})["width"]
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
