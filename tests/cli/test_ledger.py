@@ -36,7 +36,8 @@ def test_layer_and_batch_narrow_the_rows(in_store: Callable[..., Any]) -> None:
     assert {(row["layer"], row["batch"]) for row in rows} == {("conv2", 32)}
     (forward,) = (row for row in rows if row["direction"] == "forward")
     assert (
-        forward["paper_flops"] == 2 * 32 * 64 * 24 * 24 * 288 and forward["counted_flops"] is None
+        forward["estimated_flops"] == 2 * 32 * 64 * 24 * 24 * 288
+        and forward["executed_flops"] is None
     )
 
 
@@ -67,7 +68,7 @@ def test_measured_peaks_are_kept_beside_the_store_and_used(
     (row,) = (
         r for r in rows if (r["layer"], r["direction"], r["batch"]) == ("conv2", "forward", 32)
     )
-    assert row["mfu"] == pytest.approx(row["paper_flops"] / row["time_ns"] * 1e9 / 1e15)
+    assert row["mfu"] == pytest.approx(row["estimated_flops"] / row["time_ns"] * 1e9 / 1e15)
     assert in_store("report", "--peaks", "measured").code == 0
     assert "measured on 2026-11-20" in Path("perfctl-report.html").read_text()
 

@@ -153,8 +153,8 @@ def test_json_and_data_frame_carry_the_bound_and_the_names(found: Analysis) -> N
     frame = perfctl.ledger(runs(odd("conv2", "forward"), odd("conv2", "backward")))
     for rows in (list(ledger_rows([found])), frame.to_dict("records")):
         (one,) = [row for row in rows if (row["layer"], row["direction"]) == ("conv2", "forward")]
-        assert (one["paper_flops"], one["paper_is_lower_bound"]) == (KNOWN["forward"], True)
-        assert one["paper_why"] == f"without linalg_matrix_exp (forward); {WHY}"
+        assert (one["estimated_flops"], one["estimated_is_lower_bound"]) == (KNOWN["forward"], True)
+        assert one["estimated_reason"] == f"without linalg_matrix_exp (forward); {WHY}"
         assert (one["ratio_at_most"], pd.isna(one["ratio"])) == (0.5, True)
         (plain,) = [row for row in rows if (row["layer"], row["direction"]) == ("fc1", "forward")]
-        assert (plain["paper_is_lower_bound"], plain["ratio"]) == (False, 1)
+        assert (plain["estimated_is_lower_bound"], plain["ratio"]) == (False, 1)

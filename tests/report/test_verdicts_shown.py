@@ -14,7 +14,7 @@ from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.causes.study_rules import GpuFacts
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.page import ledger_view, reasons, still_open
-from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_verdicts
+from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_causes
 from perfctl.orchestrator.report.ledger.view import LedgerShape, ledger_views
 from perfctl.orchestrator.report.view import draw_views
 from tests.make import synthetic
@@ -96,15 +96,15 @@ def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
         for row in rows
         if (row["batch"], row["layer"], row["direction"]) == (64, "conv2", "forward")
     )
-    assert row["paper_flops"] == 2 * 64 * 64 * 24 * 24 * 288 and row["ratio"] == 0.5
-    assert row["verdicts"][0]["confidence"] == "plausible"
-    assert row["verdicts"][0]["factor"] == 0.46 and row["unexplained"] == 0.3
-    assert row["roof"] == "fp32" and row["dram_bytes"] is None and row["flops_per_byte"] is None
+    assert row["estimated_flops"] == 2 * 64 * 64 * 24 * 24 * 288 and row["ratio"] == 0.5
+    assert row["causes"][0]["confidence"] == "plausible"
+    assert row["causes"][0]["factor"] == 0.46 and row["unexplained"] == 0.3
+    assert row["peak"] == "fp32" and row["dram_bytes"] is None and row["flops_per_byte"] is None
     rest = [row for row in rows if row["layer"] == "not attributed"]
     assert [row["batch"] for row in rest] == [16, 64] and all(
         set(row) == set(rows[0]) for row in rest
     )
-    assert sweep_verdicts([found])[0].verdict.rule == "other GPU"
+    assert sweep_causes([found])[0].cause.rule == "other GPU"
     assert json.loads(json.dumps(rows))[0]["batch"] == 16
 
 
@@ -113,9 +113,9 @@ def test_the_data_frame_has_the_rows_and_nan_for_unknown() -> None:
     table = frame(runs)
     line = table[(table.layer == "conv2") & (table.direction == "forward")].iloc[0]
     assert (
-        line.paper_flops == 2 * 64 * 64 * 24 * 24 * 288
-        and line.counted_flops == line.paper_flops / 2
+        line.estimated_flops == 2 * 64 * 64 * 24 * 24 * 288
+        and line.executed_flops == line.estimated_flops / 2
     )
     cpu = frame([synthetic.cpu_run(1, 16)])
-    assert cpu.counted_flops.isna().all() and set(cpu.counted_state.dropna()) == {"not_available"}
+    assert cpu.executed_flops.isna().all() and set(cpu.executed_state.dropna()) == {"not_available"}
     assert frame([]).empty

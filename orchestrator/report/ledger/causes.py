@@ -430,13 +430,13 @@ def _fill(templates: Mapping[str, str], cause: Cause, variant: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CauseOutput:
-    """One reason, with its number. FLOPs: 1 multiply-add = 2."""
+    """One cause, with its number. FLOPs: 1 multiply-add = 2."""
 
     rule: str
     sentence: str
     factor: float | None
     explained: float | None
-    todo: str
+    fix: str
     kernels: tuple[str, ...]
     confidence: Confidence
 

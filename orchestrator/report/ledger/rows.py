@@ -28,6 +28,11 @@ from perfctl.records.run import Run
 _JSON_TYPES = {"TEXT": "string", "REAL": "number", "INTEGER": "integer", "BOOLEAN": "boolean"}
 
 
+EXECUTED_STATES = {"counted": "measured", "estimated": "approximate"}
+ESTIMATED_STATES = {"counted": "exact"}
+"""State of a figure -> its name in JSON, if that is another."""
+
+
 class LedgerColumns(dict[str, Any]):
     """A row of the ledger: a layer, direction and batch size, or what no layer explains."""
 
@@ -35,31 +40,31 @@ class LedgerColumns(dict[str, Any]):
     def json_schema() -> dict[str, Any]:
         """Return the columns that ``ledger.csv`` describes."""
         lists = {
-            "verdicts": type_schema(list[CauseOutput]),
+            "causes": type_schema(list[CauseOutput]),
             "kernels": type_schema(list[KernelUse]),
         }
         return object_schema(
             {
                 name: lists[name] | {"description": meaning}
                 if kind == "JSON"
-                else column_schema(_JSON_TYPES[kind], meaning, unit, null="not known")
+                else column_schema(_JSON_TYPES[kind], meaning, unit, null="missing value")
                 for name, (kind, unit, meaning) in column_facts().items()
             }
         )
 
 
 @dataclass(frozen=True, slots=True)
-class SweepVerdict:
-    """A verdict about a sweep as a whole, with the study that it is about."""
+class SweepCause:
+    """A cause about a complete sweep, with the run group that it is about."""
 
-    JSON_INLINED = ("verdict",)
+    JSON_INLINED = ("cause",)
 
     workload: str | None
     variant: str | None
     mode: str | None
     precision: str | None
     device: str | None
-    verdict: CauseOutput
+    cause: CauseOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +76,10 @@ class PassRow:
 
     use: PassUse
     attention_calls: int | None = None
-    tokens_a_call: int | None = None
-    """By the rows of other kernels, too: inferred; null also where these do not agree."""
-    tokens_a_call_least: int | None = None
-    tokens_a_call_most: int | None = None
+    tokens_per_call: int | None = None
+    """Inferred from the rows of other kernels, too; null also if these do not agree."""
+    tokens_per_call_min: int | None = None
+    tokens_per_call_max: int | None = None
 
 
 class LayerEnergy(NamedTuple):
@@ -101,15 +106,15 @@ class LedgerOutput:
     """The ledger of every study."""
 
     rows: list[LedgerColumns]
-    """One object a layer, direction and batch size; then what no layer explains."""
-    sweep: list[SweepVerdict]
-    """Verdicts about a sweep as a whole."""
+    """One object per layer, pass and batch size; then what belongs to no layer."""
+    sweep: list[SweepCause]
+    """Causes about a complete sweep."""
     phases: list[PhaseRow]
-    """Of a language model's traces: one object a phase and part of the model."""
+    """Traces of a language model: one object per phase and part of the model."""
     passes: list[PassRow]
-    """Of traces of training: one object a pass."""
+    """Traces of training: one object per pass."""
     jobs: list[JobOutput]
-    """One object a job of several ranks that came in together."""
+    """One object per job of several ranks that were ingested together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,7 @@ def ledger_json(
     )
     return {
         "rows": list(ledger_rows(analyses)),
-        "sweep": sweep_verdicts(analyses),
+        "sweep": sweep_causes(analyses),
         "phases": phase_rows(parts),
         "passes": list(map(_pass, made)),
     }
@@ -197,10 +202,10 @@ def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
     return rows
 
 
-def sweep_verdicts(analyses: Sequence[Analysis]) -> list[SweepVerdict]:
+def sweep_causes(analyses: Sequence[Analysis]) -> list[SweepCause]:
     """Return the verdicts about sweeps as a whole, with the study they are about."""
     return [
-        SweepVerdict(**_study(found), verdict=cause_output(cause))
+        SweepCause(**_study(found), cause=cause_output(cause))
         for found in analyses
         for cause in found.judgement.sweep
     ]
@@ -221,11 +226,11 @@ def _shared_columns(found: Analysis, row: LedgerRow | Unattributed) -> dict[str,
         **dict.fromkeys(column_facts()),
         **_study(found),
         "batch": row.batch,
-        "counted_flops": counted.value,
-        "counted_state": counted.state,
-        "counted_why": why(counted) or None,
-        "counted_rule": counted.rule,
-        "counted_is_lower_bound": counted.lower_bound,
+        "executed_flops": counted.value,
+        "executed_state": EXECUTED_STATES.get(counted.state, counted.state),
+        "executed_reason": why(counted) or None,
+        "executed_rule": counted.rule,
+        "executed_is_lower_bound": counted.lower_bound,
         "time_ns": time.median if time else None,
         "time_low_ns": time.low if time else None,
         "time_high_ns": time.high if time else None,
@@ -243,19 +248,19 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
         "layer": row.place,
         "kind": row.kind,
         "direction": row.direction,
-        "paper_flops": row.paper.value,
-        "paper_state": row.paper.state,
-        "paper_why": why(row.paper) or None,
-        "paper_is_lower_bound": row.paper.lower_bound,
+        "estimated_flops": row.paper.value,
+        "estimated_state": ESTIMATED_STATES.get(row.paper.state, row.paper.state),
+        "estimated_reason": why(row.paper) or None,
+        "estimated_is_lower_bound": row.paper.lower_bound,
         "ratio": row.ratio,
         "ratio_at_most": row.ratio_at_most,
-        "verdicts": to_json(map(cause_output, judged.causes)),
+        "causes": to_json(map(cause_output, judged.causes)),
         "unexplained": judged.unexplained,
-        "time_why": row.time_reason,
+        "time_reason": row.time_reason,
         "clock_trusted": row.trusted if row.time else None,
-        "paper_flops_per_s": row.achieved,
+        "estimated_flops_per_s": row.achieved,
         **(_roofs(point, found.roofline) if point is not None else {}),
-        "guessed": row.guessed,
+        "inferred": row.guessed,
         "shared": row.shared,
         "kernels": to_json(row.kernels),
     }
@@ -265,15 +270,15 @@ def _roofs(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
     return {
         "dram_bytes": point.traffic.dram.value,
         "flops_per_byte": point.intensity,
-        "roof": point.path,
+        "peak": point.path,
         "peak_flops_per_s": point.peak,
         "attainable_flops_per_s": point.attainable,
-        "of_attainable": point.reached,
+        "attainable_share": point.reached,
         "mfu": point.mfu,
         "mfu_refused": point.mfu_refused,
         "hfu": point.hfu,
         "bound": None if point.refused else point.bound,
-        "bound_why": spoken(point, roofline),
+        "bound_reason": spoken(point, roofline),
     }
 
 
@@ -281,7 +286,7 @@ def _rest(found: Analysis, rest: Unattributed) -> dict[str, Any]:
     return {
         **_shared_columns(found, rest),
         "layer": "not attributed",
-        "verdicts": [],
+        "causes": [],
         "kernels": [],
     }
 
