@@ -13,7 +13,8 @@ from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.causes.study_rules import GpuFacts
 from perfctl.orchestrator.ledger.prepared import studies
-from perfctl.orchestrator.report.ledger.page import ledger_view, reasons, still_open
+from perfctl.orchestrator.report.ledger.causes import describe_causes, describe_unexplained
+from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_causes
 from perfctl.orchestrator.report.ledger.view import LedgerShape, ledger_views
 from perfctl.orchestrator.report.view import draw_views
@@ -45,20 +46,23 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
 ):
     found = judged()
     rows = [row for row in found.ledger.rows if row.name == "conv2 forward"]
-    (reason,) = reasons(rows, found.judgement)
+    (reason,) = describe_causes(rows, found.judgement)
     assert (
         reason.sentence
         == "conv2 forward at batch 16 skips the filter taps that fall on the padding: 0.440 "
         "times the estimated multiply-adds."
     )
-    assert reason.numbers == "predicts 0.44 times the estimate, explains 90.0% of the difference"
-    assert reason.elsewhere == "also at batch 64 (predicts 0.44 to 0.46)"
+    assert reason.numbers == "predicts 0.440 times the estimate, explains 90% of the difference"
+    assert reason.elsewhere == "also at batch 64 (predicts 0.440 to 0.460)"
     assert (
-        still_open(rows, found.judgement)
-        == "Unexplained: 10.0% to 30.0% of the difference over 2 batch sizes."
+        describe_unexplained(rows, found.judgement)
+        == "Unexplained: 10% to 30% of the difference over 2 batch sizes."
     )
     rows = [row for row in found.ledger.rows if row.name == "fc1 forward"]
-    assert reasons(rows, found.judgement) == () and still_open(rows, found.judgement) is None
+    assert (
+        describe_causes(rows, found.judgement) == ()
+        and describe_unexplained(rows, found.judgement) is None
+    )
 
 
 def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_words() -> None:
@@ -69,19 +73,19 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
     flat = " ".join(text.split())
     assert (
         "2 conv2 forward at batch 16 skips the filter taps that fall on the padding: 0.440 times "
-        "the estimated multiply-adds. Skipped border: predicts 0.44 times the estimate" in flat
+        "the estimated multiply-adds. Skipped border: predicts 0.440 times the estimate" in flat
     )
     assert "of the difference (plausible)" in flat
     assert (
         "→ Expected: the estimate includes every tap of every output." in flat
-        and "unexplained: 10.0% to 30.0% of the difference" in flat
+        and "unexplained: 10% to 30% of the difference" in flat
     )
     view = ledger_view(judged())
     assert view is not None
     (group,) = (
         group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward")
     )
-    assert [item.rule for item in group.reasons] == ["skipped border"] and group.open is not None
+    assert [item.rule for item in group.causes] == ["skipped border"] and group.unexplained
     assert [item.sentence for item in view.sweep] == [
         "Parts of this study ran on different GPUs (A, B), so their times cannot be compared. "
         "Runs, in the same order: ncu; nsys."

@@ -16,7 +16,7 @@ from perfctl.orchestrator.ledger.roofline import Roofline, RooflinePoint
 from perfctl.orchestrator.ledger.usage.energy import Energy, why_none
 from perfctl.orchestrator.ledger.usage.training import PassUse, passes
 from perfctl.orchestrator.outputs import column_schema, object_schema, to_json, type_schema
-from perfctl.orchestrator.report.ledger.causes import CauseOutput, cause_output
+from perfctl.orchestrator.report.ledger.causes import DescribedCause, describe
 from perfctl.orchestrator.report.ledger.phases import PhaseRow, phase_rows, phases_of
 from perfctl.orchestrator.report.ledger.roofline import spoken
 from perfctl.orchestrator.report.studies.ranks import JobOutput
@@ -40,7 +40,7 @@ class LedgerColumns(dict[str, Any]):
     def json_schema() -> dict[str, Any]:
         """Return the columns that ``ledger.csv`` describes."""
         lists = {
-            "causes": type_schema(list[CauseOutput]),
+            "causes": type_schema(list[DescribedCause]),
             "kernels": type_schema(list[KernelUse]),
         }
         return object_schema(
@@ -64,7 +64,7 @@ class SweepCause:
     mode: str | None
     precision: str | None
     device: str | None
-    cause: CauseOutput
+    cause: DescribedCause
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
 def sweep_causes(analyses: Sequence[Analysis]) -> list[SweepCause]:
     """Return the verdicts about sweeps as a whole, with the study they are about."""
     return [
-        SweepCause(**_study(found), cause=cause_output(cause))
+        SweepCause(**_study(found), cause=describe(cause))
         for found in analyses
         for cause in found.judgement.sweep
     ]
@@ -254,7 +254,7 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
         "estimated_is_lower_bound": row.paper.lower_bound,
         "ratio": row.ratio,
         "ratio_at_most": row.ratio_at_most,
-        "causes": to_json(map(cause_output, judged.causes)),
+        "causes": to_json(map(describe, judged.causes)),
         "unexplained": judged.unexplained,
         "time_reason": row.time_reason,
         "clock_trusted": row.trusted if row.time else None,

@@ -420,7 +420,7 @@ def _ledger(found: Analysis, said: Sequence[Finding]) -> Section | None:
     view = ledger_view(found)
     if view is None:
         return None
-    minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
+    minor = frozenset((group.layer, group.direction) for group in view.groups if group.is_minor)
     whole = {short: name[:1000] for name, short in found.names.items() if name != short}
     drawn = matrix(found, minor)
     told = {item.text for item in said}  # no sentence stands twice
