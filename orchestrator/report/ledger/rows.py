@@ -18,7 +18,7 @@ from perfctl.orchestrator.ledger.usage.training import PassUse, passes
 from perfctl.orchestrator.outputs import column_schema, object_schema, to_json, type_schema
 from perfctl.orchestrator.report.ledger.causes import DescribedCause, describe
 from perfctl.orchestrator.report.ledger.phases import PhaseRow, phase_rows, phases_of
-from perfctl.orchestrator.report.ledger.roofline import spoken
+from perfctl.orchestrator.report.ledger.roofline import describe_bound
 from perfctl.orchestrator.report.studies.ranks import JobOutput
 from perfctl.orchestrator.report.tables import why
 from perfctl.records.paper import LayerCall
@@ -278,7 +278,7 @@ def _roofs(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
         "mfu_refused": point.mfu_refused,
         "hfu": point.hfu,
         "bound": None if point.refused else point.bound,
-        "bound_reason": spoken(point, roofline),
+        "bound_reason": describe_bound(point, roofline),
     }
 
 

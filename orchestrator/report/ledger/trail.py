@@ -166,7 +166,7 @@ def _row_kernels_step(
     elif len(groups) > 1:
         sums = [_amount(_sum(values)) for values in _columns(groups).values()]
         launches = sum(group.launches for group in groups)
-        table.append(("sum", "", _round(launches), *sums[:-1], _amount(row.counted.value)))
+        table.append(("sum", _round(launches), *sums[:-1], _amount(row.counted.value), ""))
     return TrailStep("Kernels of a step and their instructions", tuple(lines), heads, tuple(table))
 
 
@@ -188,8 +188,8 @@ def _kernel_table(
         grid = f" <<<{'x'.join(map(str, group.grid))}>>>" if group.grid else ""
         kind = algorithm(group.name) or ""
         name = _shorten(group.name, analysis) + grid
-        rows.append((name, kind, _round(group.launches), *map(_amount, values)))
-    return ("kernel", "kind", "launches", *columns), rows
+        rows.append((name, _round(group.launches), *map(_amount, values), kind))
+    return ("kernel", "launches", *columns, "kind"), rows
 
 
 def _shorten(name: str, analysis: Analysis) -> str:

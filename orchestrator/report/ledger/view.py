@@ -24,6 +24,7 @@ from perfctl.orchestrator.report.ledger.phases import (
     phases_of,
     short_parts,
 )
+from perfctl.orchestrator.report.ledger.roofline import whole_percent
 from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
 from perfctl.orchestrator.report.tables import Cell, Column, Table, dense_table, text_cell
@@ -216,11 +217,6 @@ def _draw_rows(
                     cells["share"] = replace(line.cells["share"], text=share)
                 rows.append([cells[head.label] for head in heads])
     return dense_table("Ledger" if shape.is_document else "", heads, rows)
-
-
-def whole_percent(share: float) -> str:
-    """Return 0.2134 as "21%"; "<1%" for what would be 0%."""
-    return "<1%" if 0 < share < 0.005 else f"{share * 100:.0f}%"
 
 
 def explain_rows(view: LedgerView) -> Iterator[str]:
