@@ -33,7 +33,6 @@ from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import (
     analysed,
     each_study,
-    loaded,
     newest_runs,
     outlines,
 )
@@ -178,19 +177,11 @@ def record(ledgers: Ledgers) -> JsonLists[LedgerOutput]:
     asked = ledgers.options
 
     def batches(json_text: Callable[[object], str]) -> Iterator[Mapping[str, Iterable[str]]]:
-        def make(analyses: list[Analysis]) -> tuple[dict[str, list[str]], list[int]]:
+        def make(analyses: list[Analysis]) -> dict[str, list[str]]:
             lists = ledger_json(analyses, asked.phase, each=asked.each)
-            texts = {name: list(map(json_text, rows)) for name, rows in lists.items()}
-            return texts, _find_ranks(analyses)
+            return {name: list(map(json_text, rows)) for name, rows in lists.items()}
 
-        ranks: list[int] = []
-        for texts, ids in ledgers.each(make, is_pickled=True):
-            ranks += ids
-            yield texts
-        if ranks:
-            from perfctl.orchestrator.report.studies.ranks import job_outputs
-
-            yield {"jobs": map(json_text, analysed(_load(asked.store, ranks), job_outputs))}
+        return ledgers.each(make, is_pickled=True)
 
     return JsonLists(LedgerOutput, batches)
 
@@ -201,7 +192,7 @@ def view(ledgers: Ledgers) -> Layout:
 
 
 def _draw(ledgers: Ledgers, paper: Paper) -> Iterator[Block | str]:
-    from perfctl.orchestrator.report.ledger.view import LedgerShape, ranks_views
+    from perfctl.orchestrator.report.ledger.view import LedgerShape
 
     asked = ledgers.options
     shape = LedgerShape(
@@ -213,55 +204,32 @@ def _draw(ledgers: Ledgers, paper: Paper) -> Iterator[Block | str]:
         is_by_block=asked.each,
     )
 
-    def make(analyses: list[Analysis]) -> tuple[str, list[int]]:
-        blocks = draw_views(_views(analyses, asked.phase, shape), paper.width)
-        return paper.print_to_text(blocks), _find_ranks(analyses)
+    def make(analyses: list[Analysis]) -> str:
+        return paper.print_to_text(draw_views(_views(analyses, asked.phase, shape), paper.width))
 
-    ranks: list[int] = []
-    for number, (text, ids) in enumerate(ledgers.each(make, is_pickled=True)):
-        ranks += ids
+    for number, text in enumerate(ledgers.each(make, is_pickled=True)):
         yield f"\n{text}" if number and text else text
-    if asked.phase is None and shape.is_whole and ranks:
-        jobs = analysed(_load(asked.store, ranks), lambda runs: list(ranks_views(runs, shape)))
-        yield "\n"
-        yield from draw_views(jobs, paper.width)
 
 
 def _make_document(ledgers: Ledgers) -> list[Part]:
-    from perfctl.orchestrator.report.ledger.view import DOCUMENT, ranks_views
+    from perfctl.orchestrator.report.ledger.view import DOCUMENT
 
     asked = ledgers.options
     shape = replace(DOCUMENT, is_whole=asked.layer is None, is_by_block=asked.each)
-
-    def make(analyses: list[Analysis]) -> list[View]:
-        views = list(_views(analyses, asked.phase, shape))
-        if asked.phase is None and shape.is_whole:
-            runs = (run for analysis in analyses for run in analysis.study.runs)
-            views += ranks_views(runs, shape)
-        return views
-
-    return [part for views in ledgers.each(make) for view in views for part in as_parts(view)]
+    groups = ledgers.each(lambda analyses: list(_views(analyses, asked.phase, shape)))
+    return [part for views in groups for view in views for part in as_parts(view)]
 
 
-def _views(analyses: Iterable[Analysis], phase: str | None, shape: LedgerShape) -> Iterator[View]:
-    from perfctl.orchestrator.report.ledger.view import ledger_views, phase_views
+def _views(analyses: Sequence[Analysis], phase: str | None, shape: LedgerShape) -> Iterator[View]:
+    from perfctl.orchestrator.report.ledger.view import ledger_views, phase_views, ranks_views
 
     if phase is not None:
         yield from phase_views(analyses, phase, is_by_block=shape.is_by_block)
         return
     for analysis in analyses:
         yield from ledger_views(analysis, shape)
-
-
-def _find_ranks(analyses: Iterable[Analysis]) -> list[int]:
-    """Return the runs of jobs with several processes, whose tables come after all ledgers."""
-    runs = (run for analysis in analyses for run in analysis.study.runs)
-    return [run.id for run in runs if run.id is not None and run.report.rank is not None]
-
-
-def _load(store: Path, ids: Iterable[int]) -> list[Run]:
-    with database.reading(store) as connection, no_collection():
-        return loaded(connection, dict.fromkeys(ids))
+    if shape.is_whole:
+        yield from ranks_views(analyses, shape)
 
 
 def _runs_with_phase(store: Path, phase: str) -> list[Run]:

@@ -55,8 +55,7 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
     assert reason.numbers == "predicts 0.440 times the estimate, explains 90% of the difference"
     assert reason.elsewhere == "also at batch 64 (predicts 0.440 to 0.460)"
     assert (
-        describe_unexplained(rows, found.judgement)
-        == "Unexplained: 10% to 30% of the difference over 2 batch sizes."
+        describe_unexplained(rows, found.judgement) == "Unexplained: 10% to 30% of the difference."
     )
     rows = [row for row in found.ledger.rows if row.name == "fc1 forward"]
     assert (

@@ -8,7 +8,6 @@ left out if that fact is, and ``[!name?...]`` if it is not.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import inf, log
@@ -27,6 +26,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     times,
 )
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.statistics import group_by
 
 _LARGER_BATCH = (
     "[ The batch may also be larger: {larger:,} samples run in the same blocks, and no other row "
@@ -488,10 +488,12 @@ def describe(cause: Cause) -> DescribedCause:
 def describe_causes(rows: Iterable[LedgerRow], judgement: Judgement) -> tuple[DescribedCause, ...]:
     """Return the causes of one layer and pass, each at the batch size where the difference is
     largest, with the other batch sizes."""
-    by_rule: dict[str, list[tuple[int, Cause]]] = defaultdict(list)
-    for row in sorted(rows, key=deviation, reverse=True):
-        for cause in judgement.at(row.batch, row.layer, row.direction).causes:
-            by_rule[cause.rule].append((row.size, cause))
+    cases = (
+        (row.size, cause)
+        for row in sorted(rows, key=deviation, reverse=True)
+        for cause in judgement.at(row.batch, row.layer, row.direction).causes
+    )
+    by_rule = group_by(cases, lambda case: case[1].rule)
     return tuple(
         replace(describe(cases[0][1]), elsewhere=_list_batches(cases)) for cases in by_rule.values()
     )
@@ -506,20 +508,15 @@ def _list_batches(cases: Sequence[tuple[int, Cause]]) -> str:
     return f"also at batch {', '.join(map(str, sorted(size for size, _ in cases[1:])))}{predicted}"
 
 
-def describe_unexplained(rows: Sequence[LedgerRow], judgement: Judgement) -> str | None:
+def describe_unexplained(rows: Iterable[LedgerRow], judgement: Judgement) -> str | None:
     """Return the share of the difference that no cause explains, over the batch sizes; None if
     there is none."""
-    judged = {
-        row.size: judgement.at(row.batch, row.layer, row.direction).unexplained for row in rows
-    }
-    shares = {size: share for size, share in judged.items() if share is not None}
-    if max(shares.values(), default=0) < UNEXPLAINED_SHOWN_MIN:
+    judged = (judgement.at(row.batch, row.layer, row.direction) for row in rows)
+    shares = [row.unexplained for row in judged if row.unexplained is not None]
+    if max(shares, default=0) < UNEXPLAINED_SHOWN_MIN:
         return None
-    low, high = (percent(limit(shares.values())) for limit in (min, max))
-    if low != high:
-        return f"Unexplained: {low} to {high} of the difference over {len(shares)} batch sizes."
-    at = f" at batch {min(shares)}" if len(shares) == 1 < len(rows) else ""
-    return f"Unexplained: {high} of the difference{at}."
+    low, high = percent(min(shares)), percent(max(shares))
+    return f"Unexplained: {high if low == high else f'{low} to {high}'} of the difference."
 
 
 class Headline(NamedTuple):
@@ -547,12 +544,13 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
         rows = "rows change their" if more > 1 else "row changes its"
         rest = f" {more} more {rows} algorithm." if more else ""
         lines.append(Headline(describe_cause(switches[0]) + rest, None, (SWITCH,)))
-    without_number: dict[str, list[tuple[Place, Cause]]] = defaultdict(list)
-    for place, row in judgement.rows.items():
-        for cause in row.causes:
-            if cause.factor is None and cause.rule in WITHOUT_NUMBER and cause.rule not in known:
-                without_number[cause.rule].append((place, cause))
-    for rule, ((place, first), *same) in without_number.items():
+    pairs = [
+        (place, cause)
+        for place, row in judgement.rows.items()
+        for cause in row.causes
+        if cause.factor is None and cause.rule in WITHOUT_NUMBER and cause.rule not in known
+    ]
+    for rule, ((place, first), *same) in group_by(pairs, lambda pair: pair[1].rule).items():
         rest = f" The same in {len(same)} more rows." if same else ""
         lines.append(Headline(describe_cause(first) + rest, place, (rule,)))
     return tuple(lines)
@@ -561,11 +559,13 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
 def _row_headlines(judgement: Judgement, ledger: Ledger, known: set[str]) -> list[Headline]:
     """Return the largest differences; those of layers that take little of the time come last.
     ``known``: rules that have a headline."""
-    groups: dict[str, list[LedgerRow]] = defaultdict(list)
-    for row in ledger.rows:
-        is_certain = not row.counted.lower_bound or (row.ratio is not None and row.ratio > 1)
-        if deviation(row) > log(RATIO_MIN) and is_certain:
-            groups[row.name].append(row)
+    deviating = [
+        row
+        for row in ledger.rows
+        if deviation(row) > log(RATIO_MIN)
+        and (not row.counted.lower_bound or (row.ratio is not None and row.ratio > 1))
+    ]
+    groups = group_by(deviating, lambda row: row.name)
     lines = []
     for rows in sorted(
         groups.values(), key=lambda rows: (_is_minor(rows), -max(map(deviation, rows)))

@@ -78,15 +78,12 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
     if not measures:
         return None
 
-    def tiles(row: LedgerRow | None) -> tuple[str, tuple[Tile, ...]] | None:
+    def cell(row: LedgerRow | None) -> tuple[str, tuple[Tile, ...]] | None:
         if row is None:
             return None
-        cells = row_cells(row, analysis)
-        drawn = {
-            "ratio": _ratio_tile(row, cells["ratio"]),
-            "share": _share_tile(row, cells["share"]),
-        }
-        return row_key(row.place, row.direction, row.batch), tuple(drawn[name] for name in measures)
+        tiles = _tiles(row, analysis)
+        key = row_key(row.place, row.direction, row.batch)
+        return key, tuple(tiles[name] for name in measures)
 
     batches = sorted({row.batch for row in rows}, key=lambda batch: batch or 0)
     groups = group_by(rows, lambda row: (row.place, row.direction))
@@ -94,7 +91,7 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
     for (layer, direction), group in groups.items():
         if (layer, direction) not in minor:
             by_batch = {row.batch: row for row in group}
-            cells = tuple(tiles(by_batch.get(batch)) for batch in batches)
+            cells = tuple(cell(by_batch.get(batch)) for batch in batches)
             drawn_rows.append(MatrixRow(layer, "" if layer == direction else direction, cells))
     totals = []
     for batch in batches:
@@ -117,17 +114,15 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
     )
 
 
-def _ratio_tile(row: LedgerRow, cell: Cell) -> Tile:
-    if not row.ratio:
-        return Tile(cell)
-    depth = min(abs(log2(row.ratio)) / RATIO_LOG2_MAX, 1.0)
-    return Tile(cell, "lo" if row.ratio < 1 else "hi", round(depth * 100))
-
-
-def _share_tile(row: LedgerRow, cell: Cell) -> Tile:
-    if not row.share:
-        return Tile(cell)
-    return Tile(cell, "part", round(min(row.share / SHARE_MAX, 1.0) * 100))
+def _tiles(row: LedgerRow, analysis: Analysis) -> dict[str, Tile]:
+    cells = row_cells(row, analysis)
+    ratio, share = Tile(cells["ratio"]), Tile(cells["share"])
+    if row.ratio:
+        depth = min(abs(log2(row.ratio)) / RATIO_LOG2_MAX, 1.0)
+        ratio = Tile(ratio.cell, "lo" if row.ratio < 1 else "hi", round(depth * 100))
+    if row.share:
+        share = Tile(share.cell, "part", round(min(row.share / SHARE_MAX, 1.0) * 100))
+    return {"ratio": ratio, "share": share}
 
 
 def _with_work(rows: Iterable[LedgerRow]) -> list[LedgerRow]:

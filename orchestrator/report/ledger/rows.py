@@ -19,7 +19,7 @@ from perfctl.orchestrator.outputs import column_schema, object_schema, to_json, 
 from perfctl.orchestrator.report.ledger.causes import DescribedCause, describe
 from perfctl.orchestrator.report.ledger.phases import PhaseRow, phase_rows, phases_of
 from perfctl.orchestrator.report.ledger.roofline import describe_bound
-from perfctl.orchestrator.report.studies.ranks import JobOutput
+from perfctl.orchestrator.report.studies.ranks import JobOutput, job_outputs
 from perfctl.orchestrator.report.tables import why
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Report
@@ -134,34 +134,27 @@ class ShownRun:
 def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[LedgerColumns]:
     """One row a layer, direction and batch size, then the rest that no layer explains. None is
     not known."""
-    for found in analyses:
-        for row in found.ledger.rows:
-            yield LedgerColumns(_row(found, row))
-        for rest in found.ledger.unattributed:
-            yield LedgerColumns(_rest(found, rest))
+    for analysis in analyses:
+        for row in analysis.ledger.rows:
+            yield LedgerColumns(_row(analysis, row))
+        for rest in analysis.ledger.unattributed:
+            yield LedgerColumns(_rest(analysis, rest))
 
 
 def ledger_json(
     analyses: Sequence[Analysis], phase: str | None = None, *, each: bool = False
 ) -> dict[str, Any]:
-    """What ``perfctl ledger --json`` prints. ``phase``: only this one of a language model's;
-    ``each``: every block by itself."""
-    parts = [
-        one
-        for found in analyses
-        for one in phases_of(found, each=each)
-        if phase in (None, one.phase)
-    ]
-    made = (
-        [one for found in analyses for run in found.study.runs for one in passes(run)]
-        if phase is None
-        else []
-    )
+    """Return what ``perfctl ledger --json`` prints. ``phase``: only this one of a language model;
+    ``each``: every block in a separate row."""
+    runs = [run for analysis in analyses for run in analysis.study.runs]
+    phases = [item for analysis in analyses for item in phases_of(analysis, each=each)]
+    uses = [use for run in runs for use in passes(run)] if phase is None else []
     return {
         "rows": list(ledger_rows(analyses)),
         "sweep": sweep_causes(analyses),
-        "phases": phase_rows(parts),
-        "passes": list(map(_pass, made)),
+        "phases": phase_rows([item for item in phases if phase in (None, item.phase)]),
+        "passes": list(map(_pass, uses)),
+        "jobs": job_outputs(runs),
     }
 
 
@@ -205,26 +198,26 @@ def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
 def sweep_causes(analyses: Sequence[Analysis]) -> list[SweepCause]:
     """Return the verdicts about sweeps as a whole, with the study they are about."""
     return [
-        SweepCause(**_study(found), cause=describe(cause))
-        for found in analyses
-        for cause in found.judgement.sweep
+        SweepCause(**_study(analysis), cause=describe(cause))
+        for analysis in analyses
+        for cause in analysis.judgement.sweep
     ]
 
 
-def _study(found: Analysis) -> dict[str, Any]:
-    study = found.study
+def _study(analysis: Analysis) -> dict[str, Any]:
+    study = analysis.study
     return {
         name: getattr(study, name)
         for name in ("workload", "variant", "mode", "precision", "device")
     }
 
 
-def _shared_columns(found: Analysis, row: LedgerRow | Unattributed) -> dict[str, Any]:
+def _shared_columns(analysis: Analysis, row: LedgerRow | Unattributed) -> dict[str, Any]:
     """Return all columns in order, with the values that both kinds of rows have."""
     counted, time = row.counted, row.time
     return {
         **dict.fromkeys(column_facts()),
-        **_study(found),
+        **_study(analysis),
         "batch": row.batch,
         "executed_flops": counted.value,
         "executed_state": EXECUTED_STATES.get(counted.state, counted.state),
@@ -240,11 +233,11 @@ def _shared_columns(found: Analysis, row: LedgerRow | Unattributed) -> dict[str,
     }
 
 
-def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
-    judged = found.judgement.at(row.batch, row.layer, row.direction)
-    point = found.roofline.of(row.batch, row.layer, row.direction)
+def _row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
+    judged = analysis.judgement.at(row.batch, row.layer, row.direction)
+    point = analysis.roofline.of(row.batch, row.layer, row.direction)
     return {
-        **_shared_columns(found, row),
+        **_shared_columns(analysis, row),
         "layer": row.place,
         "kind": row.kind,
         "direction": row.direction,
@@ -259,7 +252,7 @@ def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
         "time_reason": row.time_reason,
         "clock_trusted": row.trusted if row.time else None,
         "estimated_flops_per_s": row.achieved,
-        **(_roofs(point, found.roofline) if point is not None else {}),
+        **(_roofs(point, analysis.roofline) if point is not None else {}),
         "inferred": row.guessed,
         "shared": row.shared,
         "kernels": to_json(row.kernels),
@@ -282,9 +275,9 @@ def _roofs(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
     }
 
 
-def _rest(found: Analysis, rest: Unattributed) -> dict[str, Any]:
+def _rest(analysis: Analysis, rest: Unattributed) -> dict[str, Any]:
     return {
-        **_shared_columns(found, rest),
+        **_shared_columns(analysis, rest),
         "layer": "not attributed",
         "causes": [],
         "kernels": [],

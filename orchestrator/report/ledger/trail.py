@@ -120,7 +120,7 @@ def _row_trail(row: LedgerRow, analysis: Analysis, source: _Source) -> Trail:
     steps = (
         _figures_step(row, analysis),
         _row_kernels_step(row, source.kernels.get(key, ()), analysis),
-        _rules_step(source, launches),
+        *_rules_step(_row_rules(source, launches)),
         TrailStep("Estimated", tuple(formulas(row)) or (row.paper.reason or "no formula",)),
         _causes_step(row, analysis),
         _source_step(source.run, launches),
@@ -222,15 +222,20 @@ def formulas(row: LedgerRow) -> Iterator[str]:
         yield f"{call.direction}{layer}: {call.formula}" if len(calls) > 1 else str(call.formula)
 
 
-def _rules_step(source: _Source, launches: Iterable[int]) -> TrailStep | None:
-    """Return the arithmetic of the kernels' rules, if counts are derived or compared with rules."""
-    derived = source.run if isinstance(source.run, DerivedRun) else source.batch.derived
-    known = derived.derived if derived is not None else {}
-    rules = list(dict.fromkeys(known[launch].rule for launch in launches if launch in known))
-    if not rules:
-        return None
-    more = [f"and {len(rules) - RULES_MAX} more"] if len(rules) > RULES_MAX else []
-    return TrailStep("Rule of the kernels", (*rules[:RULES_MAX], *more))
+def _row_rules(source: _Source, launches: Iterable[int]) -> Iterator[str]:
+    """Yield the rules of the kernels, if counts are derived or compared with rules."""
+    run = source.run if isinstance(source.run, DerivedRun) else source.batch.derived
+    derived = run.derived if run is not None else {}
+    return (derived[launch].rule for launch in launches if launch in derived)
+
+
+def _rules_step(rules: Iterable[str]) -> Iterator[TrailStep]:
+    """Yield the arithmetic of the kernels' rules, if there is any."""
+    lines = list(dict.fromkeys(rules))
+    if len(lines) > RULES_MAX:
+        lines[RULES_MAX:] = [f"and {len(lines) - RULES_MAX} more"]
+    if lines:
+        yield TrailStep("Rule of the kernels", tuple(lines))
 
 
 def _causes_step(row: LedgerRow, analysis: Analysis) -> TrailStep | None:
@@ -289,8 +294,7 @@ def _sweep_trail(
         rows = ((str(batch or ""), *row) for (batch, *_), row in zip(found, table, strict=True))
         steps.append(TrailStep("Executed at each batch size", (), ("batch", *heads), tuple(rows)))
     steps += _estimates_steps(causes, analysis)
-    if rules := _derived_rules(names, sources.values()):
-        steps.append(TrailStep("Derived with the rule of the kernel", rules))
+    steps += _rules_step(_completed_rules(names, sources.values()))
     reports = {run.run.id: _describe_report(run.run) for _, _, run in found if run is not None}
     if reports:
         steps.append(TrailStep("Source", tuple(text for _, text in sorted(reports.items()))))
@@ -316,13 +320,11 @@ def _estimates_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterator[Tr
         yield TrailStep(f"{name}, estimated", (), ("batch", "FLOP", "formula"), table)
 
 
-def _derived_rules(names: set[str], sources: Iterable[_Source]) -> tuple[str, ...]:
-    """Return what the rules of these kernels give for instructions that were not measured."""
-    rules: dict[str, None] = {}
+def _completed_rules(names: set[str], sources: Iterable[_Source]) -> Iterator[str]:
+    """Yield the rules of these kernels for instructions that were not measured."""
     for source in sources:
-        measured = source.batch.counted
+        measured, completed = source.batch.counted, source.batch.completed
         for kernel in measured.run.report.kernels if measured else ():
-            derived = source.batch.completed.get(kernel.launch)
-            if derived is not None and kernel.name in names and derived.ffma is not None:
-                rules.setdefault(derived.rule)
-    return tuple(rules)
+            derived = completed.get(kernel.launch) if kernel.name in names else None
+            if derived is not None and derived.ffma is not None:
+                yield derived.rule

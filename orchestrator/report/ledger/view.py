@@ -29,7 +29,6 @@ from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
 from perfctl.orchestrator.report.tables import Cell, Column, Table, dense_table, text_cell
 from perfctl.orchestrator.report.view import View
-from perfctl.records.run import Run
 
 LONG_NAME = 16
 """Characters of a layer's name from which on a terminal shows its last parts, which tell it from
@@ -128,9 +127,9 @@ def phase_views(
             yield View(heading(analysis.study), tables=tables)
 
 
-def ranks_views(runs: Iterable[Run], shape: LedgerShape) -> Iterator[View]:
+def ranks_views(analyses: Iterable[Analysis], shape: LedgerShape) -> Iterator[View]:
     """Yield the tables and findings of each job of several ranks."""
-    for talk in talks(runs):
+    for talk in talks(run for analysis in analyses for run in analysis.study.runs):
         tables = filter(None, ranks_tables(talk))
         yield View(
             "Ranks",
