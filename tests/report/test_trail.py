@@ -109,7 +109,7 @@ def test_a_verdict_on_the_sweep_has_a_trail_and_the_finding_leads_to_it() -> Non
     way = trail(judged, "sweep/wrong-window")
     assert way.steps[0].lines == (describe_cause(verdict), f"→ {describe_fix(verdict)}")
     paper = step(way, "conv2 forward, estimated")
-    assert [digits(value)[0] for _, value, _ in paper.rows] == [
+    assert [digits(line)[-1] for line in paper.lines] == [
         2 * synthetic.macs("conv2", batch) for batch in (16, 64)
     ]
     known = {item.key for item in trails(judged)}

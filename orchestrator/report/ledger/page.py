@@ -11,7 +11,6 @@ from perfctl.orchestrator.counts.kernels.layers import SHARED_OUT
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import Judgement
 from perfctl.orchestrator.ledger.ledger import (
-    Ledger,
     LedgerRow,
     Unattributed,
     explain_unattributed,
@@ -174,7 +173,10 @@ def _notes(analysis: Analysis) -> Iterator[str]:
             "is named by its operator."
         )
     if not analysis.ledger.any_counted:
-        yield f"Executed FLOPs: {_explain_no_counts(analysis.ledger)}."
+        figures = [row.counted for row in rows if row.counted.reason]
+        states = " or ".join(sorted({figure.state.replace("_", " ") for figure in figures}))
+        reasons = "; ".join(sorted({str(figure.reason) for figure in figures})[:2])
+        yield f"Executed FLOPs: {states}: {reasons}."
     rules = (row.counted.rule for row in rows if row.counted.value is not None)
     if parts := dict.fromkeys(part for rule in rules if rule for part in rule.split("; ")):
         yield f"Rules of the executed FLOPs: {'; '.join(parts)}."
@@ -182,13 +184,6 @@ def _notes(analysis: Analysis) -> Iterator[str]:
         yield f"~ marks approximate values: {SHARED_OUT}."
     if reason := analysis.roofline.peaks.reason:
         yield f"Bound unknown: {reason}."
-
-
-def _explain_no_counts(ledger: Ledger) -> str:
-    figures = [row.counted for row in ledger.rows if row.counted.reason]
-    reasons = sorted({figure.reason for figure in figures if figure.reason})
-    states = sorted({figure.state.replace("_", " ") for figure in figures})
-    return f"{' or '.join(states)}: {'; '.join(reasons[:2])}"
 
 
 def _make_group(

@@ -199,26 +199,22 @@ def _cells(
     """Return the cells of one work at one memory level; of the complete work if no bytes were
     measured."""
     traffic, missing = point.traffic, explain_missing_bound(point, roofs)
-    moved = traffic.dram if level is None else level.moved
-    size = size_cell(moved.value, moved.reason or missing)
     no_estimate = missing if traffic.paper else traffic.paper_why or "no estimate"
     mfu = share_cell(point.mfu, point.refused or no_estimate)
-    bandwidth, reached = nothing(missing), share_cell(point.reached, point.refused or missing)
-    bound = bound_cell(point, roofs)
+    moved, bandwidth, refused = traffic.dram, None, point.refused
+    intensity, reached, bound = None, point.reached, bound_cell(point, roofs)
+    if level is not None:
+        moved, bandwidth, refused = level.moved, level.busy, level.refused
+        intensity, reached = level.intensity, level.reached
+    reason = refused or missing
     if level is not None and level.level in CACHES:
-        unknown = f"the {level.level} bandwidth is unknown" if level.bandwidth is None else missing
-        bound = text_cell(level.bound) if level.bound else nothing(unknown)
-        if level.refused:
-            bound = Cell("refused", level.refused, "refused")
-        bandwidth = share_cell(level.busy, level.refused or unknown)
-        reached = share_cell(level.reached, level.refused or unknown)
-    elif level is not None:
-        bandwidth = share_cell(level.busy, level.refused or missing)
-    intensity = nothing(moved.reason or missing)
-    if level is not None and level.intensity is not None:
+        bound = text_cell(level.bound) if level.bound else nothing(reason)
+        bound = Cell("refused", refused, "refused") if refused else bound
+    size = size_cell(moved.value, moved.reason or missing)
+    flops_per_byte = nothing(moved.reason or missing)
+    if intensity is not None:
         title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(moved.value or 0, 'B')}"
-        text = significant(float(level.intensity))
-        intensity = Cell(text, title, value=rounded(level.intensity))
+        flops_per_byte = Cell(significant(float(intensity)), title, value=rounded(intensity))
     return {
         "layer, pass": name_cell(traffic.name),
         "kernel": name_cell(traffic.name, names.get(traffic.name) or _short(traffic.name)),
@@ -229,11 +225,11 @@ def _cells(
             title="; ".join(filter(None, (size.title, moved.rule, moved.reason))),
             style="est" if moved.state == "estimated" else size.style,
         ),
-        "intensity": intensity,
+        "intensity": flops_per_byte,
         "achieved": _achieved_cell(point, missing),
         "ceiling": text_cell(point.path) if point.path else nothing(missing),
-        "of bandwidth": bandwidth,
-        "of attainable": reached,
+        "of bandwidth": share_cell(bandwidth, reason),
+        "of attainable": share_cell(reached, reason),
         "MFU": Cell("refused", point.mfu_refused, "refused") if point.mfu_refused else mfu,
         "HFU": share_cell(point.hfu, point.refused or traffic.counted.reason or missing),
         "time": time_cell(traffic.time_ns, "not timed", traffic.basis),

@@ -20,14 +20,14 @@ from perfctl.orchestrator.ledger.ledger import LedgerRow, algorithm
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun
 from perfctl.orchestrator.ledger.timing import Key
 from perfctl.orchestrator.report.ledger.causes import (
-    UNEXPLAINED_SHOWN_MIN,
     describe,
     describe_cause,
     describe_fix,
+    describe_unexplained,
 )
 from perfctl.orchestrator.report.ledger.cells import row_cells
 from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
-from perfctl.orchestrator.report.numbers import full, percent, significant
+from perfctl.orchestrator.report.numbers import full
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
@@ -151,7 +151,7 @@ def _row_kernels_step(
         return None
     if not groups:
         rows = (
-            (_shorten(use.name, analysis), _round(use.per_step), use.algorithm or use.family or "")
+            (_shorten(use.name, analysis), _amount(use.per_step), use.algorithm or use.family or "")
             for use in row.kernels[:KERNELS_MAX]
         )
         return TrailStep("Kernels of a step", (), ("kernel", "launches", "kind"), tuple(rows))
@@ -166,7 +166,7 @@ def _row_kernels_step(
     elif len(groups) > 1:
         sums = [_amount(_sum(values)) for values in _columns(groups).values()]
         launches = sum(group.launches for group in groups)
-        table.append(("sum", _round(launches), *sums[:-1], _amount(row.counted.value), ""))
+        table.append(("sum", _amount(launches), *sums[:-1], _amount(row.counted.value)))
     return TrailStep("Kernels of a step and their instructions", tuple(lines), heads, tuple(table))
 
 
@@ -181,15 +181,15 @@ def _columns(groups: Sequence[KernelGroup]) -> dict[str, list[float | None]]:
 def _kernel_table(
     groups: Sequence[KernelGroup], analysis: Analysis
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the heads and rows of a table of kernels with their grids."""
+    """Return the heads and rows of a table of kernels with their grids and methods."""
     columns = _columns(groups)
     rows = []
     for group, *values in zip(groups, *columns.values(), strict=True):
         grid = f" <<<{'x'.join(map(str, group.grid))}>>>" if group.grid else ""
-        kind = algorithm(group.name) or ""
-        name = _shorten(group.name, analysis) + grid
-        rows.append((name, _round(group.launches), *map(_amount, values), kind))
-    return ("kernel", "launches", *columns, "kind"), rows
+        method = f" ({kind})" if (kind := algorithm(group.name)) else ""
+        name = _shorten(group.name, analysis)
+        rows.append((f"{name}{grid}{method}", _amount(group.launches), *map(_amount, values)))
+    return ("kernel", "launches", *columns), rows
 
 
 def _shorten(name: str, analysis: Analysis) -> str:
@@ -207,10 +207,6 @@ def _amount(value: float | None) -> str:
         return "unknown"
     integer = round(value)
     return full(integer if abs(value - integer) <= 1e-9 * abs(value) else value)
-
-
-def _round(launches: float) -> str:
-    return significant(launches if launches % 1 else int(launches))
 
 
 def formulas(row: LedgerRow) -> Iterator[str]:
@@ -241,8 +237,7 @@ def _rules_step(rules: Iterable[str]) -> Iterator[TrailStep]:
 def _causes_step(row: LedgerRow, analysis: Analysis) -> TrailStep | None:
     judged = analysis.judgement.at(row.batch, row.layer, row.direction)
     lines = [describe(cause).explain() for cause in judged.causes]
-    if (share := judged.unexplained) is not None and share >= UNEXPLAINED_SHOWN_MIN:
-        lines.append(f"{percent(share)} of the difference is unexplained.")
+    lines += filter(None, [describe_unexplained([row], analysis.judgement)])
     return TrailStep("Why", tuple(lines)) if lines else None
 
 
@@ -258,11 +253,8 @@ def _source_step(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep 
     noun = "Launch" if len(launches) == 1 else "Launches"
     sentence = f"{noun} {numbers} of the report, numbered from 0."
     table = "derived_count" if isinstance(run, DerivedRun) else "counter"
-    first, last = launches[0], launches[-1]
-    is_range = len(launches) > 1 and list(launches) == list(range(first, last + 1))
-    listed = f"IN ({', '.join(map(str, launches[:QUERIED_MAX]))})"
-    chosen = f"BETWEEN {first} AND {last}" if is_range else listed
-    where = f"run_id = {run.run.id} AND launch {chosen}"
+    chosen = ", ".join(map(str, launches[:QUERIED_MAX]))
+    where = f"run_id = {run.run.id} AND launch IN ({chosen})"
     query = f'perfctl query "SELECT * FROM {table} WHERE {where}"'
     return TrailStep("Source", (_describe_report(run.run), sentence), code=(query,))
 
@@ -291,8 +283,12 @@ def _sweep_trail(
     steps = [TrailStep("Causes", tuple(dict.fromkeys(sentences)))]
     if found:
         heads, table = _kernel_table([group for _, group, _ in found], analysis)
-        rows = ((str(batch or ""), *row) for (batch, *_), row in zip(found, table, strict=True))
-        steps.append(TrailStep("Executed at each batch size", (), ("batch", *heads), tuple(rows)))
+        rows = (
+            (name, str(batch or ""), *values)
+            for (batch, *_), (name, *values) in zip(found, table, strict=True)
+        )
+        heads = (heads[0], "batch", *heads[1:])
+        steps.append(TrailStep("Executed at each batch size", (), heads, tuple(rows)))
     steps += _estimates_steps(causes, analysis)
     steps += _rules_step(_completed_rules(names, sources.values()))
     reports = {run.run.id: _describe_report(run.run) for _, _, run in found if run is not None}
@@ -313,11 +309,11 @@ def _estimates_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterator[Tr
         if row.layer and row.layer in layers and row.direction == "forward"
     ]
     for name, same in group_by(rows, lambda row: row.name).items():
-        table = tuple(
-            (str(row.batch or ""), _amount(row.paper.value), "; ".join(formulas(row)))
+        lines = (
+            f"batch {row.batch}: {'; '.join(formulas(row)) or _amount(row.paper.value)}"
             for row in same
         )
-        yield TrailStep(f"{name}, estimated", (), ("batch", "FLOP", "formula"), table)
+        yield TrailStep(f"{name}, estimated", tuple(lines))
 
 
 def _completed_rules(names: set[str], sources: Iterable[_Source]) -> Iterator[str]:
