@@ -137,8 +137,8 @@ class Ledgers:
                 yield analysed(runs, lambda some: make(list(analyse_all(studies(some), peaks))))
             return
         with database.reading(asked.store) as connection:
-            known = outlines(connection, read.run_ids(connection, latest_of_each=True))
-        peaks = roofs(asked.peaks, asked.store, known, self.events.note)
+            runs = outlines(connection, read.run_ids(connection, latest_of_each=True))
+        peaks = roofs(asked.peaks, asked.store, runs, self.events.note)
 
         def work(runs: Sequence[Run]) -> tuple[_Group, R]:
             estimated = (study for study in studies(runs) if study.on_paper)
@@ -153,9 +153,9 @@ class Ledgers:
 
         groups: list[_Group] = []
         waiting: list[R] = []  # until there are rows
-        for group, made in each_study(asked.store, known, work, beside=True, plain=is_pickled):
+        for group, result in each_study(asked.store, runs, work, beside=True, plain=is_pickled):
             groups.append(_Group(*group))
-            waiting.append(made)
+            waiting.append(result)
             if any(group.is_asked for group in groups):
                 yield from waiting
                 waiting.clear()

@@ -531,14 +531,14 @@ class Headline(NamedTuple):
 def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
     """Return what is wrong with the sweep, then the three largest differences with their causes,
     then what changes, then what was not measured."""
-    known = {cause.rule for cause in judgement.sweep}
+    sweep_rules = {cause.rule for cause in judgement.sweep}
     switches = [cause for cause in judgement.sweep if cause.rule == SWITCH]
     lines = [
         Headline(describe_cause(cause), None, (cause.rule,))
         for cause in judgement.sweep
         if cause.rule != SWITCH
     ]
-    lines += _row_headlines(judgement, ledger, known)
+    lines += _row_headlines(judgement, ledger, sweep_rules)
     if switches:
         more = len(switches) - 1
         rows = "rows change their" if more > 1 else "row changes its"
@@ -548,7 +548,7 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
         (place, cause)
         for place, row in judgement.rows.items()
         for cause in row.causes
-        if cause.factor is None and cause.rule in WITHOUT_NUMBER and cause.rule not in known
+        if cause.factor is None and cause.rule in WITHOUT_NUMBER and cause.rule not in sweep_rules
     ]
     for rule, ((place, first), *same) in group_by(pairs, lambda pair: pair[1].rule).items():
         rest = f" The same in {len(same)} more rows." if same else ""
@@ -556,9 +556,9 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
     return tuple(lines)
 
 
-def _row_headlines(judgement: Judgement, ledger: Ledger, known: set[str]) -> list[Headline]:
+def _row_headlines(judgement: Judgement, ledger: Ledger, sweep_rules: set[str]) -> list[Headline]:
     """Return the largest differences; those of layers that take little of the time come last.
-    ``known``: rules that have a headline."""
+    ``sweep_rules``: rules that have a headline."""
     deviating = [
         row
         for row in ledger.rows
@@ -573,14 +573,14 @@ def _row_headlines(judgement: Judgement, ledger: Ledger, known: set[str]) -> lis
         row = max(rows, key=deviation)
         judged = judgement.at(row.size, row.layer, row.direction)
         rules = tuple(cause.rule for cause in judged.causes)
-        if not rules or not known.issuperset(rules):
-            sentence = _describe_difference(row, rows, judged, known)
+        if not rules or not sweep_rules.issuperset(rules):
+            sentence = _describe_difference(row, rows, judged, sweep_rules)
             lines.append(Headline(sentence, (row.size, row.layer, row.direction), rules))
     return lines[:HEADLINES_MAX]
 
 
 def _is_minor(rows: Iterable[LedgerRow]) -> bool:
-    """Return whether all rows are known to take little of the time."""
+    """Return whether all rows are certain to take little of the time."""
     shares = [row.share for row in rows if row.share is not None]
     return bool(shares) and max(shares) < TIME_SHARE_MIN
 
@@ -592,10 +592,10 @@ def deviation(row: LedgerRow) -> float:
 
 
 def _describe_difference(
-    row: LedgerRow, rows: Iterable[LedgerRow], judged: RowJudgement, known: set[str]
+    row: LedgerRow, rows: Iterable[LedgerRow], judged: RowJudgement, sweep_rules: set[str]
 ) -> str:
     """Return the ratio of a row and the causes that explain it."""
-    causes = [cause for cause in judged.causes if cause.rule not in known]
+    causes = [cause for cause in judged.causes if cause.rule not in sweep_rules]
     for cause in causes:
         if cause.rule == "nothing counted":
             return describe_cause(cause)

@@ -132,18 +132,18 @@ def _with_work(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
 
 def _ratio_total(rows: Sequence[LedgerRow]) -> Cell:
     """Return executed / estimated over the rows that have both; a dash if there is none."""
-    known = [row for row in rows if row.ratio is not None]
-    if not known:
+    complete = [row for row in rows if row.ratio is not None]
+    if not complete:
         return nothing("no layer has both executed FLOPs and a complete estimate")
     work = _with_work(rows)
-    executed = total_of(row.counted for row in known)
-    estimate = sum(row.paper.value or 0 for row in known)
+    executed = total_of(row.counted for row in complete)
+    estimate = sum(row.paper.value or 0 for row in complete)
     value = (executed.value or 0) / estimate
     missing = ", ".join(row.name for row in work if row.ratio is None)
     is_plain = executed.state == "counted" and not executed.lower_bound
     facts = (
-        f"{full(executed.value or 0)} / {full(estimate)} over {len(known)} of {len(work)} layers "
-        "and passes",
+        f"{full(executed.value or 0)} / {full(estimate)} over {len(complete)} of {len(work)} "
+        "layers and passes",
         missing and f"not included: {missing}",
         "" if is_plain else why(executed),
     )

@@ -155,7 +155,7 @@ def _time_rows(variants: Sequence[Sequence[Run]], *, is_refused: bool) -> Iterat
     ]
     for name in dict.fromkeys(name for times in by_variant for name in times):
         times = [_choose_time(items.get(name, ())) for items in by_variant]
-        yield [text_cell(f"{name}, time"), *(time_cell(time, "not recorded") for time in times)]
+        yield [text_cell(f"{name}, time"), *map(_time_cell, times)]
         ratios = [_ratio_cell(time, times[0]) for time in times]
         if is_refused:
             refused = "these times cannot be compared"
@@ -174,6 +174,14 @@ def _choose_time(times: Sequence[HostTime]) -> float | None:
         times, key=lambda item: (accuracy([item.run]) is not None, item.run.id), default=None
     )
     return best.nanoseconds if best else None
+
+
+def _time_cell(nanoseconds: float | None) -> Cell:
+    """Return a time with four digits, as such times are published: "0.1746 ms"."""
+    if nanoseconds is None:
+        return NOT_RECORDED
+    text = f"{nanoseconds / 1e6:.4g} ms"
+    return Cell(text, full(nanoseconds, "ns"), value=nanoseconds)
 
 
 def _ratio_cell(value: float | None, reference: float | None) -> Cell:

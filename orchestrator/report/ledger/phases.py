@@ -88,13 +88,13 @@ def _phase_table(phase: PhaseParts) -> Table | None:
         if all(row[label].style == "no" for row in rows):
             totals[label] = cell
         totals.setdefault(label, nothing("of the parts"))
-    made = table(
+    drawn = table(
         _caption(phase),
         columns,
         [[cells[column.label] for column in columns] for cells in (*rows, totals)],
         tools=False,
     )
-    return made and replace(made, notes=(*made.notes, *_notes(phase)))
+    return drawn and replace(drawn, notes=(*drawn.notes, *_notes(phase)))
 
 
 def _columns(phase: PhaseParts) -> list[Column]:

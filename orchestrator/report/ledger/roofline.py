@@ -182,15 +182,15 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
     ]
     hidden = {"run": {"kernel"}, "layer": set(), "kernel": {"batch"}}[work]
     hidden |= set() if has_levels else {"level", "bytes", "of bandwidth"}
-    shown = [column for column in columns if column.label not in hidden]
+    visible = [column for column in columns if column.label not in hidden]
     pairs = [(point, level) for point in points for level in point.levels or (None,)]
     cells = [_cells(point, level, roofs, names) for point, level in pairs]
-    rows = [[row[column.label] for column in shown] for row in cells]
-    made = table(caption, shown, rows)
-    if made is None or work != "layer":
-        return made
+    rows = [[row[column.label] for column in visible] for row in cells]
+    drawn = table(caption, visible, rows)
+    if drawn is None or work != "layer":
+        return drawn
     marks = tuple((_place(point.traffic), point.traffic.direction or "") for point, _ in pairs)
-    return replace(made, marks=marks[: len(made.rows)])
+    return replace(drawn, marks=marks[: len(drawn.rows)])
 
 
 def _cells(
@@ -302,8 +302,8 @@ def _chart(
         (point, level) for point in points[:DRAWN_MAX] for level in point.levels if level.reached
     ]
     spots = [_spot(key, point, level, colors, names, points) for point, level in pairs]
-    known = {level.level: level.bandwidth or 1 for _, level in pairs}
-    bandwidths = {level: known[level] for level in LEVELS if level in known}
+    widths = {level.level: level.bandwidth or 1 for _, level in pairs}
+    bandwidths = {level: widths[level] for level in LEVELS if level in widths}
     name = f"{key}-roofline" + (f"-{path.replace(' ', '-')}" if number else "")
     works = f"{work.capitalize()}s and the {path} ceilings"
     svg = drawn_roofline(name, works, spots, path, peak, bandwidths)

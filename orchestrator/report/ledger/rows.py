@@ -168,8 +168,8 @@ def _pass(use: PassUse) -> PassRow:
 def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
     """Return the energy of each GPU that was read, in joules, with its layers; one row with the
     reason where none was."""
-    found = prepared.usage.energy
-    if not found:
+    energies = prepared.usage.energy
+    if not energies:
         none = Energy(
             run=prepared.run,
             device=None,
@@ -189,7 +189,7 @@ def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
     times = prepared.layer_times.rows.items() if prepared.layer_times is not None else ()
     means = {key: row.mean for key, row in times}
     rows = []
-    for energy in found:
+    for energy in energies:
         shares = energy.shared(means).items()
         rows.append(EnergyRow(energy, [LayerEnergy(*key, joules) for key, joules in shares]))
     return rows

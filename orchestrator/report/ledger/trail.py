@@ -197,8 +197,8 @@ def _shorten(name: str, analysis: Analysis) -> str:
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    present = [value for value in values if value is not None]
+    return sum(present) if present else None
 
 
 def _amount(value: float | None) -> str:
@@ -273,7 +273,7 @@ def _sweep_trail(
         line for cause in causes for line in (describe_cause(cause), f"→ {describe_fix(cause)}")
     )
     names = {name for cause in causes for name in cause.kernels}
-    found = [
+    executed = [
         (batch, group, source.run)
         for batch, source in sources.items()
         for groups in source.kernels.values()
@@ -281,17 +281,17 @@ def _sweep_trail(
         if group.name in names
     ]
     steps = [TrailStep("Causes", tuple(dict.fromkeys(sentences)))]
-    if found:
-        heads, table = _kernel_table([group for _, group, _ in found], analysis)
+    if executed:
+        heads, table = _kernel_table([group for _, group, _ in executed], analysis)
         rows = (
             (name, str(batch or ""), *values)
-            for (batch, *_), (name, *values) in zip(found, table, strict=True)
+            for (batch, *_), (name, *values) in zip(executed, table, strict=True)
         )
         heads = (heads[0], "batch", *heads[1:])
         steps.append(TrailStep("Executed at each batch size", (), heads, tuple(rows)))
     steps += _estimates_steps(causes, analysis)
     steps += _rules_step(_completed_rules(names, sources.values()))
-    reports = {run.run.id: _describe_report(run.run) for _, _, run in found if run is not None}
+    reports = {run.run.id: _describe_report(run.run) for _, _, run in executed if run is not None}
     if reports:
         steps.append(TrailStep("Source", tuple(text for _, text in sorted(reports.items()))))
     rule = causes[0].rule
