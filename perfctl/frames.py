@@ -22,14 +22,14 @@ _TYPES = {"INTEGER": "Int64", "REAL": "float64", "NUMERIC": "float64"}
 
 
 def ledger(store: Path | str | Iterable[Run] = DEFAULT_STORE) -> pd.DataFrame:
-    """One row a layer, direction and batch size: paper, counted, ratio, verdicts, time, what
-    bounds it.
+    """Return one row per layer, direction and batch size: estimated and executed FLOPs, their
+    ratio, causes, time and bound.
 
     ``store`` is a store's path (its newest run of each kind) or runs from ``perfctl.runs``. The
     columns are those of ``perfctl ledger --json``: FLOPs (1 multiply-add = 2), ``_ns``, ``_bytes``
-    and ``_per_s`` in their names, shares 0..1, missing where it is not known (``counted_state`` and
-    ``counted_why`` say why). ``verdicts`` holds a list of dictionaries, ``why`` their sentences in
-    one text. Raises StoreError when there is no store.
+    and ``_per_s`` in their names, shares 0..1, missing values as NA (``executed_state`` and
+    ``executed_reason`` have the reason). ``causes`` holds a list of dictionaries, ``explanation``
+    their sentences in one text. Raises StoreError when there is no store.
     """
     import pandas as pd
 
@@ -41,9 +41,9 @@ def ledger(store: Path | str | Iterable[Run] = DEFAULT_STORE) -> pd.DataFrame:
     groups = (study.runs for study in analysed(runs, lambda some: list(studies(some))))
     rows = list(chain.from_iterable(analysed_each(groups, rows_of_runs)))
     for row in rows:
-        row["why"] = " ".join(verdict["sentence"] for verdict in row["verdicts"]) or None
+        row["explanation"] = " ".join(cause["sentence"] for cause in row["causes"]) or None
     frame = pd.DataFrame(rows)
-    floats = ("paper_flops", "counted_flops", "ratio", "unexplained", "time_ns", "share")
+    floats = ("estimated_flops", "executed_flops", "ratio", "unexplained", "time_ns", "share")
     return frame.astype({name: "float64" for name in floats if name in frame})
 
 

@@ -1,8 +1,9 @@
-"""Compare counted with paper FLOPs of the newest runs of a store, and say why they differ."""
+"""Compare executed with estimated FLOPs of the newest runs of a database, and explain the
+differences."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -31,7 +32,6 @@ from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import (
     analysed,
     each_study,
-    loaded,
     newest_runs,
     outlines,
 )
@@ -40,6 +40,7 @@ from perfctl.records.ranges import DIRECTIONS
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.ledger.analysis import Analysis
+    from perfctl.orchestrator.ledger.ledger import LedgerRow, Unattributed
     from perfctl.orchestrator.report.ledger.view import LedgerShape
     from perfctl.records.run import Run
 
@@ -48,7 +49,7 @@ R = TypeVar("R")
 
 _OF_TRAINING = "forward and backward are rows of 'perfctl ledger'"
 
-_NAMED = 8
+NAMES_MAX = 8
 """Layers that a message names."""
 ORDERS = ("time", "network")
 
@@ -58,8 +59,8 @@ class LedgerOptions:
     """Compare executed with estimated FLOPs per layer, pass and batch size, and explain the
     differences. 1 multiply-add = 2 FLOPs.
 
-    Raises StoreError if there is no store, PerfctlError if no run has layers on paper, UsageError
-    if no row is left.
+    Raises StoreError if there is no store, PerfctlError if no run has estimated layers,
+    UsageError if no row is left.
     """
 
     layer: Annotated[str | None, Option("Show only this layer and the layers inside it.")] = None
@@ -97,115 +98,96 @@ class LedgerOptions:
     store: Store = DEFAULT_STORE
 
 
+class _Group(NamedTuple):
+    """What a group of run groups has."""
+
+    has_estimates: bool
+    has_rows: bool
+    is_asked: bool
+    """Whether some of its rows were asked for."""
+    layers: tuple[str, ...]
+    """Names of all rows if none was asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ledgers:
-    """The ledgers of the newest runs of a store. They are made when they are asked for: one group
-    of studies after the other, of which no more than one is held."""
+    """The ledgers of the newest runs of a database. They are made when they are asked for, one
+    group of run groups after the other, of which no more than one is in memory."""
 
-    store: Path
-    layer: str | None = None
-    """Only this layer and the ones inside it."""
-    batches: Collection[int] = ()
-    """Only these batch sizes; empty: all."""
-    phase: str | None = None
-    """Prefill, decode or mixed, which a run must have."""
-    peaks: str = "published"
-    is_by_block: bool = False
-    """Whether each repeated block is shown by itself."""
+    options: LedgerOptions
     events: Messages = SILENT
 
     def each(self, make: Callable[[list[Analysis]], R], *, is_pickled: bool = False) -> Iterator[R]:
-        """Yield what ``make`` makes of the analyses of a study and of those beside it in a sweep,
-        with the rows that were asked for. A run that cannot be analysed or shown is said and left
-        out.
+        """Yield what ``make`` returns for the analyses of a run group and of those of the same
+        sweep, with the rows that were asked for. If a run cannot be analyzed or shown, perfctl
+        prints a warning and omits it.
 
-        ``is_pickled``: what ``make`` gives can be pickled, so that several processes may make it.
-        Analyses have no short kernel names. Raises StoreError if there is no store, PerfctlError if
-        no run has layers on paper, UsageError if no row is left: before anything is given.
+        ``is_pickled``: what ``make`` returns can be pickled, so that several processes may make it.
+        Analyses have no short kernel names. Raises StoreError if there is no database, PerfctlError
+        if no run has estimated layers, UsageError if no row is left: before anything is yielded.
         """
-        if self.phase is not None:
-            yield from _of_phase(self, self.phase, make)
+        asked = self.options
+        if asked.phase is not None:
+            runs = _runs_with_phase(asked.store, asked.phase)
+            peaks = roofs(asked.peaks, asked.store, runs, self.events.note)
+            with no_collection():
+                yield analysed(runs, lambda some: make(list(analyse_all(studies(some), peaks))))
             return
-        seen = _Seen()
-        waiting: list[R] = []  # until there are rows
-        with database.reading(self.store) as connection:
-            known = outlines(connection, read.run_ids(connection, latest_of_each=True))
-        peaks = roofs(self.peaks, self.store, known, self.events.note)
+        with database.reading(asked.store) as connection:
+            runs = outlines(connection, read.run_ids(connection, latest_of_each=True))
+        peaks = roofs(asked.peaks, asked.store, runs, self.events.note)
 
-        def work(runs: Sequence[Run]) -> tuple[_Seen, R]:
-            analyses = list(
-                analyse_all((study for study in studies(runs) if study.on_paper), peaks, {})
-            )
-            chosen = [_keep_rows(analysis, self) for analysis in analyses]
-            names = (row.place for analysis in analyses for row in analysis.ledger.rows)
-            group = _Seen(
-                bool(analyses),
-                _has_rows(analyses, rest=True),
-                _has_rows(chosen),
-                () if _has_rows(chosen) else tuple(dict.fromkeys(names)),
-            )
+        def work(runs: Sequence[Run]) -> tuple[_Group, R]:
+            estimated = (study for study in studies(runs) if study.on_paper)
+            analyses = list(analyse_all(estimated, peaks, {}))
+            chosen = [_keep_rows(analysis, asked) for analysis in analyses]
+            ledgers = [analysis.ledger for analysis in analyses]
+            has_rows = any(ledger.rows or ledger.unattributed for ledger in ledgers)
+            is_asked = any(analysis.ledger.rows for analysis in chosen)
+            names = dict.fromkeys(row.place for ledger in ledgers for row in ledger.rows)
+            group = _Group(bool(analyses), has_rows, is_asked, () if is_asked else tuple(names))
             return group, make(chosen)
 
-        for group, made in each_study(self.store, known, work, beside=True, plain=is_pickled):
-            seen = seen.with_group(_Seen(*group))
-            waiting.append(made)
-            if seen.asked:
+        groups: list[_Group] = []
+        waiting: list[R] = []  # until there are rows
+        for group, result in each_study(asked.store, runs, work, beside=True, plain=is_pickled):
+            groups.append(_Group(*group))
+            waiting.append(result)
+            if any(group.is_asked for group in groups):
                 yield from waiting
                 waiting.clear()
-        if not seen.asked:
-            raise _nothing(self.store, seen, self.layer)
+        if not any(group.is_asked for group in groups):
+            raise _explain_no_rows(asked, groups)
 
 
-@dataclass(frozen=True, slots=True)
-class AskedLedgers:
-    """Ledgers, which are read when they are shown, and how they are shown."""
-
-    ledgers: Ledgers
-    asked: LedgerOptions
-
-
-def run(asked: LedgerOptions, events: Events) -> AskedLedgers:
+def run(asked: LedgerOptions, events: Events) -> Ledgers:
     """Return the ledgers, which are read when they are shown."""
     if asked.order not in ORDERS:
         raise UsageError(
             f"invalid value '{asked.order}' for `order`", f"Choose {' or '.join(ORDERS)}"
         )
-    return AskedLedgers(
-        Ledgers(
-            asked.store, asked.layer, asked.batches, asked.phase, asked.peaks, asked.each, events
-        ),
-        asked,
-    )
+    return Ledgers(asked, events)
 
 
-def record(result: AskedLedgers) -> JsonLists[LedgerOutput]:
+def record(ledgers: Ledgers) -> JsonLists[LedgerOutput]:
     """Return the rows of all ledgers for programs."""
-    ledgers = result.ledgers
+    asked = ledgers.options
 
     def batches(json_text: Callable[[object], str]) -> Iterator[Mapping[str, Iterable[str]]]:
-        def make(analyses: list[Analysis]) -> tuple[dict[str, list[str]], list[int]]:
-            lists = ledger_json(analyses, ledgers.phase, each=ledgers.is_by_block)
-            texts = {name: list(map(json_text, rows)) for name, rows in lists.items()}
-            return texts, _runs_of_ranks(analyses)
+        def make(analyses: list[Analysis]) -> dict[str, list[str]]:
+            lists = ledger_json(analyses, asked.phase, each=asked.each)
+            return {name: list(map(json_text, rows)) for name, rows in lists.items()}
 
-        of_ranks: dict[int, None] = {}
-        for texts, ids in ledgers.each(make, is_pickled=True):
-            of_ranks |= dict.fromkeys(ids)
-            yield texts
-        if of_ranks:
-            from perfctl.orchestrator.report.studies.ranks import job_outputs
-
-            jobs = analysed(_load(ledgers.store, of_ranks), job_outputs)
-            yield {"jobs": map(json_text, jobs)}
+        return ledgers.each(make, is_pickled=True)
 
     return JsonLists(LedgerOutput, batches)
 
 
-def view(result: AskedLedgers) -> View:
-    """Return each ledger under its heading, with the findings before it if it is whole."""
+def view(ledgers: Ledgers) -> View:
+    """Return each ledger below its heading, after the findings if it is complete."""
     from perfctl.orchestrator.report.ledger.view import DOCUMENT, LedgerShape
 
-    asked = result.asked
+    asked = ledgers.options
     shape = LedgerShape(
         is_whole=asked.layer is None,
         has_all_rows=asked.all_rows,
@@ -216,119 +198,74 @@ def view(result: AskedLedgers) -> View:
     )
     complete = replace(DOCUMENT, is_whole=shape.is_whole, is_by_block=asked.each)
     return View(
-        chapters=_chapters(result, shape),
-        document=lambda: View(chapters=_chapters(result, complete)),
+        chapters=_chapters(ledgers, shape),
+        document=lambda: View(chapters=_chapters(ledgers, complete)),
     )
 
 
-def _chapters(result: AskedLedgers, shape: LedgerShape) -> Iterator[View]:
-    """Yield the views of each ledger, then those of the jobs of several processes."""
-    from perfctl.orchestrator.report.ledger.view import ranks_views
-
-    ledgers, phase = result.ledgers, result.asked.phase
-
-    def make(analyses: list[Analysis]) -> tuple[list[View], list[int]]:
-        return list(_views(analyses, phase, shape)), _runs_of_ranks(analyses)
-
-    of_ranks: dict[int, None] = {}
-    for views, ids in ledgers.each(make, is_pickled=True):
-        of_ranks |= dict.fromkeys(ids)
+def _chapters(ledgers: Ledgers, shape: LedgerShape) -> Iterator[View]:
+    """Yield the views of each ledger."""
+    phase = ledgers.options.phase
+    for views in ledgers.each(
+        lambda analyses: list(_views(analyses, phase, shape)), is_pickled=True
+    ):
         yield from views
-    if phase is None and shape.is_whole and of_ranks:
-        yield from analysed(
-            _load(ledgers.store, of_ranks), lambda runs: list(ranks_views(runs, shape))
-        )
 
 
-def _views(analyses: Iterable[Analysis], phase: str | None, shape: LedgerShape) -> Iterator[View]:
-    from perfctl.orchestrator.report.ledger.view import ledger_views, phase_views
+def _views(analyses: Sequence[Analysis], phase: str | None, shape: LedgerShape) -> Iterator[View]:
+    from perfctl.orchestrator.report.ledger.view import ledger_views, phase_views, ranks_views
 
     if phase is not None:
         yield from phase_views(analyses, phase, is_by_block=shape.is_by_block)
         return
     for analysis in analyses:
         yield from ledger_views(analysis, shape)
+    if shape.is_whole:
+        yield from ranks_views(analyses, shape)
 
 
-def _runs_of_ranks(analyses: Iterable[Analysis]) -> list[int]:
-    """Return the runs of jobs with several processes, whose tables stand behind all ledgers."""
-    runs = (run for analysis in analyses for run in analysis.study.runs)
-    return [run.id for run in runs if run.id is not None and run.report.rank is not None]
-
-
-def _load(store: Path, ids: Iterable[int]) -> list[Run]:
-    with database.reading(store) as connection, no_collection():
-        return loaded(connection, ids)
-
-
-def _of_phase(ledgers: Ledgers, phase: str, make: Callable[[list[Analysis]], R]) -> Iterator[R]:
-    """The same of all runs with steps of one phase together: they need no layers on paper."""
+def _runs_with_phase(store: Path, phase: str) -> list[Run]:
+    """Return the runs with steps of this phase. Raises UsageError if there is none, with the reason
+    if one is known."""
     if phase not in PHASES:
-        todo = f"Choose {', '.join(PHASES[:-1])} or {PHASES[-1]}"
-        passed = phase in DIRECTIONS or phase in ("training", "train")
+        choice = f"Choose {', '.join(PHASES[:-1])} or {PHASES[-1]}"
+        is_pass = phase in DIRECTIONS or phase in ("training", "train")
         raise UsageError(
-            f"invalid value '{phase}' for `phase`", f"{todo}; {_OF_TRAINING}" if passed else todo
+            f"invalid value '{phase}' for `phase`",
+            f"{choice}; {_OF_TRAINING}" if is_pass else choice,
         )
     with no_collection():
-        runs = _with_phase(ledgers.store, newest_runs(ledgers.store), phase)
-        peaks = roofs(ledgers.peaks, ledgers.store, runs, ledgers.events.note)
-        yield analysed(runs, lambda some: make(list(analyse_all(studies(some), peaks))))
-
-
-def _with_phase(store: Path, runs: Sequence[Run], phase: str) -> list[Run]:
-    """The runs with steps of this phase. Raises UsageError where there is none, with the reason
-    where one is known."""
-    found = [run for run in runs if any(step.phase == phase for step in run.report.served_steps)]
-    if not found:
-        there = sorted({step.phase for run in runs for step in run.report.served_steps})
-        why = [
-            gap.reason for run in runs for gap in run.report.gaps if gap.quantity == "served_step"
-        ]
-        trains = (
-            ""
-            if not any(map(passes, runs))
-            else f", because they are training runs; {_OF_TRAINING}"
-        )
-        said = f"; available: {' and '.join(there)}" if there else f": {why[0]}" if why else trains
+        runs = newest_runs(store)
+    phases_of = {run.id: {step.phase for step in run.report.served_steps} for run in runs}
+    chosen = [run for run in runs if phase in phases_of[run.id]]
+    if not chosen:
+        known = sorted(set().union(*phases_of.values()))
+        gaps = (gap for run in runs for gap in run.report.gaps)
+        reasons = [gap.reason for gap in gaps if gap.quantity == "served_step"]
+        if known:
+            explanation = f"; available: {' and '.join(known)}"
+        elif reasons:
+            explanation = f": {reasons[0]}"
+        else:
+            trains = f", because they are training runs; {_OF_TRAINING}"
+            explanation = trains if any(map(passes, runs)) else ""
         raise UsageError(
-            f"`phase`: no run in {store} has steps of {phase}{said}",
+            f"`phase`: no run in {store} has steps of {phase}{explanation}",
             "docs/serving.md explains how perfctl recognizes steps",
         )
-    return found
+    return chosen
 
 
-class _Seen(NamedTuple):
-    """What there is to show."""
-
-    studies: bool = False
-    rows: bool = False
-    asked: bool = False
-    layers: tuple[str, ...] = ()
-    """Of the rows that there are; not needed where some were asked for."""
-
-    def with_group(self, other: _Seen) -> _Seen:
-        """Return what there is to show here or in another group of studies."""
-        return _Seen(
-            self.studies or other.studies,
-            self.rows or other.rows,
-            self.asked or other.asked,
-            tuple(dict.fromkeys((*self.layers, *other.layers))),
-        )
-
-
-def _has_rows(found: Iterable[Analysis], *, rest: bool = False) -> bool:
-    return any(one.ledger.rows or (rest and one.ledger.unattributed) for one in found)
-
-
-def _nothing(store: Path, seen: _Seen, layer: str | None) -> PerfctlError:
-    if not seen.studies:
+def _explain_no_rows(asked: LedgerOptions, groups: Sequence[_Group]) -> PerfctlError:
+    store, layer = asked.store, asked.layer
+    if not any(group.has_estimates for group in groups):
         return PerfctlError(
             f"{store}: no run has a workload, a batch size or shapes, so perfctl cannot compute "
             "estimated FLOPs",
             "Run 'perfctl report' to show ingested reports, or 'perfctl ncu' to record runs with "
             "layers",
         )
-    if not seen.rows:
+    if not any(group.has_rows for group in groups):
         return PerfctlError(
             f"{store}: no run has layer information, so perfctl cannot compute estimated FLOPs",
             "perfctl's sweeps record layers. For existing reports run perfctl ingest FILE "
@@ -339,27 +276,29 @@ def _nothing(store: Path, seen: _Seen, layer: str | None) -> PerfctlError:
             f"batch size not found in {store} (`batches`)",
             "Run 'perfctl ledger' without options to list all",
         )
-    alike = get_close_matches(layer, seen.layers, _NAMED, 0.4) or seen.layers[:_NAMED]
-    more = f" and {len(seen.layers) - len(alike):,} more" if len(seen.layers) > len(alike) else ""
+    names = list(dict.fromkeys(name for group in groups for name in group.layers))
+    similar = get_close_matches(layer, names, NAMES_MAX, 0.4) or names[:NAMES_MAX]
+    more = f" and {len(names) - len(similar):,} more" if len(names) > len(similar) else ""
     return UsageError(
         f"layer {layer!r} not found in {store} (`layer`)",
-        f"Available layers: {', '.join(alike)}{more}",
+        f"Available layers: {', '.join(similar)}{more}",
     )
 
 
-def _keep_rows(analysis: Analysis, ledgers: Ledgers) -> Analysis:
-    """Keep the rows that were asked for; work that is not attributed belongs to no layer."""
-    layer, batches = ledgers.layer, ledgers.batches
+def _keep_rows(analysis: Analysis, asked: LedgerOptions) -> Analysis:
+    """Keep the rows that were asked for; unattributed work belongs to no layer."""
+    layer, ledger = asked.layer, analysis.ledger
 
-    def is_asked(name: str, batch: int | None) -> bool:
-        is_inside = layer is None or name == layer or name.startswith(f"{layer}.")
-        return is_inside and (not batches or batch in batches)
+    def is_asked(row: LedgerRow | Unattributed) -> bool:
+        return not asked.batches or row.batch in asked.batches
 
-    rows = tuple(row for row in analysis.ledger.rows if is_asked(row.place, row.batch))
-    rest = tuple(
-        item for item in analysis.ledger.unattributed if layer is None and is_asked("", item.batch)
+    rows = tuple(
+        row
+        for row in ledger.rows
+        if is_asked(row) and (layer is None or f"{row.place}.".startswith(f"{layer}."))
     )
-    return replace(analysis, ledger=replace(analysis.ledger, rows=rows, unattributed=rest))
+    rest = tuple(item for item in ledger.unattributed if layer is None and is_asked(item))
+    return replace(analysis, ledger=replace(ledger, rows=rows, unattributed=rest))
 
 
 COMMAND = Command(LedgerOptions, run, view, record)

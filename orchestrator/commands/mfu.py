@@ -4,6 +4,7 @@ measured throughput."""
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any
 
 from perfctl.orchestrator.commands.declare import Command, Events, Option, api, word_or_number
@@ -122,91 +123,104 @@ def run(asked: MfuOptions, events: Events) -> Audit:
             "`tokens_per_second` is missing",
             "Set the measured throughput of all GPUs, for example `tokens_per_second` 12000",
         )
-    is_by_hand = _is_by_hand(asked)
+    has_dimensions = _has_dimensions(asked)
     peak, notes = peak_of(asked.device, asked.precision, asked.peak_tflops)
-    _check(asked.tokens_per_second, asked.gpus, asked.formula, asked.recompute, asked.seq)
-    found = audit(
-        _by_hand(asked) if is_by_hand else trace_decoder(str(asked.model), asked.seq),
+    _check(asked, asked.tokens_per_second)
+    model = _build_decoder(asked) if has_dimensions else trace_decoder(str(asked.model), asked.seq)
+    result = audit(
+        model,
         asked.tokens_per_second,
         asked.gpus,
         peak,
         recompute=asked.recompute,
-        reported=_reported(asked.reported),
+        reported=_read_reported(asked.reported),
         notes=notes,
     )
-    if found.causal.mfu is None:
+    if result.causal.mfu is None:
         raise PerfctlError(
-            f"MFU over 100% by the formula with the fewest FLOPs: {found.causal.refused}"
+            f"MFU over 100% by the formula with the fewest FLOPs: {result.causal.refused}"
         )
-    if asked.formula is not None:
-        found = replace(found, rows=(found.row(asked.formula),))
-    return found
+    return result if asked.formula is None else replace(result, rows=(result.row(asked.formula),))
 
 
-def _is_by_hand(asked: MfuOptions) -> bool:
-    """Whether dimensions are given in place of a model. Raises UsageError for both, or too few."""
-    given = [name for name in SIZES if getattr(asked, name) is not None]
-    others = [name for name in OTHER_SIZES if getattr(asked, name) not in (None, False)]
-    if asked.model is None and len(given) == len(SIZES):
-        return True
-    if asked.model is None:
-        missing = ", ".join(f"`{name}`" for name in SIZES if name not in given)
+def _has_dimensions(asked: MfuOptions) -> bool:
+    """Return whether dimensions take the place of a model. Raises UsageError for both, or too
+    few."""
+    present = list(_dimensions(asked))
+    missing = [f"`{name}`" for name in SIZES if name not in present]
+    if asked.model is not None and present:
         raise UsageError(
-            f"{missing} missing" if given else "no model",
+            f"`{present[0]}` and a model exclude each other", "Name a model, or set its dimensions"
+        )
+    if asked.model is None and missing:
+        raise UsageError(
+            f"{', '.join(missing)} missing" if present else "no model",
             "Name one, as in hf:llama, or give `layers`, `hidden`, `heads`, `ffn` and `vocab`",
         )
-    if given or others:
-        raise UsageError(
-            f"`{(given + others)[0]}` and a model exclude each other",
-            "Name a model, or set its dimensions",
-        )
-    return False
+    return asked.model is None
 
 
-def _check(
-    tokens_per_second: float,
-    devices: int,
-    formula: str | None,
-    recompute: str | float,
-    seq: int | None,
-) -> None:
-    if not 0 < tokens_per_second < float("inf"):
-        raise UsageError(
+def _dimensions(asked: MfuOptions) -> dict[str, Any]:
+    """Return the dimensions that are set."""
+    values = {name: getattr(asked, name) for name in (*SIZES, *OTHER_SIZES)}
+    return {
+        name: value for name, value in values.items() if value is not None and value is not False
+    }
+
+
+def _check(asked: MfuOptions, tokens_per_second: float) -> None:
+    formula, recompute, seq = asked.formula, asked.recompute, asked.seq
+    is_mode = recompute in RECOMPUTE if isinstance(recompute, str) else 0 <= recompute <= 1
+    checks = (
+        (
+            0 < tokens_per_second < inf,
             f"`tokens_per_second` must be above 0, got {tokens_per_second:g}",
             "Set the throughput of all GPUs",
-        )
-    if devices < 1:
-        raise UsageError(f"`gpus` must be at least 1, got {devices}", "Omit `gpus` for one GPU")
-    if seq is not None and seq < 1:
-        raise UsageError(f"`seq` must be at least 1, got {seq}", "For example `seq` 4096")
-    if formula is not None and formula not in KEYS:
-        raise UsageError(f"invalid value '{formula}' for `formula`", f"Choose {', '.join(KEYS)}")
-    if recompute not in RECOMPUTE if isinstance(recompute, str) else not 0 <= recompute <= 1:
-        remedy = f"Choose {', '.join(RECOMPUTE)}, or a share from 0 to 1"
-        raise UsageError(f"invalid value '{recompute}' for `recompute`", remedy)
+        ),
+        (
+            asked.gpus >= 1,
+            f"`gpus` must be at least 1, got {asked.gpus}",
+            "Omit `gpus` for one GPU",
+        ),
+        (seq is None or seq >= 1, f"`seq` must be at least 1, got {seq}", "For example `seq` 4096"),
+        (
+            formula is None or formula in KEYS,
+            f"invalid value '{formula}' for `formula`",
+            f"Choose {', '.join(KEYS)}",
+        ),
+        (
+            is_mode,
+            f"invalid value '{recompute}' for `recompute`",
+            f"Choose {', '.join(RECOMPUTE)}, or a share from 0 to 1",
+        ),
+    )
+    for is_valid, problem, remedy in checks:
+        if not is_valid:
+            raise UsageError(problem, remedy)
 
 
-def _reported(value: str | float | None) -> tuple[float, float] | None:
-    """(Share of 1, tolerance): "46.2" is anything that rounds to it, or within TOLERANCE."""
-    if value is None:
+def _read_reported(text: str | None) -> tuple[float, float] | None:
+    """Return the share of 1 and its tolerance: "46.2" is anything that rounds to it, or within
+    TOLERANCE."""
+    if text is None:
         return None
-    text = str(value).strip().rstrip("%").strip()
+    digits = str(text).strip().rstrip("%").strip()
     try:
-        percent = float(text)
+        percent = float(digits)
     except ValueError:
         percent = 0.0
     if not 0 < percent <= 1000:
         raise UsageError(
-            f"invalid value '{value}' for `reported`", "Use an MFU in percent, for example 46.2"
+            f"invalid value '{text}' for `reported`", "Use an MFU in percent, for example 46.2"
         )
-    digits = len(text.partition(".")[2])
-    return percent / 100, max(0.5 * 10**-digits, TOLERANCE * percent) / 100
+    rounding = 0.5 * 10 ** -len(digits.partition(".")[2])
+    return percent / 100, max(rounding, TOLERANCE * percent) / 100
 
 
-def _by_hand(asked: MfuOptions) -> Decoder:
-    sizes: dict[str, Any] = {name: getattr(asked, name) for name in (*SIZES, *OTHER_SIZES)}
+def _build_decoder(asked: MfuOptions) -> Decoder:
+    sizes = _dimensions(asked)
     for field, value in sizes.items():
-        if value is not None and value is not False and not 0 < value < float("inf"):
+        if not 0 < value < inf:
             raise UsageError(
                 f"`{field}` must be above 0, got {value:g}",
                 "Omit the model and set its dimensions",
@@ -219,7 +233,7 @@ def _by_hand(asked: MfuOptions) -> Decoder:
 
 
 def trace_decoder(model: str, seq: int | None) -> Decoder:
-    """A language model by name, from its traced layers. Raises UsageError, PerfctlError,
+    """Return a language model by name, from its traced layers. Raises UsageError, PerfctlError,
     ToolMissing."""
     need_torch()
     from perfctl.workloads.models.decoder import facts_of, with_head
@@ -243,8 +257,10 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
             if not traced:
                 facts = facts_of(session.source.model, model)
             traced.append(session.at(1))
-    problem = next((found.problem for found in traced if found.problem is not None), None)
-    unknown = next((found.forward.unknown for found in traced if found.forward.unknown), ())
+    problem = next((estimate.problem for estimate in traced if estimate.problem is not None), None)
+    unknown = next(
+        (estimate.forward.unknown for estimate in traced if estimate.forward.unknown), ()
+    )
     if problem is not None:
         raise PerfctlError(
             f"{model}: the trace stopped: {problem}", f"See 'perfctl estimate {model}'"

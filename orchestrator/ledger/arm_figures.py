@@ -12,7 +12,6 @@ from operator import attrgetter
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of
 from perfctl.orchestrator.counts.kernels import categories
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, totals
-from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.prepared import PreparedRun, device_label
 from perfctl.orchestrator.ledger.sweep import memory_figures
 from perfctl.orchestrator.ledger.usage.intervals import (
@@ -22,6 +21,7 @@ from perfctl.orchestrator.ledger.usage.intervals import (
     start_of,
     sum_ns,
 )
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 DICE = "dice:epoch:"

@@ -22,7 +22,6 @@ from perfctl.orchestrator.counts.kernels.replays import (
     reasons_left_out,
 )
 from perfctl.orchestrator.estimate.flops.engine import fused_only
-from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
@@ -39,6 +38,7 @@ from perfctl.orchestrator.ledger.timing import (
     times_kernels,
     upwards,
 )
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
 from perfctl.records.report import Kernel, Range

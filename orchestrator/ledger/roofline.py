@@ -19,11 +19,11 @@ from perfctl.orchestrator.counts.counters.work import (
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
 from perfctl.orchestrator.counts.kernels.pairing import match
-from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, covers_capture
 from perfctl.orchestrator.ledger.usage.inference import latency
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 LAUNCH_NS = 5_000

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from perfctl.orchestrator.estimate.mfu import Audit, Match, Reported, Row
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
-    Table,
     count,
     nothing,
     table,
@@ -18,9 +17,22 @@ from perfctl.orchestrator.report.tables import (
 from perfctl.orchestrator.report.view import View
 
 MFU_BY_FORMULA = "MFU by formula"
-SHOWN = 0.0005
+TERM_SHARE_MIN = 0.0005
 """Terms below this share of the exact count are not named; --json has them."""
-_MATCHES = 6
+MATCHES_MAX = 6
+COLUMNS = (
+    Column("formula", style="text"),
+    Column("FLOPs/token"),
+    Column("MFU"),
+    Column("HFU"),
+    Column("to exact"),
+    Column("because", style="text"),
+)
+RECOMPUTED = {
+    "selective": "the two GEMMs of attention (selective recomputation)",
+    "full": "the forward pass of all layers (full recomputation)",
+}
+"""What backward recomputes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,128 +61,104 @@ class MfuOutput:
     """Convention -> its figures."""
 
 
-def view(found: Audit) -> View:
-    """The run, a row for every convention, what explains a reported figure, and what was
+def view(audit: Audit) -> View:
+    """Return the run, a row for every convention, what explains a reported figure, and what was
     assumed."""
-    model = found.model
-    count = f"{model.parameters:,} parameters" + (
-        f", {model.active:,} active per token" if model.idle else ""
-    )
-    devices = f"{found.devices:,} x " if found.devices > 1 else ""
-    facts = [f"{found.tokens_per_second:,g} tokens/s on {devices}{found.peak.source}"]
-    if found.recompute != "none":
-        facts.append(f"HFU: {_recomputed(found.recompute)}")
-    rows = [found.exact, found.causal, *found.rows]
+    model = audit.model
+    active = f", {model.active:,} active per token" if model.idle else ""
+    devices = f"{audit.devices:,} x " if audit.devices > 1 else ""
+    facts = [f"{audit.tokens_per_second:,g} tokens/s on {devices}{audit.peak.source}"]
+    if not isinstance(audit.recompute, str):
+        facts.append(
+            f"HFU: {audit.recompute:.0%} of the forward GEMMs with weights and all of attention "
+            "run again in backward"
+        )
+    elif audit.recompute in RECOMPUTED:
+        facts.append(f"HFU: backward recomputes {RECOMPUTED[audit.recompute]}")
+    rows = [audit.exact, audit.causal, *audit.rows]
     notes = [
         f"{row.convention.key}: {'refused' if row.terms else 'unknown'}, {row.refused}"
         for row in rows
         if row.refused is not None
     ]
-    if len(found.rows) == 1:
-        only = found.rows[0].convention
-        notes.append(f"{only.key}: {only.formula} ({only.source})")
-    explained = _explained(found.reported) if found.reported is not None else ()
+    if len(audit.rows) == 1:
+        convention = audit.rows[0].convention
+        notes.append(f"{convention.key}: {convention.formula} ({convention.source})")
+    made = table(MFU_BY_FORMULA, COLUMNS, [_cells(audit, row) for row in rows])
     return View(
-        f"{model.name}: {count}, {model.seq:,} tokens per sequence",
+        f"{model.name}: {model.parameters:,} parameters{active}, {model.seq:,} tokens per sequence",
         tuple(facts),
-        (_formulas(found, rows),),
-        notes=(*explained, *notes, *found.notes),
+        tuple(filter(None, [made])),
+        notes=(*_explain_reported(audit.reported), *notes, *audit.notes),
     )
 
 
-def _formulas(found: Audit, rows: Sequence[Row]) -> Table:
-    columns = [
-        Column("formula", style="text"),
-        Column("FLOPs/token"),
-        Column("MFU"),
-        Column("HFU"),
-        Column("to exact"),
-        Column("because", style="text"),
-    ]
-    made = table(MFU_BY_FORMULA, columns, [_cells(found, row) for row in rows])
-    assert made is not None
-    return made
-
-
-def _recomputed(recompute: str | float) -> str:
-    if recompute == "selective":
-        return "backward recomputes the two GEMMs of attention (selective recomputation)"
-    if recompute == "full":
-        return "backward recomputes the forward pass of all layers (full recomputation)"
-    return (
-        f"{float(recompute):.0%} of the forward GEMMs with weights and all of attention run again "
-        "in backward"
-    )
-
-
-def _cells(found: Audit, row: Row) -> list[Cell]:
-    refused = row.refused or "not known"
+def _cells(audit: Audit, row: Row) -> list[Cell]:
+    refused, exact = row.refused or "unknown", audit.exact.total or 0
+    no_hfu = "nothing is recomputed" if audit.recompute == "none" else refused
     cells = [
         text_cell(row.convention.key),
         count(None if row.total is None else round(row.total), refused),
-        _share(row.mfu, refused),
-        _share(row.hfu, "nothing is recomputed" if found.recompute == "none" else refused),
+        _share_cell(row.mfu, refused),
+        _share_cell(row.hfu, no_hfu),
     ]
-    difference = found.difference(row)
-    if row is found.exact:
+    difference = audit.difference(row)
+    if row is audit.exact:
         return [*cells, nothing("the reference itself"), text_cell(row.convention.formula)]
     if difference is None:
         return [*cells, nothing(refused), nothing(refused)]
-    by, terms = difference
-    exact = found.exact.total or 0
-    named = [
-        f"{name} {_signed(amount / exact)}"
+    flops, terms = difference
+    named = (
+        f"{name} {_sign(amount / exact)}"
         for name, amount in terms
-        if abs(amount) >= SHOWN * exact
-    ]
-    said = ", ".join(named) or "nothing of 0.05% or more"
-    return [*cells, Cell(_signed(by / exact), value=by / exact), text_cell(said)]
+        if abs(amount) >= TERM_SHARE_MIN * exact
+    )
+    because = ", ".join(named) or "nothing of 0.05% or more"
+    return [*cells, Cell(_sign(flops / exact), value=flops / exact), text_cell(because)]
 
 
-def _signed(share: float) -> str:
-    return f"{share:+.1%}" if abs(share) >= SHOWN else "0.0%"
+def _sign(share: float) -> str:
+    return f"{share:+.1%}" if abs(share) >= TERM_SHARE_MIN else "0.0%"
 
 
-def _share(value: float | None, reason: str) -> Cell:
-    if value is None:
+def _share_cell(share: float | None, reason: str) -> Cell:
+    if share is None:
         return nothing(reason)
-    return Cell(f"{value:.1%}" if value >= SHOWN else f"{100 * value:.2g}%", value=value)
+    return Cell(f"{share:.1%}" if share >= TERM_SHARE_MIN else f"{100 * share:.2g}%", value=share)
 
 
-def _explained(found: Reported) -> Iterator[str]:
-    said = f"Reported {found.value * 100:g}%"
-    if not found.matches:
-        near = found.nearest
+def _explain_reported(reported: Reported | None) -> Iterator[str]:
+    if reported is None:
+        return
+    percent = f"{reported.value * 100:g}"
+    if not reported.matches:
         share = (
-            f". The value is in percent: write {found.value * 10000:g} for a share of "
-            f"{found.value * 100:g}"
-            if found.value < 0.01
+            f". The value is in percent: write {reported.value * 10000:g} for a share of {percent}"
+            if reported.value < 0.01
             else ""
         )
-        yield (
-            f"{said}: no known formula gives this value{share}. Closest: {near.said}, "
-            f"{near.value:.2%} ({near.source})"
-        )
+        nearest = _describe_match(reported.nearest)
+        yield f"Reported {percent}%: no known formula gives this value{share}. Closest: {nearest}"
         return
-    first, *more = found.matches
-    yield f"{said}: {_match(first)}"
+    first, *more = map(_describe_match, reported.matches)
+    yield f"Reported {percent}%: {first}"
     if more:
         yield "With this value, these formulas fit equally well:"
-        yield from (f"  {_match(one)}" for one in more[:_MATCHES])
-        if len(more) > _MATCHES:
-            yield f"  and {len(more) - _MATCHES} more (--json)"
+        yield from (f"  {match}" for match in more[:MATCHES_MAX])
+        if len(more) > MATCHES_MAX:
+            yield f"  and {len(more) - MATCHES_MAX} more (--json)"
 
 
-def _match(one: Match) -> str:
-    return f"{one.said}, {one.value:.2%} ({one.source})"
+def _describe_match(match: Match) -> str:
+    return f"{match.said}, {match.value:.2%} ({match.source})"
 
 
-def mfu_output(found: Audit) -> MfuOutput:
+def mfu_output(audit: Audit) -> MfuOutput:
     """Return every convention, and what explains the reported MFU."""
-    formulas = {row.convention.key: _row(found, row) for row in found.rows}
-    return MfuOutput(found, _row(found, found.exact), _row(found, found.causal), formulas)
 
+    def make_row(row: Row) -> MfuRow:
+        difference, terms = audit.difference(row) or (None, None)
+        return MfuRow(row, difference, None if terms is None else dict(terms))
 
-def _row(found: Audit, row: Row) -> MfuRow:
-    difference, by_term = found.difference(row) or (None, None)
-    return MfuRow(row, difference, None if by_term is None else dict(by_term))
+    formulas = {row.convention.key: make_row(row) for row in audit.rows}
+    return MfuOutput(audit, make_row(audit.exact), make_row(audit.causal), formulas)

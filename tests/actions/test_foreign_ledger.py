@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands.ledger import Ledgers
+from perfctl.orchestrator.commands.ledger import LedgerOptions, Ledgers
 from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.report.findings import findings
@@ -53,7 +53,7 @@ def analysed(folder: Path, *events: Event) -> Analysis:
         json.dumps({"schemaVersion": 1, "deviceProperties": [A100], "traceEvents": events})
     )
     assert not ingest([path], folder / "store.db").failed
-    ((found,),) = Ledgers(folder / "store.db").each(list)
+    ((found,),) = Ledgers(LedgerOptions(store=folder / "store.db")).each(list)
     return found
 
 
@@ -117,7 +117,7 @@ def test_an_nsys_report_of_emit_nvtx_has_ratios_too(tmp_path: Path) -> None:
     made.call(1, 20, 22)
     made.kernel(1, 100, name="ampere_sgemm_128x64_tn", gridX=N // 128, gridY=M // 64, gridZ=1)
     assert not ingest([made.write(tmp_path / "somebody.sqlite")], tmp_path / "store.db").failed
-    ((found,),) = Ledgers(tmp_path / "store.db").each(list)
+    ((found,),) = Ledgers(LedgerOptions(store=tmp_path / "store.db")).each(list)
     (row,) = found.ledger.rows
     assert row.name == f"aten::addmm {M}x{K}x{N} forward" and row.ratio == pytest.approx(
         EXECUTED / PAPER

@@ -61,11 +61,11 @@ def test_what_ncu_left_out_has_the_counts_of_the_run_that_counted_everything(
 ) -> None:
     (distinct / "b8" / "launches.json").write_text(plain_step(own_ranges=False))
     whole, made = ledger(perfctl, RECORDINGS / "ncu-blocks"), ledger(perfctl, distinct)
-    counts = [{key: row["counted_flops"] for key, row in rows.items()} for rows in (whole, made)]
+    counts = [{key: row["executed_flops"] for key, row in rows.items()} for rows in (whole, made)]
     assert counts[0] == counts[1]
     assert counts[0][ATTENTION] == 4_976_220_160
-    states = {row["counted_state"] for row in made.values() if row["counted_flops"] is not None}
-    assert states == {"counted", "estimated"}
+    states = {row["executed_state"] for row in made.values() if row["executed_flops"] is not None}
+    assert states == {"measured", "approximate"}
 
 
 def test_what_is_not_taken_over_makes_a_lower_bound_that_says_why(
@@ -74,11 +74,13 @@ def test_what_is_not_taken_over_makes_a_lower_bound_that_says_why(
     (distinct / "b8" / "launches.json").write_text(plain_step(own_ranges=True))
     whole, made = ledger(perfctl, RECORDINGS / "ncu-blocks"), ledger(perfctl, distinct)
     row = made[ATTENTION]
-    assert row["counted_flops"] == 4_297_594_880 < whole[ATTENTION]["counted_flops"]
-    assert row["counted_is_lower_bound"] is True
+    assert row["executed_flops"] == 4_297_594_880 < whole[ATTENTION]["executed_flops"]
+    assert row["executed_is_lower_bound"] is True
     why = "its 9 launches under ncu are not the 11 of the plain step"
-    assert row["counted_why"].startswith("10 of 21 launches; ") and why in row["counted_why"]
-    (verdict,) = (one for one in row["verdicts"] if one["rule"] == "counter not collected")
+    assert (
+        row["executed_reason"].startswith("10 of 21 launches; ") and why in row["executed_reason"]
+    )
+    (verdict,) = (one for one in row["causes"] if one["rule"] == "counter not collected")
     assert "excluded launches (--nvtx-exclude of --launches distinct)" in verdict["sentence"]
 
 
@@ -87,10 +89,10 @@ def test_without_its_plan_a_missing_row_is_one_that_ncu_was_told_to_leave_out(
 ) -> None:
     made = ledger(perfctl, RECORDINGS / "ncu-distinct")
     row = made["model.layers.1.self_attn", "grad_input"]
-    assert row["counted_flops"] is None
-    (verdict,) = row["verdicts"]
+    assert row["executed_flops"] is None
+    (verdict,) = row["causes"]
     assert verdict["rule"] == "direction missing"
-    assert "Profile the complete run again: ncu excluded launches" in verdict["todo"]
+    assert "Profile the complete run again: ncu excluded launches" in verdict["fix"]
     found = perfctl("show", "--store", "h100-ncu-distinct.db").out
     assert "did not run during" not in " ".join(found.split())
 
@@ -108,8 +110,8 @@ def test_without_its_plan_a_row_of_which_ncu_left_out_a_part_is_a_lower_bound(
     lines = table.read_text().splitlines(keepends=True)
     table.write_text("".join(line for line in lines if site not in line))
     row = ledger(perfctl, folder)[ATTENTION]
-    assert (row["counted_flops"], row["counted_is_lower_bound"]) == (4_297_594_880, True)
-    assert "a filter excluded it from ncu" in row["counted_why"]
-    assert "without fp16, launches that ncu excluded" in row["counted_why"]
-    (verdict,) = (one for one in row["verdicts"] if one["rule"] == "counter not collected")
+    assert (row["executed_flops"], row["executed_is_lower_bound"]) == (4_297_594_880, True)
+    assert "a filter excluded it from ncu" in row["executed_reason"]
+    assert "without fp16, launches that ncu excluded" in row["executed_reason"]
+    (verdict,) = (one for one in row["causes"] if one["rule"] == "counter not collected")
     assert "excluded launches (--nvtx-exclude of --launches distinct)" in verdict["sentence"]

@@ -49,7 +49,7 @@ def test_every_table_leaves_with_all_its_rows_and_a_table_that_describes_the_col
         (row["table"], row["column"]): row for row in cells(Path("perfctl-export/columns.csv"))
     }
     assert described["kernel", "duration_ns"]["unit"] == "ns"
-    assert described["ledger", "paper_flops"]["unit"] == "FLOP"
+    assert described["ledger", "estimated_flops"]["unit"] == "FLOP"
 
 
 def test_null_is_empty_an_empty_text_is_quoted_and_zero_is_zero(

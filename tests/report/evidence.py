@@ -106,10 +106,9 @@ def _facts(section: Section) -> Iterator[Fact]:
         yield from _texts(view.notes)
         for group in view.groups:
             for line in group.lines:
-                yield from _row(view.columns, line.cells)
-            yield from _texts(
-                [group.note or "", *(worked for _, worked in group.formulas), *group.kernels]
-            )
+                cells = [line.cells[column.label] for column in view.columns]
+                yield from _row(view.columns, cells)
+            yield from _texts([group.note or ""])
     for chart in section.charts:
         yield from _texts([chart.note, *re.findall(r">([^<]+)<", chart.svg)])
     yield from _texts(value for _, value in section.environment)
@@ -208,11 +207,9 @@ def _layers(study: StudyView) -> Iterator[Fact]:
     show the same."""
     sums: dict[tuple[str, str], float] = {}
     (view,) = (part.ledger for part in study.sections if part.ledger is not None)
-    labels = [column.label for column in view.columns]
     for group in view.groups:
         for line in group.lines:
-            batch = line.cells[labels.index("batch")].text if "batch" in labels else ""
-            share = line.cells[labels.index("share")].value
+            batch, share = line.cells["batch"].text, line.cells["share"].value
             sums[group.layer, batch] = sums.get((group.layer, batch), 0.0) + float(share or 0)
     yield from (Fact("%", share * 100) for share in sums.values())
 

@@ -33,9 +33,9 @@ def test_the_ledger_names_the_rules_below_the_table_and_in_every_row() -> None:
     assert view is not None
     assert f"Rules of the executed FLOPs: {PLAIN}; {CORES}." in view.notes
     frame = perfctl.ledger(runs)
-    counted = frame[frame["counted_flops"] > 0]
-    assert len(counted) and counted["counted_rule"].notna().all()
-    assert set(frame.columns) - {"why"} <= set(column_facts())
+    counted = frame[frame["executed_flops"] > 0]
+    assert len(counted) and counted["executed_rule"].notna().all()
+    assert set(frame.columns) - {"explanation"} <= set(column_facts())
 
 
 def test_instructions_that_only_move_constants_are_named_where_there_are_no_layers() -> None:

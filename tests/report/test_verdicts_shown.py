@@ -13,8 +13,9 @@ from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.causes.study_rules import GpuFacts
 from perfctl.orchestrator.ledger.prepared import studies
-from perfctl.orchestrator.report.ledger.page import ledger_view, reasons, still_open
-from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_verdicts
+from perfctl.orchestrator.report.ledger.causes import describe_causes, describe_unexplained
+from perfctl.orchestrator.report.ledger.page import ledger_view
+from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_causes
 from perfctl.orchestrator.report.ledger.view import LedgerShape, ledger_views
 from perfctl.orchestrator.report.view import View, on_terminal
 from tests.make import synthetic
@@ -45,20 +46,22 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
 ):
     found = judged()
     rows = [row for row in found.ledger.rows if row.name == "conv2 forward"]
-    (reason,) = reasons(rows, found.judgement)
+    (reason,) = describe_causes(rows, found.judgement)
     assert (
         reason.sentence
         == "conv2 forward at batch 16 skips the filter taps that fall on the padding: 0.440 "
         "times the estimated multiply-adds."
     )
-    assert reason.numbers == "predicts 0.44 times the estimate, explains 90.0% of the difference"
-    assert reason.elsewhere == "also at batch 64 (predicts 0.44 to 0.46)"
+    assert reason.numbers == "predicts 0.440 times the estimate, explains 90% of the difference"
+    assert reason.elsewhere == "also at batch 64 (predicts 0.440 to 0.460)"
     assert (
-        still_open(rows, found.judgement)
-        == "Unexplained: 10.0% to 30.0% of the difference over 2 batch sizes."
+        describe_unexplained(rows, found.judgement) == "Unexplained: 10% to 30% of the difference."
     )
     rows = [row for row in found.ledger.rows if row.name == "fc1 forward"]
-    assert reasons(rows, found.judgement) == () and still_open(rows, found.judgement) is None
+    assert (
+        describe_causes(rows, found.judgement) == ()
+        and describe_unexplained(rows, found.judgement) is None
+    )
 
 
 def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_words() -> None:
@@ -71,19 +74,19 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
     flat = " ".join(text.split())
     assert (
         "2 conv2 forward at batch 16 skips the filter taps that fall on the padding: 0.440 times "
-        "the estimated multiply-adds. Skipped border: predicts 0.44 times the estimate" in flat
+        "the estimated multiply-adds. Skipped border: predicts 0.440 times the estimate" in flat
     )
     assert "of the difference (plausible)" in flat
     assert (
         "→ Expected: the estimate includes every tap of every output." in flat
-        and "unexplained: 10.0% to 30.0% of the difference" in flat
+        and "unexplained: 10% to 30% of the difference" in flat
     )
     view = ledger_view(judged())
     assert view is not None
     (group,) = (
         group for group in view.groups if (group.layer, group.direction) == ("conv2", "forward")
     )
-    assert [item.rule for item in group.reasons] == ["skipped border"] and group.open is not None
+    assert [item.rule for item in group.causes] == ["skipped border"] and group.unexplained
     assert [item.sentence for item in view.sweep] == [
         "Parts of this study ran on different GPUs (A, B), so their times cannot be compared. "
         "Runs, in the same order: ncu; nsys."
@@ -98,15 +101,15 @@ def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
         for row in rows
         if (row["batch"], row["layer"], row["direction"]) == (64, "conv2", "forward")
     )
-    assert row["paper_flops"] == 2 * 64 * 64 * 24 * 24 * 288 and row["ratio"] == 0.5
-    assert row["verdicts"][0]["confidence"] == "plausible"
-    assert row["verdicts"][0]["factor"] == 0.46 and row["unexplained"] == 0.3
-    assert row["roof"] == "fp32" and row["dram_bytes"] is None and row["flops_per_byte"] is None
+    assert row["estimated_flops"] == 2 * 64 * 64 * 24 * 24 * 288 and row["ratio"] == 0.5
+    assert row["causes"][0]["confidence"] == "plausible"
+    assert row["causes"][0]["factor"] == 0.46 and row["unexplained"] == 0.3
+    assert row["peak"] == "fp32" and row["dram_bytes"] is None and row["flops_per_byte"] is None
     rest = [row for row in rows if row["layer"] == "not attributed"]
     assert [row["batch"] for row in rest] == [16, 64] and all(
         set(row) == set(rows[0]) for row in rest
     )
-    assert sweep_verdicts([found])[0].verdict.rule == "other GPU"
+    assert sweep_causes([found])[0].cause.rule == "other GPU"
     assert json.loads(json.dumps(rows))[0]["batch"] == 16
 
 
@@ -115,9 +118,9 @@ def test_the_data_frame_has_the_rows_and_nan_for_unknown() -> None:
     table = frame(runs)
     line = table[(table.layer == "conv2") & (table.direction == "forward")].iloc[0]
     assert (
-        line.paper_flops == 2 * 64 * 64 * 24 * 24 * 288
-        and line.counted_flops == line.paper_flops / 2
+        line.estimated_flops == 2 * 64 * 64 * 24 * 24 * 288
+        and line.executed_flops == line.estimated_flops / 2
     )
     cpu = frame([synthetic.cpu_run(1, 16)])
-    assert cpu.counted_flops.isna().all() and set(cpu.counted_state.dropna()) == {"not_available"}
+    assert cpu.executed_flops.isna().all() and set(cpu.executed_state.dropna()) == {"not_available"}
     assert frame([]).empty

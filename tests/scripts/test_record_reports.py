@@ -116,7 +116,7 @@ def test_one_command_records_counts_and_ledger_and_leaves_nothing_that_names_the
     }
     rows = json.loads(found["ledger.json"])["main"]["rows"]
     conv2 = next(row for row in rows if row["layer"] == "conv2" and row["direction"] == "forward")
-    assert conv2["counted_flops"] == conv2["paper_flops"] == 2 * 16 * 64 * 24 * 24 * 32 * 9
+    assert conv2["executed_flops"] == conv2["estimated_flops"] == 2 * 16 * 64 * 24 * 24 * 32 * 9
     assert b"--metrics" in found["tools/ncu-help.txt"]
 
 

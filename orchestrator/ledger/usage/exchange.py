@@ -16,9 +16,9 @@ from statistics import fmean, median
 from typing import ClassVar, NamedTuple
 
 from perfctl.orchestrator.counts.hardware.machines import find
-from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.usage.intervals import Intervals, start_of
 from perfctl.orchestrator.ledger.usage.ranks import Job, Match, RankUse
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel
 
 RANGE, AFTER = "range", "after backward"

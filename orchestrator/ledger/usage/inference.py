@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.usage.readings import BUSY, UsageShare, smallest_busy_batch
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from perfctl.records.stats import PERCENTILES, needed, percentile

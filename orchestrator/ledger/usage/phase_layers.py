@@ -26,11 +26,11 @@ from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of
 from perfctl.orchestrator.counts.kernels.layers import SHARED, by_layer
 from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.estimate.flops.engine import estimate
-from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.timing import kernel_steps
 from perfctl.orchestrator.ledger.usage.intervals import start_of
 from perfctl.orchestrator.ledger.usage.readings import sum_known
 from perfctl.orchestrator.ledger.usage.served import PHASES, MixedSteps, rows_of
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
@@ -221,13 +221,14 @@ class PartUse:
     )
     JSON_NAMES: ClassVar = {
         "shared": "kernel_ns_shared",
-        "flops": "paper_flops",
-        "flops_why": "paper_why",
-        "estimated": "bytes_estimated",
+        "flops": "estimated_flops",
+        "flops_why": "estimated_reason",
+        "bytes_why": "bytes_reason",
+        "estimated": "bytes_approximate",
         "intensity": "flops_per_byte",
         "ridge": "ridge_flops_per_byte",
-        "path": "roof",
-        "padded": "executed_per_paper",
+        "path": "peak",
+        "padded": "executed_per_estimated",
     }
 
     phase: str
@@ -255,7 +256,7 @@ class PartUse:
     padding: tuple[Padding, ...]
     """One for each kind of product whose tiles are known."""
     padded: float | None
-    """Executed / paper multiply-adds of its products, 1 or more; None where the tile of one is
+    """Executed / estimated multiply-adds of its GEMMs, 1 or more; None if the tile of one is
     not known."""
     names: tuple[str, ...]
     """Of its kernels that multiply."""
@@ -304,6 +305,7 @@ class PhaseParts:
         "run_id": "run",
         "is_inferred": "inferred",
         "cache_bytes": "cache_read_bytes",
+        "cache_why": "cache_reason",
     }
 
     run: Run

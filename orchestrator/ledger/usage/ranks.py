@@ -15,8 +15,8 @@ from pathlib import PurePath
 from statistics import median
 from typing import ClassVar, NamedTuple
 
-from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, is_timed, start_of
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Collective, Copy, Kernel
 from perfctl.records.run import Run
 

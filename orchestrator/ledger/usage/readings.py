@@ -11,8 +11,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Sample
 from perfctl.records.run import Run
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from perfctl.orchestrator.counts.kernels.names import family
-from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.timing import is_step_range, upwards
 from perfctl.orchestrator.ledger.usage.energy import Energy, energy
 from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, is_timed, start_of
@@ -28,6 +27,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
     readings,
     ways,
 )
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 

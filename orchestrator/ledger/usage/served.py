@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from math import prod
 
 from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.usage.intervals import find_running_ns, sum_ns
 from perfctl.orchestrator.ledger.usage.readings import sum_known
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel, Report
 from perfctl.records.run import Run

@@ -10,7 +10,6 @@ import statistics
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.usage.inference import (
     COMPUTE,
     COPY,
@@ -21,6 +20,7 @@ from perfctl.orchestrator.ledger.usage.inference import (
 )
 from perfctl.orchestrator.ledger.usage.intervals import find_running_ns, sum_ns
 from perfctl.orchestrator.ledger.usage.readings import UsageShare
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 

@@ -79,7 +79,7 @@ class PassUse:
         "running_ns",
         "collective_ns",
     )
-    JSON_NAMES: ClassVar = {"run_id": "run", "collective_ns": "exchange_ns"}
+    JSON_NAMES: ClassVar = {"run_id": "run", "collective_ns": "communication_ns"}
 
     run: Run
     direction: Annotated[str, DIRECTIONS] | None

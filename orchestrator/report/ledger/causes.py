@@ -8,9 +8,8 @@ left out if that fact is, and ``[!name?...]`` if it is not.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import inf, log
 from string import Formatter
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     times,
 )
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.statistics import group_by
 
 _LARGER_BATCH = (
     "[ The batch may also be larger: {larger:,} samples run in the same blocks, and no other row "
@@ -386,13 +386,14 @@ _STYLES: Mapping[str, Callable[[Any], str]] = {
 """Format of a template's field -> text of the fact."""
 _OPTIONAL = re.compile(r"\[(?:(!?)(\w+)\?)?([^][]*)\]")
 _FIELD = re.compile(r"\{(\w+)")
-GAPS_MAX = 3
-"""Gaps of rows that become headlines."""
-GAP_RATIO_MIN = 1.1
-"""A ratio nearer to 1 makes no headline."""
+HEADLINES_MAX = 3
+"""Headlines about rows."""
+RATIO_MIN = 1.1
+"""A ratio nearer to 1 makes no headline, and no row of a terminal's table by itself."""
 TIME_SHARE_MIN = 0.01
-"""Share of the time below which a gap costs next to nothing, however large its ratio is."""
-UNEXPLAINED_SHARE_MIN = 0.02
+"""Share of the time below which a difference costs next to nothing, however large it is."""
+UNEXPLAINED_SHARE_MIN, UNEXPLAINED_SHOWN_MIN = 0.02, 0.0005
+"""Share of a difference below which a headline, and below which a table, does not name it."""
 SWITCH = "algorithm switch"
 WITHOUT_NUMBER = ("FADD alone", "counter not collected", "constant moves")
 
@@ -429,21 +430,51 @@ def _fill(templates: Mapping[str, str], cause: Cause, variant: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class CauseOutput:
-    """One reason, with its number. FLOPs: 1 multiply-add = 2."""
+class DescribedCause:
+    """One cause in sentences, with its numbers. FLOPs: 1 multiply-add = 2."""
+
+    JSON_KEYS = ("rule", "sentence", "factor", "explained", "fix", "kernels", "confidence")
 
     rule: str
     sentence: str
     factor: float | None
     explained: float | None
-    todo: str
+    fix: str
     kernels: tuple[str, ...]
     confidence: Confidence
+    elsewhere: str = ""
+    """ "also at batch 16, 32 (predicts 1.06 to 2.10)"; "" if it holds at one batch size only."""
+
+    @property
+    def numbers(self) -> str:
+        """ "predicts 3.60 times the estimate, explains 98.2% of the difference"; "" for a rule
+        without such a number."""
+        texts = []
+        if self.factor is not None:
+            texts.append(f"predicts {times(self.factor)} times the estimate")
+        if self.explained is not None:
+            texts.append(f"explains {percent(self.explained)} of the difference")
+        return ", ".join(texts)
+
+    def explain(self, row_name: str = "") -> str:
+        """Return the sentence, the rule with numbers, and after an arrow the fix. ``row_name``:
+        layer and pass, which come first if the sentence does not state them."""
+        numbers = f": {self.numbers}" if self.numbers else ""
+        rule = _capitalize(f"{self.rule}{numbers} ({self.confidence}).")
+        elsewhere = _capitalize(f"{self.elsewhere}.") if self.elsewhere else ""
+        text = " ".join(filter(None, (self.sentence, rule, elsewhere)))
+        if row_name not in self.sentence:
+            text = f"{row_name}: {text}"
+        return f"{text} \u2192 {self.fix}" if self.fix else text
 
 
-def cause_output(cause: Cause) -> CauseOutput:
-    """Return the cause with its sentences, as JSON has it."""
-    return CauseOutput(
+def _capitalize(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def describe(cause: Cause) -> DescribedCause:
+    """Return the cause with its sentences."""
+    return DescribedCause(
         cause.rule,
         describe_cause(cause),
         cause.factor,
@@ -454,99 +485,139 @@ def cause_output(cause: Cause) -> CauseOutput:
     )
 
 
+def describe_causes(rows: Iterable[LedgerRow], judgement: Judgement) -> tuple[DescribedCause, ...]:
+    """Return the causes of one layer and pass, each at the batch size where the difference is
+    largest, with the other batch sizes."""
+    cases = (
+        (row.size, cause)
+        for row in sorted(rows, key=deviation, reverse=True)
+        for cause in judgement.at(row.batch, row.layer, row.direction).causes
+    )
+    by_rule = group_by(cases, lambda case: case[1].rule)
+    return tuple(
+        replace(describe(cases[0][1]), elsewhere=_list_batches(cases)) for cases in by_rule.values()
+    )
+
+
+def _list_batches(cases: Sequence[tuple[int, Cause]]) -> str:
+    if len(cases) == 1:
+        return ""
+    factors = [cause.factor for _, cause in cases if cause.factor is not None]
+    low, high = (times(limit(factors, default=0)) for limit in (min, max))
+    predicted = f" (predicts {low} to {high})" if low != high else ""
+    return f"also at batch {', '.join(map(str, sorted(size for size, _ in cases[1:])))}{predicted}"
+
+
+def describe_unexplained(rows: Iterable[LedgerRow], judgement: Judgement) -> str | None:
+    """Return the share of the difference that no cause explains, over the batch sizes; None if
+    there is none."""
+    judged = (judgement.at(row.batch, row.layer, row.direction) for row in rows)
+    shares = [row.unexplained for row in judged if row.unexplained is not None]
+    if max(shares, default=0) < UNEXPLAINED_SHOWN_MIN:
+        return None
+    low, high = percent(min(shares)), percent(max(shares))
+    return f"Unexplained: {high if low == high else f'{low} to {high}'} of the difference."
+
+
 class Headline(NamedTuple):
-    """A sentence about the sweep or its largest gaps."""
+    """A sentence about the sweep or its largest differences."""
 
     sentence: str
     place: Place | None
-    """The ledger row that proves it; None for the sweep as a whole."""
+    """The ledger row that proves it; None for the complete sweep."""
     rules: tuple[str, ...]
 
 
 def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
-    """Return what is wrong with the sweep, then the three largest gaps with the rules that explain
-    them, then what changes, then what was not counted."""
+    """Return what is wrong with the sweep, then the three largest differences with their causes,
+    then what changes, then what was not measured."""
+    sweep_rules = {cause.rule for cause in judgement.sweep}
     switches = [cause for cause in judgement.sweep if cause.rule == SWITCH]
-    others = [cause for cause in judgement.sweep if cause.rule != SWITCH]
-    lines = [Headline(describe_cause(cause), None, (cause.rule,)) for cause in others]
-    lines += _gap_headlines(judgement, ledger)
+    lines = [
+        Headline(describe_cause(cause), None, (cause.rule,))
+        for cause in judgement.sweep
+        if cause.rule != SWITCH
+    ]
+    lines += _row_headlines(judgement, ledger, sweep_rules)
     if switches:
         more = len(switches) - 1
         rows = "rows change their" if more > 1 else "row changes its"
         rest = f" {more} more {rows} algorithm." if more else ""
         lines.append(Headline(describe_cause(switches[0]) + rest, None, (SWITCH,)))
-    known = {cause.rule for cause in judgement.sweep}
-    without_number: dict[str, list[tuple[Place, Cause]]] = defaultdict(list)
-    for place, row in judgement.rows.items():
-        for cause in row.causes:
-            if cause.factor is None and cause.rule in WITHOUT_NUMBER and cause.rule not in known:
-                without_number[cause.rule].append((place, cause))
-    for rule, ((place, first), *same) in without_number.items():
+    pairs = [
+        (place, cause)
+        for place, row in judgement.rows.items()
+        for cause in row.causes
+        if cause.factor is None and cause.rule in WITHOUT_NUMBER and cause.rule not in sweep_rules
+    ]
+    for rule, ((place, first), *same) in group_by(pairs, lambda pair: pair[1].rule).items():
         rest = f" The same in {len(same)} more rows." if same else ""
         lines.append(Headline(describe_cause(first) + rest, place, (rule,)))
     return tuple(lines)
 
 
-def _gap_headlines(judgement: Judgement, ledger: Ledger) -> list[Headline]:
-    """Return the largest gaps; those of layers that take little of the time come last."""
-    known = {cause.rule for cause in judgement.sweep}
-    groups: dict[str, list[LedgerRow]] = defaultdict(list)
-    for row in ledger.rows:
-        is_known = not row.counted.lower_bound or (row.ratio is not None and row.ratio > 1)
-        if _gap(row) > log(GAP_RATIO_MIN) and is_known:
-            groups[row.name].append(row)
+def _row_headlines(judgement: Judgement, ledger: Ledger, sweep_rules: set[str]) -> list[Headline]:
+    """Return the largest differences; those of layers that take little of the time come last.
+    ``sweep_rules``: rules that have a headline."""
+    deviating = [
+        row
+        for row in ledger.rows
+        if deviation(row) > log(RATIO_MIN)
+        and (not row.counted.lower_bound or (row.ratio is not None and row.ratio > 1))
+    ]
+    groups = group_by(deviating, lambda row: row.name)
     lines = []
-    for rows in sorted(groups.values(), key=lambda rows: (_is_minor(rows), -max(map(_gap, rows)))):
-        row = max(rows, key=_gap)
+    for rows in sorted(
+        groups.values(), key=lambda rows: (_is_minor(rows), -max(map(deviation, rows)))
+    ):
+        row = max(rows, key=deviation)
         judged = judgement.at(row.size, row.layer, row.direction)
-        if all(cause.rule in known for cause in judged.causes) and judged.causes:
-            continue
         rules = tuple(cause.rule for cause in judged.causes)
-        sentence = _describe_gap(row, rows, judged, known)
-        lines.append(Headline(sentence, (row.size, row.layer, row.direction), rules))
-    return lines[:GAPS_MAX]
+        if not rules or not sweep_rules.issuperset(rules):
+            sentence = _describe_difference(row, rows, judged, sweep_rules)
+            lines.append(Headline(sentence, (row.size, row.layer, row.direction), rules))
+    return lines[:HEADLINES_MAX]
 
 
 def _is_minor(rows: Iterable[LedgerRow]) -> bool:
-    """Return whether all rows are known to take little of the time."""
+    """Return whether all rows are certain to take little of the time."""
     shares = [row.share for row in rows if row.share is not None]
     return bool(shares) and max(shares) < TIME_SHARE_MIN
 
 
-def _gap(row: LedgerRow) -> float:
-    """Return the gap on a scale on which half and double are as far; a count of 0 is the largest
-    gap of all."""
+def deviation(row: LedgerRow) -> float:
+    """Return the difference on a scale on which half and double are as far: infinite if nothing
+    was executed, 0 without a ratio."""
     return abs(log(row.ratio)) if row.ratio else 0.0 if row.ratio is None else inf
 
 
-def _describe_gap(
-    row: LedgerRow, rows: Iterable[LedgerRow], judged: RowJudgement, known: set[str]
+def _describe_difference(
+    row: LedgerRow, rows: Iterable[LedgerRow], judged: RowJudgement, sweep_rules: set[str]
 ) -> str:
-    """Return the ratio of a row and the causes that explain it; ``known``: rules that have a
-    headline."""
-    causes = [cause for cause in judged.causes if cause.rule not in known]
+    """Return the ratio of a row and the causes that explain it."""
+    causes = [cause for cause in judged.causes if cause.rule not in sweep_rules]
     for cause in causes:
         if cause.rule == "nothing counted":
             return describe_cause(cause)
-    ratio, state = 1.0 if row.ratio is None else row.ratio, row.counted.state
-    sure = "at least " if row.counted.lower_bound else ""
-    about = "about " if state == "estimated" else ""
-    number = f"{times(ratio)} times" if ratio else "none of"
+    figure, factor = row.counted, 1.0 if row.ratio is None else row.ratio
+    bound = "at least " if figure.lower_bound else ""
+    about = "about " if figure.state == "estimated" else ""
+    number = f"{times(factor)} times" if factor else "none of"
     others = ", ".join(str(other.size) for other in rows if other.size != row.size)
     also = f" (also off by more than 10% at batch {others})" if others else ""
-    derived = " (derived from its kernels)" if state == "derived" else ""
-    text = f"{row.name} executed {sure}{about}{number} the estimated FLOPs{row.at}{also}{derived}"
-    reasons = [
+    derived = " (derived from its kernels)" if figure.state == "derived" else ""
+    text = f"{row.name} executed {bound}{about}{number} the estimated FLOPs{row.at}{also}{derived}"
+    factors = [
         f"{cause.rule} (predicted factor {times(cause.factor)})"
         for cause in causes
         if cause.factor and deviates(cause.factor) and cause.explained != 0
     ]
-    left = judged.unexplained
-    rest = "" if left is None else f"{percent(left)} of the difference is unexplained"
-    if reasons:
-        enough = left is not None and left >= UNEXPLAINED_SHARE_MIN
-        name = "Cause" if len(reasons) == 1 else "Causes"
-        return f"{text}. {name}: {', '.join(reasons)}.{f' {rest}.' if enough else ''}"
+    share = judged.unexplained
+    rest = "" if share is None else f"{percent(share)} of the difference is unexplained"
+    if factors:
+        noun = "Cause" if len(factors) == 1 else "Causes"
+        end = f" {rest}." if share is not None and share >= UNEXPLAINED_SHARE_MIN else ""
+        return f"{text}. {noun}: {', '.join(factors)}.{end}"
     if any(cause.rule == "several algorithms" for cause in causes):
         return f"{text}. Cause: several algorithms, each of which computes the complete layer."
     return f"{text}. No rule explains it{f': {rest}' if rest else ''}."

@@ -1,14 +1,15 @@
-"""The parts of one study side by side: which GPU each ran on, what its variants have, and times of
+"""Parts of one run group next to each other: the GPU of each, figures of its variants, and times of
 the CPU timer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
+from typing import NamedTuple
 
-from perfctl.orchestrator.counts.hardware.peaks import MIB, SeenGpu, fastest, seen_gpu
+from perfctl.orchestrator.counts.hardware.peaks import fastest, seen_gpu
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.causes.window_rules import Window
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.timing import HostTime, host_times, macs_of
 from perfctl.orchestrator.report.numbers import full, ratio, short, si
@@ -22,205 +23,121 @@ from perfctl.orchestrator.report.tables import (
     listing,
     nothing,
     text_cell,
+    text_columns,
     time_cell,
 )
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import LayerCall
 from perfctl.records.run import Run
 
-MOST_VARIANTS, MOST_LAYERS = 4, 12
-"""More variants, or variants with more layers that have parameters, are not set side by side."""
-NOT_SAID = "not recorded"
+VARIANTS_MAX, LAYERS_MAX = 4, 12
+"""More variants, or variants with more layers that have parameters, are not compared."""
+DEFAULT_VARIANT = "by default"
+NOT_RECORDED = nothing("not recorded")
 
 
 def parts_table(parts: Sequence[Study]) -> Table | None:
-    """A row a part, with its device; None where all are on the same."""
+    """Return a row per part, with its device; None if all are on the same."""
     if len({device_text(study) for study in parts}) < 2:
         return None
-    columns = [
-        Column("part", style="text"),
-        Column("device", style="text"),
-        Column("memory of the GPU", "MiB"),
-        Column("tools", style="text"),
-        Column("batch", style="text"),
-    ]
     rows = []
     for study in parts:
-        gpu = _gpu(study)
-        memory = gpu.memory_bytes if gpu else None
-        named = next(
-            (device.name for run in study.runs for device in run.devices if device.name), None
-        )
-        rows.append(
-            [
-                text_cell(_part(study)),
-                text_cell(named) if named else nothing("not recorded"),
-                count(memory // MIB if memory else None, NOT_SAID),
-                tools(study.runs),
-                " ".join(map(str, study.batches)),
-            ]
-        )
+        gpu = next((gpu for run in study.runs if (gpu := seen_gpu(run)) is not None), None)
+        device, batches = gpu or device_text(study), " ".join(map(str, study.batches))
+        cell = NOT_RECORDED if device is None else text_cell(device)
+        rows.append([study.variant or DEFAULT_VARIANT, cell, tools(study.runs), batches])
+    columns = text_columns("part", "device", "tools", "batch")
     return listing("Parts, each with its device", columns, rows, tools=False)
 
 
-def _gpu(study: Study) -> SeenGpu | None:
-    return next((gpu for run in study.runs if (gpu := seen_gpu(run)) is not None), None)
-
-
-def _part(study: Study) -> str:
-    return study.variant or "by default"
-
-
-def variants_table(found: Analysis) -> Table | None:
-    """Parameters, multiply-adds, accuracy and times of up to four variants of one network, a
+def variants_table(analysis: Analysis) -> Table | None:
+    """Return parameters, multiply-adds, accuracy and times of up to four variants of one network, a
     column each.
 
-    Each variant's figures are those of its runs at the batch size that all of them have. None for
+    The figures are those of the runs at the smallest batch size that all variants have. None for
     one variant, for networks of many or of different layers, and without such a batch size.
     """
     by_variant: dict[str | None, list[Run]] = {}
-    for study in found.parts:
+    for study in analysis.parts:
         by_variant.setdefault(study.variant, []).extend(study.runs)
-    if not 2 <= len(by_variant) <= MOST_VARIANTS:
+    if not 2 <= len(by_variant) <= VARIANTS_MAX:
         return None
-    common = set.intersection(
-        *({run.batch_size for run in runs if run.layer_calls} for runs in by_variant.values())
-    )
-    batch = min((size for size in common if size is not None), default=None)
+    sizes = [{run.batch_size for run in runs if run.layer_calls} for runs in by_variant.values()]
+    batch = min((size for size in set.intersection(*sizes) if size is not None), default=None)
     if batch is None:
         return None
-    runs = {
-        variant: [run for run in every if run.batch_size == batch]
-        for variant, every in by_variant.items()
-    }
-    calls = {
-        variant: _forward(next(run for run in same if run.layer_calls))
-        for variant, same in runs.items()
-    }
-    layers = [
-        tuple(call.layer for call in forward if call.parameters) for forward in calls.values()
-    ]
-    if len(set(layers)) > 1 or not 0 < len(layers[0]) <= MOST_LAYERS:
+    variants = [[run for run in runs if run.batch_size == batch] for runs in by_variant.values()]
+    calls = [_forward_calls(runs) for runs in variants]
+    layers, *others = [[call.layer for call in forward if call.parameters] for forward in calls]
+    if any(names != layers for names in others) or not 0 < len(layers) <= LAYERS_MAX:
         return None
+    is_refused = any(item.rule == "more work in less time" for item in analysis.judgement.sweep)
     columns = [
         Column("figure", style="text"),
-        *(Column(variant or "by default") for variant in runs),
+        *(Column(variant or DEFAULT_VARIANT) for variant in by_variant),
     ]
-    weights = _weights(layers[0], runs)
-    refused = any(item.rule == "more work in less time" for item in found.judgement.sweep)
-    rows = [*weights, *_on_paper(layers[0], calls), *_results(runs, refused)]
-    made = listing(f"Variants side by side, batch {batch}", columns, rows, tools=False)
-    if made is None:
+    rows = (
+        *_weight_rows(layers, variants),
+        *_count_rows(layers, calls),
+        *_accuracy_rows(variants),
+        *_time_rows(variants, is_refused=is_refused),
+    )
+    table = listing(f"Variants side by side, batch {batch}", columns, rows, tools=False)
+    if table is None:
         return None
-    said = ["MAC: multiply-adds of the batch."]
-    said += ["Time: CPU timer."] if any(any(host_times(same)) for same in runs.values()) else []
-    said += ["Refused: the times cannot be compared (see the findings)."] if refused else []
-    return replace(made, notes=(*made.notes, *said))
+    notes = ["MAC: multiply-adds of the batch."]
+    notes += ["Time: CPU timer."] if any(any(host_times(runs)) for runs in variants) else []
+    notes += ["Refused: the times cannot be compared (see the findings)."] if is_refused else []
+    return replace(table, notes=(*table.notes, *notes))
 
 
-def _weights(
-    layers: Iterable[str], runs: Mapping[str | None, Sequence[Run]]
-) -> Iterator[list[Cell]]:
-    """Shapes of the weights, of layers whose weights are not the same in every variant."""
+def _forward_calls(runs: Sequence[Run]) -> list[LayerCall]:
+    calls = next(run.layer_calls for run in runs if run.layer_calls)
+    return [call for call in calls if call.direction == "forward"]
+
+
+def _weight_rows(layers: Sequence[str], variants: Sequence[Sequence[Run]]) -> Iterator[list[Cell]]:
+    """Yield shapes of convolution weights, "64 x 32 x 3 x 3", that differ between variants."""
     for layer in layers:
-        shapes = [_weight(layer, found) for found in runs.values()]
+        shapes = [
+            next((" x ".join(map(str, shape)) for shape in _weights(layer, runs) if shape), None)
+            for runs in variants
+        ]
         if len(set(shapes)) > 1 and None not in shapes:
             yield [text_cell(f"{layer} weights"), *map(text_cell, shapes)]
 
 
-def _weight(layer: str, runs: Sequence[Run]) -> str | None:
-    """ "64 x 32 x 3 x 3" of a convolution."""
-    ops = (
-        op
-        for run in runs
-        for op in run.report.ops
-        if op.layer == layer and op.op == "aten.convolution"
-    )
-    shapes = (op.inputs[1] for op in ops if len(op.inputs) > 1)
-    return next((" x ".join(map(str, shape)) for shape in shapes if shape), None)
+def _weights(layer: str, runs: Sequence[Run]) -> Iterator[tuple[int, ...] | None]:
+    for op in (op for run in runs for op in run.report.ops):
+        if op.layer == layer and op.op == "aten.convolution" and len(op.inputs) > 1:
+            yield op.inputs[1]
 
 
-def _forward(run: Run) -> tuple[LayerCall, ...]:
-    return tuple(call for call in run.layer_calls if call.direction == "forward")
-
-
-def _on_paper(
-    layers: Iterable[str], calls: Mapping[str | None, Sequence[LayerCall]]
+def _count_rows(
+    layers: Sequence[str], calls: Sequence[Sequence[LayerCall]]
 ) -> Iterator[list[Cell]]:
-    def row(name: str, value: Callable[[LayerCall], int | None], layer: str | None) -> list[Cell]:
-        cells = []
-        for found in calls.values():
-            values = [value(call) for call in found if layer is None or call.layer == layer]
-            known = None if None in values else sum(one or 0 for one in values)
-            cells.append(count(known, "no estimate"))
-        return [text_cell(name), *cells]
-
-    for layer in layers:
-        yield row(f"{layer} parameters", lambda call: call.parameters, layer)
-    yield row("all parameters", lambda call: call.parameters, None)
-    for layer in layers:
-        yield row(f"{layer} forward, MAC", lambda call: call.macs, layer)
-    yield row("all forward, MAC", lambda call: call.macs, None)
+    for name, field in (("parameters", "parameters"), ("forward, MAC", "macs")):
+        for layer in (*layers, "all"):
+            cells = []
+            for forward in calls:
+                chosen = [call for call in forward if layer in (call.layer, "all")]
+                values = list(map(attrgetter(field), chosen))
+                total = None if None in values else sum(values)
+                cells.append(count(total, "no estimate"))
+            yield [text_cell(f"{layer} {name}"), *cells]
 
 
-def _results(runs: Mapping[str | None, Sequence[Run]], refused: bool) -> Iterator[list[Cell]]:
-    """Accuracy and times; a row that no variant has is left out."""
-    accuracies = [accuracy(found) for found in runs.values()]
-    if any(value is not None for value in accuracies):
-        cells = [
-            nothing(NOT_SAID) if one is None else Cell(f"{one * 100:.2f}%", value=one)
-            for one in accuracies
-        ]
+def _accuracy_rows(variants: Sequence[Sequence[Run]]) -> Iterator[list[Cell]]:
+    shares = [accuracy(runs) for runs in variants]
+    if any(share is not None for share in shares):
+        cells = (
+            NOT_RECORDED if share is None else Cell(f"{share:.2%}", value=share) for share in shares
+        )
         yield [text_cell("last accuracy"), *cells]
-    places = dict.fromkeys(
-        (one.layer, one.direction) for found in runs.values() for one in host_times(found)
-    )
-    for place in places:
-        own = [_own(place, found) for found in runs.values()]
-        gpus = [seen_gpu(one.run) if one else None for one in own]
-        yield [text_cell(f"{' '.join(place)}, time"), *map(_clock, own)]
-        yield [
-            text_cell("time / time of the first variant"),
-            *(_against(one, own[0], refused) for one in own),
-        ]
-        yield [text_cell("FLOP/s from this time"), *map(_rate, own)]
-        yield [text_cell("GPU of this time"), *map(_gpu_cell, gpus)]
-
-
-def _clock(one: HostTime | None) -> Cell:
-    """With four digits, as such times are read: "0.1746 ms"."""
-    if one is None:
-        return nothing(NOT_SAID)
-    return Cell(
-        f"{one.nanoseconds / 1e6:.4g} ms", full(one.nanoseconds, "ns"), value=one.nanoseconds
-    )
-
-
-def _against(one: HostTime | None, first: HostTime | None, refused: bool) -> Cell:
-    if one is None or first is None or not first.nanoseconds:
-        return nothing("one of the two times is unknown")
-    share = one.nanoseconds / first.nanoseconds
-    if refused and one is not first:
-        return Cell("refused", f"{ratio(share)}, but these times cannot be compared", "refused")
-    return Cell(ratio(share), full(share), value=share)
-
-
-def _rate(one: HostTime | None) -> Cell:
-    rate = one.flops_per_s if one else None
-    if rate is None:
-        return nothing("no time, or no estimate")
-    return Cell(si(rate, "FLOP/s"), full(rate, "FLOP/s"), value=rate)
-
-
-def _gpu_cell(gpu: SeenGpu | None) -> Cell:
-    """Its name; of one without a name its memory."""
-    if gpu is None:
-        return nothing(NOT_SAID)
-    memory = f"{gpu.memory_bytes // MIB:,} MiB" if gpu.memory_bytes else None
-    return text_cell(gpu.name or memory or gpu, str(gpu))
 
 
 def accuracy(runs: Sequence[Run]) -> float | None:
-    """Share (0..1) of right answers in the last test; None without one."""
+    """Return the share (0..1) of correct answers in the last test; None without one."""
     tests = [
         step
         for run in runs
@@ -230,106 +147,140 @@ def accuracy(runs: Sequence[Run]) -> float | None:
     return max(tests, key=lambda step: step.number).accuracy if tests else None
 
 
-def _own(place: tuple[str, str], runs: Sequence[Run]) -> HostTime | None:
-    """The time that the run with the variant's results read; else any."""
-    found = [one for one in host_times(runs) if (one.layer, one.direction) == place]
-    return max(found, key=lambda one: (accuracy([one.run]) is not None, one.run.id), default=None)
+def _time_rows(variants: Sequence[Sequence[Run]], *, is_refused: bool) -> Iterator[list[Cell]]:
+    """Yield the CPU-timer times of each layer and pass, and their ratios."""
+    by_variant = [
+        group_by(host_times(runs), lambda item: f"{item.layer} {item.direction}")
+        for runs in variants
+    ]
+    for name in dict.fromkeys(name for times in by_variant for name in times):
+        times = [_choose_time(items.get(name, ())) for items in by_variant]
+        yield [text_cell(f"{name}, time"), *map(_time_cell, times)]
+        ratios = [_ratio_cell(time, times[0]) for time in times]
+        if is_refused:
+            refused = "these times cannot be compared"
+            ratios[1:] = [
+                cell
+                if cell.value is None
+                else Cell("refused", f"{cell.text}, but {refused}", "refused")
+                for cell in ratios[1:]
+            ]
+        yield [text_cell("time / time of the first variant"), *ratios]
 
 
-def times_table(found: Analysis) -> Table | None:
-    """Every time of the CPU timer beside the least that a kernel needs, by the peak of the
-    fastest GPU it may mean."""
+def _choose_time(times: Sequence[HostTime]) -> float | None:
+    """Return the time of the run with the variant's results; otherwise of the newest."""
+    best = max(
+        times, key=lambda item: (accuracy([item.run]) is not None, item.run.id), default=None
+    )
+    return best.nanoseconds if best else None
+
+
+def _time_cell(nanoseconds: float | None) -> Cell:
+    """Return a time with four digits, as such times are published: "0.1746 ms"."""
+    if nanoseconds is None:
+        return NOT_RECORDED
+    text = f"{nanoseconds / 1e6:.4g} ms"
+    return Cell(text, full(nanoseconds, "ns"), value=nanoseconds)
+
+
+def _ratio_cell(value: float | None, reference: float | None) -> Cell:
+    if value is None or not reference:
+        return nothing("one of the two times is unknown")
+    return Cell(ratio(value / reference), full(value / reference), value=value / reference)
+
+
+class _Timing(NamedTuple):
+    """A time of the CPU timer, or a batch without one that the counters measured."""
+
+    name: str
+    run: Run
+    batch: int | None
+    macs: int | None
+    nanoseconds: float | None
+    rate: float | None
+    precision: str | None
+
+
+def times_table(analysis: Analysis) -> Table | None:
+    """Return every time of the CPU timer next to the minimum that a kernel needs, by the peak of
+    the fastest GPU model that it may be."""
+    minimum = (
+        "estimated FLOPs / peak: the minimum time of a kernel that executes the estimated FLOPs"
+    )
     columns = [
         Column("layer", style="text"),
         Column("batch"),
         Column("MAC", note="estimated multiply-adds; 1 multiply-add = 2 FLOPs"),
         Column("CPU timer", base="ns"),
-        Column(
-            "minimum",
-            base="ns",
-            note="estimated FLOPs / peak: the minimum time of a kernel that executes the "
-            "estimated FLOPs",
-        ),
+        Column("rate", "FLOP/s", note="estimated FLOPs / time of the CPU timer"),
+        Column("minimum", base="ns", note=minimum),
         Column("time / minimum", note="below 1, the timer cannot have measured such a kernel"),
         Column("GPU", is_optional=True, style="text"),
     ]
     rows: list[list[Cell]] = []
-    peaks: dict[str, float] = {}
-    for study in found.parts:
-        times = host_times(study.runs)
-        for one in sorted(
-            times, key=lambda one: (one.layer, one.direction, one.run.batch_size or 0)
-        ):
-            named = f"{one.layer} {one.direction}"
-            name = f"{named}, {study.variant}" if study.variant else named
-            rows.append(_clock_row(name, one.run, one.macs, one.nanoseconds, study, peaks))
-        window = found.judgement.window
-        if study is found.study and window is not None:
-            rows += _seen_rows(study, window, peaks)
-    made = listing(
-        "CPU-timer times, and the minimum at peak FLOP/s",
-        columns,
-        rows,
-    )
-    notes = tuple(f"{name}: {short(si(rate, 'FLOP/s'))}." for name, rate in peaks.items())
-    return None if made is None else replace(made, notes=(*made.notes, *notes))
+    peaks: dict[str, None] = {}
+    for item in _timings(analysis):
+        gpu, least = seen_gpu(item.run), None
+        fastest_gpu = fastest(gpu, item.precision)
+        no_peak = "not recorded which GPU it was"
+        if fastest_gpu is not None and item.macs:
+            model, peak = fastest_gpu
+            least, text = 2 * item.macs / peak * 1e9, short(si(peak, "FLOP/s"))
+            peaks[
+                f"Peak of {gpu}, assumed to be a {model.name}, the fastest candidate: {text}."
+            ] = None
+        elif gpu is not None and gpu.name:
+            no_peak = f"the device table has no peak of {gpu.name}"
+        share = _ratio_cell(item.nanoseconds, least)
+        is_impossible = item.nanoseconds is not None and least and item.nanoseconds < least
+        rows.append(
+            [
+                text_cell(item.name),
+                count(item.batch, "not recorded"),
+                amount(item.macs, "", "no estimate"),
+                time_cell(item.nanoseconds, "this batch size has no time"),
+                amount(item.rate, "FLOP/s", "no time, or no estimate"),
+                time_cell(least, no_peak),
+                replace(share, style="bad") if is_impossible else share,
+                NOT_RECORDED if gpu is None else text_cell(gpu),
+            ]
+        )
+    table = listing("CPU-timer times, and the minimum at peak FLOP/s", columns, rows)
+    return table and replace(table, notes=(*table.notes, *peaks))
 
 
-def _clock_row(
-    name: str,
-    run: Run,
-    macs: int | None,
-    nanoseconds: float | None,
-    study: Study,
-    peaks: dict[str, float],
-    batch: int | None = None,
-) -> list[Cell]:
-    """Return a time beside the least that the peak allows. ``batch``: where it is not the run's."""
-    gpu = seen_gpu(run)
-    least = _least(macs, gpu, study.precision, peaks)
-    share = nothing("no time" if nanoseconds is None else _no_peak(gpu))
-    if least is not None and nanoseconds is not None:
-        ratio_of = nanoseconds / least
-        share = Cell(ratio(ratio_of), full(ratio_of), "bad" if ratio_of < 1 else "", ratio_of)
-    return [
-        text_cell(name),
-        count(batch or run.batch_size, NOT_SAID),
-        amount(macs, "", "no estimate"),
-        time_cell(nanoseconds, "this batch size has no time"),
-        time_cell(least, _no_peak(gpu)),
-        share,
-        text_cell(gpu) if gpu else nothing(NOT_SAID),
-    ]
+def _timings(analysis: Analysis) -> Iterator[_Timing]:
+    for study in analysis.parts:
+        times = sorted(
+            host_times(study.runs),
+            key=lambda item: (item.layer, item.direction, item.run.batch_size or 0),
+        )
+        for item in times:
+            variant = f", {study.variant}" if study.variant else ""
+            yield _Timing(
+                f"{item.layer} {item.direction}{variant}",
+                item.run,
+                item.run.batch_size,
+                item.macs,
+                item.nanoseconds,
+                item.flops_per_s,
+                study.precision,
+            )
+        if study is analysis.study:
+            yield from _measured_batch(analysis, {(item.layer, item.direction) for item in times})
 
 
-def _seen_rows(study: Study, window: Window, peaks: dict[str, float]) -> Iterator[list[Cell]]:
-    """Yield the batch that the counters saw, where it is none of those that were asked for."""
-    if window.batch is None or window.row is None or window.batch in study.batches:
+def _measured_batch(analysis: Analysis, timed: Collection[tuple[str, str]]) -> Iterator[_Timing]:
+    """Yield the batch size that the counters measured, if no run has it."""
+    study, window = analysis.study, analysis.judgement.window
+    if window is None or window.batch is None or window.batch in study.batches:
         return
-    layer, direction = window.row
-    run = next((run for run in study.runs if run.batch_size and macs_of(run, *window.row)), None)
-    is_timed = any((one.layer, one.direction) == window.row for one in host_times(study.runs))
-    if run is not None and is_timed:
-        macs = (macs_of(run, layer, direction) or 0) * window.batch // (run.batch_size or 1)
-        name = f"{layer} {direction}, executed"
-        yield _clock_row(name, run, macs, None, study, peaks, window.batch)
-
-
-def _least(
-    macs: int | None, gpu: SeenGpu | None, precision: str | None, peaks: dict[str, float]
-) -> float | None:
-    """Nanoseconds at the peak; the GPU's sentence goes into ``peaks``."""
-    best = fastest(gpu, precision)
-    if best is None or gpu is None or not macs:
-        return None
-    product, rate = best
-    peaks[f"Peak of {gpu}, assumed to be a {product.name}, the fastest candidate"] = rate
-    return 2 * macs / rate * 1e9
-
-
-def _no_peak(gpu: SeenGpu | None) -> str:
-    return (
-        "not recorded which GPU it was"
-        if gpu is None or not gpu.name
-        else f"the device table has no peak of {gpu.name}"
-    )
+    if window.row is None or window.row not in timed:
+        return
+    for run in study.runs:
+        if run.batch_size and (macs := macs_of(run, *window.row)):
+            macs = macs * window.batch // run.batch_size
+            name = f"{' '.join(window.row)}, executed"
+            yield _Timing(name, run, window.batch, macs, None, None, study.precision)
+            return

@@ -1,4 +1,4 @@
-"""The roofline in sentences, cells and charts; page, terminal and exports share the sentences."""
+"""The roofline in sentences, cells, tables and charts. 1 multiply-add = 2 FLOPs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.counts.counters.work import CACHES, LEVELS
-from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.ledger.roofline import (
     FAR,
@@ -35,17 +34,24 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
     time_cell,
 )
+from perfctl.orchestrator.statistics import group_by
 
-KERNELS_SHOWN = 20
-LABELLED = 6
-"""Works with their name beside them."""
-DRAWN = 40
-"""Works in one drawing, the longest first."""
+KERNELS_MAX = 20
+"""Kernels of a table, those with the most time."""
+NAMED_POINTS, DRAWN_MAX = 6, 40
+"""Points of a drawing with a name next to them, and all its points, those with the most time
+first."""
+CAPTIONS = {
+    "run": "Complete steps: utilization",
+    "layer": "Roofline of the layers",
+    "kernel": "Roofline of the kernels",
+}
+"""Level of the work -> caption of its table."""
 
 
-def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
-    """The bound of this work with its number; None when nothing is known."""
-    traffic, peaks = point.traffic, roofs.peaks
+def describe_bound(point: RooflinePoint, roofs: Roofline) -> str | None:
+    """Return what bounds this work, with its numbers; None if nothing is known."""
+    traffic, bandwidth = point.traffic, roofs.peaks.bandwidth
     if point.refused:
         return f"refused: {point.refused}"
     if point.bound == "launch" and traffic.level == "run":
@@ -54,63 +60,51 @@ def spoken(point: RooflinePoint, roofs: Roofline) -> str | None:
             "GPU waits for the host in the rest"
         )
     if point.bound == "launch" and traffic.time_ns and traffic.launches:
-        each = time(traffic.time_ns / traffic.launches)
-        return (
-            f"launch-bound: {each} per launch on average; a launch costs about "
-            f"{short(time(LAUNCH_NS))}"
-        )
+        average, usual = time(traffic.time_ns / traffic.launches), short(time(LAUNCH_NS))
+        return f"launch-bound: {average} per launch on average; a launch costs about {usual}"
     if point.bound and point.intensity is not None and point.ridge is not None:
-        side = "above" if point.bound == "compute" else "below"
-        of = (
-            f"the {point.path} peak"
-            if point.bound == "compute"
-            else si(peaks.bandwidth or 0, "B/s")
-        )
+        side, ceiling = "below", si(bandwidth or 0, "B/s")
+        if point.bound == "compute":
+            side, ceiling = "above", f"the {point.path} peak"
         at, ridge = significant(float(point.intensity)), significant(float(point.ridge))
-        said = f"{point.bound}-bound: {at} FLOP per byte, {side} the ridge at {ridge}"
+        sentence = f"{point.bound}-bound: {at} FLOP per byte, {side} the ridge at {ridge}"
         if point.reached is None:
-            return said
+            return sentence
         far = "; it is far below both ceilings" if point.reached < FAR else ""
-        return f"{said}; it reaches {percent(point.reached)} of {of}{far}"
-    if point.bound == "memory" and point.bytes_per_second and peaks.bandwidth:
-        return (
-            f"memory-bound: no FLOPs; it moves {percent(point.bytes_per_second / peaks.bandwidth)} "
-            f"of {si(peaks.bandwidth, 'B/s')}"
-        )
-    if point.reached is not None:
-        whose = "estimated FLOPs are" if point.source == "paper" else "it reaches"
-        return (
-            f"{whose} {percent(point.reached)} of the {point.path} peak; no DRAM bytes were "
-            "measured"
-        )
-    return None
+        return f"{sentence}; it reaches {percent(point.reached)} of {ceiling}{far}"
+    if point.bound == "memory" and point.bytes_per_second and bandwidth:
+        share = percent(point.bytes_per_second / bandwidth)
+        return f"memory-bound: no FLOPs; it moves {share} of {si(bandwidth, 'B/s')}"
+    if point.reached is None:
+        return None
+    subject = "estimated FLOPs are" if point.source == "paper" else "it reaches"
+    share = percent(point.reached)
+    return f"{subject} {share} of the {point.path} peak; no DRAM bytes were measured"
 
 
 def bound_cell(point: RooflinePoint | None, roofs: Roofline) -> Cell:
-    """ "memory 71%", with the sentence as its title."""
+    """Return "memory 71%", with the sentence as its title."""
     if point is None:
         return nothing("no time and no executed FLOPs")
-    said = spoken(point, roofs)
     if point.refused:
         return Cell("refused", point.refused, "refused")
-    if said is None:
-        return nothing(why_not(point, roofs))
+    sentence = describe_bound(point, roofs)
+    if sentence is None:
+        return nothing(explain_missing_bound(point, roofs))
+    share = "" if point.reached is None else whole_percent(point.reached)
     if point.bound is None:
-        return Cell(f"{_whole(point.reached or 0)} of peak", said, "est", value="not known")
-    share = (
-        f" {_whole(point.reached)}" if point.reached is not None and point.bound != "launch" else ""
-    )
-    return Cell(
-        point.bound + share, said, "" if point.traffic.trusted else "est", value=point.bound
-    )
+        return Cell(f"{share} of peak", sentence, "est", value="unknown")
+    text = point.bound if point.bound == "launch" else f"{point.bound} {share}".strip()
+    return Cell(text, sentence, "" if point.traffic.trusted else "est", value=point.bound)
 
 
-def _whole(share: float) -> str:
-    return "< 1%" if 0 < share < 0.005 else f"{share * 100:.0f}%"
+def whole_percent(share: float) -> str:
+    """Return 0.2134 as "21%"; "<1%" for what would be 0%."""
+    return "<1%" if 0 < share < 0.005 else f"{share * 100:.0f}%"
 
 
-def why_not(point: RooflinePoint, roofs: Roofline) -> str:
-    """Why the bound of this work is not known."""
+def explain_missing_bound(point: RooflinePoint, roofs: Roofline) -> str:
+    """Return why the bound of this work is unknown."""
     traffic = point.traffic
     if traffic.time_ns is None:
         return "not timed"
@@ -125,235 +119,172 @@ def why_not(point: RooflinePoint, roofs: Roofline) -> str:
     return "no FLOPs and no bytes"
 
 
-def roofs_note(roofs: Roofline) -> str:
-    """The roofs and their source."""
+def describe_peaks(roofs: Roofline) -> str:
+    """Return the peaks and their source."""
     peaks = roofs.peaks
     if not peaks.known:
         return f"No peaks: {peaks.reason}."
     flops = ", ".join(f"{path} {si(value, 'FLOP/s')}" for path, value in peaks.flops.items())
-    memory = (
-        f", memory {si(peaks.bandwidth, 'B/s')}"
-        if peaks.bandwidth
-        else ", memory bandwidth unknown"
+    bandwidth = si(peaks.bandwidth, "B/s") if peaks.bandwidth else "bandwidth unknown"
+    levels = (level for point in roofs.points for level in point.levels)
+    caches = {
+        level.level: f" {level.level} {si(peak.bandwidth, 'B/s')} ({peak.source})."
+        for level in levels
+        if level.level in CACHES
+        and (peak := peaks.cache(level.level, level.moved.rule)) is not None
+    }
+    return (
+        f"Peaks of the {peaks.device}, {peaks.source}: {flops}, memory {bandwidth}."
+        f"{''.join(caches.values())}{' ' if roofs.lacking else ''}{roofs.lacking or ''}"
     )
-    caches = "".join(
-        f" {level} {si(bandwidth, 'B/s')} ({source})."
-        for level, (bandwidth, source) in _cache_roofs(roofs).items()
-    )
-    lacking = f" {roofs.lacking}" if roofs.lacking else ""
-    return f"Peaks of the {peaks.device}, {peaks.source}: {flops}{memory}.{caches}{lacking}"
-
-
-def _cache_roofs(roofs: Roofline) -> dict[str, tuple[float, str]]:
-    """L1, L2 -> (bytes/s, source), of levels that points are set against."""
-    found: dict[str, tuple[float, str]] = {}
-    for one in (level for point in roofs.points for level in point.levels if level.level in CACHES):
-        if (peak := roofs.peaks.cache(one.level, one.moved.rule)) is not None:
-            found.setdefault(one.level, (peak.bandwidth, peak.source))
-    return found
 
 
 def roofline_tables(roofs: Roofline, names: Mapping[str, str] | None = None) -> tuple[Table, ...]:
-    """Whole steps, layers, and the kernels that take most time at the largest batch size; then
-    those by memory level.
+    """Return complete steps, layers, and the kernels that take the most time at the largest batch
+    size; each with a row for every memory level whose bytes were measured.
 
     names: kernel name -> its short form.
     """
-    names = names or {}
-    captions = (
-        ("run", "Complete steps: utilization"),
-        ("layer", "Roofline of the layers"),
-        ("kernel", "Roofline of the kernels"),
-    )
-    made = [_table(level, caption, roofs) for level, caption in captions]
-    if any(level in CACHES for level in roofs.levels):
-        made.append(_levels_table("layer" if roofs.at("layer") else "kernel", roofs, names))
-    return tuple(one for one in made if one is not None)
+    tables = (_work_table(work, roofs, names or {}) for work in CAPTIONS)
+    return tuple(table for table in tables if table is not None)
 
 
-def _place(traffic: Traffic) -> str:
-    """The layer as the ledger names it."""
-    return traffic.layer or ("optimizer" if traffic.direction == "optimizer" else OUTSIDE)
-
-
-def _levels_table(kind: str, roofs: Roofline, names: Mapping[str, str]) -> Table | None:
-    """What the drawings show, a row for each work and memory level."""
-    points = [point for point in roofs.at(kind) if point.levels and point.achieved]
-    caption = f"{'Layers' if kind == 'layer' else 'Kernels'} by memory level"
-    if kind == "kernel" and points:
-        points = _at_largest(points)[:KERNELS_SHOWN]
-    columns = (
-        Column("layer, pass" if kind == "layer" else "kernel", style="code"),
+def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table | None:
+    points = [
+        point
+        for point in roofs.at(work)
+        if point.achieved or point.bytes_per_second or point.refused or point.intensity
+    ]
+    caption = CAPTIONS[work]
+    if work == "kernel" and points:
+        every = _at_largest_batch(points)
+        points, batch = every[:KERNELS_MAX], every[0].traffic.batch
+        caption += "" if batch is None else f", batch {batch}"
+        more = f", first {len(points)} of {len(every)} by time"
+        caption += more if len(every) > len(points) else ""
+    basis = "; ".join(sorted({point.traffic.basis for point in points if point.traffic.basis}))
+    has_levels = any(len(point.levels) > 1 for point in points)
+    achieved = "executed FLOPs / time; estimated FLOPs (in italics) if there are no executed FLOPs"
+    columns = [
+        Column("layer, pass" if work == "layer" else "kernel", style="code"),
         Column("batch"),
         Column("level", style="text"),
-        Column(
-            "bytes", base="B", note="measured per step; reads and writes if the counter has both"
-        ),
-        Column("intensity", "FLOP/B", note="executed FLOPs / bytes of this level"),
-        Column("rate", "FLOP/s", note="executed FLOPs / time"),
-        Column("precision", style="text", note="data type of the ceiling"),
-        Column("of bandwidth", note="bytes / time / bandwidth of this level"),
-        Column("of ceiling", note="rate / min(peak, intensity x bandwidth)"),
-        Column("bound", style="text"),
-    )
-    pairs = [(point, one) for point in points for one in point.levels]
-    rows = [_level_row(point, one, roofs, names) for point, one in pairs]
-    found = table(caption, columns, rows)
-    marks = tuple((_place(point.traffic), point.traffic.direction or "") for point, _ in pairs)
-    return replace(found, marks=marks[: len(found.rows)]) if found and kind == "layer" else found
-
-
-def _text_or_dash(text: object, reason: str) -> Cell:
-    return nothing(reason) if text is None else text_cell(text)
-
-
-def _intensity_cell(intensity: float | None, traffic: Traffic, moved: Figure, reason: str) -> Cell:
-    """Return FLOPs / bytes, with both in full."""
-    if intensity is None:
-        return nothing(reason)
-    title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(moved.value or 0, 'B')}"
-    return Cell(significant(float(intensity)), title, value=rounded(intensity))
-
-
-def _level_row(
-    point: RooflinePoint, one: LevelPoint, roofs: Roofline, names: Mapping[str, str]
-) -> list[Cell]:
-    traffic = point.traffic
-    lacking = one.refused or (
-        f"the {one.level} bandwidth is unknown" if one.bandwidth is None else why_not(point, roofs)
-    )
-    unknown = "no bytes" if traffic.counted.value else "no FLOPs"
-    moved = size_cell(one.moved.value)
-    notes = "; ".join(filter(None, (moved.title, one.moved.rule, one.moved.reason)))
-    return [
-        name_cell(traffic.name, names.get(traffic.name) if traffic.level == "kernel" else None),
-        _text_or_dash(traffic.batch, "not said"),
-        text_cell(one.level),
-        replace(moved, title=notes, style="est" if one.moved.state == "estimated" else ""),
-        _intensity_cell(one.intensity, traffic, one.moved, unknown),
-        _achieved_cell(point, lacking),
-        _text_or_dash(point.path or None, lacking),
-        share_cell(one.busy, lacking),
-        share_cell(one.reached, lacking),
-        Cell(f"refused: {one.refused}", style="bad")
-        if one.refused
-        else _text_or_dash(one.bound or None, lacking),
-    ]
-
-
-def _at_largest(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
-    """Those at the largest batch size, by time."""
-    largest = max((point.traffic.batch or 0 for point in points), default=0)
-    chosen = [point for point in points if (point.traffic.batch or 0) == largest]
-    return sorted(chosen, key=lambda point: -(point.traffic.time_ns or 0))
-
-
-def _table(level: str, caption: str, roofs: Roofline) -> Table | None:
-    points = [
-        p for p in roofs.at(level) if p.achieved or p.bytes_per_second or p.refused or p.intensity
-    ]
-    if level == "kernel" and points:
-        every = _at_largest(points)
-        points = every[:KERNELS_SHOWN]
-        caption += (
-            f", batch {points[0].traffic.batch}" if points[0].traffic.batch is not None else ""
-        )
-        caption += (
-            f", first {len(points)} of {len(every)} by time" if len(every) > len(points) else ""
-        )
-    basis = "; ".join(sorted({p.traffic.basis for p in points if p.traffic.basis}))
-    named, batch = (
-        Column("layer, pass" if level == "layer" else "kernel", style="code"),
-        Column("batch"),
-    )
-    columns = [
-        *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level],
-        Column("intensity", "FLOP/B", note="executed FLOPs per byte read from or written to DRAM"),
-        Column(
-            "achieved",
-            "FLOP/s",
-            note="executed FLOPs / time; estimated FLOPs (in italics) if there are no executed "
-            "FLOPs",
-        ),
+        Column("bytes", base="B", note="per step; reads and writes if the counter has both"),
+        Column("intensity", "FLOP/B", note="executed FLOPs / bytes"),
+        Column("achieved", "FLOP/s", note=achieved),
         Column("ceiling", style="text", note="the path with the most FLOPs"),
+        Column("of bandwidth", note="bytes / time / bandwidth of this level"),
         Column("of attainable", note="achieved / min(peak, intensity x bandwidth)"),
         Column("MFU", note="model FLOPs utilization: estimated FLOPs / time / peak"),
         Column("HFU", note="hardware FLOPs utilization: executed FLOPs / time / peak"),
         Column("time", base="ns", note=basis),
         Column("bound", style="text"),
     ]
-    found = table(caption, columns, [_row(point, roofs, level) for point in points])
-    if found is None or level != "layer":
-        return found
-    marks = tuple((_place(point.traffic), point.traffic.direction or "") for point in points)
-    return replace(found, marks=marks[: len(found.rows)])
+    hidden = {"run": {"kernel"}, "layer": set(), "kernel": {"batch"}}[work]
+    hidden |= set() if has_levels else {"level", "bytes", "of bandwidth"}
+    visible = [column for column in columns if column.label not in hidden]
+    pairs = [(point, level) for point in points for level in point.levels or (None,)]
+    cells = [_cells(point, level, roofs, names) for point, level in pairs]
+    rows = [[row[column.label] for column in visible] for row in cells]
+    drawn = table(caption, visible, rows)
+    if drawn is None or work != "layer":
+        return drawn
+    marks = tuple((_place(point.traffic), point.traffic.direction or "") for point, _ in pairs)
+    return replace(drawn, marks=marks[: len(drawn.rows)])
 
 
-def _row(point: RooflinePoint, roofs: Roofline, level: str) -> list[Cell]:
-    traffic, lacking = point.traffic, why_not(point, roofs)
-    named = name_cell(traffic.name, _short(traffic.name) if level == "kernel" else None)
-    batch = _text_or_dash(traffic.batch, "not said")
-    mfu = share_cell(
-        point.mfu,
-        point.refused or (lacking if traffic.paper else traffic.paper_why or "no estimate"),
-    )
-    bound = spoken(point, roofs)
-    return [
-        *{"run": [batch], "layer": [named, batch], "kernel": [named]}[level],
-        _intensity_cell(point.intensity, traffic, traffic.dram, traffic.dram.reason or lacking),
-        _achieved_cell(point, lacking),
-        _text_or_dash(point.path or None, lacking),
-        share_cell(point.reached, point.refused or lacking),
-        Cell("refused", point.mfu_refused, "refused") if point.mfu_refused else mfu,
-        share_cell(point.hfu, point.refused or (traffic.counted.reason or lacking)),
-        time_cell(traffic.time_ns, "not timed", traffic.basis),
-        nothing(lacking)
-        if bound is None
-        else Cell(bound, style="bad" if point.refused else "", value=bound),
-    ]
+def _cells(
+    point: RooflinePoint, level: LevelPoint | None, roofs: Roofline, names: Mapping[str, str]
+) -> dict[str, Cell]:
+    """Return the cells of one work at one memory level; of the complete work if no bytes were
+    measured."""
+    traffic, missing = point.traffic, explain_missing_bound(point, roofs)
+    no_estimate = missing if traffic.paper else traffic.paper_why or "no estimate"
+    mfu = share_cell(point.mfu, point.refused or no_estimate)
+    moved, bandwidth, refused = traffic.dram, None, point.refused
+    intensity, reached, bound = None, point.reached, bound_cell(point, roofs)
+    if level is not None:
+        moved, bandwidth, refused = level.moved, level.busy, level.refused
+        intensity, reached = level.intensity, level.reached
+    reason = refused or missing
+    if level is not None and level.level in CACHES:
+        bound = text_cell(level.bound) if level.bound else nothing(reason)
+        bound = Cell("refused", refused, "refused") if refused else bound
+    size = size_cell(moved.value, moved.reason or missing)
+    flops_per_byte = nothing(moved.reason or missing)
+    if intensity is not None:
+        title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(moved.value or 0, 'B')}"
+        flops_per_byte = Cell(significant(float(intensity)), title, value=rounded(intensity))
+    return {
+        "layer, pass": name_cell(traffic.name),
+        "kernel": name_cell(traffic.name, names.get(traffic.name) or _short(traffic.name)),
+        "batch": text_cell(traffic.batch) if traffic.batch else nothing("not recorded"),
+        "level": text_cell(level.level) if level else nothing("no bytes"),
+        "bytes": replace(
+            size,
+            title="; ".join(filter(None, (size.title, moved.rule, moved.reason))),
+            style="est" if moved.state == "estimated" else size.style,
+        ),
+        "intensity": flops_per_byte,
+        "achieved": _achieved_cell(point, missing),
+        "ceiling": text_cell(point.path) if point.path else nothing(missing),
+        "of bandwidth": share_cell(bandwidth, reason),
+        "of attainable": share_cell(reached, reason),
+        "MFU": Cell("refused", point.mfu_refused, "refused") if point.mfu_refused else mfu,
+        "HFU": share_cell(point.hfu, point.refused or traffic.counted.reason or missing),
+        "time": time_cell(traffic.time_ns, "not timed", traffic.basis),
+        "bound": bound,
+    }
 
 
-def _achieved_cell(point: RooflinePoint, lacking: str) -> Cell:
+def _achieved_cell(point: RooflinePoint, missing: str) -> Cell:
     if point.over == "peak":
         return Cell(si(point.achieved or 0, "FLOP/s"), point.refused, "refused")
-    cell = amount(point.achieved, "FLOP/s", lacking)
-    source = "estimated" if point.source == "paper" else point.source
-    notes = [f"from {source} FLOPs"] if source != "counted" else []
-    notes += [] if point.traffic.trusted else [point.traffic.basis or ""]
-    noted = notes and cell.style != "no"
-    return (
-        replace(cell, title="; ".join([cell.title or "", *notes]), style="est") if noted else cell
-    )
+    cell, notes = amount(point.achieved, "FLOP/s", missing), []
+    if point.source != "counted":
+        notes.append(f"from {'estimated' if point.source == 'paper' else point.source} FLOPs")
+    if not point.traffic.trusted:
+        notes.append(point.traffic.basis or "")
+    if not notes or cell.style == "no":
+        return cell
+    return replace(cell, title="; ".join([cell.title or "", *notes]), style="est")
+
+
+def _place(traffic: Traffic) -> str:
+    """Return the layer as the ledger names it."""
+    return traffic.layer or ("optimizer" if traffic.direction == "optimizer" else OUTSIDE)
 
 
 def _short(name: str) -> str:
-    """A kernel's name up to its template arguments."""
-    text = name.removeprefix("void ").split("<")[0].split("(")[0]
-    return text or name
+    """Return a kernel's name up to its template arguments."""
+    return name.removeprefix("void ").split("<")[0].split("(")[0] or name
+
+
+def _at_largest_batch(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
+    """Return those at the largest batch size, by time."""
+    largest = max((point.traffic.batch or 0 for point in points), default=0)
+    chosen = [point for point in points if (point.traffic.batch or 0) == largest]
+    return sorted(chosen, key=lambda point: -(point.traffic.time_ns or 0))
 
 
 def roofline_charts(
-    key: str, roofs: Roofline, colours: Mapping[str, int], names: Mapping[str, str] | None = None
+    key: str, roofs: Roofline, colors: Mapping[str, int], names: Mapping[str, str] | None = None
 ) -> tuple[Chart, ...]:
-    """Layers (kernels without layers) at the largest batch size under their own precision's roofs:
-    a drawing for each.
+    """Return the layers (kernels without layers) at the largest batch size below the ceilings of
+    their own precision: a drawing for each.
 
-    Refused points are not drawn. The precision that takes most time comes first, and its drawing is
-    named "roofline".
+    Refused points are not drawn. The precision that takes the most time comes first, and its
+    drawing is named "roofline".
     """
-    kind = "layer" if roofs.at("layer") else "kernel"
-    sound = [point for point in roofs.at(kind) if any(one.reached for one in point.levels)]
-    if not sound:
-        return ()
-    by_path: dict[str, list[RooflinePoint]] = {}
-    for point in _at_largest(sound):
-        by_path.setdefault(point.path or "", []).append(point)
+    points = roofs.at("layer") or roofs.kernels
+    drawable = [point for point in points if any(level.reached for level in point.levels)]
+    by_path = group_by(_at_largest_batch(drawable), lambda point: point.path or "")
     ordered = sorted(
-        by_path, key=lambda path: -sum(point.traffic.time_ns or 0 for point in by_path[path])
+        by_path.values(), key=lambda points: -sum(point.traffic.time_ns or 0 for point in points)
     )
     return tuple(
-        _chart(key, roofs, by_path[path], colours, names or {}, number)
-        for number, path in enumerate(ordered)
+        _chart(key, roofs, points, colors, names or {}, number)
+        for number, points in enumerate(ordered)
     )
 
 
@@ -361,88 +292,69 @@ def _chart(
     key: str,
     roofs: Roofline,
     points: Sequence[RooflinePoint],
-    colours: Mapping[str, int],
+    colors: Mapping[str, int],
     names: Mapping[str, str],
     number: int,
 ) -> Chart:
-    first, peaks = points[0], roofs.peaks
-    path, kind, batch = first.path or "", first.traffic.level, first.traffic.batch
-    spots = [
-        _spot(key, point, one, colours, names, named=place < LABELLED)
-        for place, point in enumerate(points[:DRAWN])
-        for one in point.levels
-        if one.reached
+    path, peak, batch = points[0].path or "", points[0].peak or 1, points[0].traffic.batch
+    work = points[0].traffic.level
+    pairs = [
+        (point, level) for point in points[:DRAWN_MAX] for level in point.levels if level.reached
     ]
-    bandwidths = {
-        one.level: one.bandwidth or 1
-        for point in points[:DRAWN]
-        for one in point.levels
-        if one.reached
-    }
-    bandwidths = {level: bandwidths[level] for level in LEVELS if level in bandwidths}
-    said = "; ".join(
-        f"{s.label} {s.level} {significant(float(s.x))} FLOP/B {si(s.y, 'FLOP/s')}"
-        for s in spots[:LABELLED]
-    )
+    spots = [_spot(key, point, level, colors, names, points) for point, level in pairs]
+    widths = {level.level: level.bandwidth or 1 for _, level in pairs}
+    bandwidths = {level: widths[level] for level in LEVELS if level in widths}
     name = f"{key}-roofline" + (f"-{path.replace(' ', '-')}" if number else "")
-    svg = drawn_roofline(
-        name, f"Roofline of {path}. {said}", spots, path, first.peak or 1, bandwidths
-    )
-    note = f"{peaks.source}; {'; '.join(sorted({p.traffic.basis or '' for p in points}))}"
-    if len(bandwidths) > 1:
-        note += (
-            "; "
-            + ", ".join(f"{MARKERS[level][2]}: {level}" for level in bandwidths)
-            + "; a line joins the levels of one row"
-        )
-    note += (
-        "; open markers: approximate, or time under ncu" if not all(s.sure for s in spots) else ""
-    )
-    same = [p for p in roofs.at(kind) if p.traffic.batch == batch]
-    refused = sum(1 for p in same if p.path == path for one in p.levels if one.refused)
-    note += f"; {refused} refused and not drawn" if refused else ""
-    unknown = sum(1 for p in same if p.path and p.intensity and p.peak is None) if not number else 0
-    note += f"; {unknown} with an unknown peak are not drawn" if unknown else ""
-    note += f"; the first {DRAWN} of {len(points)} by time" if len(points) > DRAWN else ""
-    at = f" at batch {batch}" if batch else ""
+    works = f"{work.capitalize()}s and the {path} ceilings"
+    svg = drawn_roofline(name, works, spots, path, peak, bandwidths)
+    same = [p for p in roofs.at(work) if p.traffic.batch == batch]
+    refused = sum(1 for p in same if p.path == path for level in p.levels if level.refused)
+    unknown = sum(1 for p in same if p.path and p.intensity and p.peak is None)
+    notes = {
+        "; ".join(sorted({point.traffic.basis or "" for point in points})): True,
+        ", ".join(f"{MARKERS[level][2]}: {level}" for level in bandwidths): len(bandwidths) > 1,
+        "a line joins the levels of one row": len(bandwidths) > 1,
+        "open markers: approximate, or time under ncu": not all(spot.sure for spot in spots),
+        f"{refused} refused and not drawn": refused,
+        f"{unknown} with an unknown peak are not drawn": unknown and not number,
+        f"the first {DRAWN_MAX} of {len(points)} by time": len(points) > DRAWN_MAX,
+    }
+    note = "; ".join([roofs.peaks.source, *(text for text, applies in notes.items() if applies)])
     ridges = ", ".join(
-        f"{significant((first.peak or 0) / width)} ({level})" for level, width in bandwidths.items()
+        f"{significant(peak / width)} ({level})" for level, width in bandwidths.items()
     )
-    what = "Layers" if kind == "layer" else "Kernels"
-    return Chart(f"{what} and the {path} ceilings{at}; ridge at {ridges}, FLOP per byte", svg, note)
+    at = f" at batch {batch}" if batch else ""
+    return Chart(f"{works}{at}; ridge at {ridges}, FLOP per byte", svg, note)
 
 
 def _spot(
     key: str,
     point: RooflinePoint,
-    one: LevelPoint,
-    colours: Mapping[str, int],
+    level: LevelPoint,
+    colors: Mapping[str, int],
     names: Mapping[str, str],
-    *,
-    named: bool,
+    points: Sequence[RooflinePoint],
 ) -> Spot:
-    traffic, layer = point.traffic, point.traffic.level == "layer"
-    label = traffic.name if layer else names.get(traffic.name, traffic.name)
-    place = _place(traffic)
+    traffic, place = point.traffic, _place(point.traffic)
+    is_layer = traffic.level == "layer"
+    label = traffic.name if is_layer else names.get(traffic.name, traffic.name)
     batch = f", batch {traffic.batch}" if traffic.batch is not None else ""
-    said = (
-        f"{label}{batch}, {one.level}: {significant(float(one.intensity or 0))} FLOP/B, "
-        f"{si(point.achieved or 0, 'FLOP/s')}"
+    text = (
+        f"{label}{batch}, {level.level}: {significant(float(level.intensity or 0))} FLOP/B, "
+        f"{si(point.achieved or 0, 'FLOP/s')}, {percent(level.reached or 0)} of the {point.path} "
+        f"ceiling at this intensity, bound by {level.bound}"
     )
-    said += (
-        f", {percent(one.reached or 0)} of the {point.path} ceiling at this intensity, bound by "
-        f"{one.bound}"
-    )
-    if point.bound and point.bound != one.bound:
-        said += f" (overall: {point.bound})"
-    if layer and traffic.kernels:
+    if point.bound and point.bound != level.bound:
+        text += f" (overall: {point.bound})"
+    if is_layer and traffic.kernels:
         more = f" and {len(traffic.kernels) - 1} more" if len(traffic.kernels) > 1 else ""
-        said += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{more}"
-    sure = point.source == "counted" and traffic.trusted and one.moved.state == "counted"
-    href = f"#{key}-{'ledger' if layer else 'kernels'}"
-    hit = Hit(said, one.intensity or 1, point.achieved or 1, href=href)
-    if layer:
+        text += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{more}"
+    is_certain = point.source == "counted" and traffic.trusted and level.moved.state == "counted"
+    href = f"#{key}-{'ledger' if is_layer else 'kernels'}"
+    hit = Hit(text, level.intensity or 1, point.achieved or 1, href=href)
+    if is_layer:
         direction = traffic.direction or ""
         trail = row_key(place, direction, traffic.batch)
         hit = replace(hit, trail=trail, layer=place, direction=direction)
-    return Spot(label, one.level, hit, colours.get(place, 7), named, sure)
+    is_named = any(point is named for named in points[:NAMED_POINTS])
+    return Spot(label, level.level, hit, colors.get(place, 7), is_named, is_certain)

@@ -16,16 +16,21 @@ from perfctl.orchestrator.ledger.roofline import Roofline, RooflinePoint
 from perfctl.orchestrator.ledger.usage.energy import Energy, why_none
 from perfctl.orchestrator.ledger.usage.training import PassUse, passes
 from perfctl.orchestrator.outputs import column_schema, object_schema, to_json, type_schema
-from perfctl.orchestrator.report.ledger.causes import CauseOutput, cause_output
+from perfctl.orchestrator.report.ledger.causes import DescribedCause, describe
 from perfctl.orchestrator.report.ledger.phases import PhaseRow, phase_rows, phases_of
-from perfctl.orchestrator.report.ledger.roofline import spoken
-from perfctl.orchestrator.report.studies.ranks import JobOutput
+from perfctl.orchestrator.report.ledger.roofline import describe_bound
+from perfctl.orchestrator.report.studies.ranks import JobOutput, job_outputs
 from perfctl.orchestrator.report.tables import why
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Report
 from perfctl.records.run import Run
 
 _JSON_TYPES = {"TEXT": "string", "REAL": "number", "INTEGER": "integer", "BOOLEAN": "boolean"}
+
+
+EXECUTED_STATES = {"counted": "measured", "estimated": "approximate"}
+ESTIMATED_STATES = {"counted": "exact"}
+"""State of a figure -> its name in JSON, if that is another."""
 
 
 class LedgerColumns(dict[str, Any]):
@@ -35,31 +40,31 @@ class LedgerColumns(dict[str, Any]):
     def json_schema() -> dict[str, Any]:
         """Return the columns that ``ledger.csv`` describes."""
         lists = {
-            "verdicts": type_schema(list[CauseOutput]),
+            "causes": type_schema(list[DescribedCause]),
             "kernels": type_schema(list[KernelUse]),
         }
         return object_schema(
             {
                 name: lists[name] | {"description": meaning}
                 if kind == "JSON"
-                else column_schema(_JSON_TYPES[kind], meaning, unit, null="not known")
+                else column_schema(_JSON_TYPES[kind], meaning, unit, null="missing value")
                 for name, (kind, unit, meaning) in column_facts().items()
             }
         )
 
 
 @dataclass(frozen=True, slots=True)
-class SweepVerdict:
-    """A verdict about a sweep as a whole, with the study that it is about."""
+class SweepCause:
+    """A cause about a complete sweep, with the run group that it is about."""
 
-    JSON_INLINED = ("verdict",)
+    JSON_INLINED = ("cause",)
 
     workload: str | None
     variant: str | None
     mode: str | None
     precision: str | None
     device: str | None
-    verdict: CauseOutput
+    cause: DescribedCause
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +76,10 @@ class PassRow:
 
     use: PassUse
     attention_calls: int | None = None
-    tokens_a_call: int | None = None
-    """By the rows of other kernels, too: inferred; null also where these do not agree."""
-    tokens_a_call_least: int | None = None
-    tokens_a_call_most: int | None = None
+    tokens_per_call: int | None = None
+    """Inferred from the rows of other kernels, too; null also if these do not agree."""
+    tokens_per_call_min: int | None = None
+    tokens_per_call_max: int | None = None
 
 
 class LayerEnergy(NamedTuple):
@@ -101,15 +106,15 @@ class LedgerOutput:
     """The ledger of every study."""
 
     rows: list[LedgerColumns]
-    """One object a layer, direction and batch size; then what no layer explains."""
-    sweep: list[SweepVerdict]
-    """Verdicts about a sweep as a whole."""
+    """One object per layer, pass and batch size; then what belongs to no layer."""
+    sweep: list[SweepCause]
+    """Causes about a complete sweep."""
     phases: list[PhaseRow]
-    """Of a language model's traces: one object a phase and part of the model."""
+    """Traces of a language model: one object per phase and part of the model."""
     passes: list[PassRow]
-    """Of traces of training: one object a pass."""
+    """Traces of training: one object per pass."""
     jobs: list[JobOutput]
-    """One object a job of several ranks that came in together."""
+    """One object per job of several ranks that were ingested together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,34 +134,27 @@ class ShownRun:
 def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[LedgerColumns]:
     """One row a layer, direction and batch size, then the rest that no layer explains. None is
     not known."""
-    for found in analyses:
-        for row in found.ledger.rows:
-            yield LedgerColumns(_row(found, row))
-        for rest in found.ledger.unattributed:
-            yield LedgerColumns(_rest(found, rest))
+    for analysis in analyses:
+        for row in analysis.ledger.rows:
+            yield LedgerColumns(_row(analysis, row))
+        for rest in analysis.ledger.unattributed:
+            yield LedgerColumns(_rest(analysis, rest))
 
 
 def ledger_json(
     analyses: Sequence[Analysis], phase: str | None = None, *, each: bool = False
 ) -> dict[str, Any]:
-    """What ``perfctl ledger --json`` prints. ``phase``: only this one of a language model's;
-    ``each``: every block by itself."""
-    parts = [
-        one
-        for found in analyses
-        for one in phases_of(found, each=each)
-        if phase in (None, one.phase)
-    ]
-    made = (
-        [one for found in analyses for run in found.study.runs for one in passes(run)]
-        if phase is None
-        else []
-    )
+    """Return what ``perfctl ledger --json`` prints. ``phase``: only this one of a language model;
+    ``each``: every block in a separate row."""
+    runs = [run for analysis in analyses for run in analysis.study.runs]
+    phases = [item for analysis in analyses for item in phases_of(analysis, each=each)]
+    uses = [use for run in runs for use in passes(run)] if phase is None else []
     return {
         "rows": list(ledger_rows(analyses)),
-        "sweep": sweep_verdicts(analyses),
-        "phases": phase_rows(parts),
-        "passes": list(map(_pass, made)),
+        "sweep": sweep_causes(analyses),
+        "phases": phase_rows([item for item in phases if phase in (None, item.phase)]),
+        "passes": list(map(_pass, uses)),
+        "jobs": job_outputs(runs),
     }
 
 
@@ -170,8 +168,8 @@ def _pass(use: PassUse) -> PassRow:
 def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
     """Return the energy of each GPU that was read, in joules, with its layers; one row with the
     reason where none was."""
-    found = prepared.usage.energy
-    if not found:
+    energies = prepared.usage.energy
+    if not energies:
         none = Energy(
             run=prepared.run,
             device=None,
@@ -191,41 +189,41 @@ def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
     times = prepared.layer_times.rows.items() if prepared.layer_times is not None else ()
     means = {key: row.mean for key, row in times}
     rows = []
-    for energy in found:
+    for energy in energies:
         shares = energy.shared(means).items()
         rows.append(EnergyRow(energy, [LayerEnergy(*key, joules) for key, joules in shares]))
     return rows
 
 
-def sweep_verdicts(analyses: Sequence[Analysis]) -> list[SweepVerdict]:
+def sweep_causes(analyses: Sequence[Analysis]) -> list[SweepCause]:
     """Return the verdicts about sweeps as a whole, with the study they are about."""
     return [
-        SweepVerdict(**_study(found), verdict=cause_output(cause))
-        for found in analyses
-        for cause in found.judgement.sweep
+        SweepCause(**_study(analysis), cause=describe(cause))
+        for analysis in analyses
+        for cause in analysis.judgement.sweep
     ]
 
 
-def _study(found: Analysis) -> dict[str, Any]:
-    study = found.study
+def _study(analysis: Analysis) -> dict[str, Any]:
+    study = analysis.study
     return {
         name: getattr(study, name)
         for name in ("workload", "variant", "mode", "precision", "device")
     }
 
 
-def _shared_columns(found: Analysis, row: LedgerRow | Unattributed) -> dict[str, Any]:
+def _shared_columns(analysis: Analysis, row: LedgerRow | Unattributed) -> dict[str, Any]:
     """Return all columns in order, with the values that both kinds of rows have."""
     counted, time = row.counted, row.time
     return {
         **dict.fromkeys(column_facts()),
-        **_study(found),
+        **_study(analysis),
         "batch": row.batch,
-        "counted_flops": counted.value,
-        "counted_state": counted.state,
-        "counted_why": why(counted) or None,
-        "counted_rule": counted.rule,
-        "counted_is_lower_bound": counted.lower_bound,
+        "executed_flops": counted.value,
+        "executed_state": EXECUTED_STATES.get(counted.state, counted.state),
+        "executed_reason": why(counted) or None,
+        "executed_rule": counted.rule,
+        "executed_is_lower_bound": counted.lower_bound,
         "time_ns": time.median if time else None,
         "time_low_ns": time.low if time else None,
         "time_high_ns": time.high if time else None,
@@ -235,27 +233,27 @@ def _shared_columns(found: Analysis, row: LedgerRow | Unattributed) -> dict[str,
     }
 
 
-def _row(found: Analysis, row: LedgerRow) -> dict[str, Any]:
-    judged = found.judgement.at(row.batch, row.layer, row.direction)
-    point = found.roofline.of(row.batch, row.layer, row.direction)
+def _row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
+    judged = analysis.judgement.at(row.batch, row.layer, row.direction)
+    point = analysis.roofline.of(row.batch, row.layer, row.direction)
     return {
-        **_shared_columns(found, row),
+        **_shared_columns(analysis, row),
         "layer": row.place,
         "kind": row.kind,
         "direction": row.direction,
-        "paper_flops": row.paper.value,
-        "paper_state": row.paper.state,
-        "paper_why": why(row.paper) or None,
-        "paper_is_lower_bound": row.paper.lower_bound,
+        "estimated_flops": row.paper.value,
+        "estimated_state": ESTIMATED_STATES.get(row.paper.state, row.paper.state),
+        "estimated_reason": why(row.paper) or None,
+        "estimated_is_lower_bound": row.paper.lower_bound,
         "ratio": row.ratio,
         "ratio_at_most": row.ratio_at_most,
-        "verdicts": to_json(map(cause_output, judged.causes)),
+        "causes": to_json(map(describe, judged.causes)),
         "unexplained": judged.unexplained,
-        "time_why": row.time_reason,
+        "time_reason": row.time_reason,
         "clock_trusted": row.trusted if row.time else None,
-        "paper_flops_per_s": row.achieved,
-        **(_roofs(point, found.roofline) if point is not None else {}),
-        "guessed": row.guessed,
+        "estimated_flops_per_s": row.achieved,
+        **(_roofs(point, analysis.roofline) if point is not None else {}),
+        "inferred": row.guessed,
         "shared": row.shared,
         "kernels": to_json(row.kernels),
     }
@@ -265,23 +263,23 @@ def _roofs(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
     return {
         "dram_bytes": point.traffic.dram.value,
         "flops_per_byte": point.intensity,
-        "roof": point.path,
+        "peak": point.path,
         "peak_flops_per_s": point.peak,
         "attainable_flops_per_s": point.attainable,
-        "of_attainable": point.reached,
+        "attainable_share": point.reached,
         "mfu": point.mfu,
         "mfu_refused": point.mfu_refused,
         "hfu": point.hfu,
         "bound": None if point.refused else point.bound,
-        "bound_why": spoken(point, roofline),
+        "bound_reason": describe_bound(point, roofline),
     }
 
 
-def _rest(found: Analysis, rest: Unattributed) -> dict[str, Any]:
+def _rest(analysis: Analysis, rest: Unattributed) -> dict[str, Any]:
     return {
-        **_shared_columns(found, rest),
+        **_shared_columns(analysis, rest),
         "layer": "not attributed",
-        "verdicts": [],
+        "causes": [],
         "kernels": [],
     }
 

@@ -32,7 +32,11 @@ from perfctl.orchestrator.report.ledger.matrix import Matrix, matrix
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
 from perfctl.orchestrator.report.ledger.phases import has_repeats, phase_tables, phases_of
-from perfctl.orchestrator.report.ledger.roofline import roofline_charts, roofline_tables, roofs_note
+from perfctl.orchestrator.report.ledger.roofline import (
+    describe_peaks,
+    roofline_charts,
+    roofline_tables,
+)
 from perfctl.orchestrator.report.ledger.trail import packed, trails
 from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
@@ -351,7 +355,7 @@ def _work_chapters(part: StudyPart) -> Iterator[Section | None]:
     yield _tables("derived", "Derived counts", derived, folded=found.ledger.any_counted)
     if tables := roofline_tables(found.roofline, names):
         charts = roofline_charts(part.key, found.roofline, part.colours, names)
-        note = roofs_note(found.roofline)
+        note = describe_peaks(found.roofline)
         yield Section("roofline", "Roofline", note=note, charts=charts, tables=tables)
     later = part.charts[0 if has_repeats(part.phases) else CHARTS_FIRST :]
     swept = page_study.sweep_table(found.points, rates=not answered(study))
@@ -420,7 +424,7 @@ def _ledger(found: Analysis, said: Sequence[Finding]) -> Section | None:
     view = ledger_view(found)
     if view is None:
         return None
-    minor = frozenset((group.layer, group.direction) for group in view.groups if group.minor)
+    minor = frozenset((group.layer, group.direction) for group in view.groups if group.is_minor)
     whole = {short: name[:1000] for name, short in found.names.items() if name != short}
     drawn = matrix(found, minor)
     told = {item.text for item in said}  # no sentence stands twice

@@ -89,9 +89,9 @@ def test_the_ledger_has_the_flops_of_the_layers_dimensions(answers: Answers) -> 
     """conv1: 3 x 3, 1 channel to 32, on 28 x 28 without padding."""
     listed = answers["what does conv1 cost"]["answer"]["rows"]
     forward = next(row for row in listed if row["direction"] == "forward")
-    assert forward["paper_flops"] == 2 * 16 * 26 * 26 * 32 * (1 * 3 * 3)
-    assert forward["counted_flops"] is None
-    assert "CPU" in forward["counted_why"]
+    assert forward["estimated_flops"] == 2 * 16 * 26 * 26 * 32 * (1 * 3 * 3)
+    assert forward["executed_flops"] is None
+    assert "CPU" in forward["executed_reason"]
     assert {row["layer"] for row in listed} == {"conv1"}
 
 

@@ -308,18 +308,12 @@ def test_rows_without_multiply_adds_and_time_are_folded_and_printed() -> None:
     assert "without multiply-adds, each" not in render([run], generated_at=WHEN)
 
 
-def test_one_batch_is_worked_out_where_the_rest_follows_in_proportion(
-    sweep: list[Any], page: str
-) -> None:
-    per_sample = f"{2 * 64 * 24 * 24 * 288:,}"
-    assert f"<dt>batch 32, 64, 128, 256</dt><dd>in proportion, {per_sample} per sample</dd>" in page
-    odd = [
-        replace(
-            run, layer_calls=tuple(call._replace(flops=call.flops + 1) for call in run.layer_calls)
-        )
-        for run in sweep
-    ]
-    assert "in proportion" not in render(odd, generated_at=WHEN)
+def test_the_trail_of_each_row_has_its_formula_and_the_table_leads_to_it(page: str) -> None:
+    for batch in synthetic.BATCHES:
+        macs = synthetic.macs("conv2", batch)
+        assert f"{macs:,} = {2 * macs:,} FLOP" in page
+    (first, *_) = synthetic.BATCHES
+    assert f'data-trail="conv2/forward/{first}">formula, kernels, source</a>' in page
 
 
 def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_are_marked() -> None:

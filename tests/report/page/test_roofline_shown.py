@@ -13,10 +13,10 @@ from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.roofline import (
     bound_cell,
+    describe_bound,
+    describe_peaks,
     roofline_charts,
     roofline_tables,
-    roofs_note,
-    spoken,
 )
 from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Counter
@@ -51,12 +51,12 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
     assert point is not None
     intensity = synthetic.macs("conv2", 64) / 100_000
     ridge = 80 * 64 * 2 * 1.53e9 / 900e9
-    said = spoken(point, found.roofline) or ""
+    said = describe_bound(point, found.roofline) or ""
     assert said.startswith(
         f"compute-bound: {intensity:.0f} FLOP per byte, above the ridge at {ridge:.1f}"
     )
     assert bound_cell(point, found.roofline).text == f"compute {round((point.reached or 0) * 100)}%"
-    note = roofs_note(found.roofline)
+    note = describe_peaks(found.roofline)
     assert "published values of the V100 SXM2, dense" in note and "memory 900 GB/s" in note
     captions = [table.caption for table in roofline_tables(found.roofline)]
     assert captions == [
@@ -134,20 +134,19 @@ def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level() 
 def test_the_table_by_level_has_the_points_of_the_drawing(found: Analysis) -> None:
     (study,) = studies(with_levels(synthetic.gpu_pair(1, 64)))
     roofs = analyse(study).roofline
-    (table,) = [one for one in roofline_tables(roofs) if one.caption == "Layers by memory level"]
+    (table,) = [one for one in roofline_tables(roofs) if one.caption == "Roofline of the layers"]
     heads = [column.label for column in table.columns]
     rows = {(row[0].value, row[heads.index("level")].text): row for row in table.rows}
     for point in roofs.at("layer"):
         for one in point.levels:
             row = rows[point.traffic.name, one.level]
             assert row[heads.index("intensity")].value == pytest.approx(one.intensity, rel=1e-5)
-            assert row[heads.index("of ceiling")].value == (
+            assert row[heads.index("of attainable")].value == (
                 None if one.reached is None else pytest.approx(one.reached, abs=1e-6)
             )
     assert len(table.marks) == len(table.rows) and table.marks[0] == ("conv1", "forward")
-    assert "by memory level" not in " ".join(
-        one.caption for one in roofline_tables(found.roofline)
-    ), "DRAM alone"
+    plain = roofline_tables(found.roofline)[1]
+    assert "level" not in {column.label for column in plain.columns}, "DRAM alone"
 
 
 def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_says_how_to_get_them() -> (
