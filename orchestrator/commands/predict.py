@@ -24,7 +24,7 @@ from perfctl.orchestrator.predict import prices
 from perfctl.orchestrator.predict.answer import Answer, Question, Setting
 from perfctl.orchestrator.predict.cost import Frontier
 from perfctl.orchestrator.predict.generation import TRACED_IN, GenerationAnswer, answer_generation
-from perfctl.orchestrator.predict.prices import for_board
+from perfctl.orchestrator.predict.prices import PriceTable, for_board
 from perfctl.orchestrator.predict.step_parts import peak_of
 from perfctl.orchestrator.predict.training import (
     NO_PEAK,
@@ -42,9 +42,7 @@ from perfctl.orchestrator.report.predict_generation import (
 from perfctl.orchestrator.report.prices import (
     PriceChange,
     PriceList,
-    PricesOutput,
     price_change_view,
-    prices_output,
     prices_view,
 )
 from perfctl.orchestrator.report.view import View
@@ -218,7 +216,7 @@ def _resolve(asked: Question, events: Events) -> Setting:
         except ValueError as error:
             raise UsageError(str(error), NO_PEAK) from error
     table = prices.load(asked.prices)
-    usable = table if asked.undated else table.sure
+    usable = table if asked.undated else table.certain
     every, offers = (for_board(each.prices, device.board) for each in (table, usable))
     return Setting(device, usable, offers, len(every) - len(offers))
 
@@ -234,10 +232,10 @@ def view(result: Result) -> View:
     return prediction_view(result.answer, result.frontier, explain=result.is_explained)
 
 
-def record(result: Result) -> PredictOutput | PredictGenerationOutput | PricesOutput:
+def record(result: Result) -> PredictOutput | PredictGenerationOutput | PriceTable:
     """Return what ``--json`` prints."""
     if isinstance(result, PriceList | PriceChange):
-        return prices_output(result.table)
+        return result.table
     if isinstance(result, GenerationAnswer):
         return predict_generation_output(result)
     return predict_output(result.answer, result.frontier)

@@ -19,7 +19,7 @@ from typing import Any
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.estimate.memory import MemoryLine, largest_fitting, reserve_on, upper
-from perfctl.orchestrator.predict.cost import CLOSE
+from perfctl.orchestrator.predict.cost import TIGHT_SHARE_MIN
 from perfctl.orchestrator.predict.fit import StepFitted
 from perfctl.orchestrator.predict.grid import (
     LARGEST,
@@ -149,7 +149,7 @@ def grid_data(
         "largest": LARGEST,
         "levels": LEVELS,
         "least": LEAST,
-        "close": CLOSE,
+        "close": TIGHT_SHARE_MIN,
         "sizes": [sizes.index(_size(machine)) for machine in machines],
         "reserves": [reserve_on(machine.kind) for machine in machines],
         "same_bytes": SAME_BYTES,
