@@ -244,7 +244,7 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
                 facts = facts_of(session.source.model, model)
             traced.append(session.at(1))
     problem = next((found.problem for found in traced if found.problem is not None), None)
-    unknown = next((found.forward.unknown for found in traced if found.forward.unknown), ())
+    unknown = next((found.forward.missing for found in traced if found.forward.missing), ())
     if problem is not None:
         raise PerfctlError(
             f"{model}: the trace stopped: {problem}", f"See 'perfctl estimate {model}'"

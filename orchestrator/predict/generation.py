@@ -472,7 +472,7 @@ def steps_of(
             for phase, trace in zip(phases, traces, strict=True)
         )
     return tuple(
-        _served(work_of(found, phase, precision), phase.last, precision, machine)
+        _served(work_of(found, phase, precision), phase.last_context, precision, machine)
         for phase in phases
     )
 
@@ -561,7 +561,9 @@ def _eager(
     )
     works = "overhead" if fixed > gpu / 2 else "bandwidth" if moved >= flops else "arithmetic"
     limit = "host" if host > gpu else works
-    return StepSeconds(Span(one.seconds, max(one.low, moved), one.high), bare, limit, phase.last)
+    return StepSeconds(
+        Span(one.seconds, max(one.low, moved), one.high), bare, limit, phase.last_context
+    )
 
 
 def add_up_steps(steps: Sequence[StepSeconds], generate: int) -> Span:
@@ -643,7 +645,7 @@ def predict_point(
     memory = MemoryNeeded(
         generation.batch,
         weights_of(generation, precision),
-        float(generation.cache.bytes) if generation.cache is not None else 0.0,
+        float(generation.cache.bytes_at_end) if generation.cache is not None else 0.0,
         reserve_on(machine.kind),
         machine.memory_bytes,
     )

@@ -32,7 +32,7 @@ def test_a_model_is_estimated_at_each_batch_size_and_layers_that_are_not_there_a
     (sheet,) = {sheet.layer for sheet in found.sheets("fc2").values()}
     assert sheet == "fc2"
     assert {layer.path for layer in found.part("fc2")[1].modules} == {"fc2"}
-    assert check_value(str(128 * 10), {1: found.sheets("fc2")[1]}, {})[1].slips == ()
+    assert check_value(str(128 * 10), {1: found.sheets("fc2")[1]}, {})[1].mistakes == ()
     with pytest.raises(UsageError, match="`layer`: layer 'conv9'"):
         found.part("conv9")
     with pytest.raises(UsageError, match="`sheet` and `check` need one layer"):
