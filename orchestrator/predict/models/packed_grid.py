@@ -262,11 +262,12 @@ def _name(model: Model, column: int) -> str:
 def _sentences(cell: Cell, model: str, machine: str) -> dict[str, Any]:
     """Return the sentences about a cell's times, with {model}, {device} and {batch} for the names
     that the page puts in."""
+    names = {machine: "{device}", f" {model} ": " {model} ", f" {PROBE}": " {batch}"}
 
     def general(text: str) -> str:
-        text = text.replace(machine, "{device}").removesuffix(f"not at {PROBE}")
-        text += "not at {batch}" if text.endswith(", ") else ""
-        return text.replace(f" {model} ", " {model} ")
+        for value, placeholder in names.items():
+            text = text.replace(value, placeholder)
+        return text
 
     if not cell.way:
         return {"reason": general(cell.reason)}
