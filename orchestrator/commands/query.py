@@ -1,8 +1,8 @@
-"""Query the store with SQL, or by parts of names; or a dataset, by DuckDB.
+"""Query the results database with SQL, or by parts of names; or a dataset, by DuckDB.
 
-The SQL may be somebody else's: of a dataset it reads the files and nothing else. DuckDB may open no
-other file, load no extension, and change no setting; anything but a SELECT is refused before it
-runs.
+The SQL may come from someone else, so it can read the files of a dataset and nothing else. DuckDB
+may open no other file, load no extension, and change no setting. perfctl refuses anything but a
+SELECT before it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.report.files.documents import Part
-from perfctl.orchestrator.report.files.tables import json_value, lines, unique
+from perfctl.orchestrator.report.files.tables import as_text, json_value, lines, unique
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.text_tables import add_rows, grid, text
 from perfctl.orchestrator.report.view import Layout, Lines, Paper
@@ -29,12 +29,11 @@ from perfctl.orchestrator.store import query
 if TYPE_CHECKING:
     from perfctl.orchestrator.report.view import Block
 
-SHORTEST = 14
-"""Characters that a column of text keeps at least; where they do not fit, each row is shown as
-a list."""
+TEXT_WIDTH_MIN = 14
+"""Characters that a column of text keeps; if they do not fit, each row becomes a list."""
 MEMORY = "2GiB"
-"""What DuckDB may take; what does not fit goes to files in the temporary folder (TMPDIR)."""
-_AT_ONCE = 1000
+"""Memory limit of DuckDB; the rest goes to files in the temporary folder (TMPDIR)."""
+ROWS_PER_FETCH = 1000
 _TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "NUMERIC": "DOUBLE", "TEXT": "VARCHAR"}
 
 
@@ -71,8 +70,8 @@ class QueryOptions:
 
 
 class QueryRow(dict[str, Any]):
-    """One object a row, by the names of its columns; a second column of a name is name_2. Bytes are
-    hexadecimal digits. With --search the columns are what, name, kind, runs, launches,
+    """One object per row, by the names of its columns; a second column of a name is name_2. Bytes
+    are hexadecimal digits. With --search the columns are type, name, kind, runs, launches,
     duration_ns."""
 
     @staticmethod
@@ -136,38 +135,33 @@ def view(answer: Answer) -> Layout | Lines:
 
     if answer.asked.csv:
         return Lines(lines(names, answer.rows), "`csv`")
-
     values = list(islice(answer.rows, answer.asked.rows))
     note = "1 row" if len(values) == 1 else f"{len(values)} rows"
     if next(answer.rows, None) is not None:
         note = f"first {len(values)} rows; use --rows to show more"
-    rows = [
-        tuple(
-            DASH if value is None else value.hex() if isinstance(value, bytes) else str(value)
-            for value in row
-        )
-        for row in values
-    ]
-    columns = zip(names, zip(*values, strict=True), strict=True) if values else ()
-    words = {name for name, some in columns if any(isinstance(one, str | bytes) for one in some)}
+    rows = [tuple(DASH if value is None else as_text(value) for value in row) for row in values]
+    is_number = tuple(
+        not any(isinstance(row[index], str | bytes) for row in values)
+        for index in range(len(names))
+    )
+    words = {name for name, numeric in zip(names, is_number, strict=True) if not numeric}
 
     def draw(paper: Paper) -> Iterator[Block]:
         yield _draw_rows(names, words, rows, paper.width)
         yield text(note)
 
-    is_number = tuple(name not in words for name in names)
-    return Layout(draw, lambda: [Part(None, (), tuple(names), tuple(rows), is_number, (note,))])
+    return Layout(draw, lambda: [Part(None, (), names, tuple(rows), is_number, (note,))])
 
 
 def _draw_rows(
     names: Sequence[str], words: set[str], texts: Sequence[Sequence[str]], width: int
 ) -> Block:
-    """Return rows below their column names; rows of more columns than fit one below the other, each
-    as a list. ``words``: the columns of texts, which may be cut."""
+    """Return rows below their column names, or each row as a list if the columns do not fit.
+    ``words``: the columns of texts, which may be cut."""
     needed = 2 * len(names)
     for index, name in enumerate(names):
         longest = max([len(name), *(len(row[index]) for row in texts)])
-        needed += min(longest, SHORTEST) if name in words else longest
+        needed += min(longest, TEXT_WIDTH_MIN) if name in words else longest
     if needed > width:
         table = grid(("", "left"), ("", "left"), heads=False)
         for number, row in enumerate(texts, 1):
@@ -183,10 +177,10 @@ def _draw_rows(
 def dataset_answers(
     folder: Path, sql: str, seconds: float
 ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
-    """(column names, rows, streamed) of one SELECT. The rows may be read inside the block only.
+    """Yield (column names, streamed rows) of one SELECT. The rows are valid inside the block only.
 
-    Raises UsageError for a folder that is no dataset, for anything but one SELECT, for what DuckDB
-    refuses, and for a query that takes longer than ``seconds``; ToolMissing without DuckDB.
+    Raises UsageError for a folder that is no dataset, for anything but one SELECT, for a query that
+    DuckDB refuses, and for one that takes longer than ``seconds``; ToolMissing without DuckDB.
     """
     try:
         import duckdb
@@ -212,42 +206,35 @@ def dataset_answers(
         try:
             statements = connection.extract_statements(sql)
             if len(statements) != 1:
-                said = (
-                    "the query has more than one statement" if statements else "the query is empty"
-                )
-                raise UsageError(said, "Run one SELECT at a time")
-            if statements[0].type not in (
-                duckdb.StatementType.SELECT,
-                duckdb.StatementType.EXPLAIN,
-            ):
+                problem = "has more than one statement" if statements else "is empty"
+                raise UsageError(f"the query {problem}", "Run one SELECT at a time")
+            reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+            if statements[0].type not in reading:
                 raise UsageError("the query may only read", "Use SELECT")
-            _prepare(connection, folder, Path(temporary), sql)
+            _fence(connection, folder, Path(temporary), sql)
             timer.start()
             cursor = connection.execute(statements[0])
             yield tuple(column[0] for column in cursor.description), _fetch_rows(cursor)
         except duckdb.Error as error:
-            first = str(error).splitlines()[0]
+            problem = f"DuckDB rejected the query: {str(error).splitlines()[0]}"
+            remedy = "docs/schema.md lists tables and columns"
             if too_long.is_set():
-                raise UsageError(
-                    f"the query took longer than {seconds:g} s",
-                    "Narrow the query, or allow more `seconds`",
-                ) from error
-            raise UsageError(
-                f"DuckDB rejected the query: {first}", "docs/schema.md lists tables and columns"
-            ) from error
+                problem = f"the query took longer than {seconds:g} s"
+                remedy = "Narrow the query, or allow more `timeout`"
+            raise UsageError(problem, remedy) from error
         finally:
             timer.cancel()
             connection.close()
 
 
 def _fetch_rows(cursor: Any) -> Iterator[tuple[Any, ...]]:
-    while rows := cursor.fetchmany(_AT_ONCE):
+    while rows := cursor.fetchmany(ROWS_PER_FETCH):
         yield from rows
 
 
-def _prepare(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
-    """The views that the query may name, and the fence around them. To make one reads the end of
-    each of its files."""
+def _fence(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
+    """Create the views that the query may name, then forbid everything else. Each view reads the
+    end of each of its files."""
     home = str(folder.resolve())
     settings = {
         "memory_limit": MEMORY,
@@ -260,30 +247,28 @@ def _prepare(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
         connection.execute(f"SET {name} = {_literal(value)}")
     for table in (name for name in query.table_names() if name in sql.lower()):
         files = any((folder / table).rglob("*.parquet"))
-        source = (
-            f"read_parquet({_literal(f'{_plain(home)}/{table}/**/*.parquet')}, union_by_name = "
-            "true)"
-        )
-        none = ", ".join(
-            f'CAST(NULL AS {_TYPES[kind]}) AS "{one.name}"' for one, kind in query.columns_of(table)
-        )
-        connection.execute(
-            f'CREATE VIEW "{table}" AS SELECT '
-            f"{'* FROM ' + source if files else none + ' WHERE FALSE'}"
-        )
+        pattern = _literal(f"{_escape_pattern(home)}/{table}/**/*.parquet")
+        rows = f"* FROM read_parquet({pattern}, union_by_name = true)"
+        if not files:
+            columns = (
+                f'CAST(NULL AS {_TYPES[kind]}) AS "{column.name}"'
+                for column, kind in query.columns_of(table)
+            )
+            rows = f"{', '.join(columns)} WHERE FALSE"
+        connection.execute(f'CREATE VIEW "{table}" AS SELECT {rows}')
     connection.execute(f"SET allowed_directories = [{_literal(home + '/')}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
 
 def _literal(value: object) -> str:
-    return (
-        str(value).lower() if isinstance(value, bool) else "'" + str(value).replace("'", "''") + "'"
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "'" + str(value).replace("'", "''") + "'"
 
 
-def _plain(path: str) -> str:
-    """A path whose own ``*``, ``?`` and ``[`` are no pattern."""
+def _escape_pattern(path: str) -> str:
+    """Return a path whose own ``*``, ``?`` and ``[`` are no pattern."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 

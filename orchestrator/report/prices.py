@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from perfctl.orchestrator.predict.prices import Price, PriceTable
 from perfctl.orchestrator.report.tables import (
@@ -38,7 +37,8 @@ class PriceChange:
     """The table that is now in use."""
     path: Path
     """Path of the user's own table."""
-    action: Literal["written", "removed", "absent"]
+    action: str
+    """written, removed, or absent if there is none to remove."""
 
 
 def dated(price: Price) -> str:
