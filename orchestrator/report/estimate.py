@@ -213,9 +213,8 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
     frozen = estimate.parameters - estimate.trainable
     parameters = f"Parameters {estimate.parameters:,} ({weights / MIB:,.2f} MiB)"
     parameters += f", of them {frozen:,} not trainable" if frozen else ""
-    yield f"{describe_parameters(parameters, estimate.active_parameters)}."
-    if estimate.memory is None:
-        yield "Peak memory of a step: add `memory`."
+    hint = " Peak memory of a step: add `memory`." if estimate.memory is None else ""
+    yield f"{describe_parameters(parameters, estimate.active_parameters)}.{hint}"
     if estimate.data_dependent:
         names = ", ".join(estimate.data_dependent)
         yield f"The sizes depend on the data after {names}: other inputs give other FLOPs."

@@ -278,8 +278,9 @@ def _batches_table(answer: Answer) -> Table:
     for training in (point.training for point in answer.points):
         room, memory = training.room, nothing("unknown")
         if room is not None:
-            words = f", {fit_words(room.total, room.limit, room.fits)}" if room.limit else ""
-            memory = text_cell(size(room.total) + words.partition(":")[0])
+            is_tight = room.limit is not None and room.total > TIGHT_SHARE_MIN * room.limit
+            words = {None: "", True: ", little left" if is_tight else ", fits", False: ", too much"}
+            memory = text_cell(size(room.total) + words[room.fits])
         cheapest = None
         if not is_too_large(room):
             costs = (rental.on_demand for rental in _rentals_in_one_instance(training))
