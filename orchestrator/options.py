@@ -106,19 +106,22 @@ def part_of(options: Any, kind: type[Part]) -> Part:
     return kind(**{field.name: getattr(options, field.name) for field in fields(declared)})
 
 
-def words(text: str) -> tuple[str, ...]:
-    """ "a, b" as separate words."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+def words(text: str | None) -> tuple[str, ...]:
+    """Return "a, b" as separate words; empty for None."""
+    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
 def read_batches(text: str, field: str = "batches") -> tuple[int, ...]:
-    """Return "16,32" as numbers. Raises UsageError that names the piece that is none."""
+    """Return "16,32" as numbers. Raises UsageError."""
+    return read_numbers(text, field, "Use batch sizes such as 16,32,64")
+
+
+def read_numbers(text: str, field: str, remedy: str) -> tuple[int, ...]:
+    """Return "1,3" as numbers. Raises UsageError with the piece that is no number."""
     pieces = [piece.strip() for piece in text.split(",")]
     for piece in pieces:
         if not piece.isdecimal():
-            raise UsageError(
-                f"invalid value '{piece}' for `{field}`", "Use batch sizes such as 16,32,64"
-            )
+            raise UsageError(f"invalid value '{piece}' for `{field}`", remedy)
     return tuple(map(int, pieces))
 
 

@@ -48,7 +48,7 @@ OUTPUTS = {
     "compare": "orchestrator.report.compare.output:CompareOutput",
     "query": "orchestrator.commands.query:QueryRow[]",
     "doctor": "orchestrator.launch.machine.doctor:Finding[]",
-    "prices": "orchestrator.report.prices:PricesOutput",
+    "prices": "orchestrator.predict.prices:PriceTable",
     "estimate": "orchestrator.report.estimate:EstimateOutput",
     "estimate-layer": "orchestrator.report.estimate:LayerSheets",
     "estimate-sheet": "orchestrator.report.estimate:NetworkSheets",

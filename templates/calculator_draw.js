@@ -89,7 +89,7 @@ const toValue = ({ scale, step, slider: [low, high] }, place) => {
 const readField = (field, text) => {
   if (field.options) return field.options.includes(text) ? text : undefined;
   const value = text.trim() === "" ? NaN : Number(text), inside = value >= field.low && (field.high === null || value <= field.high);
-  return Number.isFinite(value) && inside && (!field.whole || Number.isInteger(value)) ? value : undefined;
+  return Number.isFinite(value) && inside && (!field.is_integer || Number.isInteger(value)) ? value : undefined;
 };
 const connect = (box, field, get, set) => {
   const input = box.querySelector("select, input[type=text]"), range = box.querySelector("input[type=range]");
@@ -100,7 +100,7 @@ const connect = (box, field, get, set) => {
     input.setAttribute("aria-invalid", "true");
     input.setAttribute("aria-describedby", `w-${field.key}`);
     const allowed = field.high === null ? `${field.low} or more` : `${field.low} to ${field.high}`;
-    box.append(make("p", { class: "wrong", id: `w-${field.key}` }, `${field.label}: ${field.whole ? "a whole number, " : "a number, "}${allowed}. ${get()} is still used.`));
+    box.append(make("p", { class: "wrong", id: `w-${field.key}` }, `${field.label}: ${field.is_integer ? "a whole number, " : "a number, "}${allowed}. ${get()} is still used.`));
   };
   const show = (text = true) => {
     const value = get();

@@ -188,10 +188,10 @@ const WAYS = {
   roofline: "From the roofline alone",
 };
 const PAY = { on_demand: "on demand", spot: "as spot instances" };
-const offerSaid = ({ price, instances }, dated = true) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || "", dated && price.date ? `(price of ${price.date}${price.old ? ", more than a year old" : ""})` : ""].filter(Boolean).join(" ");
+const offerSaid = ({ price, instances }, dated = true) => [price.provider, instances > 1 ? `${instances} x ` : "", price.instance || price.gpu || "", dated && price.date ? `(price of ${price.date}${price.is_old ? ", more than a year old" : ""})` : ""].filter(Boolean).join(" ");
 const whyNoCost = (a) => {
   if (a.rentals.length) return `no ${choice.pay === "spot" ? "spot" : "on-demand"} price in the table`;
-  const { unsure } = DATA.machines.find((one) => one.name === choice.device), other = unsure ? `; ${unsure} may have it but do not state their form` : "";
+  const { uncertain } = DATA.machines.find((one) => one.name === choice.device), other = uncertain ? `; ${uncertain} may have it but do not state their form` : "";
   return `no offer of a ${choice.device} in the table${other}; say a price of your own`;
 };
 const BOUND = ", an upper bound from the sizes of the tensors; PyTorch's allocator may need more, and the command below replays it";
@@ -239,7 +239,7 @@ const notesOf = (a) => {
   if (choice.precision === "mixed" && a.choice.precision === "fp32") notes.push([`A ${choice.device} has no tensor cores for bf16 or fp16: predicted in fp32.`, false]);
   for (const said of a.notes) notes.push([`${said}.`, true]);
   for (const said of time.whyNot) if (said) notes.push([`Not ${said}.`, false]);
-  if (a.offer?.price.date) notes.push([`Price: ${a.offer.price.provider} of ${a.offer.price.date}, ${a.offer.price.source}${a.offer.price.old ? "; more than a year old: check it" : ""}.`, a.offer.price.old]);
+  if (a.offer?.price.date) notes.push([`Price: ${a.offer.price.provider} of ${a.offer.price.date}, ${a.offer.price.source}${a.offer.price.is_old ? "; more than a year old: check it" : ""}.`, a.offer.price.is_old]);
   if (p) {
     notes.push([`${choice.gpus} GPUs at an efficiency of ${percent(p.efficiency)}: ${gigabytes(p.moved)} of gradients a step and GPU${p.communication === null ? ", efficiency as said" : `, ${short(p.communication)} over ${digits3(p.link)} GB/s (${p.said}), of which ${short(p.exposed)} not hidden`}.`, false]);
     if (choice.gpus > 8 && !choice.interconnect && !choice.efficiency) notes.push(["More than 8 GPUs sit in several machines: say what the network between them reaches, or an efficiency.", true]);
@@ -313,7 +313,7 @@ function showGpus(answers) {
     const memory = room ? make("td", { class: lacks ? "refused" : "est", title: memorySaid(room) }) : nothingCell("not known");
     if (room) memory.append(lacks ? make("s", {}, gigabytes(room.whole)) : `~ ${gigabytes(room.whole)}`);
     const largest = room && room.largest !== null ? make("td", { class: "est" }, `~ ${grouped(room.largest)}`) : nothingCell(room ? "without an end" : "not known");
-    const offer = at(a.offer) && [a.offer.price.date && `${a.offer.price.date}${a.offer.price.old ? " (old)" : ""}`, offerSaid(a.offer, false)].filter(Boolean).join(", "), range = at(a.training) ? textCell(inTwo(trainings(a.training))[1]) : nothingCell(why), offered = textCell(offer ?? DASH);
+    const offer = at(a.offer) && [a.offer.price.date && `${a.offer.price.date}${a.offer.price.is_old ? " (old)" : ""}`, offerSaid(a.offer, false)].filter(Boolean).join(", "), range = at(a.training) ? textCell(inTwo(trainings(a.training))[1]) : nothingCell(why), offered = textCell(offer ?? DASH);
     if (offer && a.offer.price.date) offered.title = `${a.offer.price.date}, ${a.offer.price.source}`;
     const unseen = a.time?.way === "published" && a.time.coverage === null, basis = textCell(a.time ? (unseen ? "published; not measured" : a.time.way) : DASH);
     if (unseen) basis.title = a.time.outside.join("; ");
@@ -412,7 +412,7 @@ function showParameters() {
     host.dataset.family = family;
     shows.parameters = [];
     host.replaceChildren(...Object.entries(families[family]).filter(([name]) => name !== "optimizer").map(([name, p]) => {
-      const field = { key: `p-${name}`, label: name, about: p.about, low: p.least, high: p.most, whole: true, options: p.words ?? null, scale: p.words ? "" : "log", slider: p.slider, step: 1, snap: p.stops && nearest(p.stops) }, node = parameterField(field);
+      const field = { key: `p-${name}`, label: name, about: p.about, low: p.least, high: p.most, is_integer: true, options: p.words ?? null, scale: p.words ? "" : "log", slider: p.slider, step: 1, snap: p.stops && nearest(p.stops) }, node = parameterField(field);
       shows.parameters.push(connect(node, field, () => settingsOf(choice.model)[name], (value) => takeModel(specOf(family, { ...settingsOf(choice.model), [name]: p.words ? value : allowed(p, value) }))));
       return node;
     }));

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]
 """Takes what is being done now, the parts done before it, and how many there are."""
-MANY = 8
-"""From so many models on, several processes trace them: each takes seconds to import torch."""
+PARALLEL_MODELS_MIN = 8
+"""Number of models from which several processes trace them: each takes seconds to import torch."""
 TRACE_SECONDS_MAX = 300.0
 """Seconds after which the process that traces a model is ended."""
 
@@ -86,89 +86,79 @@ class CalculatorOptions:
 
 def run(asked: CalculatorOptions, events: Events) -> CalculatorPage:
     """Write the page."""
-    known = write_page(asked, events)
-    traced = sum(model.network.family == "torchvision" for model in known.models)
-    return CalculatorPage(asked.out, asked.out.stat().st_size, traced, len(known.devices))
+    contents = write_page(asked, events)
+    traced = sum(model.network.family == "torchvision" for model in contents.models)
+    return CalculatorPage(asked.out, asked.out.stat().st_size, traced, len(contents.devices))
 
 
 def write_page(asked: CalculatorOptions, events: Events) -> CalculatorContents:
     """Write the page and return what is in it."""
     check_free(asked.out, force=asked.force)
-    from perfctl.orchestrator.predict.models.calculator import libraries
+    from perfctl.orchestrator.predict.models.calculator import KeptModels, libraries, shipped_table
     from perfctl.orchestrator.report.calculator import page_view
     from perfctl.orchestrator.report.page.page import render_calculator
 
-    kept = kept_models()
-    known = gather(asked, kept, events.progress)
+    cache = user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json"
+    kept = KeptModels(cache, shipped_table())
+    contents = _gather(asked, kept, events.progress)
     if kept.from_table:
         versions = " and ".join(f"{name} {version}" for name, version in libraries().items())
         events.note(
             f"{len(kept.from_table)} models come from perfctl's table, traced with {versions}, the "
             "installed versions"
         )
-    for sentence in known.left_out:
+    for sentence in contents.omitted:
         events.warning(sentence)
     events.progress("writing the page", 0, 1)
     today = datetime.now(UTC).date().isoformat()
-    text = render_calculator(page_view(known, date=today, version=__version__))
+    text = render_calculator(page_view(contents, date=today, version=__version__))
     with replacing(asked.out, force=asked.force) as partial:
         partial.write_text(text, encoding="utf-8")
-    return known
+    return contents
 
 
-def kept_models() -> KeptModels:
-    """Return torchvision's models that need not be traced: perfctl's own table, and the user's
-    cache."""
-    from perfctl.orchestrator.predict.models.calculator import KeptModels, shipped_table
-
-    return KeptModels(
-        user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json", shipped_table()
-    )
-
-
-def gather(asked: CalculatorOptions, kept: KeptModels, progress: Progress) -> CalculatorContents:
-    """Return everything that a page shows; the families are always there."""
+def _gather(asked: CalculatorOptions, kept: KeptModels, progress: Progress) -> CalculatorContents:
+    """Return everything that a page shows; the families are always part of it."""
     from perfctl.orchestrator.evidence import store_and_devices
     from perfctl.orchestrator.predict import prices, published
     from perfctl.orchestrator.predict.models.calculator import names_of, planned_model
     from perfctl.orchestrator.report.calculator import CalculatorContents
 
-    names, left_out = names_of(asked.models, kept)
-    table = prices.load(asked.prices).sure
-    stated = tuple(price for price in table.prices if price.board is not None)
-    learned, devices = store_and_devices(asked.store)
+    names, missing = names_of(asked.models, kept)
+    table = prices.load(asked.prices).certain
+    evidence, devices = store_and_devices(asked.store)
     planned = [planned_model(family) for family in PARAMETERS]
     traced, failed = trace_all(names, progress, kept)
+    offers = tuple(price for price in table.prices if price.board is not None)
     return CalculatorContents(
         models=(*planned, *traced),
-        devices=tuple(_listed_device(learned, device, stated, table.prices) for device in devices),
-        fits=learned.fits,
-        measured=tuple(step for step in learned.measured if step.case.training),
-        prices=stated,
+        devices=tuple(_listed_device(evidence, device, offers, table.prices) for device in devices),
+        fits=evidence.fits,
+        measured=tuple(step for step in evidence.measured if step.case.training),
+        prices=offers,
         published=published.load("gpu"),
-        prices_from=table.where,
-        notes=learned.notes,
-        left_out=(*left_out, *failed),
+        price_source=table.name,
+        notes=evidence.notes,
+        omitted=(*missing, *failed),
     )
 
 
 def _listed_device(
-    learned: Evidence, device: Device, prices: Sequence[Price], every: tuple[Price, ...]
+    evidence: Evidence, device: Device, offers: Sequence[Price], prices: tuple[Price, ...]
 ) -> ListedDevice:
     """Return a device with its link, its offers, and the power it draws: by model if that was
-    measured, and "" for every other. ``every``: also offers that do not state their board."""
+    measured, and "" for every other. ``prices``: also those that do not state their GPU model."""
     from perfctl.orchestrator.counts.hardware.machines import class_of
-    from perfctl.orchestrator.predict.prices import unsure_for
+    from perfctl.orchestrator.predict.prices import ambiguous_for
     from perfctl.orchestrator.predict.training import power_of
     from perfctl.orchestrator.report.calculator import ListedDevice
 
-    models = {"", *(draw.model for draw in learned.power if draw.model is not None)}
-    power = {model: power_of(learned, device, model, None) for model in sorted(models)}
-    watts = {
-        model: draw
-        for model, draw in power.items()
-        if draw is not None and (not model or draw != power[""])
-    }
+    general = power_of(evidence, device, "", None)
+    watts = {"": general} if general is not None else {}
+    for model in sorted({draw.model for draw in evidence.power if draw.model}):
+        power = power_of(evidence, device, model, None)
+        if power is not None and power != general:
+            watts[model] = power
     board = device.board
     if board is None:
         return ListedDevice(device.machine, device.source, None, "", (), watts)
@@ -177,18 +167,18 @@ def _listed_device(
         device.source,
         board.gpu.link_gbs,
         f"{board.gpu.link}, data sheet",
-        tuple(index for index, price in enumerate(prices) if price.board == board),
+        tuple(index for index, price in enumerate(offers) if price.board == board),
         watts,
         class_of(board.gpu),
-        len(unsure_for(every, board)),
+        len(ambiguous_for(prices, board)),
     )
 
 
 def trace_all(
     names: Sequence[str], progress: Progress, kept: KeptModels | None = None
 ) -> tuple[tuple[Model, ...], tuple[str, ...]]:
-    """Return the models, and why others are not among them. ``kept``: those of before; it keeps
-    these for the next time."""
+    """Return the models, and why others are not among them. ``kept``: models of earlier calls; it
+    keeps these for the next call."""
     from perfctl.orchestrator.predict.models.calculator import KeptModels
 
     kept = kept or KeptModels()
@@ -208,23 +198,23 @@ def trace_all(
 
 
 def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str, Model | str]]:
-    """Yield each name with its model, or why there is none, as they are done; by one process a core
-    if there are MANY."""
+    """Yield each name with its model, or why there is none, as they are done; by one process per
+    core if there are PARALLEL_MODELS_MIN."""
     from perfctl.orchestrator import pool
     from perfctl.orchestrator.estimate.session import without_driver_warning
     from perfctl.orchestrator.predict.models.calculator import traced
 
-    jobs = len(os.sched_getaffinity(0)) if len(names) >= MANY else 1
+    jobs = len(os.sched_getaffinity(0)) if len(names) >= PARALLEL_MODELS_MIN else 1
     if jobs == 1:
         with without_driver_warning():
             for number, name in enumerate(names):
                 progress(f"tracing {name}", number, len(names))
                 yield name, traced(f"torchvision:{name}")
         return
-    # Models of one name have layers in common, and a process works the results of equal operators
-    # out once.
-    alike = groupby(sorted(names), lambda name: re.split(r"[\d_]", name)[0])
-    groups = sorted((list(group) for _, group in alike), key=len, reverse=True)
+    # Models of one name have layers in common, and a process computes the results of equal
+    # operators once.
+    families = groupby(sorted(names), lambda name: re.split(r"[\d_]", name)[0])
+    groups = sorted((list(group) for _, group in families), key=len, reverse=True)
     running = pool.run(
         groups,
         _open_tracer,
@@ -245,7 +235,8 @@ def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str,
 
 @contextmanager
 def _open_tracer() -> Iterator[Callable[[Sequence[str], pool.Tell], None]]:
-    """Give what traces names in a worker, and tells each with its model or why there is none."""
+    """Yield the function that traces names in a worker, and reports each with its model or why
+    there is none."""
     from perfctl.orchestrator.estimate.session import without_driver_warning
     from perfctl.orchestrator.predict.models.calculator import traced
 

@@ -14,12 +14,19 @@ from perfctl.orchestrator.launch.machine.doctor import (
     Finding,
     examine,
 )
-from perfctl.orchestrator.report.tables import Cell, Column, Table, text_cell
+from perfctl.orchestrator.report.tables import Cell, Table, text_cell, text_columns, whole_table
 from perfctl.orchestrator.report.view import View
 
 STYLES = {OK: "better", WARNING: "news", MISSING: "no"}
 ANSWERS = {OK: "yes", WARNING: "perhaps", MISSING: "no"}
 STATES = {OK: "", WARNING: "warning", MISSING: "none"}
+CAPTIONS = {
+    "On this machine you can": ANSWERS,
+    "Machine": STATES,
+    "Tools": STATES,
+    "Not installed": {MISSING: ""},
+}
+"""Table -> its words for the states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,29 +41,28 @@ def run(asked: DoctorOptions, events: Events) -> list[Finding]:
 
 def view(findings: Sequence[Finding]) -> View:
     """Return what can be done here first, then the machine and its tools."""
-    here = [finding for finding in findings if finding.name.startswith("perfctl ")]
-    tools = [finding for finding in findings if finding.name in TOOLS]
-    machine = [finding for finding in findings if finding not in (*here, *tools)]
-    installed = [finding for finding in tools if finding.state != MISSING]
-    missing = [finding for finding in tools if finding.state == MISSING]
-    tables = (
-        _table("On this machine you can", here, ANSWERS),
-        _table("Machine", machine, STATES),
-        _table("Tools", installed, STATES),
-        _table("Not installed", missing, {MISSING: ""}),
-    )
-    return View("", tables=tuple(table for table in tables if table.rows))
+    tables = []
+    for caption, words in CAPTIONS.items():
+        rows = [finding for finding in findings if _caption_of(finding) == caption]
+        tables += [_table(caption, rows, words)] if rows else []
+    return View("", tables=tuple(tables))
+
+
+def _caption_of(finding: Finding) -> str:
+    if finding.name.startswith("perfctl "):
+        return "On this machine you can"
+    if finding.name not in TOOLS:
+        return "Machine"
+    return "Not installed" if finding.state == MISSING else "Tools"
 
 
 def _table(caption: str, findings: Sequence[Finding], words: Mapping[str, str]) -> Table:
-    columns = (Column("", style="text"), Column("", style="text"), Column("", style="text"))
     rows = []
     for finding in findings:
-        state = words[finding.state]
         details = "; ".join(filter(None, (finding.value, finding.detail))) or "installed"
-        cell = Cell(state, style=STYLES[finding.state])
-        rows.append((text_cell(finding.name), cell, text_cell(details)))
-    return Table(columns, tuple(rows), caption)
+        state = Cell(words[finding.state], style=STYLES[finding.state])
+        rows.append((finding.name, state, text_cell(details)))
+    return whole_table(caption, text_columns("", "", ""), rows)
 
 
 COMMAND = Command(DoctorOptions, run, view, has_document=False)

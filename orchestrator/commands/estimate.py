@@ -1,10 +1,9 @@
-"""Work out FLOPs, bytes and memory of a model from its shapes: layers, sheets, and generation of
+"""Estimate FLOPs, bytes and memory of a model from its shapes: layers, sheets, and generated
 text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.estimate.generation import Generation
 from perfctl.orchestrator.estimate.memory import RESERVE
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.options import read_batches
+from perfctl.orchestrator.options import part_of, read_batches
 from perfctl.orchestrator.report.estimate import (
     EstimateOutput,
     LayerSheets,
@@ -50,6 +49,9 @@ def read_bytes(text: str, field: str, least: int) -> int:
     if size < least:
         raise UsageError(f"invalid value '{text}' for `{field}`", "Use a size such as 8GiB or 24GB")
     return size
+
+
+Output = EstimateOutput | LayerSheets | NetworkSheets | GenerationOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,49 +118,44 @@ class EstimateOptions(Request):
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """What was worked out, and how it was asked for."""
+    """An estimate, and its options."""
 
     asked: EstimateOptions
-    output: EstimateOutput | LayerSheets | NetworkSheets | GenerationOutput
+    output: Output
     problem: str | None
-    """Where a trace stopped early, and what is shown then."""
+    """Where a trace stopped early, and what the output covers then."""
 
 
 def run(asked: EstimateOptions, events: Events) -> Estimated:
     """Trace the model, and apply the formulas."""
-    plain = {field.name: getattr(asked, field.name) for field in fields(Request)}
-    request = Request(**plain | {"memory": asked.limit is not None})
+    request = replace(part_of(asked, Request), memory=asked.limit is not None)
     if request.prompt is not None:
         return _generate(asked, request)
     from perfctl.orchestrator.estimate.session import check_value, estimate_model
 
-    is_of_layer = asked.sheet or asked.value is not None
+    has_sheets = asked.sheet or asked.value is not None
     estimates = estimate_model(
         request,
         asked.batch,
-        limit=None if is_of_layer else asked.limit,
+        limit=None if has_sheets else asked.limit,
         reserve=asked.reserve,
         progress=events.progress,
     )
-    output: EstimateOutput | LayerSheets | NetworkSheets
-    if asked.sheet and asked.layer is None and asked.value is None:
-        output = NetworkSheets(asked.model, estimates.network_sheets(), estimates.problems)
-    elif is_of_layer:
-        sheets = estimates.sheets(asked.layer)
-        findings = (
-            check_value(asked.value, sheets, estimates.other_sheets(asked.layer))
-            if asked.value is not None
-            else {}
-        )
-        output = sheet_output(asked.model, sheets, findings, estimates.problems)
+    model, problems = asked.model, estimates.problems
+    output: Output
+    if asked.value is not None:
+        sheets, others = estimates.sheets(asked.layer), estimates.other_sheets(asked.layer)
+        output = sheet_output(model, sheets, check_value(asked.value, sheets, others), problems)
+    elif asked.sheet and asked.layer is not None:
+        output = sheet_output(model, estimates.sheets(asked.layer), {}, problems)
+    elif asked.sheet:
+        output = NetworkSheets(model, estimates.network_sheets(), problems)
     else:
         batches = estimates.batches if asked.layer is None else estimates.part(asked.layer)
-        output = EstimateOutput(asked.model, asked.mode, batches, estimates.fit, estimates.notes)
-    problem = (
-        f"{estimates.problems[0]}. The output covers only the operations before the error"
-        if estimates.problems
-        else None
-    )
+        output = EstimateOutput(model, asked.mode, batches, estimates.fit, estimates.notes)
+    problem = None
+    if problems:
+        problem = f"{problems[0]}. The output covers only the operations before the error"
     return Estimated(asked, output, problem)
 
 
@@ -171,24 +168,19 @@ def _generate(asked: EstimateOptions, request: Request) -> Estimated:
             "`check` and `prompt` exclude each other",
             "Omit `prompt` and set `seq` to check one pass",
         )
-    batches: Mapping[int, Generation] = estimate_generation(request, asked.batch)
-    if asked.layer is not None:
-        batches = {
-            size: part_of_model(generation, asked.layer)
-            if generation.problem is None
-            else generation
-            for size, generation in batches.items()
-        }
-    stopped = next(filter(None, (generation.problem for generation in batches.values())), None)
-    problem = (
-        f"{stopped}. Batch sizes that could not be traced completely are omitted"
-        if stopped
-        else None
-    )
+    batches: dict[int, Generation] = {}
+    problem = None
+    for size, generation in estimate_generation(request, asked.batch).items():
+        batches[size] = generation
+        if generation.problem is not None:
+            omitted = "Batch sizes that could not be traced completely are omitted"
+            problem = problem or f"{generation.problem}. {omitted}"
+        elif asked.layer is not None:
+            batches[size] = part_of_model(generation, asked.layer)
     return Estimated(asked, GenerationOutput(asked.model, batches), problem)
 
 
-def record(result: Estimated) -> EstimateOutput | LayerSheets | NetworkSheets | GenerationOutput:
+def record(result: Estimated) -> Output:
     """Return what ``--json`` prints."""
     return result.output
 

@@ -1,13 +1,13 @@
-"""Write tables of a store as files for other programs, or all its runs as a dataset: partitioned
-Parquet files, for what is larger than one file or one memory::
+"""Write tables of the results database as files for other programs, or all its runs as a dataset:
+partitioned Parquet files, for data that is larger than one file or the memory::
 
-    DIR/run/part-0.parquet                                   one row a run; so with sweep and device
-    DIR/kernel/sweep=3/profiler=nsys/part-0.parquet          so with every other table
-    DIR/columns/part-0.parquet                               meaning, unit and NULL of every column
+    DIR/run/part-0.parquet                              one row per run; also sweep and device
+    DIR/kernel/sweep=3/profiler=nsys/part-0.parquet     also every other table
+    DIR/columns/part-0.parquet                          meaning, unit and NULL of every column
 
-A later export adds the runs that are new as part-1, part-2, ...; no file is written twice. The
-runs' own file is the last that comes into place: an export that was killed left none, and the next
-one takes its number and puts its files right.
+A later export adds the new runs as part-1, part-2, ...; no file is written twice. The file of the
+runs comes into place last: if an export is killed, it leaves none, and the next export uses its
+number and replaces its files.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 from perfctl.orchestrator.commands.declare import (
@@ -49,12 +49,13 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "parquet", "json", "xlsx")
 LEDGER = "ledger"
-WHOLE = ("run", "sweep", "device")
-"""Tables without partitions: small, and asked for as a whole. ``run`` has a column ``profiler`` of
-its own."""
-_NEW = ".perfctl-new"
-_IDENTITY = ("id", "artifact_sha256", "started_at", "profiler")
-"""Columns by which a run is known to be the same."""
+UNPARTITIONED = ("run", "sweep", "device")
+"""Small tables without partitions. ``run`` has its own column ``profiler``."""
+PARTIAL_FOLDER = ".perfctl-new"
+IDENTITY = ("id", "artifact_sha256", "started_at", "profiler")
+"""Columns that identify a run."""
+RunKey = tuple[Any, ...]
+"""Sweep of a run, then the values of IDENTITY."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,11 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """What an export added."""
+    """The files that an export added to a dataset."""
 
-    JSON_NAMES: ClassVar = {"folder": "path"}
-
-    folder: Path
+    path: Path
     runs: int
-    """Runs that are new in it."""
+    """New runs."""
     files: int
     rows: int
 
@@ -88,8 +87,8 @@ class ExportOptions:
     NULL (a missing value) stays empty, or null. In CSV, perfctl puts an apostrophe before text that
     a spreadsheet would run as a formula.
 
-    Raises UsageError for a request that makes no sense, ToolMissing if the library of a format is
-    not installed, StoreError if there is no store.
+    Raises UsageError for a contradictory request, ToolMissing if the library of a format is not
+    installed, StoreError if there is no database.
     """
 
     tables: Annotated[
@@ -139,7 +138,7 @@ def run(asked: ExportOptions, events: Events) -> Exported | Dataset:
     if asked.dataset is None:
         if asked.all_tables and asked.tables:
             raise UsageError("`all_tables` and `tables` exclude each other", "Choose one")
-        return _tables(asked)
+        return _export_tables(asked)
     others = ("format", "tables", "all_tables", "out", "sweep", "runs", "raw")
     if any(getattr(asked, name) for name in others):
         raise UsageError("`dataset` exports every table of every run", "Omit the other options")
@@ -147,87 +146,94 @@ def run(asked: ExportOptions, events: Events) -> Exported | Dataset:
 
 
 def view(written: Exported | Dataset) -> View:
-    """What was written."""
+    """Return what was written."""
     if isinstance(written, Exported):
         return View(f"Wrote {written.path} ({', '.join(written.tables)})")
     if not written.runs:
-        return View(f"{written.folder} already has every run of the store")
+        return View(f"{written.path} already has every run of the database")
     return View(
-        f"Added {written.runs:,} runs to {written.folder}: {written.rows:,} rows in "
+        f"Added {written.runs:,} runs to {written.path}: {written.rows:,} rows in "
         f"{written.files:,} files"
     )
 
 
-def _tables(asked: ExportOptions) -> Exported:
-    from perfctl.orchestrator.report.files import tables as files_tables
+def _export_tables(asked: ExportOptions) -> Exported:
+    """Write one file, or a folder with a file per table."""
+    from perfctl.orchestrator.report.files import tables as files
 
-    form = _form(asked.format, asked.out)
-    known = (LEDGER, *query.table_names())
+    ending = asked.out.suffix.lower().removeprefix(".") if asked.out is not None else ""
+    form = _choose_format(asked, ending)
+    available = (LEDGER, *query.table_names())
     for name in asked.tables:
-        if name not in known:
-            raise UsageError(f"invalid value '{name}' for `tables`", f"Choose {', '.join(known)}")
-    wanted = known if asked.all_tables else tuple(dict.fromkeys(asked.tables or (LEDGER,)))
-    out = asked.out
-    is_file = out is not None and out.suffix.lower() == f".{form}"
-    single = form in ("json", "xlsx")
-    alone = not single and len(wanted) == 1 and is_file
-    folder = not single and not alone
-    target = out or Path("perfctl-export" + (f".{form}" if single else ""))
-    if folder and is_file:
-        problem = f"`out` {out}: several {form} tables need a folder"
+        if name not in available:
+            remedy = f"Choose {', '.join(available)}"
+            raise UsageError(f"invalid value '{name}' for `tables`", remedy)
+    names = available if asked.all_tables else tuple(dict.fromkeys(asked.tables or (LEDGER,)))
+    is_combined = form in ("json", "xlsx")
+    is_folder = not is_combined and (len(names) > 1 or ending != form)
+    target = asked.out or Path(f"perfctl-export.{form}" if is_combined else "perfctl-export")
+    if is_folder and ending == form:
+        problem = f"`out` {target}: several {form} tables need a folder"
         raise UsageError(problem, "Set a folder, or a file that ends with .xlsx or .json")
-    check_free(target, force=asked.force, folder=folder)
-    files_tables.need(form)
+    check_free(target, force=asked.force, folder=is_folder)
+    files.need(form)
     with database.reading(asked.store) as connection:
-        chosen = _runs(connection, asked.sweep, asked.runs)
-        for name in wanted if form == "xlsx" else ():
-            rows = query.count_rows(connection, name, chosen) if name != LEDGER else 0
-            if rows >= files_tables.SHEET_ROWS:
+        ids = _choose_runs(connection, asked.sweep, asked.runs)
+        for name in names if form == "xlsx" else ():
+            rows = query.count_rows(connection, name, ids) if name != LEDGER else 0
+            if rows >= files.SHEET_ROWS:
                 problem = (
                     f"{name} has {rows:,} rows, but an Excel sheet holds at most "
-                    f"{files_tables.SHEET_ROWS - 1:,}"
+                    f"{files.SHEET_ROWS - 1:,}"
                 )
                 raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
-    with database.reading(asked.store) as connection:
-        found = [
-            files_tables.ledger_table(values_of_ledger(asked.store, chosen))
+        tables = [
+            files.ledger_table(values_of_ledger(asked.store, ids))
             if name == LEDGER
-            else _store_table(name, query.table_rows(connection, name, chosen))
-            for name in wanted
+            else _store_table(name, query.table_rows(connection, name, ids))
+            for name in names
         ]
-        with replacing(target, force=asked.force, folder=folder) as partial:
-            _write(partial, form, found, alone=alone, raw=asked.raw)
-    return Exported(target, form, wanted)
+        with replacing(target, force=asked.force, folder=is_folder) as partial:
+            if is_combined:
+                _write_combined(partial, form, tables)
+            else:
+                described = [*tables, files.described(tables)] if is_folder else tables
+                for table in described:
+                    file = partial / f"{table.name}.{form}" if is_folder else partial
+                    if form == "csv":
+                        files.write_csv(file, table, raw=asked.raw)
+                    else:
+                        files.write_parquet(file, table)
+    return Exported(target, form, names)
 
 
-def _form(asked: str | None, out: Path | None) -> str:
-    ending = out.suffix.removeprefix(".").lower() if out is not None else ""
-    named = ending if ending in FORMATS else None
-    if asked is not None and asked not in FORMATS:
-        raise UsageError(f"invalid value '{asked}' for `format`", f"Choose {', '.join(FORMATS)}")
-    if asked and named and asked != named:
-        raise UsageError(
-            f"`format` {asked}, but `out` {out} ends like {named}", "Omit one of the two"
-        )
-    return asked or named or "csv"
+def _choose_format(asked: ExportOptions, ending: str) -> str:
+    """Return the format of the option, otherwise that of the file's ending."""
+    form, ended = asked.format, ending if ending in FORMATS else None
+    if form is not None and form not in FORMATS:
+        raise UsageError(f"invalid value '{form}' for `format`", f"Choose {', '.join(FORMATS)}")
+    if form and ended and form != ended:
+        problem = f"`format` {form}, but `out` {asked.out} ends like {ended}"
+        raise UsageError(problem, "Omit one of the two")
+    return form or ended or "csv"
 
 
-def _runs(
-    connection: sqlite3.Connection, sweep: int | None, asked: Sequence[int]
+def _choose_runs(
+    connection: sqlite3.Connection, sweep: int | None, runs: Sequence[int]
 ) -> list[int] | None:
-    """Numbers of the runs asked for; None for all."""
-    if sweep is not None and asked:
+    """Return the ids of the requested runs; None for all."""
+    if sweep is not None and runs:
         raise UsageError("`sweep` and `runs` exclude each other", "Choose one")
-    if sweep is None and not asked:
+    if sweep is None and not runs:
         return None
-    known = read.run_ids(connection, sweep=sweep)
-    if not known:
+    stored = read.run_ids(connection, sweep=sweep)
+    if not stored:
         remedy = "List the sweeps with 'perfctl query \"select * from sweep\"'"
         raise UsageError(f"`sweep`: sweep {sweep} has no runs", remedy)
-    for number in asked:
-        if number not in known:
+    for number in runs:
+        if number not in stored:
             raise UsageError(f"run {number} not found", "Run 'perfctl runs' to list the runs")
-    return list(dict.fromkeys(asked)) if asked else known
+    return list(dict.fromkeys(runs)) or stored
 
 
 def _store_table(name: str, rows: Iterable[Sequence[Any]]) -> Table:
@@ -240,43 +246,37 @@ def _store_table(name: str, rows: Iterable[Sequence[Any]]) -> Table:
     return Table(name, tuple(columns), rows)
 
 
-def _write(path: Path, form: str, found: list[Table], *, alone: bool, raw: bool) -> None:
-    from perfctl.orchestrator.report.files import tables as files_tables
+def _write_combined(path: Path, form: str, tables: list[Table]) -> None:
+    """Write all tables and the description of their columns as one file."""
+    from perfctl.orchestrator.report.files import tables as files
 
-    whole = [*found, files_tables.described(found)]
+    tables = [*tables, files.described(tables)]
     if form == "xlsx":
-        files_tables.write_xlsx(path, whole)
-    elif form == "json":
-        about = {
-            "written_by": f"perfctl {__version__}",
-            "flops": "1 multiply-add = 2 FLOPs",
-            "null": "not known",
-        }
-        files_tables.write_json(path, whole, about)
-    else:
-        for table in found if alone else whole:
-            file = path if alone else path / f"{table.name}.{form}"
-            if form == "csv":
-                files_tables.write_csv(file, table, raw=raw)
-            else:
-                files_tables.write_parquet(file, table)
+        files.write_xlsx(path, tables)
+        return
+    about = {
+        "written_by": f"perfctl {__version__}",
+        "flops": "1 multiply-add = 2 FLOPs",
+        "null": "missing value",
+    }
+    files.write_json(path, tables, about)
 
 
 def values_of_ledger(store: Path, ids: Iterable[int] | None) -> Iterator[list[Any]]:
-    """Yield the values of the ledger's rows for these runs of a store, or for the newest of each
-    kind, study by study."""
+    """Yield the values of the ledger's rows for these runs, or for the newest of each kind, run
+    group by run group."""
     with database.reading(store) as connection:
         chosen = read.run_ids(connection, latest_of_each=True) if ids is None else ids
-        known = outlines(connection, chosen)
+        groups = outlines(connection, chosen)
 
-    def work(runs: Sequence[Run]) -> list[list[Any]]:
+    def compute(runs: Sequence[Run]) -> list[list[Any]]:
         return [list(row.values()) for row in rows_of_runs(runs)]
 
-    yield from chain.from_iterable(each_study(store, known, work, plain=True))
+    yield from chain.from_iterable(each_study(store, groups, compute, plain=True))
 
 
 def rows_of_runs(runs: Sequence[Run]) -> list[LedgerColumns]:
-    """Return the rows of ``perfctl ledger --json``, which have the whole names of kernels."""
+    """Return the rows of ``perfctl ledger --json``, with complete kernel names."""
     from perfctl.orchestrator.ledger.analysis import analyse
     from perfctl.orchestrator.ledger.prepared import studies
     from perfctl.orchestrator.report.ledger.rows import ledger_rows
@@ -285,155 +285,126 @@ def rows_of_runs(runs: Sequence[Run]) -> list[LedgerColumns]:
 
 
 def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
-    """Write the runs of ``store`` that ``folder`` does not have; with memory for a few ten
-    thousand rows.
+    """Write the runs of ``store`` that ``folder`` lacks, with memory for a few ten thousand rows.
 
-    Raises UsageError for a folder that is none of perfctl's, or that has runs which the store no
-    longer has; ToolMissing without pyarrow; StoreError when there is no store.
+    Raises UsageError for a folder that is no dataset of perfctl, or that has runs which the
+    database no longer has; ToolMissing without pyarrow; StoreError if there is no database.
     """
-    from perfctl.orchestrator.report.files import tables as files_tables
+    from perfctl.orchestrator.report.files import tables as files
 
-    files_tables.need("parquet")
-    if folder.exists() and (
-        not folder.is_dir() or (any(folder.iterdir()) and not (folder / "run").is_dir())
-    ):
-        raise UsageError(
-            f"`dataset`: {folder} exists and is not a perfctl dataset", "Choose a new folder"
-        )
-    with database.reading(store) as connection, _only_one(folder):
-        number, known = _known(folder)
-        rows = connection.execute(
-            f"SELECT sweep_id, {', '.join(_IDENTITY)} FROM run ORDER BY sweep_id, profiler, id"
-        )
-        runs = rows.fetchall()
-        if gone := known - {tuple(row[1:]) for row in runs}:
-            problem = (
-                f"`dataset`: run {min(gone)[0]} in {folder} is not the run {min(gone)[0]} of "
-                f"{store}"
-            )
+    files.need("parquet")
+    is_dataset = not folder.exists() or (folder / "run").is_dir()
+    if not is_dataset and not (folder.is_dir() and not any(folder.iterdir())):
+        problem = f"`dataset`: {folder} exists and is not a perfctl dataset"
+        raise UsageError(problem, "Choose a new folder")
+    with database.reading(store) as connection, _lock(folder):
+        exported = set(_read_parts(folder, "run", IDENTITY))
+        columns = ", ".join(IDENTITY)
+        runs = connection.execute(
+            f"SELECT sweep_id, {columns} FROM run ORDER BY sweep_id, profiler, id"
+        ).fetchall()
+        if gone := exported - {tuple(run[1:]) for run in runs}:
+            number = min(gone)[0]
             raise UsageError(
-                problem,
+                f"`dataset`: run {number} in {folder} is not the run {number} of {store}",
                 "Runs were deleted, or the dataset belongs to another database: export into a "
                 "new folder",
             )
-        new = [row for row in runs if tuple(row[1:]) not in known]
-        if not new:
-            return Dataset(folder, 0, 0, 0)
-        return _write_parts(connection, folder, number, new)
+        new = [run for run in runs if tuple(run[1:]) not in exported]
+        return _write_parts(connection, folder, new) if new else Dataset(folder, 0, 0, 0)
 
 
 @contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    """Two exports into one folder would give the same number to different files."""
+def _lock(folder: Path) -> Iterator[None]:
+    """Keep other exports out of the folder, which would use the same number for other files."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
-        raise PerfctlError(
-            f"{folder}: cannot be written ({error.strerror})", "Choose another folder"
-        ) from error
+        problem = f"{folder}: cannot be written ({error.strerror})"
+        raise PerfctlError(problem, "Choose another folder") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise PerfctlError(
-            f"{folder}: another export is writing to this folder",
-            "Wait until the other export has ended",
-        ) from error
+        problem = f"{folder}: another export is writing to this folder"
+        raise PerfctlError(problem, "Wait until the other export has ended") from error
     finally:
         os.close(handle)
 
 
-def _known(folder: Path) -> tuple[int, set[tuple[Any, ...]]]:
-    """(number of the next part, what the runs in the folder are)"""
-    parts = sorted((folder / "run").glob("part-*.parquet"))
-    return len(parts), set(chain.from_iterable(_column_values(part, _IDENTITY) for part in parts))
+def _parts(folder: Path, table: str) -> list[Path]:
+    return list((folder / table).glob("part-*.parquet"))
 
 
-def _column_values(file: Path, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _read_parts(folder: Path, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """Yield these columns of every exported row of a table without partitions."""
     import pyarrow.parquet as parquet
 
-    try:
-        table = parquet.ParquetFile(file).read(columns=list(columns))
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"`dataset`: {file} cannot be read ({error})", "Export into a new folder"
-        ) from error
-    return zip(*(table.column(column).to_pylist() for column in columns), strict=True)
+    for file in _parts(folder, table):
+        try:
+            rows = parquet.ParquetFile(file).read(columns=list(columns))
+        except (OSError, ValueError) as error:
+            problem = f"`dataset`: {file} cannot be read ({error})"
+            raise UsageError(problem, "Export into a new folder") from error
+        yield from zip(*(rows.column(column).to_pylist() for column in columns), strict=True)
 
 
-def _write_parts(
-    connection: sqlite3.Connection, folder: Path, number: int, runs: Sequence[tuple[Any, ...]]
-) -> Dataset:
-    """``runs``: sweep, then ``_IDENTITY``; ordered by sweep and profiler."""
-    from perfctl.orchestrator.report.files import tables as files_tables
+def _write_parts(connection: sqlite3.Connection, folder: Path, runs: Sequence[RunKey]) -> Dataset:
+    """Write the next part of each table. ``runs``: ordered by sweep and profiler."""
+    from perfctl.orchestrator.report.files import tables as files
 
-    partial = folder / _NEW
-    shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
-    for left in folder.glob(f"*/**/part-{number}.parquet"):
-        left.unlink()
-    name = f"part-{number}.parquet"
-    written = rows = 0
+    partial, name = folder / PARTIAL_FOLDER, f"part-{len(_parts(folder, 'run'))}.parquet"
+    shutil.rmtree(partial, ignore_errors=True)  # left by an export that was killed
+    for file in folder.glob(f"*/**/{name}"):
+        file.unlink()
+    written = count = 0
     empty = [_store_table(table, ()) for table in query.table_names()]
     try:
         for table in query.table_names():
-            if table in WHOLE:
-                parts: Iterable[tuple[str, Iterable[Sequence[Any]]]] = [
-                    (table, _of_all(connection, folder, table, runs))
-                ]
-            else:
-                parts = _partitions(connection, table, runs)
-            for place, found in parts:
-                first = next(found := iter(found), None)
-                if first is None:
-                    continue
-                target = partial / place / name
-                target.parent.mkdir(parents=True)
-                rows += files_tables.write_parquet(
-                    target, _store_table(table, chain([first], found))
-                )
-                written += 1
+            for partition, rows in _partitions(connection, folder, table, runs):
+                first = next(rows, None)
+                if first is not None:
+                    target = partial / partition / name
+                    target.parent.mkdir(parents=True)
+                    part = _store_table(table, chain([first], rows))
+                    count += files.write_parquet(target, part)
+                    written += 1
         (partial / "columns").mkdir()
-        files_tables.write_parquet(
-            partial / "columns" / "part-0.parquet", files_tables.described(empty)
-        )
-        made = sorted(partial.rglob("*.parquet"), key=lambda file: file.parent == partial / "run")
-        for file in made:
+        description = files.described(empty)
+        files.write_parquet(partial / "columns" / "part-0.parquet", description)
+        parts = sorted(partial.rglob("*.parquet"), key=lambda file: file.parent == partial / "run")
+        for file in parts:
             target = folder / file.relative_to(partial)
             target.parent.mkdir(parents=True, exist_ok=True)
             file.replace(target)
     except OSError as error:
-        raise PerfctlError(
-            f"{folder}: cannot be written ({error.strerror})", "Check free disk space"
-        ) from error
+        problem = f"{folder}: cannot be written ({error.strerror})"
+        raise PerfctlError(problem, "Check free disk space") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return Dataset(folder, len(runs), written, rows)
+    return Dataset(folder, len(runs), written, count)
 
 
 def _partitions(
-    connection: sqlite3.Connection, table: str, runs: Sequence[tuple[Any, ...]]
+    connection: sqlite3.Connection, folder: Path, table: str, runs: Sequence[RunKey]
 ) -> Iterator[tuple[str, Iterator[Sequence[Any]]]]:
-    """(folder, rows) of each sweep and profiler; rows run by run, so that SQLite sorts nothing."""
-    for (sweep, profiler), some in groupby(runs, key=lambda row: (row[0], row[-1])):
-        place = f"{table}/sweep={sweep}/profiler={quote(str(profiler), safe=' ')}"
+    """Yield (folder, rows) of each sweep and profiler, run by run, so that SQLite sorts nothing; of
+    a table without partitions, the rows of new runs, or those that no part has."""
+    if table in UNPARTITIONED:
+        ids = {run[1] for run in runs}
+        exported = {number for (number,) in _read_parts(folder, table, ("id",))}
+        rows = query.table_rows(connection, table, None)  # the id is the first column
         yield (
-            place,
-            chain.from_iterable(query.rows_of_run(connection, table, run[1]) for run in some),
+            table,
+            (row for row in rows if (row[0] in ids if table == "run" else row[0] not in exported)),
         )
-
-
-def _of_all(
-    connection: sqlite3.Connection, folder: Path, table: str, runs: Sequence[tuple[Any, ...]]
-) -> Iterator[Sequence[Any]]:
-    """Rows of the new runs; of sweeps and devices, those that no part has."""
-    have: set[Any] = set()
-    for part in (folder / table).glob("part-*.parquet"):
-        have |= {number for (number,) in _column_values(part, ("id",))}
-    wanted = {run[1] for run in runs} if table == "run" else None
-    for row in query.table_rows(connection, table, None):  # the id is the first column
-        if row[0] not in have and (wanted is None or row[0] in wanted):
-            yield row
+        return
+    for (sweep, profiler), group in groupby(runs, key=lambda run: (run[0], run[-1])):
+        yield (
+            f"{table}/sweep={sweep}/profiler={quote(str(profiler), safe=' ')}",
+            chain.from_iterable(query.rows_of_run(connection, table, run[1]) for run in group),
+        )
 
 
 COMMAND = Command(ExportOptions, run, view, has_document=False)

@@ -99,10 +99,10 @@ def view(result: list[ModelSwept] | list[ModelCommand]) -> View | Lines:
     from perfctl.orchestrator.report.page.inference import inference_findings, inference_tables
     from perfctl.orchestrator.stored_runs import runs_of_sweeps
 
-    commands = [one.planned for one in result if isinstance(one, ModelCommand)]
+    commands = [one.result for one in result if isinstance(one, ModelCommand)]
     if commands:
         return Lines((f"{printable(one.command)}\n" for one in commands), "--dry-run", True)
-    sweeps = [one.swept for one in result if isinstance(one, ModelSwept)]
+    sweeps = [one.result for one in result if isinstance(one, ModelSwept)]
     store = sweeps[0].request.options.store_path
     runs = runs_of_sweeps(store, [sweep.name for sweep in sweeps])
     option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
@@ -124,7 +124,7 @@ def check(result: list[ModelSwept] | list[ModelCommand], events: Events) -> None
     for one in result:
         if isinstance(one, ModelSwept):
             try:
-                one.swept.check()
+                one.result.check()
             except PartlyDone as error:
                 failed.append(f"{one.model}: {error}")
     if failed:

@@ -1,4 +1,4 @@
-"""Take reports that were made elsewhere, and folders of perfctl's own runs, into a store."""
+"""Ingest existing reports, and folders of perfctl's own runs, into a results database."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import groupby
 from math import floor
@@ -35,6 +35,7 @@ from perfctl.orchestrator.ingest.context import (
     UserHints,
     Warned,
 )
+from perfctl.orchestrator.options import part_of
 from perfctl.orchestrator.report.view import Lines
 from perfctl.orchestrator.store.write import Written
 
@@ -46,7 +47,7 @@ COUNTED = ("kernels", "counters", "ranges", "copies", "operations", "samples", "
 
 @dataclass(frozen=True, slots=True)
 class IngestedRun:
-    """One object a run that was read."""
+    """A run that was read."""
 
     JSON_INLINED = ("written",)
 
@@ -60,9 +61,9 @@ class IngestOutput(NamedTuple):
 
     store: Path
     runs: list[IngestedRun]
-    """One object a run that was read."""
+    """One object per run that was read."""
     failed: tuple[str, ...]
-    """What could not be read, and why."""
+    """Reports that could not be read, with the reason."""
     empty: tuple[Path, ...]
     """Files without anything to store."""
 
@@ -139,13 +140,12 @@ def run(asked: IngestOptions, events: Events) -> Ingested:
         if not capture.is_file():
             raise UsageError(f"`capture` {capture}: file not found", "Check the path")
         capture = capture.absolute()
-    hints = UserHints(**{field.name: getattr(asked, field.name) for field in fields(UserHints)})
     return ingest(
         paths,
         asked.store,
-        hints=replace(hints, capture=capture),
+        hints=replace(part_of(asked, UserHints), capture=capture),
         again=asked.again,
-        listener=Hearer(events),
+        listener=_Forwarder(events),
         command_line=events.command_line,
         ask=partial(_ask_batch_size, events),
         jobs=asked.jobs,
@@ -183,8 +183,8 @@ def _ask_batch_size(events: Events, path: Path, sizes: Sequence[int]) -> int | N
     return None
 
 
-class Hearer:
-    """Tells the events of an ingest to whoever hears a command."""
+class _Forwarder:
+    """Listener that forwards the events of an ingest to those of the command."""
 
     def __init__(self, events: Events) -> None:
         self.events = events
@@ -195,8 +195,8 @@ class Hearer:
         match event:
             case Found(total):
                 self._total = total
-            case Started(path, what):
-                self.events.progress(what, self._done, self._total, path)
+            case Started(path, activity):
+                self.events.progress(activity, self._done, self._total, path)
             case Ended():
                 self._done += 1
                 self.events.progress("files done", self._done, self._total)
@@ -220,12 +220,12 @@ def view(done: Ingested) -> Lines:
 
 
 def _lines(done: Ingested) -> Iterator[str]:
-    for path, group in groupby(done.taken, key=lambda taken: taken[0]):
+    for path, group in groupby(done.taken, key=lambda pair: pair[0]):
         runs = [written for _, written in group]
         if len(runs) > SINGLE_RUNS_MAX:
-            yield _sum(path, runs)
+            yield _describe_runs(path, runs)
         else:
-            yield from (_line(path, written) for written in runs)
+            yield from (_describe_run(path, written) for written in runs)
     if any(written.new for _, written in done.taken):
         more = "" if done.store == DEFAULT_STORE else f" --store {shlex.quote(str(done.store))}"
         yield f"Wrote {done.store}. Next: perfctl report{more}"
@@ -237,22 +237,21 @@ def _counts(runs: Sequence[Written]) -> str:
     return counts or "no kernels, ranges or counters"
 
 
-def _sum(path: Path, runs: Sequence[Written]) -> str:
+def _describe_runs(path: Path, runs: Sequence[Written]) -> str:
     """Return one line for a file that holds many runs."""
-    known = sum(not written.new for written in runs)
-    wrong = sum(written.reason is not None for written in runs)
+    existing = sum(not written.new for written in runs)
+    partial = sum(written.reason is not None for written in runs)
     line = f"{path}: {len(runs)} runs, {runs[0].run_id} to {runs[-1].run_id}: {_counts(runs)}"
-    line += f"; {known} already in the store" if known else ""
-    return (
-        f"{line}; {wrong} partial or failed (run 'perfctl runs' for the reasons)" if wrong else line
-    )
+    line += f"; {existing} already in the database" if existing else ""
+    if partial:
+        line += f"; {partial} partial or failed (run 'perfctl runs' for the reasons)"
+    return line
 
 
-def _line(path: Path, written: Written) -> str:
+def _describe_run(path: Path, written: Written) -> str:
     if not written.new:
-        return (
-            f"{path}: already in the store as run {written.run_id} (use --again to ingest it again)"
-        )
+        run = f"run {written.run_id} (use --again to ingest it again)"
+        return f"{path}: already in the database as {run}"
     line = f"{path}: run {written.run_id}: {_counts([written])}"
     if written.placed is not None:
         line += f"; {floor(written.placed * 1000) / 10:.1f}% of the kernel time has a module"

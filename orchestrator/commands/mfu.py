@@ -259,7 +259,7 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
             traced.append(session.at(1))
     problem = next((estimate.problem for estimate in traced if estimate.problem is not None), None)
     unknown = next(
-        (estimate.forward.unknown for estimate in traced if estimate.forward.unknown), ()
+        (estimate.forward.missing for estimate in traced if estimate.forward.missing), ()
     )
     if problem is not None:
         raise PerfctlError(

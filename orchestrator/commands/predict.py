@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
@@ -24,7 +24,7 @@ from perfctl.orchestrator.predict import prices
 from perfctl.orchestrator.predict.answer import Answer, Question, Setting
 from perfctl.orchestrator.predict.cost import Frontier
 from perfctl.orchestrator.predict.generation import TRACED_IN, GenerationAnswer, answer_generation
-from perfctl.orchestrator.predict.prices import for_board
+from perfctl.orchestrator.predict.prices import PriceTable, for_board
 from perfctl.orchestrator.predict.step_parts import peak_of
 from perfctl.orchestrator.predict.training import (
     NO_PEAK,
@@ -42,9 +42,7 @@ from perfctl.orchestrator.report.predict_generation import (
 from perfctl.orchestrator.report.prices import (
     PriceChange,
     PriceList,
-    PricesOutput,
     price_change_view,
-    prices_output,
     prices_view,
 )
 from perfctl.orchestrator.report.view import View
@@ -77,11 +75,10 @@ class PredictOptions(Question):
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The answer for training or inference, and what is shown of it."""
+    """The answer for training or inference, and the requested tables."""
 
     answer: Answer
     frontier: Frontier | None
-    """None: not asked for."""
     is_explained: bool
 
 
@@ -89,12 +86,16 @@ Result = Prediction | GenerationAnswer | PriceList | PriceChange
 
 
 def run(asked: PredictOptions, events: Events) -> Result:
-    """Return what was asked for: a prediction, or a list of prices."""
-    if asked.list_prices or asked.use_prices is not None or asked.reset_prices:
-        return _prices(asked)
+    """Return the prediction, or the price table."""
+    actions = ("list_prices", "use_prices", "reset_prices")
+    chosen = [name for name in actions if getattr(asked, name)]
+    if len(chosen) > 1:
+        raise UsageError(f"`{chosen[0]}` and `{chosen[1]}` exclude each other", "Choose one")
+    if chosen:
+        return _manage_prices(asked)
     if asked.prompt is not None:
-        for name, is_given in (("explain", asked.explain), ("frontier", asked.frontier)):
-            if is_given:
+        for name in ("explain", "frontier"):
+            if getattr(asked, name):
                 raise UsageError(f"`{name}` and `prompt` exclude each other", f"Omit `{name}`")
         return predict_text(asked, events)
     if asked.frontier:
@@ -103,21 +104,12 @@ def run(asked: PredictOptions, events: Events) -> Result:
     return Prediction(answer, frontier_of(answer) if asked.frontier else None, asked.explain)
 
 
-def _prices(asked: PredictOptions) -> PriceList | PriceChange:
+def _manage_prices(asked: PredictOptions) -> PriceList | PriceChange:
     """Change or list the price table."""
-    given = {
-        "list_prices": asked.list_prices,
-        "use_prices": asked.use_prices is not None,
-        "reset_prices": asked.reset_prices,
-    }
-    chosen = [name for name, is_given in given.items() if is_given]
-    if len(chosen) > 1:
-        raise UsageError(f"`{chosen[0]}` and `{chosen[1]}` exclude each other", "Choose one")
     if asked.use_prices is not None:
         return PriceChange(prices.use_prices(asked.use_prices), prices.own_file(), "written")
     if asked.reset_prices:
-        is_removed = prices.reset_prices()
-        action: Literal["removed", "absent"] = "removed" if is_removed else "absent"
+        action = "removed" if prices.reset_prices() else "absent"
         return PriceChange(prices.load(), prices.own_file(), action)
     return PriceList(prices.list_prices(asked.model, asked.prices), asked.model)
 
@@ -173,25 +165,19 @@ def predict_text(asked: Question, events: Events = SILENT) -> GenerationAnswer:
     traced = estimate_generation(_request(asked), asked.batches)
     for batch, generation in traced.items():
         if generation.problem is not None:
+            problem = f"{asked.name}, batch {batch}, cannot be traced: {generation.problem}"
             command = f"perfctl estimate {asked.name} --prompt {asked.prompt}"
-            raise PerfctlError(
-                f"{asked.name}, batch {batch}, cannot be traced: {generation.problem}",
-                f"Run '{command}' to see where it stops",
-            )
-        modules = generation.prefill.modules
-        weights = sum(module.parameters for module in modules)
-        if asked.number_type in ("fp32", "tf32") and (
-            sum(module.parameter_bytes for module in modules) < 4 * weights
-        ):
-            raise UsageError(
-                f"{asked.name} has weights of less than 32 bits", "Use `precision` bf16 or fp16"
-            )
+            raise PerfctlError(problem, f"Run '{command}' to see where it stops")
+        size = sum(module.parameter_bytes for module in generation.prefill.modules)
+        if asked.number_type in ("fp32", "tf32") and size < 4 * generation.parameters:
+            problem = f"{asked.name} has weights of less than 32 bits"
+            raise UsageError(problem, "Use `precision` bf16 or fp16")
     return answer_generation(asked, setting, [traced[batch] for batch in asked.batches])
 
 
 def _request(asked: Question) -> Request:
-    """Return what is traced. The first token comes from prefill, so one step less than there are
-    tokens; fp8 keeps its cache in fp8."""
+    """Return the request to trace. The first token comes from prefill, so decode has one step less
+    than tokens; fp8 keeps its cache in fp8."""
     return Request(
         asked.name,
         prompt=asked.prompt,
@@ -218,9 +204,10 @@ def _resolve(asked: Question, events: Events) -> Setting:
         except ValueError as error:
             raise UsageError(str(error), NO_PEAK) from error
     table = prices.load(asked.prices)
-    usable = table if asked.undated else table.sure
-    every, offers = (for_board(each.prices, device.board) for each in (table, usable))
-    return Setting(device, usable, offers, len(every) - len(offers))
+    usable = table if asked.undated else table.certain
+    offers = for_board(usable.prices, device.board)
+    unused = len(for_board(table.prices, device.board)) - len(offers)
+    return Setting(device, usable, offers, unused)
 
 
 def view(result: Result) -> View:
@@ -234,10 +221,10 @@ def view(result: Result) -> View:
     return prediction_view(result.answer, result.frontier, explain=result.is_explained)
 
 
-def record(result: Result) -> PredictOutput | PredictGenerationOutput | PricesOutput:
+def record(result: Result) -> PredictOutput | PredictGenerationOutput | PriceTable:
     """Return what ``--json`` prints."""
     if isinstance(result, PriceList | PriceChange):
-        return prices_output(result.table)
+        return result.table
     if isinstance(result, GenerationAnswer):
         return predict_generation_output(result)
     return predict_output(result.answer, result.frontier)

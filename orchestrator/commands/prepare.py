@@ -5,33 +5,31 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from perfctl.orchestrator.commands.declare import Command, Events, Option, api
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.report.view import View
 
-WHAT = ("imagenet-val",)
+DATASETS = ("imagenet-val",)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A data set that was sorted into class folders."""
 
-    JSON_NAMES: ClassVar = {"total": "of"}
-
     folder: Path
     images: int
     """Images in ``folder``."""
     total: int
-    """Images of the whole data set."""
-    already: int
-    """Images that were there before."""
+    """Images of the complete data set."""
+    existing: int
+    """Images that existed before."""
     classes: int
     ignored: tuple[str, ...]
     """Names in the archive that are not images of the data set."""
-    strays: tuple[Path, ...]
-    """Images in ``folder`` that the development kit puts elsewhere."""
+    misplaced: tuple[Path, ...]
+    """Images in ``folder`` that belong to another class according to the development kit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +37,11 @@ class PrepareOptions:
     """Sort a data set's archive into class folders, for --data imagenet --data-dir. Repeat the
     command to continue after an interruption.
 
-    Raises UsageError for a file that is not there, PerfctlError for one that is not what it
-    should be.
+    Raises UsageError for a file that does not exist, PerfctlError for a file with unexpected
+    content.
     """
 
-    what: Annotated[str, Option("imagenet-val: ImageNet's validation images.", is_argument=True)]
+    dataset: Annotated[str, Option("imagenet-val: ImageNet's validation images.", is_argument=True)]
     archive: Annotated[
         Path, Option("Archive of the images, ILSVRC2012_img_val.tar.", is_argument=True)
     ]
@@ -69,30 +67,33 @@ def run(asked: PrepareOptions, events: Events) -> Prepared:
     from perfctl.workloads.data import imagenet
     from perfctl.workloads.spec import WorkloadError
 
-    if asked.what not in WHAT:
-        raise UsageError(f"invalid value '{asked.what}' for `what`", f"Choose {', '.join(WHAT)}")
-    files = (asked.devkit, asked.archive)
+    if asked.dataset not in DATASETS:
+        problem = f"invalid value '{asked.dataset}' for `dataset`"
+        raise UsageError(problem, f"Choose {', '.join(DATASETS)}")
     for path in (asked.archive, asked.devkit, asked.synsets):
         if path is not None and not path.is_file():
             raise UsageError(f"{path}: file not found", "Check the path")
     try:
-        for path in () if asked.no_verify else files:
+        for path in () if asked.no_verify else (asked.devkit, asked.archive):
             if not imagenet.check_sum(path, partial(events.progress, f"MD5 of {path.name}")):
                 events.note(
                     f"{path.name}: the name is not a published one, so perfctl does not compare "
                     "the MD5 sum"
                 )
         kit = imagenet.read_devkit(asked.devkit, asked.synsets)
-        done = imagenet.sort_archive(
-            asked.archive, kit, asked.out, partial(events.progress, "images")
-        )
-        strays = tuple(imagenet.strays(asked.out, kit))
+        progress = partial(events.progress, "images")
+        done = imagenet.sort_archive(asked.archive, kit, asked.out, progress)
+        misplaced = tuple(imagenet.strays(asked.out, kit))
     except WorkloadError as error:
         raise PerfctlError(str(error)) from error
     prepared = Prepared(
-        *(asked.out, done.images, done.total, done.already, len(kit.classes)),
-        tuple(done.ignored),
-        strays,
+        folder=asked.out,
+        images=done.images,
+        total=done.total,
+        existing=done.already,
+        classes=len(kit.classes),
+        ignored=tuple(done.ignored),
+        misplaced=misplaced,
     )
     _warn(prepared, events)
     return prepared
@@ -100,15 +101,15 @@ def run(asked: PrepareOptions, events: Events) -> Prepared:
 
 def _warn(prepared: Prepared, events: Events) -> None:
     if prepared.ignored:
-        others = len(prepared.ignored) - 1
-        more = f" and {others} more" if others else ""
-        events.warning(f"not an image of the validation set, ignored: {prepared.ignored[0]}{more}")
-    if prepared.strays:
-        first = prepared.strays[0].relative_to(prepared.folder)
+        name, *others = prepared.ignored
+        more = f" and {len(others)} more" if others else ""
+        events.warning(f"not an image of the validation set, ignored: {name}{more}")
+    if prepared.misplaced:
+        first = prepared.misplaced[0].relative_to(prepared.folder)
         events.warning(
-            f"{len(prepared.strays)} images in {prepared.folder} belong to another class according "
-            f"to the development kit ({first}, ...). Remove them, because they would count as "
-            "wrong answers"
+            f"{len(prepared.misplaced)} images in {prepared.folder} belong to another class "
+            f"according to the development kit ({first}, ...). Remove them, because they would "
+            "count as wrong answers"
         )
     if missing := prepared.total - prepared.images:
         events.warning(f"the archive lacks {missing:,} images; accuracy counts only the others")
@@ -117,7 +118,7 @@ def _warn(prepared: Prepared, events: Events) -> None:
 def view(prepared: Prepared) -> View:
     """Return what was written, and what to type next."""
     folder = prepared.folder
-    before = f", {prepared.already:,} of them already existed" if prepared.already else ""
+    before = f", {prepared.existing:,} of them already existed" if prepared.existing else ""
     return View(
         f"Wrote {prepared.images:,} of {prepared.total:,} images in {prepared.classes:,} class "
         f"folders to {folder}{before}",

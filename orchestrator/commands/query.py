@@ -1,8 +1,8 @@
-"""Query the store with SQL, or by parts of names; or a dataset, by DuckDB.
+"""Query the results database with SQL, or by parts of names; or a dataset, by DuckDB.
 
-The SQL may be somebody else's: of a dataset it reads the files and nothing else. DuckDB may open no
-other file, load no extension, and change no setting; anything but a SELECT is refused before it
-runs.
+The SQL may come from someone else, so it can read the files of a dataset and nothing else. DuckDB
+may open no other file, load no extension, and change no setting. perfctl refuses anything but a
+SELECT before it runs.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Annotated, Any
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
 from perfctl.orchestrator.errors import ToolMissing, UsageError
-from perfctl.orchestrator.report.files.tables import json_value, lines, unique
+from perfctl.orchestrator.report.files.tables import as_text, json_value, lines, unique
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.tables import Cell, Column, Table
 from perfctl.orchestrator.report.view import Lines, View
 from perfctl.orchestrator.store import query
 
 MEMORY = "2GiB"
-"""What DuckDB may take; what does not fit goes to files in the temporary folder (TMPDIR)."""
-_AT_ONCE = 1000
+"""Memory limit of DuckDB; the rest goes to files in the temporary folder (TMPDIR)."""
+ROWS_PER_FETCH = 1000
 _TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "NUMERIC": "DOUBLE", "TEXT": "VARCHAR"}
 
 
@@ -64,8 +64,8 @@ class QueryOptions:
 
 
 class QueryRow(dict[str, Any]):
-    """One object a row, by the names of its columns; a second column of a name is name_2. Bytes are
-    hexadecimal digits. With --search the columns are what, name, kind, runs, launches,
+    """One object per row, by the names of its columns; a second column of a name is name_2. Bytes
+    are hexadecimal digits. With --search the columns are type, name, kind, runs, launches,
     duration_ns."""
 
     @staticmethod
@@ -129,13 +129,14 @@ def view(answer: Answer) -> View | Lines:
 
     if answer.asked.csv:
         return Lines(lines(names, answer.rows), "`csv`")
-
     values = list(islice(answer.rows, answer.asked.rows))
     note = "1 row" if len(values) == 1 else f"{len(values)} rows"
     if next(answer.rows, None) is not None:
         note = f"first {len(values)} rows; use --rows to show more"
     columns = zip(names, zip(*values, strict=True), strict=True) if values else ()
-    words = {name for name, some in columns if any(isinstance(one, str | bytes) for one in some)}
+    words = {
+        name for name, column in columns if any(isinstance(value, str | bytes) for value in column)
+    }
     table = Table(
         tuple(Column(name, style="text" if name in words else "num") for name in names),
         tuple(tuple(map(_cell, row)) for row in values),
@@ -149,17 +150,17 @@ def view(answer: Answer) -> View | Lines:
 def _cell(value: object) -> Cell:
     if value is None:
         return Cell(DASH, "NULL", "no")
-    return Cell(value.hex() if isinstance(value, bytes) else str(value))
+    return Cell(as_text(value))
 
 
 @contextmanager
 def dataset_answers(
     folder: Path, sql: str, seconds: float
 ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
-    """(column names, rows, streamed) of one SELECT. The rows may be read inside the block only.
+    """Yield (column names, streamed rows) of one SELECT. The rows are valid inside the block only.
 
-    Raises UsageError for a folder that is no dataset, for anything but one SELECT, for what DuckDB
-    refuses, and for a query that takes longer than ``seconds``; ToolMissing without DuckDB.
+    Raises UsageError for a folder that is no dataset, for anything but one SELECT, for a query that
+    DuckDB refuses, and for one that takes longer than ``seconds``; ToolMissing without DuckDB.
     """
     try:
         import duckdb
@@ -185,42 +186,35 @@ def dataset_answers(
         try:
             statements = connection.extract_statements(sql)
             if len(statements) != 1:
-                said = (
-                    "the query has more than one statement" if statements else "the query is empty"
-                )
-                raise UsageError(said, "Run one SELECT at a time")
-            if statements[0].type not in (
-                duckdb.StatementType.SELECT,
-                duckdb.StatementType.EXPLAIN,
-            ):
+                problem = "has more than one statement" if statements else "is empty"
+                raise UsageError(f"the query {problem}", "Run one SELECT at a time")
+            reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+            if statements[0].type not in reading:
                 raise UsageError("the query may only read", "Use SELECT")
-            _prepare(connection, folder, Path(temporary), sql)
+            _fence(connection, folder, Path(temporary), sql)
             timer.start()
             cursor = connection.execute(statements[0])
             yield tuple(column[0] for column in cursor.description), _fetch_rows(cursor)
         except duckdb.Error as error:
-            first = str(error).splitlines()[0]
+            problem = f"DuckDB rejected the query: {str(error).splitlines()[0]}"
+            remedy = "docs/schema.md lists tables and columns"
             if too_long.is_set():
-                raise UsageError(
-                    f"the query took longer than {seconds:g} s",
-                    "Narrow the query, or allow more `seconds`",
-                ) from error
-            raise UsageError(
-                f"DuckDB rejected the query: {first}", "docs/schema.md lists tables and columns"
-            ) from error
+                problem = f"the query took longer than {seconds:g} s"
+                remedy = "Narrow the query, or allow more `timeout`"
+            raise UsageError(problem, remedy) from error
         finally:
             timer.cancel()
             connection.close()
 
 
 def _fetch_rows(cursor: Any) -> Iterator[tuple[Any, ...]]:
-    while rows := cursor.fetchmany(_AT_ONCE):
+    while rows := cursor.fetchmany(ROWS_PER_FETCH):
         yield from rows
 
 
-def _prepare(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
-    """The views that the query may name, and the fence around them. To make one reads the end of
-    each of its files."""
+def _fence(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
+    """Create the views that the query may name, then forbid everything else. Each view reads the
+    end of each of its files."""
     home = str(folder.resolve())
     settings = {
         "memory_limit": MEMORY,
@@ -233,30 +227,28 @@ def _prepare(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
         connection.execute(f"SET {name} = {_literal(value)}")
     for table in (name for name in query.table_names() if name in sql.lower()):
         files = any((folder / table).rglob("*.parquet"))
-        source = (
-            f"read_parquet({_literal(f'{_plain(home)}/{table}/**/*.parquet')}, union_by_name = "
-            "true)"
-        )
-        none = ", ".join(
-            f'CAST(NULL AS {_TYPES[kind]}) AS "{one.name}"' for one, kind in query.columns_of(table)
-        )
-        connection.execute(
-            f'CREATE VIEW "{table}" AS SELECT '
-            f"{'* FROM ' + source if files else none + ' WHERE FALSE'}"
-        )
+        pattern = _literal(f"{_escape_pattern(home)}/{table}/**/*.parquet")
+        rows = f"* FROM read_parquet({pattern}, union_by_name = true)"
+        if not files:
+            columns = (
+                f'CAST(NULL AS {_TYPES[kind]}) AS "{column.name}"'
+                for column, kind in query.columns_of(table)
+            )
+            rows = f"{', '.join(columns)} WHERE FALSE"
+        connection.execute(f'CREATE VIEW "{table}" AS SELECT {rows}')
     connection.execute(f"SET allowed_directories = [{_literal(home + '/')}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
 
 def _literal(value: object) -> str:
-    return (
-        str(value).lower() if isinstance(value, bool) else "'" + str(value).replace("'", "''") + "'"
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "'" + str(value).replace("'", "''") + "'"
 
 
-def _plain(path: str) -> str:
-    """A path whose own ``*``, ``?`` and ``[`` are no pattern."""
+def _escape_pattern(path: str) -> str:
+    """Return a path whose own ``*``, ``?`` and ``[`` are no pattern."""
     return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path)
 
 

@@ -13,7 +13,7 @@ from perfctl.orchestrator.ingest.scrub import ScrubOutput, scrub_report
 from perfctl.orchestrator.report.view import View
 from perfctl.parsers import sniff
 
-HELD = {
+REMOVED = {
     "TARGET_INFO_SYSTEM_ENV": "the machine's environment and name",
     "META_DATA_CAPTURE": "process environments, users, folders",
     "META_DATA_EXPORT": "host, user, folders",
@@ -24,7 +24,7 @@ HELD = {
     "rocpd_info_process": "process environments, commands",
     "rocpd_info_node": "host names",
 }
-"""Table, or its beginning -> what stood in the rows that went."""
+"""Table, or its beginning -> content of the removed rows."""
 UNKNOWN = (
     "The copy keeps passwords and tokens without a known name or prefix. It also keeps names of "
     "people, projects, data and machines in names of kernels, ranges and files, and folders "
@@ -40,9 +40,9 @@ class ScrubOptions:
     perfctl does not change the report. Kernels, copies, ranges and counters are the same in both
     files.
 
-    Raises UsageError, before anything is written, if the copy cannot be made, or is there and
-    ``force`` is not given; ReportError for what cannot be edited, and if a second look at the copy
-    finds anything left.
+    Raises UsageError, before anything is written, if the copy cannot be made, or exists and
+    ``force`` is not set; ReportError for a report that cannot be edited, and if a second pass over
+    the copy finds a secret.
     """
 
     file: Annotated[
@@ -70,14 +70,13 @@ def run(asked: ScrubOptions, events: Events) -> ScrubOutput:
 
 
 def view(done: ScrubOutput) -> View:
-    """What was removed and replaced, and what perfctl cannot know."""
+    """Return what was removed and replaced, and what perfctl cannot find."""
     facts = []
     for table, rows in done.rows_removed.items():
-        why = next((held for start, held in HELD.items() if table.startswith(start)), "")
+        contents = (text for start, text in REMOVED.items() if table.startswith(start))
+        content = next((f" ({text})" for text in contents), "")
         change = "emptied" if table.startswith("rocpd") else "removed"
-        facts.append(
-            f"{table}: {rows:,} row{'s' if rows != 1 else ''} {change}{why and f' ({why})'}"
-        )
+        facts.append(f"{table}: {rows:,} row{'s' * (rows != 1)} {change}{content}")
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in done.replaced.items())
     facts.append(f"Replaced by (removed): {kinds or 'nothing'}")
     if "secret" in done.replaced:

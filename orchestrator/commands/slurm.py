@@ -25,6 +25,7 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.commands.profile import SWEEPS
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.ingest.context import ReportHints, UserHints
 from perfctl.orchestrator.launch.cluster import render, status
 from perfctl.orchestrator.launch.cluster.plan import CLUSTER, Plan, Site, read_plan, with_defaults
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
@@ -36,7 +37,7 @@ from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOpti
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.study import SEEDS, Study, read_study
-from perfctl.orchestrator.options import part_of, words_of
+from perfctl.orchestrator.options import part_of, read_numbers, words_of
 from perfctl.orchestrator.report.tables import Column, dense_table
 from perfctl.orchestrator.report.view import Lines, View
 
@@ -292,36 +293,7 @@ STUDIES = Group(
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskHints:
-    """What a task tells perfctl ingest about files that do not say it themselves."""
-
-    batch_size: Annotated[
-        int | None,
-        Option("Batch size, if the file does not state it.", names=("--batch",), least=1),
-    ] = None
-    batch_pattern: Annotated[
-        str | None, Option("Regular expression for batch sizes in file names.")
-    ] = None
-    workload: Annotated[
-        str | None,
-        Option(
-            "Name of the workload, if the file does not state it.",
-            names=("--workload", "-w"),
-            metavar="NAME",
-        ),
-    ] = None
-    device_name: Annotated[
-        str | None,
-        Option("Name of the GPU or CPU, if the file does not state it.", metavar="NAME"),
-    ] = None
-    mode: Annotated[str | None, Option("train or infer.", metavar="MODE")] = None
-    precision: Annotated[
-        str | None, Option("fp32 (TF32 off), tf32, bf16 or fp16.", metavar="TYPE")
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class IngestArrayOptions(TaskHints, Site):
+class IngestArrayOptions(ReportHints, Site):
     """Write the job scripts of an array that ingests reports.
 
     Each task ingests a part of the reports into a separate database, with --cpus processes. The
@@ -383,7 +355,6 @@ class IngestScripts:
 def render_ingest(asked: IngestArrayOptions, events: Events) -> IngestScripts:
     """Write the job scripts of an array of ingests, and submit them if asked."""
     from perfctl.orchestrator.ingest import array
-    from perfctl.orchestrator.ingest.context import UserHints
 
     rendered = array.render(
         asked.paths,
@@ -392,8 +363,8 @@ def render_ingest(asked: IngestArrayOptions, events: Events) -> IngestScripts:
         asked.command_line,
         events.warning,
         tasks=asked.tasks,
-        options=words_of(asked, options_of(TaskHints)),
-        hints=UserHints(batch=asked.batch_size, batch_pattern=asked.batch_pattern),
+        options=words_of(asked, options_of(ReportHints)),
+        hints=UserHints(batch=asked.batch, batch_pattern=asked.batch_pattern),
     )
     submitted = status.submit(rendered.plan) if asked.submit else None
     return IngestScripts(rendered.plan, rendered.files, submitted)
@@ -416,13 +387,7 @@ def show_ingest(scripts: IngestScripts) -> View:
 
 def read_tasks(text: str) -> tuple[int, ...]:
     """Return "1,3" as numbers. Raises UsageError for a piece that is none."""
-    pieces = [piece.strip() for piece in text.split(",")]
-    for piece in pieces:
-        if not piece.isdecimal():
-            raise UsageError(
-                f"invalid value '{piece}' for `tasks`", "Use task numbers, for example `tasks` 1,3"
-            )
-    return tuple(map(int, pieces))
+    return read_numbers(text, "tasks", "Use task numbers, for example `tasks` 1,3")
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ def _write_calculator(material: Material) -> str:
             "('perfctl predict --list-prices --prices')"
         )
         material.messages.note(
-            f"the calculator has {len(used)} of the {len(table.prices)} prices in {table.where}"
+            f"the calculator has {len(used)} of the {len(table.prices)} prices in {table.name}"
             f"{f', of {days(used)}' if used else ''}{why if unused else ''}"
         )
     return CALCULATOR

@@ -62,8 +62,8 @@ def of_model(estimates: Mapping[int, Estimate]) -> Measured:
     for batch, estimate in estimates.items():
         places |= _sum(_model_counts(Place(batch=batch), estimate))
         for direction, totals in (("forward", estimate.forward), ("backward", estimate.backward)):
-            if totals.unknown:
-                names = ", ".join(dict.fromkeys(name for name, _ in totals.unknown))
+            if totals.missing:
+                names = ", ".join(dict.fromkeys(name for name, _ in totals.missing))
                 reason = f"no formula for {names}: the gate checks the known part only"
                 unknown[f"batch {batch}, FLOPs of {direction}"] = reason
     return Measured(places, unknown)

@@ -31,7 +31,7 @@ MEASURES = (
     "weight_bytes",
     "cache_read_bytes",
     "cache_written_bytes",
-    "other_bytes",
+    "unfused_bytes",
 )
 
 
@@ -51,10 +51,10 @@ class LayerWork:
     """Read of what earlier steps left in the cache."""
     cache_written_bytes: int
     """What stays in the cache."""
-    other_bytes: int
+    unfused_bytes: int
     """Read and written by its operations one by one, weights and cache too: the traffic if nothing
     is fused or kept on chip."""
-    unknown: tuple[tuple[str, int], ...] = ()
+    missing: tuple[tuple[str, int], ...] = ()
 
     @property
     def flops(self) -> int:
@@ -68,11 +68,11 @@ class LayerWork:
 
 
 def layer_work(
-    layer: str, kind: str, values: Sequence[int], unknown: tuple[tuple[str, int], ...]
+    layer: str, kind: str, values: Sequence[int], missing: tuple[tuple[str, int], ...]
 ) -> LayerWork:
     """Return what a layer does. ``values``: in the order of MEASURES."""
     macs, elementwise, weights, read, written, other = values
-    return LayerWork(layer, kind, macs, elementwise, weights, read, written, other, unknown)
+    return LayerWork(layer, kind, macs, elementwise, weights, read, written, other, missing)
 
 
 class Moved(NamedTuple):
@@ -81,7 +81,7 @@ class Moved(NamedTuple):
     weight_bytes: int
     cache_read_bytes: int
     cache_written_bytes: int
-    other_bytes: int
+    unfused_bytes: int
     bytes: int
 
 
@@ -93,20 +93,14 @@ class Phase:
         "name",
         "steps",
         "tokens",
-        "first",
-        "last",
+        "first_context",
+        "last_context",
         "totals",
         "moved",
-        "intensity",
-        "traced",
+        "flops_per_byte",
+        "traced_steps",
         "layers",
     )
-    JSON_NAMES: ClassVar = {
-        "first": "first_context",
-        "last": "last_context",
-        "intensity": "flops_per_byte",
-        "traced": "steps_traced",
-    }
     JSON_INLINED = ("totals", "moved")
 
     name: str
@@ -114,11 +108,11 @@ class Phase:
     tokens: int
     """Tokens of one sequence that go into a step; of decode without a cache those of its
     last step."""
-    first: int
+    first_context: int
     """Tokens that the first step's last token attends to, itself included."""
-    last: int
+    last_context: int
     layers: tuple[LayerWork, ...]
-    traced: int
+    traced_steps: int
     """Steps that were traced; the others follow from them."""
 
     def total(self, measure: str) -> int:
@@ -132,16 +126,16 @@ class Phase:
     @property
     def totals(self) -> Totals:
         """Multiply-adds and FLOPs, with what is not counted."""
-        unknown: Counter[str] = Counter()
+        missing: Counter[str] = Counter()
         for layer in self.layers:
-            unknown.update(dict(layer.unknown))
+            missing.update(dict(layer.missing))
         macs = self.total("macs")
         return Totals(
-            macs, 2 * macs, self.total("elementwise_flops"), tuple(sorted(unknown.items()))
+            macs, 2 * macs, self.total("elementwise_flops"), tuple(sorted(missing.items()))
         )
 
     @property
-    def intensity(self) -> float | None:
+    def flops_per_byte(self) -> float | None:
         """FLOPs of multiply-adds for each byte of weights and cache; None where none are read."""
         moved = self.total("bytes")
         return self.totals.flops / moved if moved else None
@@ -154,10 +148,10 @@ class CachePart(NamedTuple):
     tensors: tuple[tuple[str, tuple[int, ...]], ...]
     """(Name, shape for one token, or as a whole where it does not grow), of one sequence."""
     item_bytes: int
-    grows: bool
+    is_growing: bool
     """False: a state, or the keys and values of the encoder's tokens."""
-    keeps: int | None
-    """Tokens that it holds at the end where that is fewer than there were: a window; None: all."""
+    window: int | None
+    """Tokens that it holds at the end if they are fewer than all; None: all."""
 
     @property
     def each(self) -> int:
@@ -187,20 +181,19 @@ class Cache:
         "bytes_per_token",
         "values_per_token",
         "fixed_bytes",
-        "bytes",
-        "tokens",
+        "bytes_at_end",
+        "tokens_at_end",
         "parts",
         "latent",
     )
-    JSON_NAMES: ClassVar = {"bytes": "bytes_at_end", "tokens": "tokens_at_end"}
 
     dtypes: tuple[str, ...]
     parts: tuple[CachePart, ...]
-    tokens: int
-    """Tokens of the decoder at the end."""
+    tokens_at_end: int
+    """Tokens of the decoder."""
     batch: int
-    bytes: int
-    """At the end, of the whole batch."""
+    bytes_at_end: int
+    """Bytes of the complete batch."""
     latent: Latent | None
     """Multi-head latent attention: values of a token in one layer, compressed and as keys and
     values of all heads."""
@@ -208,11 +201,11 @@ class Cache:
     @property
     def values_per_token(self) -> int:
         """Of one sequence in all layers, while no window is full."""
-        return sum(part.layers * part.each for part in self.parts if part.grows)
+        return sum(part.layers * part.each for part in self.parts if part.is_growing)
 
     @property
     def bytes_per_token(self) -> int:
-        return sum(part.bytes for part in self.parts if part.grows)
+        return sum(part.bytes for part in self.parts if part.is_growing)
 
     @property
     def keeps_latent(self) -> bool:
@@ -221,14 +214,14 @@ class Cache:
         kept = {
             sum(prod(shape) for name, shape in part.tensors if name in ("keys", "values"))
             for part in self.parts
-            if part.grows
+            if part.is_growing
         }
         return self.latent is not None and kept == {self.latent[0]}
 
     @property
     def fixed_bytes(self) -> int:
         """Of one sequence: what does not grow with the tokens."""
-        return sum(part.bytes for part in self.parts if not part.grows)
+        return sum(part.bytes for part in self.parts if not part.is_growing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +306,7 @@ def amounts(
             found[call.layer, f"?{call.kind}"] += call.calls
         found[call.layer, "macs"] += call.macs or 0
         found[call.layer, "elementwise_flops"] += call.elementwise_flops or 0
-        found[call.layer, "other_bytes"] += (call.read_bytes or 0) + (call.write_bytes or 0)
+        found[call.layer, "unfused_bytes"] += (call.read_bytes or 0) + (call.write_bytes or 0)
     for row in traffic:
         found[row.layer, "weight_bytes"] += row.weight_bytes
         found[row.layer, "cache_read_bytes"] += (
@@ -328,19 +321,19 @@ def layers_of(found: Amounts, modules: Sequence[ModuleSeen]) -> tuple[LayerWork,
     """A row for every layer that does something, in the model's order."""
     kinds = {module.path: module.kind for module in modules}
     places = {path: at for at, path in enumerate(kinds)}
-    not_counted: dict[str, list[tuple[str, int]]] = {}
+    without_formula: dict[str, list[tuple[str, int]]] = {}
     for (path, name), count in sorted(
         item for item in found.items() if item[0][1][:1] == "?" and item[1]
     ):
-        not_counted.setdefault(path, []).append((name[1:], count))
+        without_formula.setdefault(path, []).append((name[1:], count))
     rows = []
     for layer in sorted(
         {layer for layer, _ in found}, key=lambda path: places.get(path, len(places))
     ):
-        unknown = tuple(not_counted.get(layer, ()))
+        missing = tuple(without_formula.get(layer, ()))
         values = [found.get((layer, name), 0) for name in MEASURES]
-        if any(values) or unknown:
-            rows.append(layer_work(layer, kinds.get(layer, ""), values, unknown))
+        if any(values) or missing:
+            rows.append(layer_work(layer, kinds.get(layer, ""), values, missing))
     return tuple(rows)
 
 
@@ -439,8 +432,8 @@ def cache_of(
             count,
             tuple((one.name, one.shape) for one in group),
             ITEM_BYTES[group[0].dtype],
-            group[0].grows,
-            group[0].keeps,
+            group[0].is_growing,
+            group[0].window,
         )
         for group, count in counts.items()
     )
@@ -462,8 +455,8 @@ def _named(place: str) -> tuple[str, str]:
 class _Tensor(NamedTuple):
     name: str
     shape: tuple[int, ...]
-    grows: bool
-    keeps: int | None
+    is_growing: bool
+    window: int | None
     dtype: str
 
 

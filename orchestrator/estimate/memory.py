@@ -48,7 +48,7 @@ docs/formulas.md."""
 RESERVE = 1 << 30
 """Bytes that stay free by default: for the CUDA context, the workspaces of cuBLAS and cuDNN, and
 fragmentation. What each takes: docs/formulas.md, Memory."""
-NOT_KNOWN = (
+UNPREDICTED = (
     "cuDNN workspace (by algorithm, chosen at run time)",
     "CUDA context and loaded kernels (by GPU, driver and libraries)",
     "memory of other processes on the device",
@@ -236,7 +236,8 @@ class Memory:
     gpu: tuple[int, int] | None = None
     assumed: tuple[str, ...] = ()
     """Assumptions about the GPU, one line each."""
-    not_known: tuple[str, ...] = NOT_KNOWN
+    missing: tuple[str, ...] = UNPREDICTED
+    """Memory that no trace shows."""
 
     @property
     def cublas_workspace(self) -> int:

@@ -89,8 +89,8 @@ def estimate(
         Raises UsageError for another name.
 
     Raises nothing for what the model does: ``Estimate.problem`` says where it stopped. What could
-    not be counted makes totals lower bounds: ``Estimate.forward.at_least``, with the names in
-    ``unknown``.
+    not be counted makes totals lower bounds: ``Estimate.forward.is_lower_bound``, with the names in
+    ``missing``.
     """
     import copy
 

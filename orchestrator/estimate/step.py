@@ -170,7 +170,7 @@ class Estimate:
         if self.problem is None:
             return sums
         after = (f"everything after {self.problem.partition(': ')[0]}, where the trace stopped", 1)
-        return replace(sums, unknown=(*sums.unknown, after))
+        return replace(sums, missing=(*sums.missing, after))
 
     @property
     def integer_macs(self) -> int:

@@ -24,9 +24,9 @@ Estimate = Callable[[str, str, int], Paper]
 Features = Callable[[Sequence[LayerCall]], tuple[Feature, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserHints:
-    """What the user says about reports that do not say it themselves."""
+@dataclass(frozen=True, kw_only=True)
+class ReportHints:
+    """Facts about reports that the files do not state."""
 
     batch: Annotated[int | None, Option("Batch size, if the file does not state it.", least=1)] = (
         None
@@ -54,6 +54,12 @@ class UserHints:
     precision: Annotated[
         str | None, Option("fp32 (TF32 off), tf32, bf16 or fp16.", metavar="TYPE")
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserHints(ReportHints):
+    """Facts about reports, and what perfctl reads of them."""
+
     guess_layers: Annotated[
         bool,
         Option(

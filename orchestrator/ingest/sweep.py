@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from perfctl import parsers
 from perfctl.orchestrator import memory, pool
@@ -52,6 +52,8 @@ from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, Sweep
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.records.report import Kernel
+
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +98,18 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSwept:
-    """The sweep of one model under ``perfctl infer``."""
+class OfModel(Generic[Record]):
+    """The result of one model under ``perfctl infer``."""
 
-    JSON_INLINED = ("swept",)
+    JSON_INLINED = ("result",)
 
     model: str
-    swept: Swept
+    result: Record
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSwept(OfModel[Swept]):
+    """The sweep of one model under ``perfctl infer``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +123,8 @@ class PlannedCommand:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCommand:
+class ModelCommand(OfModel[PlannedCommand]):
     """A command that ``perfctl infer`` would start: --dry-run."""
-
-    JSON_INLINED = ("planned",)
-
-    model: str
-    planned: PlannedCommand
 
 
 @dataclass(frozen=True, slots=True)

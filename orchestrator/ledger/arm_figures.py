@@ -192,8 +192,8 @@ def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
         return Rate(None, None, None, "the run did not record the shapes of the layers")
     directions = ("forward", *BACKWARD) if run.mode == "train" else ("forward",)
     total = totals(run.layer_calls, directions)
-    if total.at_least:
-        names = ", ".join(name for name, _ in total.unknown)
+    if total.is_lower_bound:
+        names = ", ".join(name for name, _ in total.missing)
         return Rate(
             None, None, None, f"at least {total.flops:,} estimated FLOPs; not included: {names}"
         )

@@ -27,7 +27,7 @@ class HandValue:
     @property
     def is_right(self) -> bool:
         """Whether it is a figure of the layer."""
-        return self.finding.exact and not self.finding.slips
+        return self.finding.is_explained and not self.finding.mistakes
 
 
 def check_hand_values(
@@ -56,12 +56,12 @@ def check_hand_values(
                 sheet = network.sheet(other, layer)
                 if sheet is not None:
                     finding = check(value, sheet.facts, sheet.quantities)
-                    slips = len(finding.slips) if finding.exact else 0
-                    rank = (not finding.exact, slips, number, other != batch, other)
+                    slips = len(finding.mistakes)
+                    rank = (not finding.is_explained, slips, number, other != batch, other)
                     ranked.append((rank, HandValue(layer, network.label, other, finding)))
         if not ranked:
             raise unknown_layer("hand", layer, networks[0], batch)
-        exact = [pair for pair in ranked if pair[1].finding.exact]
+        exact = [pair for pair in ranked if pair[1].finding.is_explained]
         near = [pair for pair in ranked if pair[1].batch == batch] or ranked
         yield min(exact or near, key=lambda pair: pair[0])[1]
 

@@ -146,7 +146,7 @@ class Network:
         if mode != "infer" and not sheet.backward:
             return missing("not_available", NO_BACKWARD)
         parts = sheet.total.flops, sheet.total.backward_flops
-        return Figure(sum(part or 0 for part in parts), "counted", missing=sheet.unknown)
+        return Figure(sum(part or 0 for part in parts), "counted", missing=sheet.missing)
 
     def main_layer(self) -> str | None:
         """The layer with the most multiply-adds in forward; None where no shapes are known."""

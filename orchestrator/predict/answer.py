@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
@@ -53,13 +53,16 @@ TRAINING_ONLY = (
 class Subject:
     """One model, in training or inference."""
 
+    JSON_KEYS = ("model", "mode", "optimizer", "parameters", "tokens")
+    JSON_NAMES: ClassVar = {"tokens": "tokens_per_sample"}
+
     model: str
     family: str
     works: tuple[Operation, ...]
     training: bool
     parameters: int
-    optimizer: str
-    """The user's or the model's own; "" in inference."""
+    optimizer: str | None
+    """The user's or the model's own; None in inference."""
     lines: tuple[MemoryLine, ...] | None
     """Bytes of the tensors of a step by batch. None: not known."""
     notes: tuple[str, ...] = ()
@@ -67,7 +70,12 @@ class Subject:
     """The step's storages, for a replay of a GPU's allocator. None where the model was
     not traced."""
     tokens: int | None = None
-    """Of one sample; None where a sample is not a sequence of tokens."""
+    """Tokens of one sample; None if a sample is not a sequence of tokens."""
+
+    @property
+    def mode(self) -> str:
+        """Return "train" or "infer"."""
+        return "train" if self.training else "infer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,7 @@ class Question:
     """Predict the time, memory and cost of a model on a device that need not be there.
 
     ``perfctl.predict`` answers for training and inference: ``answer.step.seconds`` (``low``,
-    ``high``) is one step on one GPU, ``answer.training.whole`` the training (None without
+    ``high``) is one step on one GPU, ``answer.training.total`` the training (None without
     ``dataset_size`` and ``epochs``), ``answer.training.rentals`` its cost in US dollars by offer.
     ``perfctl.predict_generation`` answers for a model that generates text:
     ``answer.points[0].prefill.time`` is the time to the first token in seconds.

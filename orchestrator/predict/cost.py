@@ -17,9 +17,9 @@ from perfctl.orchestrator.predict.prices import Price
 HOUR = 3600.0
 
 GRADIENT_BYTES = 4
-"""Of one parameter: autocast keeps gradients in fp32."""
+"""Bytes of one parameter's gradient: autocast keeps gradients in fp32."""
 
-CLOSE = 0.9
+TIGHT_SHARE_MIN = 0.9
 """Share of the memory, tensors and reserve, from which a large CUDA context or workspace of cuDNN
 may not find enough."""
 
@@ -46,18 +46,14 @@ def steps_of(samples: int, batch: int, gpus: int = 1) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rental:
-    """One offer for the whole training. US dollars."""
+    """One offer for the complete training. US dollars."""
 
-    JSON_KEYS = ("instances", "idle", "on_demand", "spot")
-    JSON_NAMES: ClassVar = {
-        "idle": "idle_gpus",
-        "on_demand": "on_demand_usd",
-        "spot": "spot_usd",
-    }
+    JSON_NAMES: ClassVar = {"on_demand": "on_demand_usd", "spot": "spot_usd"}
+    JSON_INLINED = ("price",)
 
     price: Price
     instances: int
-    idle: int
+    idle_gpus: int
     on_demand: Span | None
     spot: Span | None
     """Without the work lost when a spot instance is reclaimed. None: the table has no
@@ -68,21 +64,19 @@ def rental(price: Price, gpus: int, seconds: Span) -> Rental:
     """``gpus`` at work for ``seconds`` on whole instances, billed by the second."""
     instances = ceil(gpus / price.count)
     hours = seconds.times(instances / HOUR)
-    whole, spot = (
+    on_demand, spot = (
         None if rate is None else hours.times(rate) for rate in (price.on_demand, price.spot)
     )
-    return Rental(price, instances, instances * price.count - gpus, whole, spot)
+    return Rental(price, instances, instances * price.count - gpus, on_demand, spot)
 
 
 def rentals(prices: Sequence[Price], gpus: int, seconds: Span) -> tuple[Rental, ...]:
     """The cheapest on demand first, those with a spot price alone last."""
-    found = (rental(price, gpus, seconds) for price in prices)
-    return tuple(
-        sorted(
-            found,
-            key=lambda one: (one.on_demand is None, (one.on_demand or one.spot or seconds).value),
-        )
-    )
+
+    def rank(offer: Rental) -> tuple[bool, float]:
+        return offer.on_demand is None, (offer.on_demand or offer.spot or seconds).value
+
+    return tuple(sorted((rental(price, gpus, seconds) for price in prices), key=rank))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,27 +153,26 @@ def over_link(
 class Choice:
     """One offer at one batch size: how long the training takes and what it costs."""
 
-    JSON_KEYS = ("board", "batch", "way", "beyond", "seconds", "dollars", "spot")
     JSON_NAMES: ClassVar = {
-        "beyond": "beyond_the_data",
         "seconds": "training_s",
         "dollars": "on_demand_usd",
         "spot": "spot_usd",
+        "way": "basis",
     }
+    JSON_INLINED = ("price",)
 
     price: Price
-    board: str
-    """Name of the board."""
+    gpu_model: str
     batch: int
-    """Samples a step and GPU."""
+    """Samples per step and GPU."""
     seconds: Span
     dollars: Span
     spot: Span | None = None
     """Dollars for the same on spot instances. None: the table has no such price."""
     way: str = ""
     """What the step's time rests on: one of WAYS of the predictor."""
-    beyond: bool = False
-    """Whether the step is outside of what was measured."""
+    is_extrapolated: bool = False
+    """Whether the step is outside of the measured range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +181,19 @@ class Frontier:
 
     choices: tuple[Choice, ...]
     compared: int
+    """Pairs of an offer and a batch size."""
     too_large: int
-    unknown: int
+    missing: int
     """Pairs without a price on demand, or without a peak for the precision."""
-    unsure: int = 0
-    """Offers that do not say which board they have."""
+    uncertain: int = 0
+    """Offers that do not state their GPU model."""
 
 
 def frontier(choices: Iterable[Choice]) -> tuple[Choice, ...]:
     """The choices that no other beats in both time and cost, the fastest first; of equal ones
     the first."""
     best: list[Choice] = []
-    for choice in sorted(choices, key=lambda one: (one.seconds.value, one.dollars.value)):
+    for choice in sorted(choices, key=lambda choice: (choice.seconds.value, choice.dollars.value)):
         if not best or choice.dollars.value < best[-1].dollars.value:
             best.append(choice)
     return tuple(best)
@@ -248,8 +242,8 @@ class Room:
     """Left free for the CUDA context and cuDNN's workspaces: :data:`RESERVE` of estimate.memory."""
 
     @property
-    def whole(self) -> int:
-        """With the reserve."""
+    def total(self) -> int:
+        """Bytes with the reserve."""
         return self.needed + self.reserve
 
     @property
@@ -258,12 +252,8 @@ class Room:
         return None if self.limit is None else self.largest is None or self.batch <= self.largest
 
     @property
-    def close(self) -> bool:
-        return bool(self.fits) and self.limit is not None and CLOSE * self.limit < self.whole
-
-    @property
     def lacking(self) -> float:
-        return max(self.whole - self.limit, 0.0) if self.limit is not None else 0.0
+        return max(self.total - self.limit, 0.0) if self.limit is not None else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,18 +266,20 @@ class Training:
         "samples_per_second",
         "steps",
         "epoch",
-        "whole",
+        "total",
         "room",
         "parallel",
         "energy",
+        "rentals",
     )
     JSON_NAMES: ClassVar = {
+        "rentals": "offers",
         "step": "step_s",
         "alone": "step_one_gpu_s",
         "samples_per_second": "samples_per_s",
         "steps": "steps_per_epoch",
         "epoch": "epoch_s",
-        "whole": "training_s",
+        "total": "training_s",
         "room": "memory",
     }
 
@@ -298,7 +290,8 @@ class Training:
     parallel: Parallel | None
     steps: int | None
     epoch: Span | None
-    whole: Span | None
+    total: Span | None
+    """Seconds of all epochs."""
     rentals: tuple[Rental, ...] = ()
     energy: Energy | None = None
     room: Room | None = None
@@ -310,8 +303,8 @@ class Training:
 
     @property
     def billed(self) -> Span | None:
-        """Seconds that are paid for: the whole training, else an epoch."""
-        return self.whole or self.epoch
+        """Seconds that are paid for: the complete training, otherwise an epoch."""
+        return self.total or self.epoch
 
 
 def training(
@@ -334,15 +327,15 @@ def training(
     step = parallel.step if parallel is not None else alone
     steps = steps_of(job.samples, job.batch, job.gpus) if job.samples is not None else None
     epoch = step.times(steps) if steps is not None else None
-    whole = epoch.times(job.epochs) if epoch is not None and job.epochs is not None else None
-    billed = whole or epoch
+    total = epoch.times(job.epochs) if epoch is not None and job.epochs is not None else None
+    billed = total or epoch
     offers = rentals(prices, job.gpus, billed) if billed is not None else ()
     used = (
         energy(*power, job.gpus, billed, tariff)
         if billed is not None and power is not None
         else None
     )
-    return Training(job, step, alone, parallel, steps, epoch, whole, offers, used, room)
+    return Training(job, step, alone, parallel, steps, epoch, total, offers, used, room)
 
 
 def parallel_step(alone: Span, job: Job, backward: float | None = None) -> Parallel | None:

@@ -363,7 +363,7 @@ def excess_of(fitted: Fitted, row: Sequence[float], floor: float) -> dict[str, f
     return beyond
 
 
-def drivers(fitted: Fitted, row: Sequence[float]) -> tuple[tuple[str, float], ...]:
+def drivers(fitted: Fitted, row: Sequence[float]) -> dict[str, float]:
     """Return (feature, factor on seconds against the feature's median in the fit), the
     strongest first."""
     import numpy as np
@@ -376,4 +376,4 @@ def drivers(fitted: Fitted, row: Sequence[float]) -> tuple[tuple[str, float], ..
         zip(fitted.features, (own - other for other in others), strict=True),
         key=lambda pair: -abs(pair[1]),
     )
-    return tuple((name, exp(change)) for name, change in moved)
+    return {name: exp(change) for name, change in moved}

@@ -112,7 +112,7 @@ def phases_of(fit: StepFitted, case: StepSpec, seconds: float) -> dict[str, floa
     return {name: seconds * (value / total) for name, value in each.items()} if total > 0 else {}
 
 
-def drivers(fit: StepFitted, case: StepSpec) -> tuple[tuple[str, float], ...]:
+def drivers(fit: StepFitted, case: StepSpec) -> dict[str, float]:
     return efficiency.drivers(fit.fitted, features(case, parts(case, fit.machine)))
 
 

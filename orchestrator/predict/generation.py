@@ -282,14 +282,17 @@ class StepSeconds:
 class MemoryNeeded:
     """Bytes on the device, without the activations of prefill."""
 
-    JSON_KEYS = ("weights", "cache", "reserve", "whole", "limit", "fits")
+    JSON_KEYS = ("weights", "cache", "reserve", "total", "limit", "fits", "largest")
     JSON_NAMES: ClassVar = {
         "weights": "weights_bytes",
         "cache": "kv_cache_bytes",
         "reserve": "reserve_bytes",
-        "whole": "needed_bytes",
+        "total": "needed_bytes",
         "limit": "limit_bytes",
+        "largest": "largest_batch",
     }
+
+    batch: int
 
     weights: float
     cache: float
@@ -299,24 +302,28 @@ class MemoryNeeded:
     """Of the device; None: not known."""
 
     @property
-    def whole(self) -> float:
+    def total(self) -> float:
         return self.weights + self.cache + self.reserve
 
     @property
     def fits(self) -> bool | None:
-        return None if self.limit is None else self.whole <= self.limit
+        return None if self.limit is None else self.total <= self.limit
 
-    def largest(self, batch: int) -> int | None:
-        """The largest batch whose cache fits beside the weights; None where that is not known, or
+    @property
+    def largest(self) -> int | None:
+        """The largest batch whose cache fits beside the weights; None if the limit is unknown, or
         no cache is kept."""
         if self.limit is None or not self.cache:
             return None
-        return max(0, int((self.limit - self.reserve - self.weights) * batch / self.cache))
+        return max(0, int((self.limit - self.reserve - self.weights) * self.batch / self.cache))
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCost:
     """US dollars for a million generated tokens, at the price of one GPU of an offer."""
+
+    JSON_NAMES: ClassVar = {"dollars": "usd_per_million_tokens"}
+    JSON_INLINED = ("price",)
 
     price: Price
     dollars: Span
@@ -331,18 +338,21 @@ class GenerationPoint:
         "prefill",
         "first",
         "last",
-        "whole",
+        "total",
         "tokens_per_second",
         "source",
         "coverage",
         "outside",
+        "nearest",
+        "memory",
+        "cost",
     )
     JSON_NAMES: ClassVar = {
         "first": "decode_first_step",
         "last": "decode_last_step",
-        "whole": "whole_s",
+        "total": "total_s",
         "tokens_per_second": "tokens_per_s",
-        "outside": "beyond_the_data",
+        "outside": "extrapolations",
     }
 
     batch: int
@@ -351,13 +361,13 @@ class GenerationPoint:
     first: StepSeconds | None
     """First step of decode: to the second token; None where one token is asked for."""
     last: StepSeconds | None
-    whole: Span
-    """The whole batch, from the prompt to the last token."""
+    total: Span
+    """The complete batch, from the prompt to the last token."""
     tokens_per_second: Span
     """Generated tokens of all sequences, prefill included."""
     memory: MemoryNeeded
     source: str
-    nearest: str
+    nearest: str | None
     outside: tuple[str, ...]
     coverage: float | None
     """Share of held-out times that ranges like these cover; None for a device that was not
@@ -462,7 +472,7 @@ def steps_of(
             for phase, trace in zip(phases, traces, strict=True)
         )
     return tuple(
-        _served(work_of(found, phase, precision), phase.last, precision, machine)
+        _served(work_of(found, phase, precision), phase.last_context, precision, machine)
         for phase in phases
     )
 
@@ -551,10 +561,12 @@ def _eager(
     )
     works = "overhead" if fixed > gpu / 2 else "bandwidth" if moved >= flops else "arithmetic"
     limit = "host" if host > gpu else works
-    return StepSeconds(Span(one.seconds, max(one.low, moved), one.high), bare, limit, phase.last)
+    return StepSeconds(
+        Span(one.seconds, max(one.low, moved), one.high), bare, limit, phase.last_context
+    )
 
 
-def whole_of(steps: Sequence[StepSeconds], generate: int) -> Span:
+def add_up_steps(steps: Sequence[StepSeconds], generate: int) -> Span:
     """Return the time of prefill and all steps of decode, which lie on a line between the first and
     the last."""
     if len(steps) < 3:
@@ -583,7 +595,7 @@ class Grounds(NamedTuple):
     """What a prediction rests on, in words."""
 
     source: str
-    nearest: str
+    nearest: str | None
     outside: tuple[str, ...]
     coverage: float | None
 
@@ -606,7 +618,7 @@ def _served_grounds(generation: Generation, precision: str, machine: Machine) ->
     )
     if generation.active_parameters is not None:
         outside = (*outside, "no mixture of experts was measured")
-    nearest, row = "", nearest_engine(engine, machine, precision, generation)
+    nearest, row = None, nearest_engine(engine, machine, precision, generation)
     if row is not None:
         batch = f"batch {row.batch:,}" if row.batch else "as many sequences at once as fit"
         nearest = (
@@ -628,11 +640,12 @@ def predict_point(
     Raises ValueError when the machine has no peak for the precision.
     """
     steps, generated = steps_of(generation, engine, precision, machine), generation.generate + 1
-    whole, tokens = whole_of(steps, generated), generation.batch * generated
-    rate = Span(tokens / whole.value, tokens / whole.high, tokens / whole.low)
+    total, tokens = add_up_steps(steps, generated), generation.batch * generated
+    rate = Span(tokens / total.value, tokens / total.high, tokens / total.low)
     memory = MemoryNeeded(
+        generation.batch,
         weights_of(generation, precision),
-        float(generation.cache.bytes) if generation.cache is not None else 0.0,
+        float(generation.cache.bytes_at_end) if generation.cache is not None else 0.0,
         reserve_on(machine.kind),
         machine.memory_bytes,
     )
@@ -643,7 +656,7 @@ def predict_point(
         steps[0],
         first,
         last,
-        whole,
+        total,
         rate,
         memory,
         *grounds(generation, precision, machine),

@@ -45,7 +45,8 @@ class Share:
     """Dotted module path; "" if unknown (the loss, operations between modules)."""
     kind: str
     seconds: float
-    part: float
+    share: float
+    """Share of the step's time."""
     limit: str
     """The largest part of it: arithmetic, bytes, or operations (starting them)."""
 
@@ -66,11 +67,16 @@ class StepTime:
         "floor",
         "phases",
         "shares",
+        "nearest",
+        "why_not",
+        "drivers",
     )
     JSON_NAMES: ClassVar = {
+        "way": "basis",
         "host": "host_s",
         "gpu": "gpu_s",
-        "outside": "beyond_the_data",
+        "outside": "extrapolations",
+        "why_not": "unused_sources",
         "floor": "roofline_s",
         "phases": "phases_s",
         "shares": "layers",
@@ -91,6 +97,7 @@ class StepTime:
     """Share of held-out steps between low and high. None: low to high is a spread of measured
     steps, or from literature."""
     why_not: tuple[str, ...] = ()
+    """Why each better source was not possible."""
     outside: tuple[str, ...] = ()
     """What the fit has not seen, in words."""
     phases: Mapping[str, float] = field(default_factory=dict)
@@ -98,12 +105,11 @@ class StepTime:
     shares: tuple[Share, ...] = ()
     """By layer, the longest first; the optimizer and the step's own overhead have their
     own rows."""
-    drivers: tuple[tuple[str, float], ...] = ()
-    """(feature, factor on the time), the strongest first; empty without a fit."""
-    nearest: str = ""
-    """The published step that is most like this one, in words; "" if the prediction does not rest
+    drivers: Mapping[str, float] = field(default_factory=dict)
+    """Feature -> factor on the time, the strongest first; empty without a fit."""
+    nearest: str | None = None
+    """The published step that is most like this one, in words; null if the prediction does not rest
     on published ones."""
-
     host: float | None = None
     """Seconds in which the host starts all operations. None where they are not apart from the
     GPU's: measured, fitted."""

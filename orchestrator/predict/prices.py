@@ -8,13 +8,13 @@ import io
 import os
 import re
 from calendar import monthrange
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from datetime import date as Date
 from importlib import resources
 from math import inf
 from pathlib import Path
+from typing import ClassVar
 
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import Board
@@ -55,25 +55,50 @@ class PriceTableError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """One offer. US dollars per hour for the whole instance."""
+    """One offer. US dollars per hour for the complete instance."""
+
+    JSON_KEYS = (
+        "provider",
+        "instance",
+        "gpu",
+        "gpu_models",
+        "count",
+        "on_demand",
+        "spot",
+        "region",
+        "date",
+        "is_old",
+        "uncertain",
+        "source",
+    )
+    JSON_NAMES: ClassVar = {
+        "on_demand": "on_demand_usd_per_hour",
+        "spot": "spot_usd_per_hour",
+        "is_old": "older_than_a_year",
+    }
 
     provider: str
-    instance: str
+    instance: str | None
     gpu: str
     boards: tuple[Board, ...]
     count: int
+    """GPUs."""
     on_demand: float | None
     spot: float | None
-    region: str
+    region: str | None
     date: str
-    """Of the price: YYYY-MM or YYYY-MM-DD."""
-    source: str
+    """When the price was seen: YYYY-MM or YYYY-MM-DD."""
+    source: str | None
 
     @property
-    def doubt(self) -> str | None:
-        """ "undated" or "promotional", where the source says so; None for a price that was asked of
-        anybody on its date."""
-        return next((word for word in DOUBTS if word in self.source.lower()), None)
+    def gpu_models(self) -> list[str]:
+        """Models that the GPU may be."""
+        return [board.name for board in self.boards]
+
+    @property
+    def uncertain(self) -> str | None:
+        """Why the price may not hold: "undated" or "promotional", if the source states it."""
+        return next((word for word in DOUBTS if word in (self.source or "").lower()), None)
 
     @property
     def board(self) -> Board | None:
@@ -81,28 +106,28 @@ class Price:
         may be several."""
         return self.boards[0] if len(self.boards) == 1 else None
 
-    def is_old(self, today: Date) -> bool:
-        """True for a price of more than a year before ``today``; a month counts to its end."""
+    @property
+    def is_old(self) -> bool:
+        """Whether the price is more than a year old; a month counts to its end."""
         year, month, *day = map(int, self.date.split("-"))
-        return today - Date(year, month, day[0] if day else monthrange(year, month)[1]) > YEAR
+        return today() - Date(year, month, day[0] if day else monthrange(year, month)[1]) > YEAR
 
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Prices, where the table is, and the day on which it was read."""
+    """Prices, and where the table is."""
 
+    JSON_NAMES: ClassVar = {"name": "table"}
+
+    name: str
+    """Where the prices are from."""
     prices: tuple[Price, ...]
-    where: str
-    today: Date
 
     @property
-    def sure(self) -> PriceTable:
-        """Without the prices that are in doubt."""
-        return replace(self, prices=tuple(price for price in self.prices if price.doubt is None))
-
-    def old(self, prices: Iterable[Price]) -> tuple[Price, ...]:
-        """Those of ``prices`` that are more than a year old."""
-        return tuple(price for price in prices if price.is_old(self.today))
+    def certain(self) -> PriceTable:
+        """The table without uncertain prices."""
+        certain = (price for price in self.prices if price.uncertain is None)
+        return replace(self, prices=tuple(certain))
 
 
 def read_prices(text: str) -> tuple[Price, ...]:
@@ -163,15 +188,15 @@ def _price(row: dict[str, str], line: int) -> Price:
         raise PriceTableError(line, f"gpu '{row['gpu']}' is not in the table of devices", remedy)
     return Price(
         row["provider"],
-        row["instance"],
+        row["instance"] or None,
         row["gpu"],
         meant,
         int(row["count"]),
         on_demand,
         spot,
-        row["region"],
+        row["region"] or None,
         row["date"],
-        row["source"],
+        row["source"] or None,
     )
 
 
@@ -203,34 +228,34 @@ def _dollars(text: str, name: str, line: int) -> float | None:
 
 def for_board(prices: tuple[Price, ...], board: Board | None) -> tuple[Price, ...]:
     """Return the offers that have this board, none without one. One whose form or memory is not
-    stated is not guessed; see :func:`unsure_for`."""
+    stated is not guessed; see :func:`ambiguous_for`."""
     return tuple(price for price in prices if price.board == board) if board is not None else ()
 
 
-def unsure_for(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:
-    """The offers that may have this board, or another of the same name."""
+def ambiguous_for(prices: tuple[Price, ...], board: Board) -> tuple[Price, ...]:
+    """Return the offers that may have this board, or another of the same name."""
     return tuple(price for price in prices if price.board is None and board in price.boards)
 
 
-def list_prices(gpu: str | None = None, file: Path | None = None) -> PriceTable:
-    """Return the offers of the table in use, or of ``file``, in US dollars per hour; ``gpu``: only
-    those that have, or may have, this GPU.
+def list_prices(model: str | None = None, file: Path | None = None) -> PriceTable:
+    """Return the offers of the table in use, or of ``file``, in US dollars per hour; ``model``:
+    only those that have, or may have, this GPU.
 
     Raises UsageError for a GPU that is not in the table of devices, PerfctlError when the user's
     table cannot be read.
     """
     table = load(file)
-    if gpu is None:
+    if model is None:
         return table
-    wanted = set(machines.meant(gpu))
+    wanted = set(machines.meant(model))
     if not wanted:
-        close = machines.nearest(gpu)
+        close = machines.nearest(model)
         near = (
             f"Similar names: {', '.join(close)}"
             if close
             else "Run 'perfctl predict --list-prices' to list all"
         )
-        raise UsageError(f"`gpu`: '{gpu}' is not in the table of devices", near)
+        raise UsageError(f"`model`: '{model}' is not in the table of devices", near)
     return replace(
         table, prices=tuple(price for price in table.prices if wanted & set(price.boards))
     )
@@ -247,7 +272,7 @@ def use_prices(file: Path) -> PriceTable:
         remedy = "Set XDG_CONFIG_HOME to a writable folder"
         raise PerfctlError(f"{own.parent}: cannot be created ({error.strerror})", remedy) from error
     write_text(own, file.read_text(encoding="utf-8"))
-    return PriceTable(prices, str(own), today())
+    return PriceTable(str(own), prices)
 
 
 def reset_prices() -> bool:
@@ -280,23 +305,22 @@ def today() -> Date:
 
 def load(file: Path | None = None) -> PriceTable:
     """Return the table in use, or that of ``file``. Raises PerfctlError when it cannot be read."""
-    day = today()
     if file is not None:
-        return PriceTable(read_file(file), str(file), day)
+        return PriceTable(str(file), read_file(file))
     own = own_file()
     if own.exists():
         remedy = (
             "Replace it with 'perfctl predict --use-prices FILE', or return to perfctl's table "
             "with 'perfctl predict --reset-prices'"
         )
-        return PriceTable(read_file(own, remedy), f"your table {own}", day)
+        return PriceTable(f"your table {own}", read_file(own, remedy))
     if os.environ.get(VARIABLE):
         raise PerfctlError(
             f"{VARIABLE}: {own} not found",
             "Run 'perfctl predict --use-prices FILE' to create it, or unset the variable",
         )
     text = resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")
-    return PriceTable(read_prices(text), "perfctl's own table", day)
+    return PriceTable("perfctl's own table", read_prices(text))
 
 
 def read_file(path: Path, remedy: str | None = None) -> tuple[Price, ...]:

@@ -618,11 +618,12 @@ def words(fit: Published) -> str:
     return f"{fit.rows:,} steps of {len(fit.measured)} devices (docs/prediction.md)"
 
 
-def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str:
-    """ "RTX 3090, resnet50 on tensor cores, its work differs by 4%"; "" without one."""
+def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str | None:
+    """Return "RTX 3090, resnet50 on tensor cores, FLOPs per sample differ by 4%"; None without a
+    published step."""
     found = nearest(fit, case, machine)
     if found is None:
-        return ""
+        return None
     name = found.model.partition(":")[2]
     units = "on tensor cores" if found.regime[1] == "T" else "in fp32"
     percentage = round(100 * found.away)

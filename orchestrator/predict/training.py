@@ -24,7 +24,7 @@ from perfctl.orchestrator.predict.answer import (
 )
 from perfctl.orchestrator.predict.operations import StepSpec
 from perfctl.orchestrator.predict.predict import Evidence, StepTime, predict
-from perfctl.orchestrator.predict.prices import Price, unsure_for
+from perfctl.orchestrator.predict.prices import Price, ambiguous_for
 
 NODE_GPUS_MAX = 8
 """More GPUs than this are in several machines, whatever the link between two of them is."""
@@ -73,6 +73,7 @@ def predict_on(
 
 def step_of(question: Question, subject: Subject, batch: int) -> StepSpec:
     """Return the step to predict at one batch size."""
+    optimizer = subject.optimizer or ""
     return StepSpec(
         model=subject.model,
         family=subject.family,
@@ -80,7 +81,7 @@ def step_of(question: Question, subject: Subject, batch: int) -> StepSpec:
         batch=batch,
         training=subject.training,
         precision=question.number_type,
-        optimizer=LIKE.get(subject.optimizer, subject.optimizer),
+        optimizer=LIKE.get(optimizer, optimizer),
         parameters=subject.parameters,
         channels_last=question.channels_last,
         compiled=question.compiled,
@@ -186,13 +187,13 @@ def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[s
     if question.dataset_size is None or board is None:
         return
     yield setting.unused_note()
-    if unsure := unsure_for(setting.prices.prices, board):
+    if uncertain := ambiguous_for(setting.prices.prices, board):
         yield (
-            f"perfctl ignores offers that do not state the form of this GPU ({len(unsure)} of "
+            f"perfctl ignores offers that do not state the form of this GPU ({len(uncertain)} of "
             f"them; 'perfctl predict --list-prices \"{board.name}\"' lists them)"
         )
     if not setting.offers and not setting.unused_offers:
-        yield f"no cost: no offer of {setting.prices.where} states a {board.name}"
+        yield f"no cost: no offer of {setting.prices.name} states a {board.name}"
 
 
 def check_frontier(question: Question) -> None:
@@ -213,11 +214,11 @@ def frontier_of(answer: Answer) -> cost.Frontier:
     check_frontier(question)
     steps: dict[tuple[Board, int], StepTime | None] = {}
     choices: list[cost.Choice] = []
-    too_large = unknown = unsure = 0
+    too_large = missing = uncertain = 0
     for price in answer.prices.prices:
         board = price.board
         if board is None:
-            unsure += 1
+            uncertain += 1
             continue
         for batch in question.batches:
             if not _fits(subject, board, batch):
@@ -231,7 +232,7 @@ def frontier_of(answer: Answer) -> cost.Frontier:
                 steps[board, batch] = step
             step = steps[board, batch]
             if step is None or price.on_demand is None:
-                unknown += 1
+                missing += 1
                 continue
             on_all = replace(question, gpus=price.count)
             training = _train(step, board, on_all, subject, prices=(price,), with_room=False)
@@ -249,7 +250,7 @@ def frontier_of(answer: Answer) -> cost.Frontier:
                     bool(step.outside),
                 )
             )
-    return cost.Frontier(cost.frontier(choices), len(choices), too_large, unknown, unsure)
+    return cost.Frontier(cost.frontier(choices), len(choices), too_large, missing, uncertain)
 
 
 def _fits(subject: Subject, board: Board, batch: int) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import date as Date
 from functools import cache, lru_cache
 from http import HTTPStatus
 from threading import Lock
@@ -16,13 +15,9 @@ from urllib.parse import parse_qsl
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, Device, Machine, class_of
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.estimate.memory import (
-    RESERVE,
-)
+from perfctl.orchestrator.estimate.memory import RESERVE
 from perfctl.orchestrator.predict.fit import StepFitted
-from perfctl.orchestrator.predict.grid import (
-    LARGEST,
-)
+from perfctl.orchestrator.predict.grid import LARGEST
 from perfctl.orchestrator.predict.models.calculator import Model, planned_model
 from perfctl.orchestrator.predict.models.packed_grid import grid_data
 from perfctl.orchestrator.predict.operations import Measured
@@ -31,7 +26,14 @@ from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.predict.published import Published
 from perfctl.orchestrator.predict.published import load as load_published
 from perfctl.orchestrator.report.prices import days, sources
-from perfctl.workloads.models.plan import PARAMETERS, canonical, plan, read_settings
+from perfctl.workloads.models.plan import (
+    PARAMETERS,
+    Parameter,
+    Word,
+    canonical,
+    plan,
+    read_settings,
+)
 from perfctl.workloads.spec import SpecError
 
 LONGEST = 300
@@ -52,13 +54,22 @@ has the whole range."""
 GROUPS = ("this machine", "data centre", "AMD", "workstation", "consumer")
 """Order of the devices in the list: the first word of a group."""
 MACHINE_KEYS = ("name", "kind", "memory_bytes")
-DEVICE_KEYS = ("source", "link_gbs", "link", "offers", "unsure", "watts", "group")
+DEVICE_KEYS = ("source", "link_gbs", "link", "offers", "uncertain", "watts", "group", "mixed")
 PRICE_KEYS = (
-    *("provider", "instance", "gpu", "count", "on_demand", "spot", "region", "date", "source"),
+    "provider",
+    "instance",
+    "gpu",
+    "count",
+    "on_demand",
+    "spot",
+    "region",
+    "date",
+    "source",
+    "is_old",
 )
 """Fields of a device, its machine, and a price that the page has."""
 MIXED = "mixed"
-"""What the page calls :func:`mixed_on`."""
+"""Precision that the page resolves for each device: :attr:`ListedDevice.mixed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +87,15 @@ class ListedDevice:
     """Model, or "" for all others -> (W of one, source). Empty: not known."""
     group: str = "this machine"
     """What it is made for, as lists of devices are headed."""
-    unsure: int = 0
+    uncertain: int = 0
     """Offers that may have it but do not state their form."""
+
+    @property
+    def mixed(self) -> str:
+        """Mixed precision on this device: bf16, otherwise fp16, by its tensor cores; fp32 if it
+        has none for them."""
+        peaks = self.machine.flops_per_second
+        return next((name for name in ("bf16", "fp16") if PATH_OF[name] in peaks), "fp32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +109,10 @@ class CalculatorContents:
     prices: Sequence[Price]
     published: Published | None = None
     """The fit that ships."""
-    prices_from: str = ""
+    price_source: str = ""
     notes: Sequence[str] = ()
-    left_out: Sequence[str] = ()
-    """Which models were asked for and are not there, and why: a sentence each."""
+    omitted: Sequence[str] = ()
+    """A sentence for each requested model that the page lacks, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,35 +126,36 @@ class Field:
     unit: str = ""
     low: float = 0
     high: float | None = None
-    whole: bool = False
+    is_integer: bool = False
     scale: str = ""
     """Of the slider: log2, log or linear; "" without one."""
     slider: tuple[float, float] | None = None
     step: float = 1
-    said: tuple[tuple[str, str], ...] = ()
-    """(value, how it is written) of a list to pick from; empty for a number."""
+    choices: tuple[tuple[str, str], ...] = ()
+    """(value, label) of a list to pick from; empty for a number."""
     always: bool = False
-    """Stands in every link."""
+    """Whether it is part of every link."""
     groups: tuple[str, ...] = ()
-    """Heading of each of ``said``; empty without headings."""
+    """Heading of each of ``choices``; empty without headings."""
 
     @property
     def data(self) -> dict[str, Any]:
-        """For the scripts."""
-        found = {
-            key: value
-            for key, value in asdict(self).items()
-            if key not in ("said", "unit", "groups")
-        }
-        return found | {"options": [value for value, _ in self.said] or None}
+        """The field as the scripts read it."""
+        data = asdict(self)
+        for key in ("choices", "unit", "groups"):
+            del data[key]
+        return data | {"options": [value for value, _ in self.choices] or None}
 
 
 SHOW = Field(
-    "show", "Which devices", "all", said=(("all", "all"), *((one, one) for one in GROUPS[1:]))
+    "show", "Which devices", "all", choices=tuple((name, name) for name in ("all", *GROUPS[1:]))
 )
 """A switch above the table of devices: which rows it has."""
 SORT = Field(
-    "sort", "Sort the devices", "cost", said=(("cost", "cheapest first"), ("time", "fastest first"))
+    "sort",
+    "Sort the devices",
+    "cost",
+    choices=(("cost", "cheapest first"), ("time", "fastest first")),
 )
 """A switch above the table of devices: the order of its rows."""
 
@@ -164,56 +183,42 @@ class CalculatorView:
     scripts: Sequence[str] = ("calculator_draw.js", "calculator_ui.js")
 
 
-def page_view(known: CalculatorContents, *, date: str, version: str) -> CalculatorView:
+def page_view(contents: CalculatorContents, *, date: str, version: str) -> CalculatorView:
     """Return what the page shows. ``date``: of the page, YYYY-MM-DD."""
-    names = [model.network.name for model in known.models]
+    names = [model.network.name for model in contents.models]
     first = "torchvision:resnet50" if "torchvision:resnet50" in names else names[0]
-    network, *parts = _controls(known, first)
-    today = Date.fromisoformat(date)
-    fields = (
-        Field("model", "model", first, always=True),
-        *(field for part in parts for field in part.fields),
-        SORT,
-        SHOW,
-    )
-    machines = [device.machine for device in known.devices]
+    network, *parts = _controls(contents, first)
+    fields = [field for part in parts for field in part.fields]
+    machines = [device.machine for device in contents.devices]
     data = {
-        "grid": grid_data(known.models, machines, known.measured, known.fits, known.published),
+        "grid": grid_data(
+            contents.models, machines, contents.measured, contents.fits, contents.published
+        ),
         "machines": [
-            {
-                **{
-                    name: getattr(device.machine, name) for name in ("name", "kind", "memory_bytes")
-                },
-                **{name: getattr(device, name) for name in DEVICE_KEYS},
-                "mixed": mixed_on(device.machine),
-            }
-            for device in known.devices
+            _select(device.machine, MACHINE_KEYS) | _select(device, DEVICE_KEYS)
+            for device in contents.devices
         ],
-        "prices": [
-            {name: getattr(price, name) for name in PRICE_KEYS} | {"old": price.is_old(today)}
-            for price in known.prices
+        "prices": [_select(price, PRICE_KEYS) for price in contents.prices],
+        "fields": [
+            field.data
+            for field in (Field("model", "model", first, always=True), *fields, SORT, SHOW)
         ],
-        "fields": [field.data for field in fields],
     }
-    about = (*_about(known, today), *known.notes, *known.left_out)
+    about = (*_about(contents), *contents.notes, *contents.omitted)
     made = f"perfctl {version} calculator, made on {date}."
     return CalculatorView((network, *parts), SORT, SHOW, about, made, data)
 
 
-def mixed_on(machine: Machine) -> str:
-    """Mixed precision on this device: bf16, else fp16, by its tensor cores; fp32 where it has none
-    for them."""
-    return next(
-        (name for name in ("bf16", "fp16") if PATH_OF[name] in machine.flops_per_second), "fp32"
-    )
+def _select(record: object, keys: Sequence[str]) -> dict[str, Any]:
+    return {key: getattr(record, key) for key in keys}
 
 
-def _controls(known: CalculatorContents, first: str) -> tuple[Part, ...]:
-    networks = [model.network for model in known.models]
-    families = tuple((name, name) for name in dict.fromkeys(network.family for network in networks))
-    models = tuple(
-        (one.name, one.name.partition(":")[2]) for one in networks if one.family == "torchvision"
-    )
+def _controls(contents: CalculatorContents, first: str) -> tuple[Part, ...]:
+    names: dict[str, list[str]] = {}
+    for network in (model.network for model in contents.models):
+        names.setdefault(network.family, []).append(network.name)
+    families = tuple((family, family) for family in names)
+    models = tuple((name, name.partition(":")[2]) for name in names.get("torchvision", ()))
     precisions = (
         (MIXED, "mixed, autocast"),
         ("fp32", "fp32 (TF32 off)"),
@@ -222,17 +227,17 @@ def _controls(known: CalculatorContents, first: str) -> tuple[Part, ...]:
         ("fp16", "fp16, autocast"),
     )
     optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
-    in_groups = sorted(known.devices, key=_group_order)
-    devices = tuple((place.machine.name, place.machine.name) for place in in_groups)
-    device = max(in_groups, key=lambda device: _newest_alone(known, device)).machine.name
-    count: dict[str, Any] = {"low": 1, "whole": True, "always": True}
+    listed = sorted(contents.devices, key=_group_order)
+    devices = tuple((device.machine.name, device.machine.name) for device in listed)
+    newest = max(listed, key=lambda device: _newest_price_date(contents, device))
+    count: dict[str, Any] = {"low": 1, "is_integer": True, "always": True}
     return (
         Part(
             "network",
             "Network",
             (
-                Field("family", "Family", first, said=families),
-                Field("traced", "Model", first, said=models or (("", "none"),)),
+                Field("family", "Family", first, choices=families),
+                Field("traced", "Model", first, choices=models or (("", "none"),)),
             ),
         ),
         Part(
@@ -250,8 +255,8 @@ def _controls(known: CalculatorContents, first: str) -> tuple[Part, ...]:
                 ),
                 Field("samples", "Samples", 1_281_167, scale="log", slider=(1e3, 1e8), **count),
                 Field("epochs", "Epochs", 90, scale="log", slider=(1, 1000), **count),
-                Field("precision", "Precision", MIXED, said=precisions, always=True),
-                Field("optimizer", "Optimizer", "momentum", said=optimizers, always=True),
+                Field("precision", "Precision", MIXED, choices=precisions, always=True),
+                Field("optimizer", "Optimizer", "momentum", choices=optimizers, always=True),
             ),
         ),
         Part(
@@ -261,10 +266,10 @@ def _controls(known: CalculatorContents, first: str) -> tuple[Part, ...]:
                 Field(
                     "device",
                     "Device",
-                    device,
-                    said=devices,
+                    newest.machine.name,
+                    choices=devices,
                     always=True,
-                    groups=tuple(place.group for place in in_groups),
+                    groups=tuple(device.group for device in listed),
                 ),
                 Field("gpus", "GPUs", 1, scale="log2", slider=(1, 64), **count),
             ),
@@ -274,7 +279,7 @@ def _controls(known: CalculatorContents, first: str) -> tuple[Part, ...]:
             "Several GPUs",
             (
                 Field(
-                    "overlap", "Hidden part", 0, unit=("0 to 1, share of the communication"), high=1
+                    "overlap", "Hidden part", 0, unit="0 to 1, share of the communication", high=1
                 ),
                 Field("interconnect", "Link", 0, unit="GB/s; 0: data sheet"),
                 Field("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
@@ -288,7 +293,7 @@ def _controls(known: CalculatorContents, first: str) -> tuple[Part, ...]:
                     "pay",
                     "Instances",
                     "on_demand",
-                    said=(("on_demand", "on demand"), ("spot", "spot, may be interrupted")),
+                    choices=(("on_demand", "on demand"), ("spot", "spot, may be interrupted")),
                 ),
                 Field("price", "Own price", 0, unit="$/h per GPU; 0: from the table"),
                 Field("tariff", "Energy", 0, unit="$/kWh; 0: no cost"),
@@ -297,28 +302,27 @@ def _controls(known: CalculatorContents, first: str) -> tuple[Part, ...]:
     )
 
 
-def _newest_alone(known: CalculatorContents, place: ListedDevice) -> str:
-    """Date of the newest price of one such GPU on demand; "" without one. The page opens on the
-    first device with the newest."""
-    offers = (known.prices[number] for number in place.offers)
-    return max(
-        (one.date for one in offers if one.count == 1 and one.on_demand is not None), default=""
-    )
+def _newest_price_date(contents: CalculatorContents, device: ListedDevice) -> str:
+    """Return the date of the newest on-demand price of one such GPU; "" without one. The page opens
+    on the first device with the newest price."""
+    prices = (contents.prices[number] for number in device.offers)
+    dates = (price.date for price in prices if price.count == 1 and price.on_demand is not None)
+    return max(dates, default="")
 
 
-def _group_order(place: ListedDevice) -> tuple[int, int]:
-    """Servers of one generation stay together, the newest first."""
-    chips = list(dict.fromkeys(class_of(board.gpu) for board in BOARDS))
-    return GROUPS.index(place.group.partition(",")[0]), -chips.index(
-        place.group
-    ) if place.group in chips else 0
+def _group_order(device: ListedDevice) -> tuple[int, int]:
+    """Return a sort key: servers of one generation stay together, the newest first."""
+    classes = list(dict.fromkeys(class_of(board.gpu) for board in BOARDS))
+    age = classes.index(device.group) if device.group in classes else 0
+    return GROUPS.index(device.group.partition(",")[0]), -age
 
 
-def _about(known: CalculatorContents, today: Date) -> tuple[str, ...]:
-    late = [price for price in known.prices if price.is_old(today)]
-    old = (
-        f" Prices of {days(late)} were more than a year old when this page was created."
-        if late
+def _about(known: CalculatorContents) -> tuple[str, ...]:
+    """Return what the predictions rest on, a paragraph each."""
+    old, published = [price for price in known.prices if price.is_old], known.published
+    warning = (
+        f" Prices of {days(old)} were more than a year old when this page was created."
+        if old
         else ""
     )
     traced = sum(model.network.family == "torchvision" for model in known.models)
@@ -327,10 +331,10 @@ def _about(known: CalculatorContents, today: Date) -> tuple[str, ...]:
     )
     return (
         *([f"Fitted to your own runs: {fits}. A fit applies to its device only."] if fits else []),
-        f"All other GPUs: fitted to {known.published.rows:,} steps that others published for "
-        f"{len(known.published.measured)} devices (docs/prediction.md). A device or precision "
+        f"All other GPUs: fitted to {published.rows:,} steps that others published for "
+        f"{len(published.measured)} devices (docs/prediction.md). A device or precision "
         "without published data has a wider range."
-        if known.published is not None
+        if published is not None
         else ("Other devices: the roofline, scaled by published efficiencies, with a wide range."),
         (
             "perfctl computed the work of each model and its cost per unit on each device; this "
@@ -344,8 +348,8 @@ def _about(known: CalculatorContents, today: Date) -> tuple[str, ...]:
             "--models none."
         ),
         f"Prices: {len(known.prices)} offers that state their GPU model, of {days(known.prices)}, "
-        f"{known.prices_from} ({'; '.join(sources(known.prices))}). Prices change: check before "
-        f"you rent.{old} This page excludes offers without a known date."
+        f"{known.price_source} ({'; '.join(sources(known.prices))}). Prices change: check before "
+        f"you rent.{warning} This page excludes offers without a known date."
         if known.prices
         else "This page has no prices.",
         (
@@ -366,30 +370,22 @@ def _about(known: CalculatorContents, today: Date) -> tuple[str, ...]:
     )
 
 
-def family_data(families: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Parameters of each family (``workloads.plan.PARAMETERS``) with their ranges and the ends of
-    their sliders."""
-    return {
-        family: {name: _parameter(name, one) for name, one in known.items()}
-        for family, known in families.items()
-    }
-
-
-def _parameter(name: str, one: Any) -> dict[str, Any]:
-    if hasattr(one, "words"):
-        return {"default": one.default, "words": list(one.words), "about": one.about}
-    low, high = _SLIDERS.get(name, (one.least, one.most))
-    found = {
-        key: getattr(one, key) for key in ("default", "least", "most", "odd", "multiple", "about")
-    }
-    return found | {"slider": [max(low, one.least), min(high, one.most)]}
+def _describe_parameter(name: str, parameter: Parameter) -> dict[str, Any]:
+    if isinstance(parameter, Word):
+        return _select(parameter, ("default", "words", "about"))
+    low, high = _SLIDERS.get(name, (parameter.least, parameter.most))
+    data = _select(parameter, ("default", "least", "most", "odd", "multiple", "about"))
+    return data | {"slider": [max(low, parameter.least), min(high, parameter.most)]}
 
 
 @cache
 def families() -> dict[str, Any]:
-    """Return the parameters of each family with their ranges; a residual network's depth with those
-    that its blocks can make."""
-    ranges = family_data(PARAMETERS)
+    """Return the parameters of each family with their ranges and the ends of their sliders; a
+    residual network's depth with those that its blocks can make."""
+    ranges = {
+        family: {name: _describe_parameter(name, value) for name, value in parameters.items()}
+        for family, parameters in PARAMETERS.items()
+    }
     depth = ranges["resnet"]["depth"]
     low, high = depth["slider"]
     depth["stops"] = []
@@ -401,11 +397,11 @@ def families() -> dict[str, Any]:
 
 
 class FamilyAnswers:
-    """Networks of the families by their parameters, worked out when they are asked for; safe for
-    several threads."""
+    """Networks of the families by their parameters, computed on request; safe for several
+    threads."""
 
     def __init__(self, learn: Callable[[], tuple[Evidence, Sequence[Device]]]) -> None:
-        """``learn``: gives what the store knows, and every device; called once."""
+        """``learn``: returns the evidence of the database, and every device; called once."""
         self._lock = Lock()
         self._learn = cache(learn)
         self._grid = lru_cache(KEPT)(self._compute_grid)
@@ -438,18 +434,19 @@ class FamilyAnswers:
         """Return what the page shows of one network: its name, the optimizer that the specification
         named, and its grid.
 
-        Raises SpecError for one that cannot be built, and for a text that is none; PerfctlError for
-        a store that cannot be read.
+        Raises SpecError for a network that cannot be built, and for a text that is no
+        specification; PerfctlError for a database that cannot be read.
         """
         family, settings = read_settings(spec)
-        asked, own = settings["optimizer"], PARAMETERS[family]["optimizer"].default
-        name = canonical(family, {**settings, "optimizer": own})
-        with self._lock:  # so that none is worked out twice at a time
-            return {
-                "name": name,
-                "optimizer": asked if asked != own else None,
-                "grid": self._grid(name),
-            }
+        optimizer, default = settings["optimizer"], PARAMETERS[family]["optimizer"].default
+        name = canonical(family, {**settings, "optimizer": default})
+        with self._lock:  # so that no network is computed twice at a time
+            grid = self._grid(name)
+        return {
+            "name": name,
+            "optimizer": optimizer if optimizer != default else None,
+            "grid": grid,
+        }
 
     def _compute_grid(self, name: str) -> dict[str, Any]:
         model = planned_model(name)

@@ -6,16 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from perfctl.orchestrator.estimate.flops.engine import (
-    Totals,
-    fused_only,
-    types_of_products,
-)
+from perfctl.orchestrator.estimate.flops.engine import Totals, fused_only, types_of_products
 from perfctl.orchestrator.estimate.memory import CONTEXT, Fit, Memory
 from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet, network_sheet
 from perfctl.orchestrator.estimate.sheets.sheet import Section, Sheet
-from perfctl.orchestrator.estimate.sheets.slips import Finding
-from perfctl.orchestrator.estimate.sheets.slips import explain as explain_check
+from perfctl.orchestrator.estimate.sheets.slips import Finding, explain
 from perfctl.orchestrator.estimate.step import Estimate, experts_assumption
 from perfctl.orchestrator.report.numbers import si
 from perfctl.orchestrator.report.tables import (
@@ -34,17 +29,18 @@ from perfctl.orchestrator.report.view import View
 from perfctl.records.paper import CAPABILITY, LayerCall
 
 MIB, GIB = 1 << 20, 1 << 30
-NAMED = 8
-"""Layers that one line lists."""
+LAYERS_NAMED_MAX = 8
+"""Layers that a note lists."""
 SHEET_WIDTH = 150
-"""Columns of a sheet, whose numbers have all their digits."""
+"""Characters per line of a sheet, whose numbers have all their digits."""
+NO_FORMULA = "it has no formula"
 BLANK = text_cell("")
 PASSES = {"grad_input": "input gradient", "grad_weight": "weight gradient"}
 
 
 @dataclass(frozen=True, slots=True)
 class EstimateOutput:
-    """Figures of one step, on paper. Memory in bytes."""
+    """Estimated figures of one step. Memory in bytes."""
 
     model: str
     """As it was named."""
@@ -58,12 +54,12 @@ class EstimateOutput:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a value by hand is."""
+    """A manual estimate, checked."""
 
     JSON_INLINED = ("finding",)
 
     finding: Finding
-    said: str
+    sentence: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +86,7 @@ class LayerSheets:
 
 @dataclass(frozen=True, slots=True)
 class NetworkSheets:
-    """--sheet of a whole network."""
+    """--sheet of a complete network."""
 
     model: str
     """As it was named."""
@@ -100,42 +96,48 @@ class NetworkSheets:
 
 
 def estimate_view(output: EstimateOutput, *, has_every_row: bool, limit: int | None = None) -> View:
-    """Return the layers and the totals of the first batch size, then what was asked for besides.
-    ``limit``: bytes that the largest batch was sought for."""
-    (batch, first), *others = output.batches.items()
-    tables = [_layers(first), *([_operations(first.calls)] if has_every_row else []), _types(first)]
-    if first.memory is not None:
-        tables.append(_memory(first.memory))
-    if others:
-        tables.append(_batches(output.batches))
-    notes = list(_totals(first))
+    """Return the layers and the totals of the first batch size, then the other tables. ``limit``:
+    bytes of memory that the largest batch may take."""
+    batch, first = next(iter(output.batches.items()))
+    tables = [
+        _layers_table(first),
+        _operations_table(first.calls) if has_every_row else None,
+        _types_table(first),
+        _memory_table(first.memory) if first.memory is not None else None,
+        _batches_table(output.batches) if len(output.batches) > 1 else None,
+    ]
+    notes = [*_describe_totals(first)]
     if output.largest_batch is not None and limit is not None:
-        notes.append(_largest_batch(output.largest_batch, limit))
-    what = "training" if output.mode == "train" else "inference"
-    more = (experts_assumption(first.experts),) if first.experts else ()
+        notes.append(_describe_largest_batch(output.largest_batch, limit))
+    notes += output.notes
+    if first.experts:
+        notes.append(experts_assumption(first.experts))
+    mode = "training" if output.mode == "train" else "inference"
     return View(
-        f"{output.model}, {what}, batch {batch:,}, {first.precision}",
-        tables=tuple(table for table in tables if table is not None),
-        notes=(*notes, *output.notes, *more),
+        f"{output.model}, {mode}, batch {batch:,}, {first.precision}",
+        tables=tuple(filter(None, tables)),
+        notes=tuple(notes),
         least_width=SHEET_WIDTH if has_every_row else 0,
     )
 
 
 def shape_text(line: NetworkLine) -> str:
     """Return "64x32x26x26", "" for a function."""
-    if not line.called:
-        return "not called"
-    return "x".join(map(str, line.output)) if line.output is not None else ""
+    return "x".join(map(str, line.output or ())) if line.called else "not called"
 
 
-def flops_cell(value: int | None, is_at_least: bool = False) -> Cell:
+def flops_cell(value: int | None, *, is_lower_bound: bool = False) -> Cell:
     """Return FLOPs in the unit that suits them, marked if they are a lower bound."""
     if value is None:
-        return Cell("not counted", "it has no formula", "no")
-    return Cell(f"≥ {value:,}", value=value) if is_at_least else amount(value, "FLOP")
+        return Cell("no formula", NO_FORMULA, "no")
+    return _lower_bound_cell(value) if is_lower_bound else amount(value, "FLOP")
 
 
-def _layers(estimate: Estimate) -> Table:
+def _lower_bound_cell(value: int) -> Cell:
+    return Cell(f"≥ {value:,}", value=value)
+
+
+def _layers_table(estimate: Estimate) -> Table:
     """Return a row for each layer, and for each function with multiply-adds in one."""
     sheet = network_sheet(estimate.modules, estimate.calls)
     passes = [*PASSES] if sheet.backward else []
@@ -147,11 +149,13 @@ def _layers(estimate: Estimate) -> Table:
             works["total", "", call.direction] += call.flops or 0
 
     def cells(line: NetworkLine) -> Iterator[Cell]:
-        yield flops_cell(line.flops, line is sheet.total and estimate.forward.at_least)
+        is_partial = line is sheet.total and estimate.forward.is_lower_bound
+        yield flops_cell(line.flops, is_lower_bound=is_partial)
         for name in passes:
             is_first = name == "grad_input" and line.flops and line.backward_flops
-            work = works.get((line.layer, line.kind, name))
-            yield text_cell("not needed") if is_first and work is None else flops_cell(work or 0)
+            flops = works.get((line.layer, line.kind, name))
+            is_needed = flops is not None or not is_first
+            yield flops_cell(flops or 0) if is_needed else text_cell("not needed")
 
     names = ["forward", *(PASSES.get(name, "computed again") for name in passes)]
     lines = [line for line in sheet.lines if line.output or line.flops != 0 or line.backward_flops]
@@ -175,25 +179,29 @@ def _layers(estimate: Estimate) -> Table:
     return whole_table(title, columns, rows)
 
 
-def _least(total: Totals) -> str:
-    return "at least " if total.at_least else ""
+def _describe_flops(total: Totals) -> str:
+    return f"{'at least ' if total.is_lower_bound else ''}{si(total.flops, 'FLOP')}"
 
 
-def _totals(estimate: Estimate) -> Iterator[str]:
+def describe_parameters(parameters: str, active: int | None) -> str:
+    """Return the parameters, and how many of them a token uses if these are fewer."""
+    if active is None:
+        return parameters
+    return f"{parameters}; active per token: {active:,} (a token uses only some experts)"
+
+
+def _describe_totals(estimate: Estimate) -> Iterator[str]:
     """Yield the sums in sentences, and which operations have no formula."""
     forward, backward, again = estimate.forward, estimate.backward, estimate.recompute
-    flops, macs = f"Forward {_least(forward)}{si(forward.flops, 'FLOP')}", f"{forward.macs:,}"
-    if backward.macs or backward.at_least:
-        flops += f", backward {_least(backward)}{si(backward.flops, 'FLOP')}"
+    flops, macs = f"Forward {_describe_flops(forward)}", f"{forward.macs:,}"
+    if backward.macs or backward.is_lower_bound:
+        flops += f", backward {_describe_flops(backward)}"
         macs += f" and {backward.macs:,}"
     yield f"{flops} ({macs} MAC)."
-    if again.macs or again.at_least:
-        yield (
-            f"Computed again in backward: {_least(again)}{si(again.flops, 'FLOP')} "
-            f"({again.macs:,} MAC)."
-        )
+    if again.macs or again.is_lower_bound:
+        yield f"Computed again in backward: {_describe_flops(again)} ({again.macs:,} MAC)."
     if estimate.integer_macs:
-        yield f"Integer products: {estimate.integer_macs:,} multiply-adds, not counted as FLOPs."
+        yield f"Integer GEMMs: {estimate.integer_macs:,} multiply-adds, which are no FLOPs."
     if estimate.fused.macs:
         yield (
             "Fused attention kernels compute Q K^T again in backward: "
@@ -205,51 +213,42 @@ def _totals(estimate: Estimate) -> Iterator[str]:
     frozen = estimate.parameters - estimate.trainable
     parameters = f"Parameters {estimate.parameters:,} ({weights / MIB:,.2f} MiB)"
     parameters += f", of them {frozen:,} not trainable" if frozen else ""
-    active = estimate.active_parameters
-    if active is not None:
-        parameters += f"; active per token: {active:,} (a token uses only some experts)"
-    yield f"{parameters}." + (" Peak memory of a step: add `memory`." * (estimate.memory is None))
+    hint = " Peak memory of a step: add `memory`." if estimate.memory is None else ""
+    yield f"{describe_parameters(parameters, estimate.active_parameters)}.{hint}"
     if estimate.data_dependent:
         names = ", ".join(estimate.data_dependent)
         yield f"The sizes depend on the data after {names}: other inputs give other FLOPs."
     for call in estimate.calls:
         if call.macs is None:
-            yield f"Not counted: {call.formula}, in {call.layer or 'the model'}, {call.direction}."
+            yield f"Not included: {call.formula}, in {call.layer or 'the model'}, {call.direction}."
 
 
-def _types(estimate: Estimate) -> Table | None:
-    """Return FLOPs and bytes by type, and the casts; None if every product takes fp32 anyway."""
+def _types_table(estimate: Estimate) -> Table | None:
+    """Return FLOPs and bytes by type, and the casts; None if every GEMM takes fp32 anyway."""
     multiplied = {row.type for row in estimate.types if row.forward_macs or row.backward_macs}
     if estimate.precision == "fp32" and multiplied <= {"fp32"}:
         return None
-    macs_of = {
-        row.type: row.forward_macs + row.backward_macs + row.recompute_macs
-        for row in estimate.types
-    }
-    total = sum(macs_of.values())
-    again = any(row.recompute_macs for row in estimate.types)
-    rows = [
-        [
-            row.type,
-            flops_cell(2 * row.forward_macs, bool(row.unknown)),
-            flops_cell(2 * row.backward_macs, bool(row.unknown)),
-            *([flops_cell(2 * row.recompute_macs)] * again),
-            share_cell(macs_of[row.type] / total) if total else BLANK,
-            flops_cell(row.elementwise_flops, bool(row.unknown)),
-            size_cell(row.forward_bytes),
-            size_cell(row.backward_bytes),
-        ]
-        for row in estimate.types
-    ]
+    macs = [row.forward_macs + row.backward_macs + row.recompute_macs for row in estimate.types]
+    total, again = sum(macs), any(row.recompute_macs for row in estimate.types)
+    rows = []
+    for row, own in zip(estimate.types, macs, strict=True):
+        is_partial = bool(row.missing)
+        rows.append(
+            [
+                row.type,
+                flops_cell(2 * row.forward_macs, is_lower_bound=is_partial),
+                flops_cell(2 * row.backward_macs, is_lower_bound=is_partial),
+                *([flops_cell(2 * row.recompute_macs)] * again),
+                share_cell(own / total) if total else BLANK,
+                flops_cell(row.elementwise_flops, is_lower_bound=is_partial),
+                size_cell(row.forward_bytes),
+                size_cell(row.backward_bytes),
+            ]
+        )
+    names = ("forward", "backward", *(["computed again"] * again), "share", "elementwise")
     columns = [
         *text_columns("type"),
-        Column("forward"),
-        Column("backward"),
-        *([Column("computed again")] * again),
-        Column("share"),
-        Column("elementwise"),
-        Column("read, written forward"),
-        Column("backward"),
+        *map(Column, (*names, "read, written forward", "backward")),
     ]
     return whole_table("FLOPs and bytes by type", columns, rows, list(_notes_on_types(estimate)))
 
@@ -263,23 +262,21 @@ def _notes_on_types(estimate: Estimate) -> Iterator[str]:
         )
     if estimate.precision != "fp8":
         return
-    products = types_of_products(estimate.ops).items()
-    left = [
+    others = [
         layer or "(model)"
-        for (layer, kind), name in products
+        for (layer, kind), name in types_of_products(estimate.ops).items()
         if kind == "Linear" and "fp8" not in name
     ]
-    if left:
-        more = f" and {len(left) - NAMED} more" if len(left) > NAMED else ""
-        yield (
-            f"Linear, not in fp8: {', '.join(left[:NAMED])}{more}: rows, inputs or outputs are not "
-            "a multiple of 16"
-        )
+    if others:
+        names = ", ".join(others[:LAYERS_NAMED_MAX])
+        if len(others) > LAYERS_NAMED_MAX:
+            names += f" and {len(others) - LAYERS_NAMED_MAX} more"
+        yield f"Linear, not in fp8: {names}: rows, inputs or outputs are not a multiple of 16"
     elif all(row.type != "fp8" for row in estimate.types):
         yield "no matrix multiplication in fp8: the model has no nn.Linear"
 
 
-def _operations(calls: Sequence[LayerCall]) -> Table:
+def _operations_table(calls: Sequence[LayerCall]) -> Table:
     """Return every layer, operation and direction with all digits."""
     rows = [
         (
@@ -287,8 +284,8 @@ def _operations(calls: Sequence[LayerCall]) -> Table:
             call.kind,
             call.direction,
             call.calls,
-            count(call.macs, "it has no formula"),
-            count(call.elementwise_flops, "it has no formula"),
+            count(call.macs, NO_FORMULA),
+            count(call.elementwise_flops, NO_FORMULA),
             call.output_elements or 0,
             count(call.read_bytes or 0),
             count(call.write_bytes or 0),
@@ -300,22 +297,24 @@ def _operations(calls: Sequence[LayerCall]) -> Table:
     return whole_table("Operations", [*words, *map(Column, numbers)], rows)
 
 
-def _batches(batches: Mapping[int, Estimate]) -> Table:
+def _batches_table(batches: Mapping[int, Estimate]) -> Table:
     rows = [
         (
             size,
-            flops_cell(estimate.forward.flops, estimate.forward.at_least),
-            flops_cell(estimate.backward.flops, estimate.backward.at_least),
+            *(
+                flops_cell(total.flops, is_lower_bound=total.is_lower_bound)
+                for total in (estimate.forward, estimate.backward)
+            ),
             size_cell(estimate.memory.peak.bytes if estimate.memory else None, "not requested"),
         )
         for size, estimate in batches.items()
     ]
-    columns = [Column("batch"), Column("forward"), Column("backward"), Column("peak memory")]
+    columns = list(map(Column, ("batch", "forward", "backward", "peak memory")))
     return whole_table("By batch size", columns, rows)
 
 
-def _memory(memory: Memory) -> Table:
-    """Return the sizes, then what was taken for the GPU, then what is not known."""
+def _memory_table(memory: Memory) -> Table:
+    """Return the sizes, then the assumptions about the GPU, then what the sizes exclude."""
     peak = memory.peak
     sizes = (
         ("parameters", memory.parameters),
@@ -330,8 +329,9 @@ def _memory(memory: Memory) -> Table:
         ("allocated at the peak", memory.allocated),
         ("reserved by the allocator", memory.reserved),
     )
-    where = f"{peak.phase}, {peak.layer or 'outside of layers'} ({peak.op})"
-    where = where if peak.op else "no operation, before the step"
+    operation = "no operation, before the step"
+    if peak.op:
+        operation = f"{peak.phase}, {peak.layer or 'outside of layers'} ({peak.op})"
     shares = ", ".join(f"{name} {size:,} B" for name, size in peak.by_category.items())
     least, most = (memory.reserved + size for size in CONTEXT)
     major, minor = memory.gpu or CAPABILITY
@@ -342,18 +342,18 @@ def _memory(memory: Memory) -> Table:
         *(f"workspace: {name}'s thread, {size:,} B" for name, size in memory.workspaces.items()),
     ]
     notes = [
-        f"peak reached in {where}; made of {shares}",
+        f"peak reached in {operation}; made of {shares}",
         f"on the device: {least / GIB:.2f} to {most / GIB:.2f} GiB with the CUDA context, as "
         "nvidia-smi shows it",
         *(f"assumed: {text}" for text in assumed),
-        *(f"unknown: {text}" for text in memory.not_known),
+        *(f"unknown: {text}" for text in memory.missing),
     ]
     rows = [(name, size) for name, size in sizes if size or name != "buffers"]
-    columns = [*text_columns("what"), Column("bytes")]
+    columns = [*text_columns("memory"), Column("bytes")]
     return whole_table("Memory of a step", columns, rows, notes)
 
 
-def _largest_batch(fit: Fit, limit: int) -> str:
+def _describe_largest_batch(fit: Fit, limit: int) -> str:
     """Return the largest batch, what it needs and what stays free; why the next does not fit."""
     free = f"{fit.reserve / GIB:.2f} GiB left free for the CUDA context and cuDNN (`reserve`)"
     if fit.batch is None:
@@ -378,55 +378,52 @@ def sheet_output(
     findings: Mapping[int, Finding],
     problems: Sequence[str],
 ) -> LayerSheets:
-    """Return for each batch size the sheet, and what explains the hand value."""
-    batches = {}
-    for size, sheet in sheets.items():
-        finding = findings.get(size)
-        check = None
-        if finding is not None:
-            check = Check(finding, explain_check(finding, sheet.layer))
-        batches[size] = LayerSheet(sheet.layer, sheet.kind, sheet.sections, check)
+    """Return for each batch size the sheet, and what explains the manual estimate."""
+    checks = {
+        size: Check(finding, explain(finding, sheets[size].layer))
+        for size, finding in findings.items()
+    }
+    batches = {
+        size: LayerSheet(sheet.layer, sheet.kind, sheet.sections, checks.get(size))
+        for size, sheet in sheets.items()
+    }
     return LayerSheets(model, batches, problems)
 
 
 def layer_view(output: LayerSheets, *, has_sheet: bool) -> View:
-    """Return the worked layer (with ``has_sheet``), and what explains the hand value."""
-    several = len(output.batches) > 1
+    """Return the worked layer (with ``has_sheet``), and what explains the manual estimate."""
     columns = text_columns("", "formula", "numbers", "result")
-    tables, answers = [], []
+    tables, notes = [], []
     for size, sheet in output.batches.items():
-        at = f", batch {size:,}" if several else ""
-        for section in sheet.sections if has_sheet else ():
+        batch = f"batch {size:,}" if len(output.batches) > 1 else ""
+        for section in sheet.sections:
             rows = [
-                list(map(text_cell, (line.what, line.formula, line.numbers, line.result)))
+                list(map(text_cell, (line.quantity, line.formula, line.numbers, line.result)))
                 for line in section.lines
             ]
-            tables.append(whole_table(f"{section.title}{at}", columns, rows))
+            title = f"{section.title}, {batch}" if batch else section.title
+            tables.append(whole_table(title, columns, rows))
         if sheet.check is not None:
-            answers.append(f"batch {size:,}: {sheet.check.said}" if several else sheet.check.said)
+            notes.append(f"{batch}: {sheet.check.sentence}" if batch else sheet.check.sentence)
+    if not has_sheet:
+        return View("", notes=tuple(notes))
     first = next(iter(output.batches.values()))
     name = f"{first.layer or 'the model'} ({first.kind})" if first.kind else first.layer
-    return View(
-        name if has_sheet else "",
-        tables=tuple(tables),
-        notes=tuple(answers),
-        least_width=SHEET_WIDTH if has_sheet else 0,
-    )
+    return View(name, tables=tuple(tables), notes=tuple(notes), least_width=SHEET_WIDTH)
 
 
 def network_view(output: NetworkSheets) -> View:
     """Return every line of the network with all digits, and the totals."""
-    tables = [
-        _network(f"{output.model}, batch {batch:,}", sheet)
+    tables = tuple(
+        _network_table(f"{output.model}, batch {batch:,}", sheet)
         for batch, sheet in output.batches.items()
-    ]
-    notes: dict[str, None] = {}
-    for sheet in output.batches.values():
-        notes |= dict.fromkeys(sheet.conventions)
-    return View("", tables=tuple(tables), notes=tuple(notes), least_width=SHEET_WIDTH)
+    )
+    sheets = output.batches.values()
+    notes = dict.fromkeys(text for sheet in sheets for text in sheet.conventions)
+    return View("", tables=tables, notes=tuple(notes), least_width=SHEET_WIDTH)
 
 
-def _network(title: str, sheet: NetworkSheet) -> Table:
+def _network_table(title: str, sheet: NetworkSheet) -> Table:
     numbers = {
         "parameters": "parameters",
         "macs": "MAC",
@@ -436,45 +433,42 @@ def _network(title: str, sheet: NetworkSheet) -> Table:
         "parameter_bytes": "parameter B",
         "written_bytes": "written B",
     }
-    is_partial = {name: any(_lacks(line, name) for line in sheet.lines) for name in numbers}
 
-    def row(line: NetworkLine, *, is_total: bool = False) -> list[object]:
-        cells: list[Cell] = []
-        for name in numbers:
-            value = getattr(line, name)
-            if value is None:
-                cells.append(text_cell("not known" if line.called else ""))
-            elif is_total and is_partial[name]:
-                cells.append(Cell(f"at least {value:,}", value=value))
-            else:
-                cells.append(count(value))
-        output = text_cell(shape_text(line))
-        types = [text_cell(line.type)] if sheet.types else []
-        return [line.layer, text_cell(line.kind), *types, output, *cells]
+    def cell(line: NetworkLine, name: str) -> Cell:
+        value = getattr(line, name)
+        if value is None:
+            return text_cell("unknown" if line.called else "")
+        is_partial = line is sheet.total and any(
+            part.called and getattr(part, name) is None for part in sheet.lines
+        )
+        return _lower_bound_cell(value) if is_partial else count(value)
 
-    words = ("layer", "kind", *(["type"] if sheet.types else []), "output")
-    return whole_table(
-        title,
-        [*text_columns(*words), *map(Column, numbers.values())],
-        [*map(row, sheet.lines), row(sheet.total, is_total=True)],
-        list(_notes_on_network(sheet)),
-    )
-
-
-def _lacks(line: NetworkLine, name: str) -> bool:
-    return line.called and getattr(line, name) is None
+    has_types = bool(sheet.types)
+    rows = [
+        [
+            line.layer,
+            text_cell(line.kind),
+            *([text_cell(line.type)] * has_types),
+            text_cell(shape_text(line)),
+            *(cell(line, name) for name in numbers),
+        ]
+        for line in (*sheet.lines, sheet.total)
+    ]
+    words = ("layer", "kind", *(["type"] * has_types), "output")
+    columns = [*text_columns(*words), *map(Column, numbers.values())]
+    return whole_table(title, columns, rows, list(_notes_on_network(sheet)))
 
 
 def _notes_on_network(sheet: NetworkSheet) -> Iterator[str]:
     for row in sheet.types:
         yield (
-            f"{row.type}: {'at least ' if row.unknown else ''}{2 * row.forward_macs:,} FLOP "
+            f"{row.type}: {'at least ' if row.missing else ''}{2 * row.forward_macs:,} FLOP "
             f"forward, {2 * row.backward_macs:,} backward, {row.elementwise_flops:,} elementwise "
             f"forward; {row.forward_bytes:,} B read and written forward, {row.backward_bytes:,} "
             "backward."
         )
-    if sheet.unknown:
-        yield f"Unknown: {'; '.join(sheet.unknown)}."
+    if sheet.missing:
+        yield f"Unknown: {'; '.join(sheet.missing)}."
     if sheet.recompute_flops:
         yield (
             "Computed again in backward (activation checkpointing), not in the lines above: "

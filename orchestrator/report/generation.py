@@ -1,4 +1,4 @@
-"""Generation of text on paper: its view and its JSON."""
+"""An estimate of generated text: its view and its JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perfctl.orchestrator.estimate.generation import (
     Phase,
     layer_work,
 )
-from perfctl.orchestrator.report.estimate import flops_cell
+from perfctl.orchestrator.report.estimate import describe_parameters, flops_cell
 from perfctl.orchestrator.report.numbers import digits
 from perfctl.orchestrator.report.tables import (
     Cell,
@@ -23,6 +23,7 @@ from perfctl.orchestrator.report.tables import (
     Table,
     size_cell,
     text_cell,
+    text_columns,
     whole_table,
 )
 from perfctl.orchestrator.report.view import View
@@ -31,8 +32,8 @@ CONVENTION = (
     "1 multiply-add (MAC) is 2 FLOPs; FLOP/B: FLOPs per byte of weights and cache. Tokens are per "
     "sequence."
 )
-WORK = ("FLOP", "weights", "cache read", "cache written", "FLOP/B")
-"""Columns of what a phase or a layer does."""
+WORK = tuple(map(Column, ("FLOP", "weights", "cache read", "cache written", "FLOP/B")))
+"""Columns of the work of a phase or a layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +48,30 @@ class GenerationOutput:
 
 
 def generation_view(output: GenerationOutput, *, has_layers: bool) -> View:
-    """Return both phases, parameters and cache of each batch size that was traced whole; with
+    """Return both phases, parameters and cache of each batch size whose trace is complete; with
     ``has_layers`` a table of layers for each phase."""
-    generations = [one for one in output.batches.values() if one.problem is None]
+    batches = output.batches.values()
+    generations = [generation for generation in batches if generation.problem is None]
     if not generations:
         return View("")
+    columns = [
+        *text_columns("phase"),
+        Column("steps"),
+        Column("tokens", is_optional=True),
+        Column("context"),
+        *WORK,
+    ]
     tables: list[Table] = []
     for generation in generations:
-        at = f", batch {generation.batch:,}" if len(generations) > 1 else ""
-        columns = [
-            Column("phase", style="text"),
-            Column("steps"),
-            Column("tokens", is_optional=True),
-            Column("context"),
-            *map(Column, WORK),
-        ]
+        batch = f", batch {generation.batch:,}" if len(generations) > 1 else ""
         rows = list(map(_phase_row, generation.phases))
-        tables.append(whole_table(f"Phases{at}", columns, rows, list(_facts(generation))))
-        for phase in generation.phases[:2] if has_layers else ():
-            name = f"{phase.name[:1].upper()}{phase.name[1:]}"
-            tables.append(_layers(f"{name}, by layer{at}", phase))
+        tables.append(whole_table(f"Phases{batch}", columns, rows, list(_facts(generation))))
+        if has_layers:
+            phases = generation.phases[:2]
+            tables += [
+                _layers_table(f"{phase.name.capitalize()}, by layer{batch}", phase)
+                for phase in phases
+            ]
     first = generations[0]
     sizes = ", ".join(f"{generation.batch:,}" for generation in generations)
     return View(
@@ -78,45 +83,42 @@ def generation_view(output: GenerationOutput, *, has_layers: bool) -> View:
 
 
 def _phase_row(phase: Phase) -> list[object]:
-    sums = [phase.total(name) for name in MEASURES]
-    total = layer_work("", "", sums, phase.totals.unknown)
-    context = f"{phase.first:,}"
-    context += f"-{phase.last:,}" if phase.first != phase.last else ""
+    first, last = phase.first_context, phase.last_context
+    context = f"{first:,}-{last:,}" if first != last else f"{first:,}"
     tokens = context if phase.tokens > 1 and phase.steps > 1 else f"{phase.tokens:,}"
-    counted = [text_cell("" if phase.name == "total" else text) for text in (tokens, context)]
-    return [phase.name.removeprefix("decode, "), phase.steps, *counted, *_work(total)]
+    counts = [text_cell("" if phase.name == "total" else text) for text in (tokens, context)]
+    return [phase.name.removeprefix("decode, "), phase.steps, *counts, *_work_cells(_total(phase))]
 
 
-def _work(work: LayerWork) -> list[Cell]:
-    """Return FLOPs, bytes of weights and cache, and FLOPs for each of these bytes."""
-    intensity = digits(work.flops / work.bytes) if work.bytes and work.macs else ""
-    return [
-        flops_cell(work.flops, bool(work.unknown)),
-        size_cell(work.weight_bytes),
-        size_cell(work.cache_read_bytes),
-        size_cell(work.cache_written_bytes),
-        text_cell(intensity),
-    ]
-
-
-def _layers(title: str, phase: Phase) -> Table:
-    """Return the layers of a phase and their sum."""
+def _total(phase: Phase) -> LayerWork:
     sums = [phase.total(name) for name in MEASURES]
-    works = [*phase.layers, layer_work("total", "", sums, phase.totals.unknown)]
+    return layer_work("total", "", sums, phase.totals.missing)
+
+
+def _work_cells(work: LayerWork) -> list[Cell]:
+    """Return FLOPs, bytes of weights and cache, and FLOPs for each of these bytes."""
+    sizes = (work.weight_bytes, work.cache_read_bytes, work.cache_written_bytes)
+    flops_per_byte = digits(work.flops / work.bytes) if work.bytes and work.macs else ""
+    flops = flops_cell(work.flops, is_lower_bound=bool(work.missing))
+    return [flops, *map(size_cell, sizes), text_cell(flops_per_byte)]
+
+
+def _layers_table(title: str, phase: Phase) -> Table:
+    """Return the layers of a phase and their sum."""
     rows = [
         [
             work.layer or "(model)",
             text_cell(work.kind),
-            *_work(work),
-            flops_cell(work.elementwise_flops, bool(work.unknown)),
-            size_cell(work.other_bytes),
+            *_work_cells(work),
+            flops_cell(work.elementwise_flops, is_lower_bound=bool(work.missing)),
+            size_cell(work.unfused_bytes),
         ]
-        for work in works
+        for work in (*phase.layers, _total(phase))
     ]
     columns = [
-        Column("layer", style="text"),
+        *text_columns("layer"),
         Column("kind", style="text", is_optional=True),
-        *map(Column, WORK),
+        *WORK,
         Column("elementwise", is_optional=True),
         Column("op by op", is_optional=True),
     ]
@@ -125,54 +127,52 @@ def _layers(title: str, phase: Phase) -> Table:
 
 def _facts(generation: Generation) -> Iterator[str]:
     parameters = f"parameters: {generation.parameters:,}"
-    active = generation.active_parameters
-    if active is not None:
-        parameters += f"; active per token: {active:,} (a token uses only some experts)"
-    yield parameters
+    yield describe_parameters(parameters, generation.active_parameters)
     if generation.cache is not None:
         yield from _facts_of_cache(generation.cache)
     elif not generation.cached:
         yield "KV cache: none; each step runs all tokens again"
     for phase in generation.phases[:2]:
-        for name, calls in phase.totals.unknown:
+        for name, calls in phase.totals.missing:
             times = f"{calls:,} {'call' if calls == 1 else 'calls'}"
-            yield f"not counted: {name} ({times}), in {phase.name}"
+            yield f"not included: {name} ({times}), in {phase.name}"
 
 
 def _facts_of_cache(cache: Cache) -> Iterator[str]:
     """Yield the bytes for a token with how they come about, and the size at the end."""
-    growing = [part for part in cache.parts if part.grows]
-    fixed = [part for part in cache.parts if not part.grows]
+    growing = [part for part in cache.parts if part.is_growing]
+    fixed = [part for part in cache.parts if not part.is_growing]
     yield (
         f"KV cache: {cache.bytes_per_token:,} B per token and sequence, "
-        f"{' and '.join(cache.dtypes)}: {_product(growing)}"
+        f"{' and '.join(cache.dtypes)}: {_describe_parts(growing)}"
     )
     if fixed:
-        yield f"of fixed size: {cache.fixed_bytes:,} B per sequence: {_product(fixed)}"
-    yield f"at the end: {cache.bytes:,} B: {cache.tokens:,} tokens, batch {cache.batch:,}"
+        yield f"of fixed size: {cache.fixed_bytes:,} B per sequence: {_describe_parts(fixed)}"
+    tokens = f"{cache.tokens_at_end:,} tokens"
+    yield f"at the end: {cache.bytes_at_end:,} B: {tokens}, batch {cache.batch:,}"
     if cache.latent is None or not growing:
         return
     compressed, expanded = cache.latent
     item_bytes = sum(part.layers for part in growing) * growing[0].item_bytes
     values = sorted({part.each for part in growing})
-    kept = "compressed" if cache.keeps_latent else "expanded" if values == [expanded] else "neither"
+    form = "compressed" if cache.keeps_latent else "expanded" if values == [expanded] else "neither"
     if values not in ([compressed], [expanded]):
-        kept += f", {' or '.join(map(str, values))} values in all"
+        form += f", {' or '.join(map(str, values))} values in all"
     yield (
         f"latent attention: compressed {compressed:,} values per token and layer = "
         f"{compressed * item_bytes:,} B per token; as keys and values of all heads {expanded:,} = "
-        f"{expanded * item_bytes:,} B. This model caches: {kept}"
+        f"{expanded * item_bytes:,} B. This model caches: {form}"
     )
 
 
-def _product(parts: Sequence[CachePart]) -> str:
+def _describe_parts(parts: Sequence[CachePart]) -> str:
     """ "32 layers x (keys 32 x 128 + values 32 x 128) x 2 B"."""
     texts = []
     for part in parts:
         tensors = " + ".join(
             f"{name} {' x '.join(map(str, shape))}" for name, shape in part.tensors
         )
-        window = f", keeps the last {part.keeps:,} tokens" if part.keeps is not None else ""
+        window = f", keeps the last {part.window:,} tokens" if part.window is not None else ""
         layers = f"{part.layers:,} {'layer' if part.layers == 1 else 'layers'}"
         texts.append(f"{layers} x ({tensors}) x {part.item_bytes} B{window}")
     return "; ".join(texts) or "no layer caches tokens"

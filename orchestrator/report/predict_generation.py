@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from perfctl.orchestrator.predict.cost import Span
 from perfctl.orchestrator.predict.generation import (
     GenerationAnswer,
     GenerationPoint,
-    MemoryNeeded,
     StepSeconds,
 )
-from perfctl.orchestrator.report import prices as prices_text
+from perfctl.orchestrator.predict.prices import Price
 from perfctl.orchestrator.report.numbers import (
     digits,
     dollars,
     duration,
-    gigabytes,
     money,
+    size,
     with_range,
 )
-from perfctl.orchestrator.report.predict import device_facts, facts_table, named
-from perfctl.orchestrator.report.prices import PriceRow
+from perfctl.orchestrator.report.predict import (
+    NO_LIMIT,
+    Fact,
+    add_memory,
+    basis_facts,
+    device_facts,
+    duration_cell,
+    facts_table,
+    is_too_large,
+    missing_values,
+)
+from perfctl.orchestrator.report.prices import NO_SOURCE, describe_prices, warn_of_old
 from perfctl.orchestrator.report.tables import Column, Table, dense_table, nothing, text_cell
 from perfctl.orchestrator.report.view import View
 
@@ -44,37 +52,14 @@ LIMITS = {
 
 
 @dataclass(frozen=True, slots=True)
-class GeneratedMemory:
-    """Bytes on the device."""
-
-    JSON_INLINED = ("needed",)
-
-    needed: MemoryNeeded
-    largest_batch: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenCostOutput:
-    """Price of an offer, and US dollars for a million generated tokens at it."""
-
-    JSON_INLINED = ("price",)
-
-    price: PriceRow
-    usd_per_million_tokens: Span
-
-
-@dataclass(frozen=True, slots=True)
 class GeneratedBatch:
-    """The prediction for one batch size. ``gaps`` has the reason of what is null."""
+    """The prediction for one batch size."""
 
     JSON_INLINED = ("point",)
 
     point: GenerationPoint
-    memory: GeneratedMemory
-    cost: TokenCostOutput | None
-    nearest: str | None
-    gaps: Mapping[str, str]
-    """Key that is null or empty -> why."""
+    missing_values: Mapping[str, str]
+    """Key that is null or empty -> reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +69,7 @@ class PredictGenerationOutput:
     JSON_INLINED = ("answer",)
 
     answer: GenerationAnswer
-    prices: str
+    price_source: str
     """Where the prices are from."""
     batches: list[GeneratedBatch]
     mode: Literal["generate"] = "generate"
@@ -93,148 +78,101 @@ class PredictGenerationOutput:
 def generation_view(answer: GenerationAnswer) -> View:
     """Return the figures with their ranges, and what they rest on."""
     first, is_single = answer.points[0], len(answer.points) == 1
-    batch = ", ".join(f"{point.batch:,}" for point in answer.points)
-    used = [point.cost.price for point in answer.points if point.cost is not None]
-    covered = (
-        f"; the range covers {first.coverage:.0%} of held-out times"
-        if first.coverage is not None
-        else ""
-    )
+    batches = ", ".join(f"{point.batch:,}" for point in answer.points)
+    prices = [point.cost.price for point in answer.points if point.cost is not None]
     facts = [
-        *(_figures(first) if is_single else []),
-        ("basis", f"{BASES[answer.engine]}: {first.source}{covered}"),
-        *named("closest", [first.nearest] if first.nearest else []),
-        *named("extrapolation", first.outside),
-        *device_facts(answer.device, (*answer.notes, *prices_text.old(answer.prices, used))),
+        *(_figures(first) if is_single else ()),
+        *basis_facts(f"{BASES[answer.engine]}: {first.source}", first),
+        *device_facts(answer.device, (*answer.notes, *warn_of_old(prices))),
     ]
+    tables = [facts_table(facts)]
+    if not is_single:
+        tables.insert(0, _batches_table(answer.points, prices))
     return View(
-        f"{answer.model}, generating, batch {batch}, {answer.precision}, on "
+        f"{answer.model}, generating, batch {batches}, {answer.precision}, on "
         f"{answer.device.machine.name}, {ENGINES[answer.engine]}",
         (
             f"prompt {answer.prompt:,} tokens, {answer.generate:,} generated; "
             f"{answer.parameters:,} parameters",
         ),
-        (*([] if is_single else [_table(answer)]), facts_table(facts)),
+        tuple(tables),
     )
 
 
-def _figures(point: GenerationPoint) -> list[tuple[str, str]]:
-    too_large = point.memory.fits is False
-    memory = ("memory", _memory(point))
-    rows = [memory] if too_large else []
-    rows.append(("first token", _step(point.prefill) + (", if it fitted" if too_large else "")))
-    if point.first is not None and point.last is not None:
-        rows += [
-            (name, f"{_step(step)}; at context {step.context:,}")
-            for name, step in (("next token", point.first), ("last token", point.last))
-        ]
+def _figures(point: GenerationPoint) -> list[Fact]:
+    """Return the times of one batch size, its memory and its cost."""
+    times = [("first token", _step_words(point.prefill))]
+    for name, step in (("next token", point.first), ("last token", point.last)):
+        if step is not None:
+            times.append((name, f"{_step_words(step)}; at context {step.context:,}"))
     speed = with_range(point.tokens_per_second, "tokens/s")
-    rows.append(("whole", f"{duration(point.whole)}; {speed}"))
-    rows += [] if too_large else [memory]
+    times.append(("total", f"{duration(point.total)}; {speed}"))
+    memory = point.memory
+    parts = (
+        f"weights {size(memory.weights)}, cache {size(memory.cache)}, "
+        f"{size(memory.reserve)} reserved"
+    )
+    facts = add_memory(times, memory, parts)
     if point.cost is not None:
         price = point.cost.price
         several = f", one of {price.count} busy GPUs" if price.count > 1 else ""
-        offer = f"{price.provider} {price.instance or price.gpu}".strip()
-        source = price.source or prices_text.NO_SOURCE
-        rows.append(
-            (
-                "cost",
-                f"{dollars(point.cost.dollars)} per million generated tokens: {offer}{several}, "
-                f"price of {price.date} ({source})",
-            )
+        cost = (
+            f"{dollars(point.cost.dollars)} per million generated tokens: {price.provider} "
+            f"{price.instance or price.gpu}{several}, price of {price.date} "
+            f"({price.source or NO_SOURCE})"
         )
-    return rows
+        facts.append(("cost", cost))
+    return facts
 
 
-def _step(step: StepSeconds) -> str:
+def _step_words(step: StepSeconds) -> str:
     return f"{duration(step.time)}, mostly {LIMITS[step.limit]}"
 
 
-def _memory(point: GenerationPoint) -> str:
-    memory = point.memory
-    parts = (
-        f"weights {gigabytes(memory.weights)}, cache {gigabytes(memory.cache)}, "
-        f"{gigabytes(memory.reserve)} reserved"
-    )
-    if memory.limit is None:
-        return f"{gigabytes(memory.whole)}: {parts}; the memory of the device is unknown"
-    largest = memory.largest(point.batch)
-    most = f"; largest batch {largest:,}" if largest is not None else ""
-    fits = "fits" if memory.fits else "does not fit"
-    needed = f"{gigabytes(memory.whole)} of {gigabytes(memory.limit)}"
-    return f"{needed}, {fits} ({parts}){most}"
-
-
-def _table(answer: GenerationAnswer) -> Table:
+def _batches_table(points: Sequence[GenerationPoint], prices: Sequence[Price]) -> Table:
     """Return a row for each batch size."""
     rows = []
-    for point in answer.points:
+    for point in points:
         fits, cost = point.memory.fits, point.cost
         rows.append(
             (
                 point.batch,
-                text_cell(duration(point.prefill.time, is_short=True)),
-                text_cell(duration(point.first.time, is_short=True))
-                if point.first
-                else nothing("one token"),
+                duration_cell(point.prefill.time),
+                duration_cell(point.first.time) if point.first else nothing("one token"),
                 text_cell(digits(point.tokens_per_second.value)),
-                text_cell(gigabytes(point.memory.whole)),
-                nothing("not known") if fits is None else "yes" if fits else "no",
+                text_cell(size(point.memory.total)),
+                nothing("unknown") if fits is None else "yes" if fits else "no",
                 text_cell(money(cost.dollars.value)) if cost else nothing(_no_cost(point)),
             )
         )
     columns = [
-        Column("batch"),
-        Column("first token"),
-        Column("next token"),
-        Column("tokens/s"),
-        Column("memory"),
+        *map(Column, ("batch", "first token", "next token", "tokens/s", "memory")),
         Column("fits", style="word"),
         Column("$/M"),
     ]
-    used = [point.cost.price for point in answer.points if point.cost is not None]
-    notes = []
-    if used:
-        publishers = "; ".join(prices_text.sources(used))
-        notes.append(
-            f"$/M: cost per million generated tokens; prices of {prices_text.days(used)} "
-            f"({publishers})"
-        )
+    meaning = f"$/M: cost per million generated tokens; {describe_prices(prices)}"
+    notes = [meaning] if prices else []
     return dense_table("Prediction by batch size", columns, rows, notes)
+
+
+def _no_cost(point: GenerationPoint) -> str:
+    if is_too_large(point.memory):
+        return "it does not fit in memory"
+    return "no offer of this device in the price table"
 
 
 def predict_generation_output(answer: GenerationAnswer) -> PredictGenerationOutput:
     """Return everything, every batch size."""
-    return PredictGenerationOutput(
-        answer, answer.prices.where, [_point(answer, point) for point in answer.points]
+    batches = [GeneratedBatch(point, _missing_values(point)) for point in answer.points]
+    return PredictGenerationOutput(answer, answer.prices.name, batches)
+
+
+def _missing_values(point: GenerationPoint) -> dict[str, str]:
+    return missing_values(
+        {
+            "decode_first_step": (point.first, "the only generated token comes from prefill"),
+            "coverage": (point.coverage, "extrapolates: see extrapolations"),
+            "cost": (point.cost, _no_cost(point)),
+            "memory.limit_bytes": (point.memory.limit, NO_LIMIT),
+        }
     )
-
-
-def _point(answer: GenerationAnswer, point: GenerationPoint) -> GeneratedBatch:
-    memory, cost = point.memory, None
-    if point.cost is not None:
-        price = prices_text.price_row(point.cost.price, answer.prices.today)
-        cost = TokenCostOutput(price, point.cost.dollars)
-    gaps = {
-        "decode_first_step": "only one token is generated, and it comes from prefill"
-        if point.first is None
-        else None,
-        "coverage": "extrapolates: see beyond_the_data" if point.coverage is None else None,
-        "cost": _no_cost(point) if cost is None else None,
-        "memory.limit_bytes": "the memory of the device is unknown"
-        if memory.limit is None
-        else None,
-    }
-    return GeneratedBatch(
-        point=point,
-        memory=GeneratedMemory(memory, memory.largest(point.batch)),
-        cost=cost,
-        nearest=point.nearest or None,
-        gaps={name: why for name, why in gaps.items() if why},
-    )
-
-
-def _no_cost(point: GenerationPoint) -> str:
-    if point.memory.fits is False:
-        return "it does not fit in memory"
-    return "no offer of this device in the price table"

@@ -1,15 +1,12 @@
-"""The price table: its view and its JSON."""
+"""Rental prices: the view of the price table, and what every prediction states about its prices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
-from typing import Literal
 
 from perfctl.orchestrator.predict.prices import Price, PriceTable
-from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.tables import (
     Column,
     Table,
@@ -21,15 +18,6 @@ from perfctl.orchestrator.report.tables import (
 from perfctl.orchestrator.report.view import View
 
 NO_SOURCE = "source not stated"
-COLUMNS = (
-    *text_columns("provider", "instance"),
-    Column("GPU", style="word"),
-    Column("count"),
-    Column("$/h"),
-    Column("spot"),
-    Column("region", style="text"),
-    Column("date", style="word"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,118 +31,131 @@ class PriceList:
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """What was done to the user's own price table."""
+    """A change of the user's own price table."""
 
     table: PriceTable
     """The table that is now in use."""
     path: Path
-    """Of the user's own table."""
-    action: Literal["written", "removed", "absent"]
+    """Path of the user's own table."""
+    action: str
+    """written, removed, or absent if there is none to remove."""
 
 
-def when(price: Price, today: date) -> str:
+def dated(price: Price) -> str:
     """Return the date of the price, marked "undated", "promotional" or "old" (of more than a year
     ago)."""
-    mark = price.doubt or ("old" if price.is_old(today) else "")
+    mark = price.uncertain or ("old" if price.is_old else "")
     return f"{price.date} {mark}".rstrip()
 
 
 def prices_view(prices: PriceList) -> View:
     """Return the offers with their dates and sources."""
-    offers = prices.table.prices
+    offers, name = prices.table.prices, prices.table.name
     if not offers:
-        return View(f"No offer of {prices.gpu} in {prices.table.where}")
+        return View(f"No offer of {prices.gpu} in {name}")
     publishers = sources(offers)
-    source = f", source: {publishers[0]}" if len(publishers) == 1 else ""
-    title = (
-        f"{len(offers)} offer{'s' * (len(offers) != 1)} of {prices.table.where}, US dollars per "
-        f"hour and instance. Prices of {days(offers)}{source}"
-    )
-    notes = [f"[{number}] {name}" for number, name in enumerate(publishers, 1)]
+    source, notes = f", source: {publishers[0]}", []
+    if len(publishers) > 1:
+        source, notes = "", [f"[{number}] {text}" for number, text in enumerate(publishers, 1)]
     return View(
-        title,
-        tables=(_offers(offers, publishers),),
-        notes=(*(notes if len(notes) > 1 else ()), *_marks(offers), *old(prices.table, offers)),
+        f"{_count_offers(offers)} of {name}, US dollars per hour and instance. Prices of "
+        f"{days(offers)}{source}",
+        tables=(_offers_table(offers, publishers),),
+        notes=(*notes, *_explain_marks(offers), *warn_of_old(offers)),
     )
+
+
+def _count_offers(offers: Sequence[Price]) -> str:
+    return f"{len(offers)} offer{'s' * (len(offers) != 1)}"
 
 
 def price_change_view(change: PriceChange) -> View:
-    """Return what was done, how to undo it, and how many offers no prediction will use."""
+    """Return the change, how to undo it, and how many offers no prediction will use."""
     if change.action == "removed":
         return View(f"Removed {change.path}")
     if change.action == "absent":
         return View(f"No price table of your own ({change.path})")
     offers = change.table.prices
-    unsure = sum(price.board is None for price in offers)
+    uncertain = sum(price.board is None for price in offers)
     warning = (
-        f"no prediction uses {unsure} of {len(offers)} offers, because their GPU name matches "
+        f"no prediction uses {uncertain} of {len(offers)} offers, because their GPU name matches "
         "several models. Use for example A100 SXM4 80 GB instead of A100 80 GB"
     )
     return View(
-        f"Wrote {change.path} ({len(offers)} offer{'s' * (len(offers) != 1)})",
+        f"Wrote {change.path} ({_count_offers(offers)})",
         (
             "perfctl predict now uses it; run 'perfctl predict --reset-prices' to return to "
             "perfctl's table",
         ),
-        warnings=(warning,) if unsure else (),
+        warnings=(warning,) if uncertain else (),
     )
 
 
-def _offers(offers: Sequence[Price], publishers: Sequence[str]) -> Table:
-    """Return a row for each offer, without columns that no offer fills. Sources are numbered; one
-    alone is not."""
-    marks = {
-        source: f" [{number}]" if len(publishers) > 1 else ""
-        for number, source in enumerate(publishers, 1)
-    }
+def _offers_table(offers: Sequence[Price], publishers: Sequence[str]) -> Table:
+    """Return a row for each offer. If there are several sources, their numbers replace the
+    region."""
+    is_single = len(publishers) == 1
     rows = [
         (
             price.provider,
-            text_cell(price.instance or DASH),
+            price.instance or nothing("not stated"),
             price.gpu + ("" if price.board else " *"),
             price.count,
             *(
                 text_cell(f"{value:.2f}") if value is not None else nothing("not offered")
                 for value in (price.on_demand, price.spot)
             ),
-            price.region or nothing("not stated"),
-            price.date + (" ?" if price.doubt else "") + marks[price.source or NO_SOURCE],
+            price.region if is_single and price.region else nothing("not stated"),
+            price.date
+            + (" ?" if price.uncertain else "")
+            + ("" if is_single else f" [{publishers.index(price.source or NO_SOURCE) + 1}]"),
         )
         for price in offers
     ]
-    # of several publishers: too wide; the source says the region
-    left_out = {"region"} if len(publishers) > 1 else set()
-    shown = [index for index, column in enumerate(COLUMNS) if column.label not in left_out]
-    return dense_table(
-        "Offers",
-        [COLUMNS[index] for index in shown],
-        [[row[index] for index in shown] for row in rows],
-    )
+    columns = [
+        *text_columns("provider", "instance"),
+        Column("GPU", style="word"),
+        *map(Column, ("count", "$/h", "spot")),
+        *text_columns("region"),
+        Column("date", style="word"),
+    ]
+    return dense_table("Offers", columns, rows)
 
 
-def _marks(offers: Sequence[Price]) -> Iterator[str]:
-    """Yield what the marks of the list mean."""
-    if doubtful := sum(price.doubt is not None for price in offers):
+def _explain_marks(offers: Sequence[Price]) -> Iterator[str]:
+    """Yield the meaning of each mark in the list."""
+    if undated := sum(price.uncertain is not None for price in offers):
         yield (
             "? undated (earliest possible date shown) or promotional price; predictions use it "
-            f"only with --undated ({doubtful} here)"
+            f"only with --undated ({undated} here)"
         )
-    if unsure := sum(price.board is None for price in offers):
+    if ambiguous := sum(price.board is None for price in offers):
         yield (
             "* unknown form (PCIe or SXM) or memory; predictions do not use such an offer "
-            f"({unsure} here)"
+            f"({ambiguous} here)"
         )
 
 
-def old(table: PriceTable, shown: Sequence[Price]) -> tuple[str, ...]:
-    """Return a sentence if some of ``shown`` are more than a year old."""
-    late = table.old(shown)
-    if not late:
-        return ()
-    return (
-        f"prices of {days(late)} are more than a year old: check them, or use your own table "
-        "(perfctl predict --use-prices FILE)",
-    )
+def notes_on_prices(table: PriceTable, prices: Sequence[Price]) -> list[str]:
+    """Return where the prices are from, and which are old."""
+    return [f"{describe_prices(prices, f', {table.name}')}", *warn_of_old(prices)]
+
+
+def describe_prices(prices: Sequence[Price], table: str = "") -> str:
+    """Return the dates and publishers of prices; "" without prices."""
+    publishers = "; ".join(sources(prices))
+    return f"prices of {days(prices)}{table} ({publishers})" if prices else ""
+
+
+def warn_of_old(prices: Sequence[Price]) -> list[str]:
+    """Return a sentence if some of the prices are more than a year old."""
+    old = [price for price in prices if price.is_old]
+    if not old:
+        return []
+    return [
+        f"prices of {days(old)} are more than a year old: check them, or use your own table "
+        "(perfctl predict --use-prices FILE)"
+    ]
 
 
 def sources(prices: Sequence[Price]) -> tuple[str, ...]:
@@ -166,58 +167,3 @@ def days(prices: Sequence[Price]) -> str:
     """Return "2025-04", or "2025-04 to 2026-11"."""
     dates = sorted({price.date for price in prices})
     return dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-
-
-@dataclass(frozen=True, slots=True)
-class PriceRow:
-    """One offer."""
-
-    provider: str
-    instance: str | None
-    gpu: str
-    boards: list[str]
-    """Products that it may be."""
-    count: int
-    """GPUs."""
-    on_demand_usd_per_hour: float | None
-    spot_usd_per_hour: float | None
-    region: str | None
-    date: str
-    """When the price was seen."""
-    older_than_a_year: bool
-    in_doubt: str | None
-    """Why the price may not hold."""
-    source: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PricesOutput:
-    """A table of prices."""
-
-    table: str
-    """Where the prices are from."""
-    prices: list[PriceRow]
-
-
-def price_row(price: Price, today: date) -> PriceRow:
-    """Return the columns of the table, which boards its GPU may be, and whether the price is more
-    than a year old."""
-    return PriceRow(
-        price.provider,
-        price.instance or None,
-        price.gpu,
-        [board.name for board in price.boards],
-        price.count,
-        price.on_demand,
-        price.spot,
-        price.region or None,
-        price.date,
-        price.is_old(today),
-        price.doubt,
-        price.source or None,
-    )
-
-
-def prices_output(table: PriceTable) -> PricesOutput:
-    """Return every offer of the table."""
-    return PricesOutput(table.where, [price_row(price, table.today) for price in table.prices])

@@ -42,7 +42,7 @@ PARTS = frozenset(
     | {"op_signature", "op_instance", "derived_rule", "derived_value"}
 )
 """Tables that the views put together, and the file's own record."""
-FOUND_COLUMNS = ("what", "name", "kind", "runs", "launches", "duration_ns")
+FOUND_COLUMNS = ("type", "name", "kind", "runs", "launches", "duration_ns")
 """Of ``names_like``: kernel or layer, its name, family or class, runs it is in, launches and their
 time in all of them."""
 _NAMES = """

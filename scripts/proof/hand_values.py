@@ -237,8 +237,8 @@ def main() -> None:
             continue
         finding = check(value[0], sheets[at].facts, sheets[at].quantities, batches=BATCHES)
         drawn[count] += 1
-        called_right += finding.exact and not finding.slips
-        ways = (finding.slips, *finding.others)
+        called_right += finding.is_correct
+        ways = (finding.mistakes, *finding.other_mistakes)
         first[count] += is_named(value[1], ways[0])
         among[count] += any(is_named(value[1], slips) for slips in ways)
         if not is_named(value[1], ways[0]):

@@ -142,7 +142,7 @@ def page() -> tuple[str, str]:
         tuple(records),
         prices.prices,
         published.load("gpu"),
-        prices.where,
+        prices.name,
     )
     return render_calculator(
         page_view(known, date="2026-11-22", version=__version__)

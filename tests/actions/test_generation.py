@@ -60,7 +60,7 @@ def test_prefill_and_decode_are_what_they_are_by_hand() -> None:
     assert found.phase("decode, last step").totals.macs == step(PROMPT + STEPS)
     decode = found.phase("decode")
     assert decode.totals.macs == sum(step(PROMPT + at) for at in range(1, STEPS + 1))
-    assert decode.traced == 3, "two ends of a line, and one step to check it"
+    assert decode.traced_steps == 3, "two ends of a line, and one step to check it"
     assert found.phase("total").totals.macs == prefill + decode.totals.macs
     assert decode.totals.flops == 2 * decode.totals.macs
 
@@ -78,13 +78,13 @@ def test_bytes_are_weights_once_a_step_and_the_cache_before_it() -> None:
     assert prefill.total("cache_written_bytes") == BATCH * token * PROMPT
     assert decode.total("cache_written_bytes") == BATCH * token * STEPS
     assert found.cache is not None
-    assert (found.cache.bytes_per_token, found.cache.bytes) == (
+    assert (found.cache.bytes_per_token, found.cache.bytes_at_end) == (
         token,
         BATCH * token * (PROMPT + STEPS),
     )
     first = found.phase("decode, first step")
     moved = 4 * (blocks + BATCH * WIDTH) + BATCH * token * (PROMPT + 1)
-    assert first.intensity == first.totals.flops / moved
+    assert first.flops_per_byte == first.totals.flops / moved
 
 
 def test_of_a_table_no_more_is_read_than_it_has() -> None:
@@ -107,20 +107,20 @@ def test_every_real_step_counts_what_torch_counts(name: str) -> None:
     assert found.phase("decode").totals.flops == sum(counts[1:])
     assert found.cache is not None
     held = getattr(cache, "layers", cache)
-    assert found.cache.bytes == sum(one.numel() * 4 for pair in held or () for one in pair)
+    assert found.cache.bytes_at_end == sum(one.numel() * 4 for pair in held or () for one in pair)
 
 
 def test_a_window_limits_the_cache_and_the_work() -> None:
     found = estimated("windowed", prompt=3, generate=40)
     assert found.cache is not None
     each = BATCH * 2 * PAIRS * SIZE * 4
-    assert found.cache.bytes == each * (43 + 2 * 7), (
+    assert found.cache.bytes_at_end == each * (43 + 2 * 7), (
         "of a window of 8 the last 7 are kept for the next token"
     )
     seen = sum(2 * min(context, 8) + context for context in range(4, 44))
     layer = BATCH * 40 * (LAYERS * (PROJECTIONS + DENSE) + WIDTH * WORDS)
     assert found.phase("decode").totals.macs == layer + attention(1, 1) * seen
-    assert found.phase("decode").traced < 12
+    assert found.phase("decode").traced_steps < 12
 
 
 def test_without_a_cache_each_step_runs_all_tokens_again() -> None:
@@ -131,7 +131,7 @@ def test_without_a_cache_each_step_runs_all_tokens_again() -> None:
         for context in range(PROMPT + 1, PROMPT + 21)
     )
     decode = found.phase("decode")
-    assert (decode.totals.macs, decode.traced) == (whole, 4)
+    assert (decode.totals.macs, decode.traced_steps) == (whole, 4)
     assert found.cache is None
     assert decode.total("cache_read_bytes") == 0
 
@@ -171,7 +171,7 @@ def test_a_plain_pass_counts_experts_and_active_parameters_too() -> None:
     )
     assert forward == BATCH * 9 * TOP * WIDTH * WIDTH
     assert found.active_parameters == found.parameters - LAYERS * (EXPERTS - TOP) * WIDTH * WIDTH
-    assert not found.forward.at_least, "each operation has a formula"
+    assert not found.forward.is_lower_bound, "each operation has a formula"
     assert found.data_dependent == (), "no index is a mask"
     gates = LAYERS * BATCH * 9 * WIDTH * EXPERTS
     assert found.backward.macs == 2 * (found.forward.macs - gates), (

@@ -32,7 +32,7 @@ def test_a_model_is_estimated_at_each_batch_size_and_layers_that_are_not_there_a
     (sheet,) = {sheet.layer for sheet in found.sheets("fc2").values()}
     assert sheet == "fc2"
     assert {layer.path for layer in found.part("fc2")[1].modules} == {"fc2"}
-    assert check_value(str(128 * 10), {1: found.sheets("fc2")[1]}, {})[1].slips == ()
+    assert check_value(str(128 * 10), {1: found.sheets("fc2")[1]}, {})[1].mistakes == ()
     with pytest.raises(UsageError, match="`layer`: layer 'conv9'"):
         found.part("conv9")
     with pytest.raises(UsageError, match="`sheet` and `check` need one layer"):
@@ -57,8 +57,8 @@ def test_predict_takes_every_option_of_the_command(
     )
     assert [point.training.job.batch for point in found.points] == [8, 16]
     assert found.training.job.link_gbs == 10.0
-    assert found.training.whole is not None
-    assert found.training.whole.low < found.training.whole.value < found.training.whole.high
+    assert found.training.total is not None
+    assert found.training.total.low < found.training.total.value < found.training.total.high
 
 
 def test_time_against_cost_needs_the_size_of_the_dataset(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_prices_of_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     every, some = list_prices(), list_prices("T4")
     assert 0 < len(some.prices) < len(every.prices)
     assert {board.name for price in some.prices for board in price.boards} >= {"T4"}
-    with pytest.raises(UsageError, match="`gpu`: 'A10H' is not in the table of devices"):
+    with pytest.raises(UsageError, match="`model`: 'A10H' is not in the table of devices"):
         list_prices("A10H")
 
 

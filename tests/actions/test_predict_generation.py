@@ -15,8 +15,8 @@ from perfctl.orchestrator.estimate.generation_steps import estimate_generation
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.predict.generation import (
     GenerationAnswer,
+    add_up_steps,
     steps_of,
-    whole_of,
     work_of,
 )
 from perfctl.orchestrator.predict.published import peaks_of, table_machines
@@ -90,7 +90,7 @@ def test_weights_and_cache_take_the_bytes_of_their_types() -> None:
             2**30,
         )
         assert found.fits is True
-        largest = found.largest(BATCH)
+        largest = found.largest
         assert largest == int((80e9 - 2**30 - weight * WEIGHTS) / (item * cached / BATCH))
     eight = predicted(engine="tensorrt-llm", precision="fp8").points[0].memory
     assert (eight.weights, eight.cache) == (
@@ -106,8 +106,8 @@ def test_tokens_a_second_and_cost_are_those_of_the_whole_batch() -> None:
         assert point.first is not None
         assert point.last is not None
         each = (point.first.time.value + point.last.time.value) / 2
-        assert point.whole.value == pytest.approx(point.prefill.time.value + (TOKENS - 1) * each)
-        assert point.tokens_per_second.value == pytest.approx(BATCH * TOKENS / point.whole.value)
+        assert point.total.value == pytest.approx(point.prefill.time.value + (TOKENS - 1) * each)
+        assert point.tokens_per_second.value == pytest.approx(BATCH * TOKENS / point.total.value)
         assert point.cost is not None
         hour = (point.cost.price.on_demand or 0) / point.cost.price.count
         assert point.cost.dollars.value == pytest.approx(
@@ -127,7 +127,7 @@ def test_tokens_a_second_and_cost_are_those_of_the_whole_batch() -> None:
 def test_one_token_is_prefill_alone() -> None:
     (point,) = predicted(generate=1).points
     assert point.first is None
-    assert point.whole == point.prefill.time
+    assert point.total == point.prefill.time
 
 
 def test_eager_mode_waits_for_the_host_and_the_server_does_not() -> None:
@@ -155,7 +155,7 @@ def test_on_every_device_a_larger_batch_and_a_later_step_never_take_less_time(
             assert small.time.value <= large.time.value, machine.name
         for steps in (few, lots):
             assert steps[1].time.value <= steps[2].time.value, machine.name
-        assert whole_of(few, TOKENS).value <= whole_of(few, TOKENS + 1).value
+        assert add_up_steps(few, TOKENS).value <= add_up_steps(few, TOKENS + 1).value
     assert compared > 40
 
 
@@ -187,7 +187,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
 def test_several_batches_each_have_their_point_and_grow() -> None:
     points = predicted(batch=(1, 8, 64), engine="tensorrt-llm").points
     assert [point.batch for point in points] == [1, 8, 64]
-    assert all(less.whole.value < more.whole.value for less, more in pairwise(points))
+    assert all(less.total.value < more.total.value for less, more in pairwise(points))
     assert all(
         less.tokens_per_second.value < more.tokens_per_second.value
         for less, more in pairwise(points)

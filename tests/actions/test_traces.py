@@ -113,7 +113,7 @@ def test_an_estimate_that_is_at_least_or_stops_early_survives_too(
     assert again.problems == traced.problems
     assert bool(again.problems) == (name in ("stops", "needs_data"))
     if name in ("uncounted", "stops", "needs_data"):
-        assert again.batches[1].forward.at_least
+        assert again.batches[1].forward.is_lower_bound
 
 
 def test_the_largest_batch_is_found_from_the_cache(untraceable: Any) -> None:

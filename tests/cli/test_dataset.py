@@ -167,7 +167,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dataset")
     (folder / "b8.csv").write_text(NCU.format(count=5))
     ingest(folder / "b8.csv", folder / "perfctl.db")
-    return export_dataset(folder / "data", folder / "perfctl.db").folder
+    return export_dataset(folder / "data", folder / "perfctl.db").path
 
 
 def test_a_query_that_takes_too_long_is_stopped_and_a_missing_duckdb_is_named(

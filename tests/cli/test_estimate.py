@@ -337,8 +337,8 @@ def test_a_sheet_and_its_check_are_one_json_document(capsys: pytest.CaptureFixtu
     ]
     assert run(arguments) == 0
     found = json.loads(capsys.readouterr().out)["batches"]
-    assert found["1"]["check"]["slips"] == []
-    assert found["64"]["check"]["slips"] == ["batch of 64 left out"]
+    assert found["1"]["check"]["mistakes"] == []
+    assert found["64"]["check"]["mistakes"] == ["batch of 64 left out"]
     assert {batch["check"]["quantity"] for batch in found.values()} == {"forward"}
     assert found["64"]["sections"][0]["title"] == "Shapes"
 

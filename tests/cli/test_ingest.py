@@ -88,7 +88,7 @@ def test_the_same_file_goes_in_once_and_again_on_request(perfctl: Perfctl) -> No
     Path("r.csv").write_text(NCU.format(count=1))
     Path("same.csv").write_text(NCU.format(count=1))
     perfctl("ingest", "r.csv")
-    assert "already in the store as run 1" in perfctl("ingest", "same.csv").out
+    assert "already in the database as run 1" in perfctl("ingest", "same.csv").out
     assert count("run") == 1
     perfctl("ingest", "r.csv", "--again")
     assert count("run") == 2

@@ -81,7 +81,7 @@ def test_three_processes_give_the_same_store_and_say_the_same_as_one(
     ]
     assert lines[0] == lines[1]
     assert three.out == one.out.replace("1.db", "3.db")
-    assert "already in the store as run" in one.out
+    assert "already in the database as run" in one.out
     assert rows(Path("3.db")) == rows(Path("1.db"))
     assert sorted(path.name for path in Path().iterdir()) == ["1.db", "3.db", "study"], (
         "nothing temporary is left"

@@ -47,8 +47,8 @@ def test_without_any_run_the_published_fit_is_used_and_every_better_way_says_why
     perfctl: Callable[..., Any],
 ) -> None:
     (point,) = ask(perfctl, "--batch", 64, "--device", "T4")["batches"]
-    assert point["way"] == "published"
-    assert [why.partition(":")[0] for why in point["why_not_better"]] == ["measured", "fitted"]
+    assert point["basis"] == "published"
+    assert [why.partition(":")[0] for why in point["unused_sources"]] == ["measured", "fitted"]
     assert point["roofline_s"] < point["step_s"]["low"]
     assert "FLOPs" in point["nearest"]
     assert sum(point["phases_s"].values()) == pytest.approx(point["step_s"]["value"])
@@ -120,7 +120,7 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_do
     )
     whole = (memory["needed_bytes"] + 2**30) / 1e9
     kept = "1.07 GB of it reserved for the CUDA context and cuDNN"
-    assert f"{whole:.3g} GB of 16 GB, does not fit:" in text and kept in text
+    assert f"{whole:.3g} GB of 16.0 GB, does not fit:" in text and kept in text
     assert f"{memory['lacking_bytes'] / 1e9:.3g} GB are missing" in text
     assert f"largest batch {largest}" in text
     assert "Cost of" not in text
@@ -200,7 +200,7 @@ def test_a_price_table_of_ones_own_is_used_and_named(
     assert offer["on_demand_usd"]["value"] == pytest.approx(
         found["batches"][0]["epoch_s"]["value"] / 3600 * 0.36
     )
-    assert "your table" in found["prices"]
+    assert "your table" in found["price_source"]
     text = " ".join(
         perfctl(
             "predict", NET, "--batch", 64, "--device", "T4", "--dataset-size", 64_000
@@ -278,8 +278,8 @@ def test_from_python_the_same_answer_comes_as_records(
         NET, batch=64, device="T4", dataset_size=1000, epochs=2, optimizer="sgd"
     )
     assert answer.step.low < answer.step.seconds < answer.step.high
-    assert answer.training.whole is not None
-    assert answer.training.whole.value == pytest.approx(2 * 16 * answer.step.seconds)
+    assert answer.training.total is not None
+    assert answer.training.total.value == pytest.approx(2 * 16 * answer.step.seconds)
     assert answer.training.rentals[0].on_demand is not None
     with pytest.raises(Exception, match="not in the table of devices"):
         perfctl.predict(NET, batch=64, device="A10H")
@@ -308,11 +308,11 @@ def test_what_is_null_has_its_reason(perfctl: Callable[..., Any]) -> None:
         empty = {
             name
             for name, value in point.items()
-            if value in (None, [], {}) and name != "beyond_the_data"
+            if value in (None, [], {}) and name != "extrapolations"
         }
-        assert {name for name in point["gaps"] if "." not in name} == empty
-    assert bare["gaps"]["epoch_s"] == "no --dataset-size"
-    assert "energy.cost" not in full["gaps"]
+        assert {name for name in point["missing_values"] if "." not in name} == empty
+    assert bare["missing_values"]["epoch_s"] == "no --dataset-size"
+    assert "energy.cost" not in full["missing_values"]
 
 
 def test_the_memory_of_a_familys_forward_pass_is_that_of_the_trace(

@@ -31,15 +31,15 @@ def test_a_step_measured_on_this_device_is_taken_without_the_time_its_data_took(
     ]
     runs.store(tmp_path / "perfctl.db", rows)
     (point,) = ask(perfctl, "--batch", 64, "--device", "T4", "--optimizer", "sgd")["batches"]
-    assert point["way"] == "measured"
+    assert point["basis"] == "measured"
     # quartiles of 8, 10, 12 ms
     assert point["step_s"] == pytest.approx({"value": 0.010, "low": 0.009, "high": 0.011})
     assert point["phases_s"]["backward"] == pytest.approx(0.005)
     (same,) = ask(perfctl, "--batch", 64, "--device", "T4", "--optimizer", "momentum")["batches"]
-    assert same["way"] == "published"
+    assert same["basis"] == "published"
     (other,) = ask(perfctl, "--batch", 32, "--device", "T4", "--optimizer", "sgd")["batches"]
-    assert other["way"] == "published"
-    assert "at batch 64, not at 32" in other["why_not_better"][0]
+    assert other["basis"] == "published"
+    assert "at batch 64, not at 32" in other["unused_sources"][0]
 
 
 def test_power_that_was_measured_stands_before_the_data_sheets(
@@ -93,7 +93,7 @@ def test_runs_of_ones_own_are_fitted(perfctl: Callable[..., Any], tmp_path: Path
     assert first.code == 0, first.err
     assert "fitting 32 steps measured on T4" in first.err
     (point,) = first.json["batches"]
-    assert point["way"] == "fitted"
+    assert point["basis"] == "fitted"
     assert point["coverage"] is not None
     assert point["step_s"]["value"] == pytest.approx(2 * point["roofline_s"], rel=0.35)
     again = perfctl(*words)
@@ -111,7 +111,7 @@ def test_without_scikit_learn_one_note_says_so_and_the_next_way_is_taken(
     monkeypatch.setattr(efficiency, "find_spec", lambda name: None)
     runs.store(tmp_path / "perfctl.db", bench())
     found = ask(perfctl, "--batch", 48, "--device", "T4", "--optimizer", "sgd")
-    assert found["batches"][0]["way"] == "published"
+    assert found["batches"][0]["basis"] == "published"
     said = [note for note in found["notes"] if "scikit-learn" in note]
     assert said == ["fitted predictions need scikit-learn: pip install 'perfctl[predict]'"]
 
@@ -121,7 +121,7 @@ def test_runs_of_another_device_are_not_fitted(perfctl: Callable[..., Any], tmp_
     found = perfctl(
         "predict", NET, "--batch", 48, "--device", "P100 16 GB", "--optimizer", "sgd", "--json"
     )
-    assert found.json["batches"][0]["way"] == "published"
+    assert found.json["batches"][0]["basis"] == "published"
     assert "fitting" not in found.err
 
 
@@ -149,7 +149,7 @@ def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_t
     runs.store(tmp_path / "perfctl.db", [other, mine])
     found = ask(perfctl, "--batch", 8, "--device", "cpu", "--optimizer", "sgd")
     assert found["device"]["name"] == f"{name}, 2 threads"
-    assert found["batches"][0]["way"] == "measured"
+    assert found["batches"][0]["basis"] == "measured"
     assert found["batches"][0]["step_s"]["value"] == pytest.approx(0.005)
     assert found["batches"][0]["memory"]["limit_bytes"] > 0
 
@@ -177,7 +177,7 @@ def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
         f"{cpu}, 7 threads",
         f"{cpu}, 1 thread",
     )
-    assert (every["batches"][0]["way"], one["batches"][0]["way"]) == ("roofline", "measured")
+    assert (every["batches"][0]["basis"], one["batches"][0]["basis"]) == ("roofline", "measured")
     assert (
         f"the store has runs on {cpu}, 1 thread, which counts as another machine. Run 'perfctl "
         "predict --threads 1' to use them" in every["notes"]

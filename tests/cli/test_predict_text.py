@@ -23,7 +23,7 @@ def test_every_figure_has_its_range_its_basis_and_its_neighbour(
 ) -> None:
     assert run([*ASKED, "--engine", "tensorrt-llm", "--precision", "fp8"]) == 0
     out = said(capsys)
-    for start in ("first token", "next token", "last token", "whole"):
+    for start in ("first token", "next token", "last token", "total"):
         assert f"{start} " in out
     assert out.count(" to ") >= 5
     assert "at context 7" in out, "the token after a prompt of 6 meets 7"
@@ -45,10 +45,10 @@ def test_json_has_spans_in_seconds_and_a_reason_for_each_null(
             span = one[name]["seconds"]
             assert span["low"] <= span["value"] <= span["high"]
         assert one["tokens_per_s"]["value"] == pytest.approx(
-            5 * one["batch"] / one["whole_s"]["value"]
+            5 * one["batch"] / one["total_s"]["value"]
         )
         assert one["coverage"] is None
-        assert one["gaps"]["coverage"]
+        assert one["missing_values"]["coverage"]
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_images_have_no_tokens(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["predict", "mlp", "--batch", "4", "--device", "T4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["batches"][0]
     assert found["tokens_per_s"] is None
-    assert found["gaps"]["tokens_per_s"] == "a sample is not a sequence of tokens"
+    assert found["missing_values"]["tokens_per_s"] == "a sample is not a sequence of tokens"

@@ -47,7 +47,7 @@ def test_the_list_shows_every_offer_with_its_date_and_source_in_lines_that_fit(
     }
     assert legend == {offer["source"] for offer in found}
     undated = [offer for offer in found if "undated" in offer["source"]]
-    assert undated and [offer for offer in found if offer["in_doubt"]] == undated
+    assert undated and [offer for offer in found if offer["uncertain"]] == undated
     assert sum(" ? [" in line for line in rows) == len(undated)
 
 
@@ -72,8 +72,8 @@ def test_an_offer_without_a_known_date_is_in_no_prediction_unless_it_is_asked_fo
         "no cost: perfctl ignores offers with an undated or promotional price (1 of" in note
         for note in without["notes"]
     )
-    assert [offer["in_doubt"] for offer in included["batches"][0]["offers"]] == ["undated"]
-    assert not any(choice["in_doubt"] for choice in without["frontier"]["choices"])
+    assert [offer["uncertain"] for offer in included["batches"][0]["offers"]] == ["undated"]
+    assert not any(choice["uncertain"] for choice in without["frontier"]["choices"])
     assert included["frontier"]["compared"] > without["frontier"]["compared"]
 
 
@@ -105,7 +105,7 @@ def test_only_offers_that_have_a_gpu_are_shown_when_one_is_named(
 ) -> None:
     found = perfctl("predict", "--list-prices", "A100 80 GB", "--json").json["prices"]
     assert found
-    assert all({"A100 SXM4 80 GB", "A100 PCIe 80 GB"} & set(offer["boards"]) for offer in found)
+    assert all({"A100 SXM4 80 GB", "A100 PCIe 80 GB"} & set(offer["gpu_models"]) for offer in found)
     assert "No offer of P40" in perfctl("predict", "--list-prices", "P40").out
     unknown = perfctl("predict", "--list-prices", "A10H")
     assert unknown.code == 2

@@ -172,7 +172,7 @@ def test_kernels_and_layers_are_found_by_parts_of_their_names(
 ) -> None:
     assert perfctl("query", "--search", "ONV1", "--json").json == [
         {
-            "what": "layer",
+            "type": "layer",
             "name": "conv1",
             "kind": None,
             "runs": 1,
@@ -181,7 +181,7 @@ def test_kernels_and_layers_are_found_by_parts_of_their_names(
         }
     ]
     formula = {
-        "what": "kernel",
+        "type": "kernel",
         "name": FORMULA,
         "kind": None,
         "runs": 1,

@@ -102,9 +102,11 @@ def test_a_cache_says_what_grows_what_a_window_keeps_and_what_stays() -> None:
     cache = cache_of(PROBE, END, 100, 3, None, None)
     assert cache.bytes_per_token == 2 * 2 * 8 * 4, "two layers, until a window is full"
     assert cache.fixed_bytes == (2 * 30 * 8 + 5) * 4
-    assert cache.bytes == 3 * (2 * 100 * 8 + 2 * 15 * 8 + 2 * 30 * 8 + 5) * 4
-    assert [part.keeps for part in cache.parts if part.grows] == [None, 15]
-    assert cache_of(PROBE, END, 100, 3, "float8_e4m3fn", None).bytes * 4 == cache.bytes
+    assert cache.bytes_at_end == 3 * (2 * 100 * 8 + 2 * 15 * 8 + 2 * 30 * 8 + 5) * 4
+    assert [part.window for part in cache.parts if part.is_growing] == [None, 15]
+    assert (
+        cache_of(PROBE, END, 100, 3, "float8_e4m3fn", None).bytes_at_end * 4 == cache.bytes_at_end
+    )
 
 
 def test_a_step_writes_one_token_and_a_changed_state_but_no_keys_of_the_encoder() -> None:

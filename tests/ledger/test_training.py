@@ -8,13 +8,14 @@ from perfctl.orchestrator.counts.hardware.machines import meant
 from perfctl.orchestrator.estimate.memory import MemoryLine
 from perfctl.orchestrator.predict.cost import Job, Span, room_of, training
 from perfctl.orchestrator.predict.prices import Price
+from perfctl.orchestrator.report.predict import fit_words
 
 STEP = Span(0.1, 0.08, 0.15)
 
 
 def test_without_a_size_of_the_data_there_is_a_step_and_nothing_that_is_made_up() -> None:
     found = training(STEP, Job(32))
-    assert (found.epoch, found.whole, found.steps, found.energy, found.rentals) == (
+    assert (found.epoch, found.total, found.steps, found.energy, found.rentals) == (
         None,
         None,
         None,
@@ -27,8 +28,8 @@ def test_without_a_size_of_the_data_there_is_a_step_and_nothing_that_is_made_up(
 def test_epochs_multiply_every_edge_of_the_range() -> None:
     found = training(STEP, Job(32, samples=100, epochs=5), power=(200.0, "said"), tariff=0.5)
     assert found.steps == 4
-    assert found.whole is not None
-    assert (found.whole.value, found.whole.low, found.whole.high) == pytest.approx((2.0, 1.6, 3.0))
+    assert found.total is not None
+    assert (found.total.value, found.total.low, found.total.high) == pytest.approx((2.0, 1.6, 3.0))
     assert found.energy is not None
     assert found.energy.kwh.high == pytest.approx(200 * 3.0 / 3.6e6)
 
@@ -56,7 +57,7 @@ def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_l
 def test_what_stays_free_is_no_room_for_tensors() -> None:
     lines = (MemoryLine(400, 30),)
     room = room_of(lines, 40, 1700, reserve=100)
-    assert (room.needed, room.whole, room.fits, room.lacking, room.largest) == (
+    assert (room.needed, room.total, room.fits, room.lacking, room.largest) == (
         1600,
         1700,
         True,
@@ -64,7 +65,7 @@ def test_what_stays_free_is_no_room_for_tensors() -> None:
         40,
     )
     more = room_of(lines, 41, 1700, reserve=100)
-    assert (more.needed, more.whole, more.fits, more.lacking, more.largest) == (
+    assert (more.needed, more.total, more.fits, more.lacking, more.largest) == (
         1630,
         1730,
         False,
@@ -84,12 +85,18 @@ def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_li
         needed: room_of((MemoryLine(0, 1),), needed, 1000.0, reserve=100)
         for needed in (800, 801, 900, 901)
     }
-    assert {needed: (room.fits, room.close, room.lacking) for needed, room in rooms.items()} == {
-        800: (True, False, 0.0),
-        801: (True, True, 0.0),
-        900: (True, True, 0.0),
-        901: (False, False, 1.0),
+    assert {needed: (room.fits, room.lacking) for needed, room in rooms.items()} == {
+        800: (True, 0.0),
+        801: (True, 0.0),
+        900: (True, 0.0),
+        901: (False, 1.0),
     }
+    assert [fit_words(room.total, 1000.0, room.fits) for room in rooms.values()] == [
+        "fits",
+        "fits, but little is left",
+        "fits, but little is left",
+        "does not fit: 1.00 B are missing",
+    ]
 
 
 def test_rates_count_the_samples_of_all_gpus() -> None:
@@ -103,15 +110,15 @@ def test_rates_count_the_samples_of_all_gpus() -> None:
 def test_what_is_billed_is_the_whole_training_and_without_epochs_one_of_them() -> None:
     price = Price("P", "box", "T4", meant("T4"), 2, 3.6, None, "", "2026-11", "me")
     epoch = training(Span(36.0, 36.0, 36.0), Job(10, samples=1000), prices=[price])
-    assert (epoch.steps, epoch.billed, epoch.whole) == (100, Span(3600.0, 3600.0, 3600.0), None)
-    assert [(one.on_demand, one.idle) for one in epoch.rentals] == [(Span(3.6, 3.6, 3.6), 1)]
+    assert (epoch.steps, epoch.billed, epoch.total) == (100, Span(3600.0, 3600.0, 3600.0), None)
+    assert [(one.on_demand, one.idle_gpus) for one in epoch.rentals] == [(Span(3.6, 3.6, 3.6), 1)]
     whole = training(
         Span(36.0, 36.0, 36.0),
         Job(10, samples=1000, epochs=3),
         prices=[price],
         power=(1000.0, "said"),
     )
-    assert whole.billed == whole.whole == Span(10800.0, 10800.0, 10800.0)
+    assert whole.billed == whole.total == Span(10800.0, 10800.0, 10800.0)
     assert whole.energy is not None and (whole.energy.kwh.value, whole.energy.cost) == (3.0, None)
     unknown = training(STEP, Job(10), prices=[price], power=(1000.0, "said"), tariff=0.3)
     assert (unknown.billed, unknown.rentals, unknown.energy) == (None, (), None)

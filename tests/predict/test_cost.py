@@ -40,15 +40,15 @@ def test_a_cost_is_hours_times_price_at_both_ends_of_the_interval() -> None:
     found = rental(offer(on_demand=3.0, spot=1.0), 1, HOURS)
     assert found.on_demand == Span(6.0, 3.0, 12.0)
     assert found.spot == Span(2.0, 1.0, 4.0)
-    assert (found.instances, found.idle) == (1, 0)
+    assert (found.instances, found.idle_gpus) == (1, 0)
 
 
 def test_whole_instances_are_paid_and_idle_gpus_are_counted() -> None:
     found = rental(offer(count=8, on_demand=10.0), 3, HOURS)
-    assert (found.instances, found.idle) == (1, 5)
+    assert (found.instances, found.idle_gpus) == (1, 5)
     assert found.on_demand == Span(20.0, 10.0, 40.0)
     more = rental(offer(count=4, on_demand=10.0), 6, HOURS)
-    assert (more.instances, more.idle) == (2, 2)
+    assert (more.instances, more.idle_gpus) == (2, 2)
     assert more.on_demand is not None
     assert more.on_demand.value == 2 * 10.0 * 2
 

@@ -47,8 +47,8 @@ def test_many_rows_are_predicted_as_one_at_a_time() -> None:
 
 def test_what_drives_a_time_is_each_feature_against_its_median() -> None:
     found = drivers(replace(FITTED, model=Linear(0.5, {0: 0.1, 1: -0.25})), (3.0, 16.0))
-    assert [name for name, _ in found] == ["y", "x"]
-    assert [factor for _, factor in found] == pytest.approx([math.exp(-1.0), math.exp(0.1)])
+    assert list(found) == ["y", "x"]
+    assert list(found.values()) == pytest.approx([math.exp(-1.0), math.exp(0.1)])
 
 
 def test_inside_of_the_range_seconds_and_interval_follow_the_model() -> None:

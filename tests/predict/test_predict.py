@@ -20,7 +20,7 @@ def whole(found: StepTime) -> None:
     assert 0 < found.low <= found.seconds <= found.high
     assert found.way in WAYS
     assert sum(share.seconds for share in found.shares) == pytest.approx(found.seconds)
-    assert sum(share.part for share in found.shares) == pytest.approx(1.0)
+    assert sum(share.share for share in found.shares) == pytest.approx(1.0)
     assert [share.seconds for share in found.shares] == sorted(
         (s.seconds for s in found.shares), reverse=True
     )

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import meant
+from perfctl.orchestrator.predict import prices as prices_module
 from perfctl.orchestrator.predict.prices import (
     COLUMNS,
     Price,
-    PriceTable,
     PriceTableError,
+    ambiguous_for,
     for_board,
     read_prices,
-    unsure_for,
 )
+from perfctl.orchestrator.report.prices import warn_of_old
 
 HEAD = ",".join(COLUMNS)
 ROW = "Mine,box,T4,1,0.50,0.20,eu-1,2026-11,invoice"
@@ -61,9 +62,9 @@ def test_the_large_clouds_h100_is_there_and_no_board_has_an_offer_of_another_for
     assert {price.gpu for price in for_board(prices, sxm)} == {"H100 SXM5"}
     assert {price.gpu for price in for_board(prices, pcie)} == {"H100 PCIe"}
     assert (
-        {price.gpu for price in unsure_for(prices, sxm)}
+        {price.gpu for price in ambiguous_for(prices, sxm)}
         == {"H100 80 GB"}
-        == {price.gpu for price in unsure_for(prices, pcie)}
+        == {price.gpu for price in ambiguous_for(prices, pcie)}
     )
 
 
@@ -93,17 +94,20 @@ def test_the_table_is_what_the_script_makes_of_the_public_file(
         ("2027-01", date(2026, 11, 23), False),
     ],
 )
-def test_a_price_is_old_after_a_year(day: str, today: date, old: bool) -> None:
+def test_a_price_is_old_after_a_year(
+    day: str, today: date, old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (price,) = read_prices(f"{HEAD}\n{ROW.replace('2026-11', day)}\n")
-    assert price.is_old(today) is old
-    assert PriceTable((price,), "here", today).old([price]) == ((price,) if old else ())
+    monkeypatch.setattr(prices_module, "today", lambda: today)
+    assert price.is_old is old
+    assert bool(warn_of_old([price])) is old
 
 
 def test_a_row_is_read_with_empty_cells_as_unknown() -> None:
     (price,) = read_prices(f"{HEAD}\nMine,,T4,2,,0.20,,2026-11-05,\n")
     assert (price.provider, price.instance, price.count, price.date) == (
         "Mine",
-        "",
+        None,
         2,
         "2026-11-05",
     )
@@ -127,8 +131,8 @@ def test_an_offer_whose_form_is_not_stated_prices_no_board_but_is_known_to_be_th
     )
     for name in ("A100 SXM4 80 GB", "A100 PCIe 80 GB"):
         assert for_board(prices, meant(name)[0]) == ()
-        assert unsure_for(prices, meant(name)[0]) == prices[:1]
-    assert unsure_for(prices, meant("A100 SXM4 40 GB")[0]) == ()
+        assert ambiguous_for(prices, meant(name)[0]) == prices[:1]
+    assert ambiguous_for(prices, meant("A100 SXM4 40 GB")[0]) == ()
     assert for_board(prices, meant("T4")[0]) == prices[1:]
 
 

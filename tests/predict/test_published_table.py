@@ -110,7 +110,7 @@ def test_the_time_is_split_as_the_layers_shares_say(batch: int, table: Costs) ->
         by_group[row.group] = by_group.get(row.group, 0.0) + rates[row.part] * at(row.points, batch)
     shares = predict(one.case(batch, "fp16", "adam"), machine, published=FIT).shares
     for group in ("optimizer", "norm", "activation", "linear"):
-        expected = sum(share.part for share in shares if share.kind == group)
+        expected = sum(share.share for share in shares if share.kind == group)
         assert by_group[group] / sum(by_group.values()) == pytest.approx(expected, abs=0.001), group
 
 

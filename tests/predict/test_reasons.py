@@ -45,7 +45,7 @@ def test_of_several_runs_of_one_step_the_steadiest_for_its_length_is_taken() -> 
     found = predict(CASE, CPU, runs)
     assert (found.seconds, found.low, found.high) == (10.0, 9.0, 12.0)
     assert found.source == "median of the steps measured on Test CPU"
-    assert (found.why_not, found.outside, found.drivers) == ((), (), ())
+    assert (found.why_not, found.outside, found.drivers) == ((), (), {})
     assert found.floor == roofline(CASE, CPU)
 
 

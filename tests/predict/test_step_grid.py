@@ -125,9 +125,9 @@ def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
             ("norm", "norm"),
             ("activation", "activation"),
         ):
-            expected = sum(share.part for share in found if share.kind == kind)
+            expected = sum(share.share for share in found if share.kind == kind)
             assert amounts[group] / total == pytest.approx(expected, rel=1e-9), (group, batch)
-        convolutions = sum(share.part for share in found if share.kind == "conv")
+        convolutions = sum(share.share for share in found if share.kind == "conv")
         assert (amounts["conv"] + amounts["pointwise"]) / total == pytest.approx(
             convolutions, rel=1e-9
         )

@@ -19,7 +19,7 @@ IN_PAGE = """choices => choices.map(one => {
     alone: [time.value, time.low, time.high], step: span(a.step), steps: a.steps, epoch: span(a.epoch),
     training: span(a.training), memory: room ? [room.needed, room.limit, room.largest, room.fits, room.lacking] : null,
     efficiency: parallel ? parallel.efficiency : null,
-    offers: Object.fromEntries(a.rentals.map(r => [`${r.price.provider} ${r.price.instance} ${r.price.region}`,
+    offers: Object.fromEntries(a.rentals.map(r => [`${r.price.provider} ${r.price.instance ?? ""} ${r.price.region ?? ""}`,
       [r.instances, r.idle, span(r.on_demand), span(r.spot)]])),
     energy: a.energy ? [a.energy.watts, a.energy.source, span(a.energy.kwh), span(a.energy.cost)] : null,
   };
@@ -40,15 +40,15 @@ def said_of(step: StepTime, found: Training) -> dict[str, Any]:
         "step": span(found.step),
         "steps": found.steps,
         "epoch": span(found.epoch),
-        "training": span(found.whole),
+        "training": span(found.total),
         "memory": [room.needed, room.limit, room.largest, room.fits, room.lacking]
         if room
         else None,
         "efficiency": found.parallel.efficiency if found.parallel else None,
         "offers": {
-            f"{one.price.provider} {one.price.instance} {one.price.region}": [
+            f"{one.price.provider} {one.price.instance or ''} {one.price.region or ''}": [
                 one.instances,
-                one.idle,
+                one.idle_gpus,
                 span(one.on_demand),
                 span(one.spot),
             ]

@@ -123,8 +123,8 @@ def test_a_range_has_the_unit_of_its_middle(seconds: tuple[float, float, float],
 
 def test_columns_have_short_ranges_and_bytes_are_gigabytes_or_megabytes() -> None:
     assert numbers.duration(Span(0.0412, 0.04, 0.05), is_short=True) == "41.2 ms (40-50)"
-    assert numbers.gigabytes(5_663_000_000) == "5.66 GB"
-    assert numbers.gigabytes(3_800_000) == "3.8 MB"
+    assert numbers.size(5_663_000_000) == "5.66 GB"
+    assert numbers.size(3_800_000) == "3.80 MB"
 
 
 def test_money_has_cents_where_they_matter_and_little_is_not_nothing() -> None:

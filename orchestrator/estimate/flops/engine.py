@@ -144,22 +144,24 @@ _Parts = list[tuple[OpShape, Part]]
 class Totals:
     """Sums over layer calls."""
 
-    JSON_KEYS = ("*", "at_least")
+    JSON_KEYS = ("*", "is_lower_bound")
 
     macs: int
     flops: int
     elementwise_flops: int
-    unknown: tuple[tuple[str, int], ...]
-    """What is not counted: (operation without a formula, calls)."""
+    missing: tuple[tuple[str, int], ...]
+    """Operations without a formula, which no sum includes, each with its calls."""
 
     @property
-    def at_least(self) -> bool:
-        """Whether the sums are lower bounds, because something is not counted."""
-        return bool(self.unknown)
+    def is_lower_bound(self) -> bool:
+        """Whether the sums are lower bounds, because an operation has no formula."""
+        return bool(self.missing)
 
     def __str__(self) -> str:
-        """ "at least 10 MAC = 20 FLOP"."""
-        return f"{'at least ' if self.at_least else ''}{self.macs:,} MAC = {self.flops:,} FLOP"
+        """Return "at least 10 MAC = 20 FLOP"."""
+        return (
+            f"{'at least ' if self.is_lower_bound else ''}{self.macs:,} MAC = {self.flops:,} FLOP"
+        )
 
 
 def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
@@ -263,16 +265,16 @@ def fused_only(call: LayerCall) -> bool:
 def totals(calls: Iterable[LayerCall], directions: Sequence[str]) -> Totals:
     """Sums over the rows in these directions. Rows without a formula are listed, not counted."""
     mine = [call for call in calls if call.direction in directions]
-    unknown: Counter[str] = Counter()
+    missing: Counter[str] = Counter()
     for call in mine:
         if call.macs is None:
-            unknown[call.kind] += call.calls
+            missing[call.kind] += call.calls
     macs = sum(call.macs or 0 for call in mine)
     return Totals(
         macs,
         2 * macs,
         sum(call.elementwise_flops or 0 for call in mine),
-        tuple(sorted(unknown.items())),
+        tuple(sorted(missing.items())),
     )
 
 
@@ -385,7 +387,7 @@ class TypeWork:
     """Read and written by these operations, every tensor at the size of its own type."""
     backward_bytes: int
     """With what activation checkpointing repeats."""
-    unknown: int
+    missing: int
     """Calls of operations without a formula: with any, the figures are lower bounds."""
 
 
@@ -418,7 +420,7 @@ def work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeW
         )
         if parts is None:
             tensors = tensors_of(op)
-            mine["unknown"] += op.calls
+            mine["missing"] += op.calls
             mine[f"{side}_bytes"] += (tensors.read() + tensors.write()) * op.calls
         for part in parts or ():
             if part.label == FUSED:
@@ -443,7 +445,7 @@ def work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeW
             found["elementwise"],
             found["forward_bytes"],
             found["backward_bytes"],
-            found["unknown"],
+            found["missing"],
         )
         for name, found in sums.items()
     )

@@ -51,9 +51,10 @@ POOLS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: what, the formula in letters, the numbers put in, the result with its unit."""
+    """One line: a quantity, its formula in letters, with numbers, and the result with its
+    unit."""
 
-    what: str
+    quantity: str
     formula: str
     numbers: str
     result: str

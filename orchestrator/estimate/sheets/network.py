@@ -72,7 +72,7 @@ class NetworkSheet:
     """Whether there was a backward pass."""
     recompute_flops: int
     """FLOPs that activation checkpointing repeats in backward; in no line."""
-    unknown: tuple[str, ...]
+    missing: tuple[str, ...]
     """Where a figure is missing: the totals are at least what they say then."""
     conventions: tuple[str, ...] = CONVENTIONS
     types: tuple[TypeWork, ...] = ()
@@ -112,7 +112,7 @@ def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> 
     values, size, macs, flops, backward, work, written = (
         sum(getattr(line, name) or 0 for line in lines) for name in names
     )
-    unknown = [
+    missing = [
         f"{call.layer or 'the model'}, {call.direction}: {call.formula}"
         for call in counted
         if call.macs is None
@@ -120,7 +120,7 @@ def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> 
     total = NetworkLine("total", "", None, values, size, macs, flops, backward, work, written)
     again = sum(call.flops or 0 for call in counted if call.direction == "recompute")
     return NetworkSheet(
-        lines, total, any(call.direction in BACKWARD for call in counted), again, tuple(unknown)
+        lines, total, any(call.direction in BACKWARD for call in counted), again, tuple(missing)
     )
 
 

@@ -58,7 +58,7 @@ PARAMETERS = ("weights", "biases", "input weights", "recurrent weights", "projec
 class Quantity:
     """One figure of a layer."""
 
-    what: str
+    quantity: str
     """output map, gradient of the input, ..."""
     value: int
     unit: str
@@ -197,7 +197,7 @@ def _type_lines(ops: Sequence[OpShape], precision: str, kept: Sequence[Quantity]
         yield Line(f"casts, {casts.calls:,}", "read + written", numbers, total)
     for figure in kept:
         numbers = figure.worked.partition(" = ")[0]
-        yield Line(figure.what, "besides the copies above", numbers, f"{figure.value:,} B")
+        yield Line(figure.quantity, "besides the copies above", numbers, f"{figure.value:,} B")
 
 
 def _macs_and_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:

@@ -148,30 +148,34 @@ def _unreadable(text: str) -> UsageError:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Where a hand value comes from."""
+    """Where a manual estimate comes from."""
 
     value: int
-    right: int
-    """What the layer has of the figure that was asked for, in ``unit``: multiply-adds for
-    operations."""
-    exact: bool
-    """Whether the value is right, or mistakes give it."""
-    slips: tuple[str, ...]
-    """Empty if the value is right; else the mistakes that together give it, the most plausible."""
-    worked: str
-    others: tuple[tuple[str, ...], ...] = ()
-    """Other mistakes that give the same value; ``others_worked``: how each does."""
-    others_worked: tuple[str, ...] = ()
+    correct_value: int
+    """The layer's figure, in ``unit``: multiply-adds for operations."""
+    is_correct: bool
+    mistakes: tuple[str, ...]
+    """The mistakes that together give the value, the most plausible ones; empty if it is correct,
+    and if no known mistake gives it."""
+    derivation: str
+    other_mistakes: tuple[tuple[str, ...], ...] = ()
+    """Other mistakes that give the same value; ``other_derivations``: how each does."""
+    other_derivations: tuple[str, ...] = ()
     unit: str = "MAC"
     quantity: str = ""
-    """The figure that was asked for."""
-    text: str = ""
+    """The figure that the value names."""
+    stated: str = ""
     """The value as it was written."""
 
     @property
-    def stated(self) -> str:
-        """Return the value as it was written, its thousands marked."""
-        return re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", self.text, count=1)
+    def is_explained(self) -> bool:
+        """Whether the value is correct, or mistakes give it."""
+        return self.is_correct or bool(self.mistakes)
+
+    @property
+    def grouped(self) -> str:
+        """The value as it was written, with marked thousands."""
+        return re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", self.stated, count=1)
 
 
 class Mistake(NamedTuple):
@@ -224,14 +228,14 @@ def check(
                 (),
                 (),
                 figure.unit,
-                figure.what,
+                figure.quantity,
                 stated.text,
             )
-    meant = next((figure for figure in asked if figure.what == "output map"), None)
+    meant = next((figure for figure in asked if figure.quantity == "output map"), None)
     meant = meant or (asked[0] if asked else None)
     right, unit = (meant.value, meant.unit) if meant else (0, stated.unit or "MAC")
-    names = dict.fromkeys(figure.what for figure in asked)
-    of_figure = [next(figure for figure in asked if figure.what == name) for name in names]
+    names = dict.fromkeys(figure.quantity for figure in asked)
+    of_figure = [next(figure for figure in asked if figure.quantity == name) for name in names]
     candidates = [
         candidate
         for figure in of_figure
@@ -262,7 +266,7 @@ def check(
             default=None,
         )
         worked = nearest.worked if nearest else ""
-        what = meant.what if meant else ""
+        what = meant.quantity if meant else ""
         return Finding(whole, right, False, (), worked, (), (), unit, what, stated.text)
     best, *rest = ranked
     meant = best.meant or meant
@@ -270,13 +274,13 @@ def check(
     return Finding(
         whole,
         right,
-        True,
+        False,
         best.slips,
         best.worked,
         tuple(candidate.slips for candidate in rest),
         tuple(candidate.worked for candidate in rest),
         unit,
-        meant.what if meant else "",
+        meant.quantity if meant else "",
         stated.text,
     )
 
@@ -287,15 +291,15 @@ def _find_asked(stated: Stated, facts: Facts | None, figures: Sequence[Quantity]
     if stated.unit in ("", "MAC", "FLOP"):
         wanted = quantity or "forward"
         units = (stated.unit,) if stated.unit else ("MAC", "FLOP")
-        found = [one for one in figures if one.what == wanted and one.unit in units]
+        found = [one for one in figures if one.quantity == wanted and one.unit in units]
         if not found and facts is not None and wanted == "forward":
             found = [one for one in _forward_figures(facts) if one.unit in units]
         return found
     found = [one for one in figures if one.unit == stated.unit]
     if quantity == "parameters":
-        names = {one.what for one in found}
+        names = {one.quantity for one in found}
         quantity = "parameters" if "parameters" in names else "weights"
-    return [one for one in found if quantity in ("", one.what)]
+    return [one for one in found if quantity in ("", one.quantity)]
 
 
 def _forward_figures(facts: Facts) -> Iterator[Quantity]:
@@ -440,14 +444,14 @@ def _values(
     item = facts.item if meant.unit == "B" else 1
     parameters = Fraction(facts.weights + facts.biases)
     totals = {"output map": outputs, "total": outputs + parameters, "parameters": parameters}
-    value = totals.get(meant.what)
+    value = totals.get(meant.quantity)
     if value is None:
         return
     text = f"{_number(value)} values"
     if meant.unit == "B":
         text = f"{text} x {item} B = {_number(value * item)} B"
     yield value * item, "", "values", text
-    if facts.biases and meant.what != "output map":
+    if facts.biases and meant.quantity != "output map":
         left = value - facts.biases
         yield left * item, "bias left out", "bias", f"{_number(left * item)} {meant.unit}"
     if meant.unit == "B":
@@ -467,9 +471,9 @@ def _of_other_figures(
     """Yield the figures of the layer that were not asked for."""
     are_operations = any(figure.unit in ("MAC", "FLOP") for figure in asked)
     for figure in figures:
-        is_counted = are_operations and figure.unit == "values" and figure.what in _COUNTED
+        is_counted = are_operations and figure.unit == "values" and figure.quantity in _COUNTED
         if figure not in asked and not is_counted:
-            slip = f"{figure.what}, in {UNIT_NAMES[figure.unit]}"
+            slip = f"{figure.quantity}, in {UNIT_NAMES[figure.unit]}"
             yield Candidate(Fraction(figure.value), (slip,), figure.worked, COSTS["other figure"])
 
 
@@ -477,7 +481,7 @@ def _of_other_layers(others: Iterable[Sheet], meant: Quantity | None) -> Iterato
     """Yield the same figure of the other layers."""
     for sheet in others:
         for figure in sheet.quantities:
-            is_same = meant is not None and figure.what == meant.what
+            is_same = meant is not None and figure.quantity == meant.quantity
             if is_same and (figure.unit == "FLOP") <= (
                 meant is not None and meant.unit in ("MAC", "FLOP")
             ):
@@ -520,35 +524,35 @@ def _number(value: Fraction) -> str:
 
 def in_its_unit(finding: Finding) -> str:
     """Return the value as it was written, with its unit if it is right."""
-    is_bare = not re.search("[a-z]", finding.text, re.IGNORECASE)
-    return finding.stated + (f" {finding.unit}" if is_bare and not finding.slips else "")
+    is_bare = not re.search("[a-z]", finding.stated, re.IGNORECASE)
+    return finding.grouped + (f" {finding.unit}" if is_bare and not finding.mistakes else "")
 
 
 def explain(finding: Finding, layer: str = "") -> str:
     """Return the finding in a few sentences. ``layer``: its name, if the sentence must say it."""
     right = _right_value(finding)
-    if finding.exact and not finding.slips:
+    if finding.is_correct:
         what = f"{finding.quantity}, in {UNIT_NAMES.get(finding.unit, finding.unit)}"
         more = ""
         if finding.unit == "MAC":
-            more = f" In FLOPs: {2 * finding.right:,}."
+            more = f" In FLOPs: {2 * finding.correct_value:,}."
         elif finding.unit == "FLOP":
-            more = f" In multiply-adds: {finding.right // 2:,}."
-        return f"{finding.stated} is correct: {what}. {finding.worked}.{more}"
-    yours = f"Your {finding.stated} for {layer}" if layer else finding.stated
-    if not finding.exact:
+            more = f" In multiply-adds: {finding.correct_value // 2:,}."
+        return f"{finding.grouped} is correct: {what}. {finding.derivation}.{more}"
+    yours = f"Your {finding.grouped} for {layer}" if layer else finding.grouped
+    if not finding.is_explained:
         return (
             f"{yours} is not correct, and no common mistake or pair of mistakes gives it. Correct: "
             f"{right}."
         )
-    ways = [(finding.slips, finding.worked)]
-    ways += zip(finding.others, finding.others_worked, strict=False)
-    texts = [f"{' and '.join(slips)} ({worked})" for slips, worked in ways]
+    ways = [(finding.mistakes, finding.derivation)]
+    ways += zip(finding.other_mistakes, finding.other_derivations, strict=False)
+    texts = [f"{' and '.join(mistakes)} ({derivation})" for mistakes, derivation in ways]
     return f"{yours} could come from {', or from '.join(texts)}. Correct: {right}."
 
 
 def _right_value(finding: Finding) -> str:
-    right, unit = finding.right, finding.unit
+    right, unit = finding.correct_value, finding.unit
     what = f" ({finding.quantity})" if finding.quantity else ""
     if unit == "B":
         return f"{right:,} B = {right / UNITS['KiB']:,.2f} KiB{what}"

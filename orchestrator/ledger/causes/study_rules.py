@@ -322,7 +322,7 @@ def hand_estimates(study: Study) -> list[Cause]:
                 checks[layer, run.batch_size].setdefault(what, (run, finding))
     causes = []
     for (layer, batch), values in checks.items():
-        wrong = {what: value for what, value in values.items() if value[1].slips}
+        wrong = {what: value for what, value in values.items() if value[1].mistakes}
         if not wrong:
             continue
         (what, (run, finding)), *others = wrong.items()
@@ -330,7 +330,7 @@ def hand_estimates(study: Study) -> list[Cause]:
         right = [
             f" Its {name or 'operations'}: {in_its_unit(finding)} is correct."
             for name, (_, finding) in values.items()
-            if finding.exact and not finding.slips
+            if finding.is_correct
         ]
         facts = HandFacts(
             layer,

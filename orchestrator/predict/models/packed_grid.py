@@ -19,7 +19,7 @@ from typing import Any
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.estimate.memory import MemoryLine, largest_fitting, reserve_on, upper
-from perfctl.orchestrator.predict.cost import CLOSE
+from perfctl.orchestrator.predict.cost import TIGHT_SHARE_MIN
 from perfctl.orchestrator.predict.fit import StepFitted
 from perfctl.orchestrator.predict.grid import (
     LARGEST,
@@ -149,7 +149,7 @@ def grid_data(
         "largest": LARGEST,
         "levels": LEVELS,
         "least": LEAST,
-        "close": CLOSE,
+        "close": TIGHT_SHARE_MIN,
         "sizes": [sizes.index(_size(machine)) for machine in machines],
         "reserves": [reserve_on(machine.kind) for machine in machines],
         "same_bytes": SAME_BYTES,
@@ -262,11 +262,12 @@ def _name(model: Model, column: int) -> str:
 def _sentences(cell: Cell, model: str, machine: str) -> dict[str, Any]:
     """Return the sentences about a cell's times, with {model}, {device} and {batch} for the names
     that the page puts in."""
+    names = {machine: "{device}", f" {model} ": " {model} ", f" {PROBE}": " {batch}"}
 
     def general(text: str) -> str:
-        text = text.replace(machine, "{device}").removesuffix(f"not at {PROBE}")
-        text += "not at {batch}" if text.endswith(", ") else ""
-        return text.replace(f" {model} ", " {model} ")
+        for value, placeholder in names.items():
+            text = text.replace(value, placeholder)
+        return text
 
     if not cell.way:
         return {"reason": general(cell.reason)}

@@ -174,7 +174,7 @@ def hand_chapter(compared: Compared) -> View:
         sheet = network.sheet(batch, layer)
         values: dict[str, dict[str, int]] = defaultdict(dict)
         for item in sheet.quantities if sheet else ():
-            values[item.what].setdefault(item.unit, item.value)
+            values[item.quantity].setdefault(item.unit, item.value)
         for number, (what, by_unit) in enumerate(values.items()):
             absent = "not a figure of this quantity"
             kib = by_unit["B"] / 1024 if "B" in by_unit else None
@@ -185,7 +185,7 @@ def hand_chapter(compared: Compared) -> View:
         lines = [
             [
                 section.title,
-                *map(text_cell, (line.what, line.formula, line.numbers, line.result)),
+                *map(text_cell, (line.quantity, line.formula, line.numbers, line.result)),
             ]
             for section in (sheet.sections if sheet else ())
             for line in section.lines
@@ -220,15 +220,15 @@ def _hand_table(compared: Compared) -> Table | None:
     rows = []
     for value in compared.hand:
         finding = value.finding
-        wrong = f"wrong: {'; '.join(finding.slips)}" if finding.exact else "not explained"
+        wrong = f"wrong: {'; '.join(finding.mistakes)}" if finding.is_explained else "not explained"
         rows.append(
             [
                 value.layer,
-                Cell(finding.stated, value=finding.value),
+                Cell(finding.grouped, value=finding.value),
                 "right" if value.is_right else wrong,
                 *([value.network] if compared.heads else []),
                 text_cell(value.batch),
-                finding.right,
+                finding.correct_value,
                 finding.unit,
                 finding.quantity or "forward",
             ]
@@ -240,13 +240,13 @@ def _judge_hand(values: Sequence[HandValue]) -> Iterator[str]:
     """Yield what the first two values are; the table has all."""
     for value in values[:2]:
         finding = value.finding
-        start = f"Your {finding.stated} for {value.layer} (batch {value.batch}) is"
-        right = f"{finding.right:,} {finding.unit}"
+        start = f"Your {finding.grouped} for {value.layer} (batch {value.batch}) is"
+        right = f"{finding.correct_value:,} {finding.unit}"
         if value.is_right:
             yield f"{start} right: {finding.quantity or finding.unit}."
-        elif finding.exact:
-            text = f"{start} wrong: {' and '.join(finding.slips)}. Right: {right}."
-            slips = f"{len(finding.slips)} slips" if len(finding.slips) > 1 else "one slip"
+        elif finding.is_explained:
+            text = f"{start} wrong: {' and '.join(finding.mistakes)}. Right: {right}."
+            slips = f"{len(finding.mistakes)} slips" if len(finding.mistakes) > 1 else "one slip"
             yield text if len(text) <= LONGEST else f"{start} wrong by {slips}. Right: {right}."
         else:
             yield f"{start} none of its figures, and no usual slip makes it; nearest is {right}."

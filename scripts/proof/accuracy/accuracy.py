@@ -74,7 +74,7 @@ def published(folder: Path, show: bool) -> list[Line]:
             flops, theirs = timed(partial(counted, model, given))
             found, mine = timed(partial(worked, model, given))
         good = (
-            inside(found.forward.macs, case) and not found.forward.unknown and found.problem is None
+            inside(found.forward.macs, case) and not found.forward.missing and found.problem is None
         )
         right, parameters = right + good, parameters + (found.parameters == case.parameters)
         theirs_right += inside(flops // 2, case)

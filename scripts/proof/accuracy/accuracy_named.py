@@ -299,14 +299,14 @@ def compare(name: str, of_timm: Mapping[tuple[str, int], Published]) -> Row:
         ("backward", found.backward, theirs.backward),
     )
     for way, own, other in pairs:
-        at_least = "at least " if own.at_least else ""
+        at_least = "at least " if own.is_lower_bound else ""
         row.cells += (
             f"{at_least + format(own.flops, ','):>28}{own.flops / other - 1 if other else 1:>+9.2%}"
         )
         row.ends[way] = settle(row, way, own.flops, other, more[way])
-        if own.at_least:
+        if own.is_lower_bound:
             row.lines.append(
-                f"    {way}: not counted: {', '.join(kind for kind, _ in own.unknown)}"
+                f"    {way}: not counted: {', '.join(kind for kind, _ in own.missing)}"
             )
     said = published(name, session.facts.inputs[0].sizes, of_timm)
     if said is not None:

@@ -569,8 +569,12 @@ def verdict(case: Case, found: Estimate) -> str:
     if case.elementwise is not None:
         same &= elementwise_of(case.elementwise[0], found) == case.elementwise[1]
     if case.at_least:
-        return LEAST if same and found.forward.at_least else WRONG
-    return RIGHT if same and not found.forward.at_least and not found.backward.at_least else WRONG
+        return LEAST if same and found.forward.is_lower_bound else WRONG
+    return (
+        RIGHT
+        if same and not found.forward.is_lower_bound and not found.backward.is_lower_bound
+        else WRONG
+    )
 
 
 def elementwise_of(kind: str, found: Estimate) -> int:
@@ -587,7 +591,7 @@ def line(case: Case, found: Estimate, end: str) -> str:
         kind, flops = case.elementwise
         hand, mine = f"{flops:,} ew", f"{elementwise_of(kind, found):,} ew"
     back = "" if case.backward is None else f"{case.backward:,.0f}"
-    least = " ".join(f"({kind})" for kind, _ in found.forward.unknown)
+    least = " ".join(f"({kind})" for kind, _ in found.forward.missing)
     return (
         f"{case.name:<40}{hand:>14}{mine:>14}{back:>14}{found.backward.flops:>14,}  {end} {least}"
     ).rstrip()

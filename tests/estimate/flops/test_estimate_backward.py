@@ -115,8 +115,8 @@ def test_a_fault_of_the_recorder_costs_that_operation_only_and_is_named(
     monkeypatch.setattr(watch.Recorder, "note", broken)
     found = estimation.estimate(nn.Sequential(nn.Linear(3, 4), nn.ReLU()), (2, 3))
     assert found.problem is None
-    assert (found.forward.macs, found.forward.at_least) == (2 * 3 * 4, True)
-    assert dict(found.forward.unknown) == {"relu": 1}
+    assert (found.forward.macs, found.forward.is_lower_bound) == (2 * 3 * 4, True)
+    assert dict(found.forward.missing) == {"relu": 1}
     assert [call.formula for call in found.calls if call.macs is None] == [
         "perfctl did not read aten.relu: KeyError: 'recorder' (1 call)"
     ]

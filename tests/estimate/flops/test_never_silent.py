@@ -47,7 +47,7 @@ class Calls(nn.Module):
 def found(model: nn.Module, *inputs: Any, **options: Any) -> Estimate:
     one = estimate(model, inputs, **options)
     assert one.problem is None
-    assert not one.forward.at_least
+    assert not one.forward.is_lower_bound
     return one
 
 
@@ -144,7 +144,7 @@ def test_integer_products_are_kept_apart() -> None:
     )
     one = found(model, torch.ones(17, 32, dtype=torch.int8))
     assert (one.forward.flops, one.integer_macs) == (0, 17 * 32 * 64)
-    assert "Integer products: 34,816 multiply-adds" in printed(one)
+    assert "Integer GEMMs: 34,816 multiply-adds" in printed(one)
     assert (
         to_json(EstimateOutput("m", "train", {1: one}, None, ()))["batches"][1]["integer_macs"]
         == 17 * 32 * 64
@@ -214,16 +214,16 @@ def test_a_forward_of_0_beside_a_backward_that_multiplies_is_a_lower_bound_and_n
     None
 ):
     one = estimate(Calls(lambda w, x: Hidden.apply(x, w), 32, 64), (1, 32))
-    assert (one.forward.macs, one.forward.at_least, one.backward.flops) == (0, True, LINEAR)
-    assert one.forward.unknown == (("forward of the model", 1),)
+    assert (one.forward.macs, one.forward.is_lower_bound, one.backward.flops) == (0, True, LINEAR)
+    assert one.forward.missing == (("forward of the model", 1),)
     text = printed(one)
     assert "Forward at least 0 FLOP" in text
     assert (
-        "Not counted: perfctl did not see the forward pass, but backward has 2,048 multiply-adds"
+        "Not included: perfctl did not see the forward pass, but backward has 2,048 multiply-adds"
         in text
     )
     total = to_json(EstimateOutput("m", "train", {1: one}, None, ()))["batches"][1]["forward"]
-    assert (total["at_least"], total["unknown"]) == (True, [["forward of the model", 1]])
+    assert (total["is_lower_bound"], total["missing"]) == (True, [["forward of the model", 1]])
 
 
 def test_a_module_whose_operators_cannot_be_seen_is_a_lower_bound() -> None:
@@ -233,7 +233,7 @@ def test_a_module_whose_operators_cannot_be_seen_is_a_lower_bound() -> None:
                 return super().forward(data)
 
     one = estimate(nn.Sequential(Unseen(32, 64), nn.Linear(64, 2)), (1, 32))
-    assert (one.forward.flops, one.forward.unknown) == (2 * 64 * 2, (("module.Unseen", 1),))
+    assert (one.forward.flops, one.forward.missing) == (2 * 64 * 2, (("module.Unseen", 1),))
 
 
 def test_totals_of_a_trace_that_stopped_are_lower_bounds() -> None:
@@ -245,4 +245,4 @@ def test_totals_of_a_trace_that_stopped_are_lower_bounds() -> None:
         "at least 2,048 MAC = 4,096 FLOP",
         "1: ValueError: no",
     )
-    assert one.forward.unknown == (("everything after 1, where the trace stopped", 1),)
+    assert one.forward.missing == (("everything after 1, where the trace stopped", 1),)

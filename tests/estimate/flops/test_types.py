@@ -151,13 +151,13 @@ def test_what_activation_checkpointing_repeats_and_what_has_no_formula_are_kept_
     )
     odd = OpShape("b", "Odd", "own.op", "forward", ((2, 3),), ((2, 3),), ("float16",) * 2)
     rows = {row.type: row for row in work_by_type((product, odd))}
-    assert (rows["bf16"].forward_macs, rows["bf16"].recompute_macs, rows["bf16"].unknown) == (
+    assert (rows["bf16"].forward_macs, rows["bf16"].recompute_macs, rows["bf16"].missing) == (
         0,
         2 * 3 * 4,
         0,
     )
     assert rows["bf16"].backward_bytes == 2 * (2 * 3 + 3 * 4 + 2 * 4)
-    assert (rows["fp16"].unknown, rows["fp16"].forward_macs) == (1, 0)
+    assert (rows["fp16"].missing, rows["fp16"].forward_macs) == (1, 0)
 
 
 def test_a_model_that_is_cast_whole_halves_its_parameters_and_leaves_the_users_alone() -> None:

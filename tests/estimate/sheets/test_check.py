@@ -65,7 +65,7 @@ CONV2 = conv2()
 )
 def test_a_value_is_right_if_it_is_the_figure_that_it_names(text: str, figure: str) -> None:
     finding = check(read_stated(text), CONV2.facts, CONV2.quantities, batches=BATCHES)
-    assert (finding.exact, finding.slips) == (True, ())
+    assert (finding.is_explained, finding.mistakes) == (True, ())
     assert f" is correct: {figure}. " in explain(finding, "conv2")
 
 
@@ -109,8 +109,8 @@ def test_what_is_no_value_is_refused(text: str) -> None:
 )
 def test_the_most_plausible_mistake_is_named_first(text: str, slips: tuple[str, ...]) -> None:
     finding = check(read_stated(text), CONV2.facts, CONV2.quantities, batches=BATCHES)
-    assert (finding.exact, finding.slips) == (True, slips)
-    assert len(finding.others) < 3
+    assert (finding.is_explained, finding.mistakes) == (True, slips)
+    assert len(finding.other_mistakes) < 3
     assert "is right" not in explain(finding)
 
 
@@ -120,12 +120,12 @@ def test_the_value_of_another_layer_is_named() -> None:
     assert fc1 is not None
     value = BATCH * 9216 * 130
     finding = check(value, CONV2.facts, CONV2.quantities, others=(fc1,))
-    assert finding.slips == ("the value of fc1",)
+    assert finding.mistakes == ("the value of fc1",)
 
 
 def test_a_value_that_no_mistake_makes_gets_no_invented_reason() -> None:
     finding = check(600_000_001, CONV2.facts, CONV2.quantities)
-    assert (finding.exact, finding.slips) == (False, ())
+    assert (finding.is_explained, finding.mistakes) == (False, ())
     assert explain(finding, "conv2") == (
         "Your 600,000,001 for conv2 is not correct, and no common mistake or pair of mistakes "
         f"gives it. Correct: {MAC:,} MAC = {2 * MAC:,} FLOP (forward)."
@@ -163,14 +163,16 @@ SMALL = Facts(10, 12, 3, True, (Way((), ((4, 3),), 3, NAMES),), step=300)
 )
 def test_facts_alone_explain_operations(value: int, slips: tuple[str, ...]) -> None:
     finding = check(value, SMALL)
-    assert (finding.exact, finding.slips, finding.right) == (True, slips, 120)
+    assert (finding.is_explained, finding.mistakes, finding.correct_value) == (True, slips, 120)
 
 
 def test_several_products_and_a_layer_without_bias_are_worked_out_alike() -> None:
     bare = Facts(10, 12, 0, False, (Way((), ((4, 3), (5, 3)), 3, NAMES),))
-    assert check(270 + 30, bare).slips == ("a bias addition for each output value",)
-    assert check(270, bare).worked == "10 x (4 x 3 + 5 x 3) = 270 MAC"
-    assert not check(297, bare).exact, "a factor off by one is a mistake in one product alone"
+    assert check(270 + 30, bare).mistakes == ("a bias addition for each output value",)
+    assert check(270, bare).derivation == "10 x (4 x 3 + 5 x 3) = 270 MAC"
+    assert not check(297, bare).is_explained, (
+        "a factor off by one is a mistake in one product alone"
+    )
 
 
 def test_a_layer_without_multiply_adds_has_figures_too() -> None:
@@ -187,6 +189,6 @@ def test_a_layer_without_multiply_adds_has_figures_too() -> None:
     )
     sheet = sheet_for((relu,), "act")
     assert sheet is not None and sheet.facts is None
-    assert check(read_stated("96 B"), None, sheet.quantities).slips == ()
+    assert check(read_stated("96 B"), None, sheet.quantities).mistakes == ()
     assert check(read_stated("24 values"), None, sheet.quantities).quantity == "output map"
-    assert not check(read_stated("95 B"), None, sheet.quantities).exact
+    assert not check(read_stated("95 B"), None, sheet.quantities).is_explained

@@ -34,7 +34,7 @@ def test_the_output_size_follows_the_formula(
 
 
 def test_conv2_is_worked_line_by_line(conv2: Sheet) -> None:
-    lines = {line.what: line for section in conv2.sections for line in section.lines}
+    lines = {line.quantity: line for section in conv2.sections for line in section.lines}
     assert (lines["output P (height)"].numbers, lines["output P (height)"].result) == (
         "(26 - 3 + 2x0)/1 + 1",
         "24",

@@ -200,7 +200,9 @@ def test_an_average_pool_in_three_dimensions_repeats_what_is_said_once(
             ceil_mode=up,
         )
     )
-    assert [(line.what, line.formula, line.numbers, line.result) for line in work.shapes[1:4]] == [
+    assert [
+        (line.quantity, line.formula, line.numbers, line.result) for line in work.shapes[1:4]
+    ] == [
         ("output depth", f"(W - K + 2P)/S + 1{said}", "(8 - 3 + 2x0)/2 + 1", str(size)),
         ("output height", "(W - K + 2P)/S + 1", "(9 - 3 + 2x0)/2 + 1", "4"),
         ("output width", f"(W - K + 2P)/S + 1{said}", "(8 - 3 + 2x0)/2 + 1", str(size)),

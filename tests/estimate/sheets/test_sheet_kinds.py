@@ -71,7 +71,7 @@ def sheet_of(model: nn.Module, given: Any, layer: str = "") -> tuple[Sheet, esti
 
 
 def lines(sheet: Sheet) -> dict[str, Line]:
-    return {line.what: line for section in sheet.sections for line in section.lines}
+    return {line.quantity: line for section in sheet.sections for line in section.lines}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -82,7 +82,7 @@ def test_the_steps_end_at_the_value_by_hand_and_at_the_layers_row(name: str) -> 
     assert found.forward.macs == macs
     assert sheet.facts is not None
     assert sheet.facts.macs == macs
-    assert check(macs, sheet.facts).slips == ()
+    assert check(macs, sheet.facts).mistakes == ()
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -123,8 +123,10 @@ def test_a_slip_of_this_kind_of_layer_is_named(name: str, value: int, said: str)
     sheet, _ = sheet_of(model, given, layer)
     assert sheet.facts is not None
     found = check(value, sheet.facts)
-    assert found.exact
-    assert any(said in slip for slips in (found.slips, *found.others) for slip in slips), found
+    assert found.is_explained
+    assert any(
+        said in slip for slips in (found.mistakes, *found.other_mistakes) for slip in slips
+    ), found
 
 
 def test_a_recurrent_layer_lists_every_weight_it_has() -> None:

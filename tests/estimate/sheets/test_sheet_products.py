@@ -71,7 +71,7 @@ def test_every_way_to_work_it_and_its_multiply_adds() -> None:
         ("attention itself left out, projections alone", into + out),
     ]
     assert {way.outputs for way in facts.ways} == {0}
-    assert check(11_840, facts).worked == "2 x (3,840 + 400 + 400 + 1,280) = 11,840 MAC"
+    assert check(11_840, facts).derivation == "2 x (3,840 + 400 + 400 + 1,280) = 11,840 MAC"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_projections_are_numbered_where_there_are_several_before_attention() -> 
     single = op("aten.addmm", ((16,), (10, 16), (16, 16)), ((10, 16),))
     core = op(SDPA, ((2, 2, 5, 8),) * 3, ((2, 2, 5, 8),))
     work = products((single, single, single, core, OUT), 1, 0, True)
-    assert [line.what for line in work.steps[:5]] == [
+    assert [line.quantity for line in work.steps[:5]] == [
         "projection in 1",
         "projection in 2",
         "projection in 3",
@@ -108,7 +108,7 @@ def test_projections_are_numbered_where_there_are_several_before_attention() -> 
     assert work.facts is not None
     assert (work.facts.batch, work.facts.macs) == (2, 4 * 2560 + 2 * 2 * 5 * 5 * 16)
     assert work.space[0].what == "result of projection in 1"
-    assert [line.what for line in products((single, OUT), 1, 0, True).steps[:2]] == [
+    assert [line.quantity for line in products((single, OUT), 1, 0, True).steps[:2]] == [
         "projection out"
     ] * 2
 

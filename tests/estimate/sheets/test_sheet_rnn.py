@@ -96,7 +96,7 @@ def test_every_way_to_work_it_and_its_multiply_adds() -> None:
         (("the product with the input left out",), rows * (32 * 4 + 32 * 4 + projected)),
     ]
     assert {way.outputs for way in facts.ways} == {5 * 2 * 4}
-    assert check(3 * 5 * (32 * 22 + projected), facts).slips == (
+    assert check(3 * 5 * (32 * 22 + projected), facts).mistakes == (
         "one direction counted, with the inputs of two",
     )
 

@@ -55,7 +55,7 @@ def test_every_direction_has_its_line_and_the_multiply_adds_their_sum() -> None:
 
 def test_a_first_layer_is_said_to_need_no_gradient_of_its_input() -> None:
     made = sheet(FORWARD, *BACKWARD[1:])
-    assert [(line.what, line.result) for line in time_lines(made)] == [
+    assert [(line.quantity, line.result) for line in time_lines(made)] == [
         ("forward", "420 FLOP"),
         ("gradient of the weights", "420 FLOP"),
         ("gradient of the bias", "70 elementwise FLOP"),
@@ -68,7 +68,7 @@ def test_a_first_layer_is_said_to_need_no_gradient_of_its_input() -> None:
 
 def test_forward_alone_has_no_sum_and_no_step() -> None:
     made = sheet(FORWARD)
-    assert [line.what for line in time_lines(made)] == ["forward"]
+    assert [line.quantity for line in time_lines(made)] == ["forward"]
     assert made.facts is not None and made.facts.step == 0
 
 
@@ -97,7 +97,7 @@ def test_directions_that_are_computed_again_or_belong_to_the_optimizer_are_named
     again = op("aten.addmm", ((5,), (14, 3), (3, 5)), ((14, 5),), recompute=True)
     step = op("optim.SGD", ((5, 3),), (), direction="optimizer")
     made = sheet(FORWARD, again, step)
-    assert [line.what for line in time_lines(made)] == [
+    assert [line.quantity for line in time_lines(made)] == [
         "forward",
         "computed again in backward",
         "optimizer step",
@@ -113,7 +113,7 @@ def test_what_only_a_fused_kernel_does_is_said_apart_and_not_summed() -> None:
     made = sheet(op(SDPA, given, ((3, 2, 4, 8),)), backward)
     scores = 3 * 2 * 4 * 5
     # dP and dV are 8 deep, dQ and dK 6.
-    assert [(line.what, line.result) for line in time_lines(made)] == [
+    assert [(line.quantity, line.result) for line in time_lines(made)] == [
         ("forward", f"{2 * scores * 14:,} FLOP"),
         ("gradient of the input", f"{2 * scores * 28:,} FLOP"),
         ("with a fused kernel", f"{2 * scores * 6:,} FLOP"),
@@ -222,7 +222,7 @@ def test_each_kind_of_layer_has_its_own_steps_and_batch(
     ops: tuple[OpShape, ...], output: Any, first: str, batch: int | None
 ) -> None:
     made = sheet(*ops, output=output)
-    assert made.sections[1].lines[0].what == first
+    assert made.sections[1].lines[0].quantity == first
     assert (None if made.facts is None else made.facts.batch) == batch
 
 
@@ -243,6 +243,6 @@ def test_a_layer_that_ran_only_backward_is_worked_from_that_and_its_forward_is_n
     made = sheet(*BACKWARD[:1])
     assert made.sections[1].title == "Forward, step by step"
     gradient, forward = time_lines(made)
-    assert gradient.what == "gradient of the input"
-    assert (forward.what, forward.result) == ("forward", "not counted")
+    assert gradient.quantity == "gradient of the input"
+    assert (forward.quantity, forward.result) == ("forward", "not counted")
     assert forward.formula.startswith("perfctl did not see the forward pass, but backward has")

@@ -121,7 +121,7 @@ def test_the_ways_of_causal_attention_of_two_heads() -> None:
         f"{18 * square} FLOP",
         "",
     ]
-    assert [(line.numbers, line.result) for line in work.shapes if line.what == "scores"] == [
+    assert [(line.numbers, line.result) for line in work.shapes if line.quantity == "scores"] == [
         ("3 x 2 x 4 x 5", "120")
     ]
     assert [(item.sizes, item.item) for item in work.space][3:] == [

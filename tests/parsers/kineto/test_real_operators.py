@@ -23,7 +23,7 @@ def test_training_of_resnet50_from_2021_without_stride_and_padding(reports: Path
     calls, batch = estimate(found.ops), 32
     assert totals(calls, ("forward",)).macs == batch * RESNET50
     assert totals(calls, BACKWARD).macs == batch * (2 * RESNET50 - FIRST)
-    assert not totals(calls, (*BACKWARD, "forward")).unknown and COVERS not in found.environment
+    assert not totals(calls, (*BACKWARD, "forward")).missing and COVERS not in found.environment
     placed = Counter(one.direction for one in found.kernels if one.layer is not None)
     assert placed["forward"] == 6 * sum(
         1 for one in found.kernels if one.direction == "forward" and one.step == 5

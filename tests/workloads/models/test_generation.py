@@ -52,7 +52,7 @@ def estimated(name: str, batch: int = BATCH, **more: Any) -> Generation:
 
 
 def macs(found: Generation, name: str) -> int:
-    assert not found.phase(name).totals.at_least
+    assert not found.phase(name).totals.is_lower_bound
     return found.phase(name).totals.macs
 
 
@@ -86,7 +86,7 @@ def test_every_real_step_counts_what_torch_counts(kind: str) -> None:
     assert 2 * macs(found, "decode, last step") == counts[-1]
     assert 2 * macs(found, "decode") == sum(counts[1:])
     assert found.cache is not None
-    assert found.cache.bytes == sum(
+    assert found.cache.bytes_at_end == sum(
         tensor.numel() * tensor.element_size() for _, tensor in cache_tensors(cache)
     )
 
@@ -120,7 +120,7 @@ def test_latent_attention_names_both_caches() -> None:
 def test_a_window_keeps_one_token_less_than_it_sees() -> None:
     found = estimated(f"hf:mistral:{SMALL},sliding_window=12", prompt=20, generate=3)
     assert found.cache is not None
-    assert found.cache.bytes == BATCH * 2 * 2 * 2 * 16 * 4 * 11
+    assert found.cache.bytes_at_end == BATCH * 2 * 2 * 2 * 16 * 4 * 11
     assert macs(found, "decode, first step") == macs(found, "decode, last step")
 
 
@@ -146,7 +146,7 @@ def test_an_encoder_runs_once_and_its_keys_are_kept() -> None:
         2 * 32 * 4,
         2 * PROMPT * 32 * 4,
     )
-    assert found.cache.bytes == BATCH * 2 * 32 * 4 * (1 + STEPS + PROMPT)
+    assert found.cache.bytes_at_end == BATCH * 2 * 32 * 4 * (1 + STEPS + PROMPT)
 
 
 def test_a_plain_pass_of_experts_counts_tokens_times_top_k() -> None:
@@ -156,7 +156,7 @@ def test_a_plain_pass_of_experts_counts_tokens_times_top_k() -> None:
     layer = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 64 * 4 + 2 * 3 * 64 * 96
     assert found.problem is None
     assert found.forward.macs == 2 * (16 * layer + 4 * 16 * 16 * 32)
-    assert not found.forward.at_least
+    assert not found.forward.is_lower_bound
     assert found.data_dependent == ()
     assert found.active_parameters == found.parameters - 2 * 2 * 3 * 64 * 96
 

@@ -32,7 +32,7 @@ def flops(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[int, int]:
     with Recorder(model) as recorder:
         cross_entropy(model(inputs.to("meta")), targets.to("meta")).backward()
     calls = estimate(recorder.ops)
-    assert not totals(calls, ("forward", *BACKWARD)).unknown
+    assert not totals(calls, ("forward", *BACKWARD)).missing
     return totals(calls, ("forward",)).flops, totals(calls, BACKWARD).flops
 
 

@@ -316,13 +316,12 @@ def eager() -> None:
 
     print("\nGenerated text, PyTorch in eager mode, batch 1 (judges only)")
     for model, board, prompt, tokens, seconds, source in EAGER:
-        whole = (
-            predict_generation(model, prompt=prompt, generate=tokens, device=board).points[0].whole
-        )
+        answer = predict_generation(model, prompt=prompt, generate=tokens, device=board)
+        total = answer.points[0].total
         print(
             f"  {model.partition(':')[2].partition(':')[0]}, {board}, prompt {prompt}, {tokens} "
-            f"tokens: {seconds:.2f} s, predicted {whole.value:.2f} s ({whole.low:.2f} to "
-            f"{whole.high:.2f}); {source}"
+            f"tokens: {seconds:.2f} s, predicted {total.value:.2f} s ({total.low:.2f} to "
+            f"{total.high:.2f}); {source}"
         )
 
 
