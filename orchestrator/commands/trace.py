@@ -19,7 +19,7 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.files import check_free, replacing
-from perfctl.orchestrator.report.files.trace import Counted
+from perfctl.orchestrator.report.files.trace import TraceCounts
 from perfctl.orchestrator.report.files.trace import steps as steps_of
 from perfctl.orchestrator.report.files.trace import trace as trace_of
 from perfctl.orchestrator.report.view import View
@@ -31,15 +31,15 @@ from perfctl.orchestrator.stored_runs import only_run, shown
 class Trace:
     """A trace that was written."""
 
-    JSON_INLINED = ("counted",)
+    JSON_INLINED = ("counts",)
 
     path: Path
     run: int
     step: int | None
     """None: everything that was captured."""
     events: int
-    counted: Counted
-    """Events by what they are of: kernels, copies, ranges, operators, readings, arrows."""
+    counts: TraceCounts
+    """Events by what they are of: kernels, copies, ranges, operators, samples, arrows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def view(written: Trace) -> View:
     singular = {"copies": "copy"}
     parts = [
         f"{count:,} {singular.get(what, what[:-1]) if count == 1 else what}"
-        for what, count in written.counted._asdict().items()
+        for what, count in written.counts._asdict().items()
         if count
     ]
     return View(

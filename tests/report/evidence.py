@@ -239,7 +239,7 @@ def _copied(study: StudyView) -> Iterator[Fact]:
 def _idle(study: StudyView) -> Iterator[Fact]:
     """Waits of a row of "Time without a kernel", added up, and over its span."""
     named = ("loading data", "copy", "synchronising", "launches one by one", "host", "of")
-    columns = [cells(study, "utilisation", "Time without", label) for label in named]
+    columns = [cells(study, "utilization", "Time without", label) for label in named]
     for *waits, span in zip(*(column for column in columns if column), strict=True):
         yield from (Fact("s", sum(waits) / 1e9), Fact("%", 100 * sum(waits) / span))
 

@@ -160,35 +160,16 @@ def _took(kernels: Iterable[Kernel]) -> dict[str, float]:
 
 
 def _packed(root: Node, label: str, basis: str) -> dict[str, Any]:
-    view: dict[str, Any] = {
-        "label": label,
-        "basis": basis,
-        "name": [],
-        "parent": [],
-        "value": [],
-        "colour": [],
-        "trail": [],
-        "layer": [],
-        "direction": [],
-    }
+    rows: list[tuple[Any, ...]] = []
 
-    def put(node: Node, parent: int) -> None:
-        place = len(view["name"])
-        row = (
-            node.name[:300],
-            parent,
-            round(node.total),
-            node.colour,
-            node.trail,
-            node.layer,
-            node.direction,
-        )
-        for key, value in zip(
-            ("name", "parent", "value", "colour", "trail", "layer", "direction"), row, strict=True
-        ):
-            view[key].append(value)
-        for child in sorted(node.children.values(), key=lambda one: -one.total):
-            put(child, place)
+    def add(node: Node, parent: int) -> None:
+        index = len(rows)
+        place = (node.colour, node.trail, node.layer, node.direction)
+        rows.append((node.name[:300], parent, round(node.total), *place))
+        for child in sorted(node.children.values(), key=lambda child: -child.total):
+            add(child, index)
 
-    put(root, -1)
-    return view
+    add(root, -1)
+    names = ("name", "parent", "value", "colour", "trail", "layer", "direction")
+    columns = map(list, zip(*rows, strict=True))
+    return {"label": label, "basis": basis} | dict(zip(names, columns, strict=True))

@@ -17,6 +17,7 @@ from perfctl.orchestrator.counts.figure import Figure, missing, total_of
 from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.counts.kernels.short_names import shorten
 from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.grouping import group_by
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.sweep import (
     KernelSet,
@@ -25,7 +26,6 @@ from perfctl.orchestrator.ledger.sweep import (
     algorithm_changes,
     describe,
 )
-from perfctl.orchestrator.report import tables
 from perfctl.orchestrator.report.numbers import percent, ratio
 from perfctl.orchestrator.report.tables import (
     RUN,
@@ -38,13 +38,16 @@ from perfctl.orchestrator.report.tables import (
     figure_cell,
     listing,
     long_table,
+    mark,
     name_cell,
     nothing,
     packed,
     share_cell,
+    style_of,
     table,
     text_cell,
     time_cell,
+    why,
     word,
 )
 from perfctl.records.report import WORKED_OUT, Advice, Kernel, SourceLine
@@ -58,12 +61,13 @@ MIX = "sass__inst_executed_per_opcode["
 OPCODES = 6
 """Opcodes that a mix names; the rest is one share."""
 _DIGITS = re.compile(r"[0-9][0-9.,]*")
-LAUNCHES_SHOWN, COUNTER_COLUMNS, COUNTER_CELLS = 150_000, 60, 1_200_000
-"""Limits of one study on the page: launches, counters in the table of launches (a full section set
-has hundreds), and launches x counters; beyond the last one the page has only the FLOPs made
-from them."""
-
-
+LAUNCHES_SHOWN = 150_000
+"""Launches of one run group in the HTML report."""
+COUNTER_COLUMNS = 60
+"""Counters in the table of launches; of more (a complete section set has hundreds), only those
+that FLOPs are made from."""
+COUNTER_CELLS = 1_200_000
+"""Launches x counters; beyond it the report has only the FLOPs made from them."""
 PATHS = ("fp32", "fp64", "fp16", "tensor")
 _NONE = missing("not_collected", "no counters for this launch")
 NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
@@ -90,17 +94,20 @@ _LAUNCH = (
 
 
 def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
-    """One row a kernel and rule, the largest estimated speed-up first; results that differ in
-    figures alone are one. ``names``: short kernel names of the page."""
+    """One row a kernel and rule, the one that saves the most time first; results that differ in
+    figures only are one. ``names``: short kernel names of the report."""
+    names_of_all = {kernel.name for run in runs for kernel in run.report.kernels}
+    kernel_column = [Column("kernel", style="code")] if len(names_of_all) > 1 else []
     columns = [
         RUN,
         Column("rule", style="text"),
         Column("kind", is_optional=True, style="text"),
-        Column("kernel", style="code"),
+        *kernel_column,
         Column("launches", is_optional=True, note="of this kernel with this result of the rule"),
+        Column("saves up to", base="ns", note="estimate x time, summed over these launches"),
         Column(
             "est. speed-up",
-            note=("estimate of ncu, largest over the launches: share of the time saved"),
+            note="estimate of ncu, largest over the launches: share of the time saved",
         ),
         Column(
             "of",
@@ -110,37 +117,45 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
         ),
         Column("advice", style="text", note="of the launch with the largest estimate"),
     ]
-    found: list[tuple[Advice, Cell, str, int]] = []
-    for run in runs:
-        of_launch = {kernel.launch: kernel.name for kernel in run.report.kernels}
-        same: dict[tuple[str, str | None, str | None, str], list[Advice]] = defaultdict(list)
-        for one in run.report.advice:
-            kernel = of_launch.get(one.launch) if one.launch is not None else None
-            same[one.rule, one.kind, kernel, _DIGITS.sub("#", one.text or "")].append(one)
-        for (_, _, kernel, _), results in same.items():
-            best = max(results, key=lambda one: one.estimated_speedup or 0)
-            named = (
-                name_cell(kernel, names.get(kernel))
-                if kernel is not None
-                else nothing("the complete report")
-            )
-            found.append((best, named, run_label(run), len({one.launch for one in results})))
-    found.sort(key=lambda item: -(item[0].estimated_speedup or 0))
-    rows = [
-        [label, one.rule, one.kind, kernel, launches, *_estimate(one), _short(one.text)]
-        for one, kernel, label, launches in found
-    ]
-    return listing("Advice of ncu", columns, rows)
-
-
-def _estimate(one: Advice) -> tuple[Cell, Cell]:
     none = nothing("ncu has no estimate for this")
-    return share_cell(
-        one.estimated_speedup, none.title or ""
-    ), none if one.estimated_speedup is None else word(one.speedup_scope)
+    rows: list[tuple[float, float, list[Any]]] = []
+    for run in runs:
+        kernels: dict[int | None, Kernel] = {kernel.launch: kernel for kernel in run.report.kernels}
+        groups: dict[tuple[str | None, ...], list[Advice]] = defaultdict(list)
+        for advice in run.report.advice:
+            kernel = kernels.get(advice.launch)
+            name = kernel.name if kernel is not None else None
+            groups[name, advice.rule, advice.kind, _DIGITS.sub("#", advice.text or "")].append(
+                advice
+            )
+        for (name, *_), results in groups.items():
+            best = max(results, key=lambda advice: advice.estimated_speedup or 0)
+            estimate = best.estimated_speedup
+            kernel_cell = (
+                name_cell(name, names.get(name)) if name else nothing("the complete report")
+            )
+            saved_ns = sum(
+                (advice.estimated_speedup or 0) * (kernels[advice.launch].duration_ns or 0)
+                for advice in results
+                if advice.launch in kernels
+            )
+            row = [
+                run_label(run),
+                best.rule,
+                best.kind,
+                *(kernel_cell for _ in kernel_column),
+                len({advice.launch for advice in results}),
+                time_cell(saved_ns or None, "no estimate, or no time of the launches"),
+                none if estimate is None else share_cell(estimate),
+                none if estimate is None else word(best.speedup_scope),
+                _cut_advice(best.text),
+            ]
+            rows.append((saved_ns, estimate or 0, row))
+    rows.sort(key=lambda item: item[:2], reverse=True)
+    return listing("Advice of ncu", columns, [row for *_, row in rows])
 
 
-def _short(text: str | None) -> Cell:
+def _cut_advice(text: str | None) -> Cell:
     if text is None or len(text) <= LONGEST:
         return word(text)
     return text_cell(f"{text[: LONGEST - 3].rsplit(' ', 1)[0]} ...", text[:_TITLE])
@@ -162,35 +177,25 @@ def mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
         for item in run.report.counters:
             if item.value is not None and item.name.startswith(MIX):
                 mixes[item.launch][item.name[len(MIX) : -1]] += int(item.value)
-        by_name: dict[str, list[Tally[str]]] = defaultdict(list)
-        for kernel in run.report.kernels if mixes else ():
-            if kernel.launch in mixes:
-                by_name[kernel.name].append(mixes[kernel.launch])
-        for name, parts in by_name.items():
-            whole = sum(parts, Tally[str]())
-            rows.append(
-                [
-                    run_label(run),
-                    name_cell(name, names.get(name)),
-                    len(parts),
-                    amount(whole.total(), "inst"),
-                    _mix(whole),
-                ]
-            )
+        counted = (kernel for kernel in run.report.kernels if kernel.launch in mixes)
+        for name, kernels in group_by(counted, lambda kernel: kernel.name).items():
+            mix = sum((mixes[kernel.launch] for kernel in kernels), Tally[str]())
+            short = name_cell(name, names.get(name))
+            total = amount(mix.total(), "inst")
+            rows.append([run_label(run), short, len(kernels), total, _mix_cell(mix)])
     rows.sort(key=lambda row: -row[3].value)
     return listing("Instruction mix, by opcode", columns, rows)
 
 
-def _mix(whole: Tally[str]) -> Cell:
-    total = whole.total()
+def _mix_cell(mix: Tally[str]) -> Cell:
+    total, often = mix.total(), mix.most_common()
     if not total:
         return nothing("no instruction was executed")
-    first = [f"{opcode} {percent(value / total)}" for opcode, value in whole.most_common(OPCODES)]
-    rest = total - sum(value for _, value in whole.most_common(OPCODES))
-    every = ", ".join(f"{opcode} {value:,.0f}" for opcode, value in whole.most_common())
-    return text_cell(
-        ", ".join([*first, f"others {percent(rest / total)}"] if rest else first), every[:_TITLE]
-    )
+    shares = [f"{opcode} {percent(value / total)}" for opcode, value in often[:OPCODES]]
+    if rest := sum(value for _, value in often[OPCODES:]):
+        shares.append(f"others {percent(rest / total)}")
+    counts = ", ".join(f"{opcode} {value:,.0f}" for opcode, value in often)
+    return text_cell(", ".join(shares), counts[:_TITLE])
 
 
 def source_table(lines: Sequence[SourceLine]) -> Table | None:
@@ -267,47 +272,39 @@ def summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | No
     rows: list[tuple[float, list[Any]]] = []
     for prepared in runs:
         run = prepared.run
-        uses: dict[str, list[Kernel]] = defaultdict(list)
-        for kernel in run.report.kernels:
-            uses[kernel.name].append(kernel)
-        took = {
-            name: sum(kernel.duration_ns or 0 for kernel in kernels)
-            for name, kernels in uses.items()
-        }
-        total = sum(took.values())
+        by_name = group_by(run.report.kernels, lambda kernel: kernel.name)
+        times = {name: sum(k.duration_ns or 0 for k in same) for name, same in by_name.items()}
+        total = sum(times.values())
         clock = (
             "under ncu at locked clocks: not a realistic time" if run.profiler == "ncu" else None
         )
         reasons = (gap.reason for gap in run.report.gaps if gap.quantity == "kernel.duration_ns")
-        worked = next(
+        derived = next(
             (reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None
         )
-        for name, kernels in uses.items():
-            timed = any(kernel.duration_ns is not None for kernel in kernels)
-            time = time_cell(took[name] if timed else None, "this report has no durations", clock)
+        for name, kernels in by_name.items():
+            is_timed = any(kernel.duration_ns is not None for kernel in kernels)
+            time = time_cell(times[name] if is_timed else None, "no durations", clock)
+            if derived is not None and is_timed:  # in the look of derived figures
+                time = replace(
+                    time, text=f"ƒ {time.text}", title=f"{time.title}; {derived}", style="der"
+                )
             flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
             row = [
                 run_label(run),
                 name_cell(name, names.get(name)),
                 family(name) or nothing("no pattern matches this name"),
                 len(kernels),
-                _marked(time, worked),
-                share_cell(took[name] / total if timed and total else None),
+                time,
+                share_cell(times[name] / total if is_timed and total else None),
                 *(
-                    figure_cell(total_of(getattr(found, path) for found in flops), "FLOP")
+                    figure_cell(total_of(getattr(figures, path) for figures in flops), "FLOP")
                     for path in ("total", *PATHS)
                 ),
             ]
-            rows.append((took[name] / (total or 1), row))
+            rows.append((times[name] / (total or 1), row))
     rows.sort(key=lambda item: -item[0])
     return listing("Kernels by name", columns, [row for _, row in rows])
-
-
-def _marked(cell: tables.Cell, worked: str | None) -> tables.Cell:
-    """A time that the tool does not state, in the look of derived figures."""
-    if worked is None or cell.value is None:
-        return cell
-    return replace(cell, text=f"ƒ {cell.text}", title=f"{cell.title}; {worked}", style="der")
 
 
 def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | None:
@@ -362,46 +359,30 @@ def _counter_columns(
     units = {
         counter.name: counter.unit or "" for run in runs for counter in run.run.report.counters
     }
-    if not units:
-        return [], []
     columns = []
-    for path in ("total", *PATHS):
+    for path in ("total", *PATHS) if units else ():
         figures: list[Figure] = [
             getattr(run.flops.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows
         ]
-        if path == "total" or any(
-            figure.value is not None or figure.state == "refused" for figure in figures
+        states = [(style_of(figure), mark(figure), why(figure)) for figure in figures]
+        if path != "total" and all(
+            figure.value is None and figure.state != "refused" for figure in figures
         ):
-            label = "executed" if path == "total" else path
-            states = [
-                (tables.style_of(figure), tables.mark(figure), tables.why(figure))
-                for figure in figures
-            ]
-            state = (
-                {"state": packed("", "", "", states)} if any(map(any, states)) else {}
-            )  # none where all are counted in full
-            columns.append(
-                packed(label, "FLOP", "si", [figure.value for figure in figures]) | state
-            )
-    if len(units) * len(rows) > COUNTER_CELLS:
-        return columns, [
-            (
-                f"the database has {len(units)} counters per launch; this report omits them "
-                "because of their size"
-            )
-        ]
-    notes = []
-    if len(units) > COUNTER_COLUMNS:
-        notes = [f"the table of counters has {len(units) - COUNTER_COLUMNS} more counters"]
-        units = dict(
-            sorted(units.items(), key=lambda item: not makes_flops(item[0]))[:COUNTER_COLUMNS]
+            continue
+        column = packed(
+            "executed" if path == "total" else path, "FLOP", "si", [f.value for f in figures]
         )
-    empty: dict[str, float | None] = {}
-    for name, unit in units.items():
-        columns.append(
-            packed(name, unit, "si", [run.values.get(k.launch, empty).get(name) for run, k in rows])
-        )
-    return columns, notes
+        if any(map(any, states)):  # not all are measured in full
+            column["state"] = packed("", "", "", states)
+        columns.append(column)
+    shown = [name for name in units if len(units) <= COUNTER_COLUMNS or makes_flops(name)]
+    if len(shown) * len(rows) > COUNTER_CELLS:
+        shown = []
+    for name in shown:
+        values = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
+        columns.append(packed(name, units[name], "si", values))
+    omitted = len(units) - len(shown)
+    return columns, [f"{omitted:,} more counters are in the next table"] if omitted else []
 
 
 def switch_table(found: Analysis) -> Table | None:
@@ -429,31 +410,30 @@ def _rows(item: LayerKernels, names: Mapping[str, str]) -> Iterator[list[Any]]:
     starts = {switch.after.batch: switch for switch in item.switches}
     stretches: list[list[KernelSet]] = []
     for kernels in item.sets:
-        if stretches and kernels.batch not in starts:
-            stretches[-1].append(kernels)
-        else:
-            stretches.append([kernels])
+        if not stretches or kernels.batch in starts:
+            stretches.append([])
+        stretches[-1].append(kernels)
     for stretch in stretches:
         first, switch = stretch[0], starts.get(stretch[0].batch)
         more = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
-        shown = ", ".join(names.get(name, name) for name in first.kernels[:NAMES])
+        short = ", ".join(names.get(name, name) for name in first.kernels[:NAMES])
         yield [
             name_cell(item.name),
             ", ".join(str(kernels.batch) for kernels in stretch),
             text_cell(describe(first.algorithm)),
-            name_cell(", ".join(first.kernels), shown + more),
+            name_cell(", ".join(first.kernels), short + more),
             figure_cell(first.flops_per_sample, "FLOP"),
             figure_cell(first.bytes_per_sample, "B"),
-            _change(switch) if switch else nothing("the first batch size with these kernels"),
+            _describe_change(switch)
+            if switch
+            else nothing("the first batch size with these kernels"),
         ]
 
 
-def _change(switch: Switch) -> str:
-    what = (
-        "another algorithm"
-        if switch.algorithm_changed
-        else "different kernels of the same algorithm"
-    )
+def _describe_change(switch: Switch) -> str:
+    text = "another algorithm"
+    if not switch.algorithm_changed:
+        text = "different kernels of the same algorithm"
     factors = [(switch.flops_factor, "FLOPs"), (switch.bytes_factor, "bytes")]
-    said = ", ".join(f"{ratio(factor)} × the {of}" for factor, of in factors if factor is not None)
-    return f"{what}: {said} per sample" if said else what
+    changes = [f"{ratio(factor)} × the {unit}" for factor, unit in factors if factor is not None]
+    return f"{text}: {', '.join(changes)} per sample" if changes else text
