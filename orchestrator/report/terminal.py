@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 ROWS, SOURCE_ROWS = 12, 20
 """Of a table on a terminal, before "and N more"."""
-OF_REPORT = ("run", "concerns")
-"""Columns of the HTML report that a terminal has no room for."""
 OF_RUN = LedgerShape(hint="More in perfctl ledger")
 
 
@@ -43,19 +40,8 @@ def run_views(run: Run, *, is_whole: bool = False, is_document: bool = False) ->
     if is_document or not has_repeats(group.phases):
         yield from entries_views(group.analysis, DOCUMENT if is_document else OF_RUN)
     tables = list_terminal_tables(group, is_complete=is_whole)
-    if not is_document:
-        tables = list(map(_without_columns_of_report, tables))
-    yield View("", tables=tuple(tables), rows_on_terminal=ROWS)
+    yield View("", tables=tables, rows_on_terminal=ROWS)
     yield View("", tables=(_about(group, is_whole=is_whole),))
-
-
-def _without_columns_of_report(table: Table) -> Table:
-    kept = [index for index, column in enumerate(table.columns) if column.label not in OF_REPORT]
-    return replace(
-        table,
-        columns=tuple(table.columns[index] for index in kept),
-        rows=tuple(tuple(row[index] for index in kept) for row in table.rows),
-    )
 
 
 def _findings(analysis: Analysis, tables: Sequence[Table] = ()) -> View:

@@ -97,4 +97,4 @@ def test_runs_that_were_asked_for_are_all_shown(perfctl: Callable[..., Any], sto
         "report", "--store", store, "--studies", "1", "--run", "1", "--run", "3", "--json"
     )
     assert said.json["runs"] == [1, 3]
-    assert said.json["left_out"] is None
+    assert said.json["omitted"] is None

@@ -60,6 +60,7 @@ class Energy:
     )
     JSON_NAMES: ClassVar = {
         "device": "device_index",
+        "readings": "samples",
         "watts": "mean_watts",
         "error": "sampling_error",
         "per_step": "joules_per_step",

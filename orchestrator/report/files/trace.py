@@ -171,16 +171,12 @@ def _bar(item: Timed, zero: int, range_names: Mapping[int | None, str]) -> dict[
 def _launch_facts(kernel: Kernel) -> dict[str, Any]:
     grid = kernel.grid_x, kernel.grid_y, kernel.grid_z
     block = kernel.block_x, kernel.block_y, kernel.block_z
-    shared = [
-        size
-        for size in (kernel.static_shared_bytes, kernel.dynamic_shared_bytes)
-        if size is not None
-    ]
+    shared = kernel.static_shared_bytes, kernel.dynamic_shared_bytes
     return {name: getattr(kernel, name) for name in _KERNEL_FACTS} | {
         "grid": None if None in grid else grid,
         "block": None if None in block else block,
         "registers per thread": kernel.registers,
-        "shared memory": sum(shared) if shared else None,
+        "shared memory": None if shared == (None, None) else sum(size or 0 for size in shared),
     }
 
 

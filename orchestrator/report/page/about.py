@@ -17,10 +17,14 @@ from perfctl.orchestrator.ledger.usage.phase_layers import phase_parts
 from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.orchestrator.report.findings import DERIVED_PARTS, lacking_flops
 from perfctl.orchestrator.report.page import usage
-from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.report.page.columns import (
+    name_column,
+    run_label,
+    text_column,
+    time_column,
+)
 from perfctl.orchestrator.report.tables import (
     RUN,
-    SHOWN_RUN,
     Cell,
     Column,
     Table,
@@ -94,16 +98,16 @@ def runs_table(study: Study) -> Table | None:
     """Every run of the study, failed ones too."""
     columns = [
         Column("run", order="ascending"),
-        Column("profiler", style="text"),
+        text_column("profiler"),
         Column("batch"),
-        Column("status", style="text"),
-        Column("device", style="text"),
-        Column("started", style="text"),
-        Column("length", base="ns"),
-        Column("origin", style="text"),
-        Column("host", style="text"),
-        Column("report", style="code"),
-        Column("sha256", style="code"),
+        text_column("status"),
+        text_column("device"),
+        text_column("started"),
+        time_column("length"),
+        text_column("origin"),
+        text_column("host"),
+        name_column("report"),
+        name_column("sha256"),
     ]
     rows = [
         [
@@ -174,13 +178,19 @@ def missing_values(study: Study, ledger: Ledger) -> Table | None:
         *_missing_counts(study),
     ):
         by_reason[reason, concerns, label][quantity] = None
+    run_column = [text_column("run")] if len(study.runs) > 1 else []
     columns = [
         *text_columns("missing", "reason"),
-        Column("concerns", is_optional=True, style="text"),
-        SHOWN_RUN,
+        text_column("concerns", is_optional=True),
+        *run_column,
     ]
     rows = [
-        [_list(names, QUANTITIES), text_cell(reason), concerns or nothing("the complete run"), runs]
+        [
+            _list(names, QUANTITIES),
+            text_cell(reason),
+            concerns or nothing("the complete run"),
+            *(runs for _ in run_column),
+        ]
         for (reason, concerns, runs), names in by_reason.items()
     ]
     caption = f"Not in {'this run' if len(study.runs) == 1 else 'these runs'}"

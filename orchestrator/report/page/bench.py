@@ -21,6 +21,7 @@ from perfctl.orchestrator.predict.bench import (
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import ENOUGH, bench_label, chart_name, scatter
 from perfctl.orchestrator.report.page import about
+from perfctl.orchestrator.report.page.columns import name_column, text_column
 from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
 from perfctl.orchestrator.report.tables import (
     ROWS_SHOWN,
@@ -53,7 +54,7 @@ def points_table(
     each, for a page."""
     columns = [
         *([Column("run")] if runs else []),
-        Column("network", style="code"),
+        name_column("network"),
         Column("batch"),
         Column("FLOP", note="of a step; 1 multiply-add = 2 FLOPs"),
         Column("step", note="median"),
@@ -76,7 +77,7 @@ def points_table(
 def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None:
     """The figures of one family, the closest by rank first."""
     columns = [
-        Column("time against", style="text"),
+        text_column("time against"),
         Column("points"),
         Column("Spearman"),
         Column("Pearson"),

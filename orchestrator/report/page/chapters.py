@@ -308,7 +308,7 @@ def make_sections(group: RunGroup) -> tuple[Section, ...]:
     return tuple(section for section in sections if section is not None)
 
 
-def list_terminal_tables(group: RunGroup, *, is_complete: bool) -> list[Table]:
+def list_terminal_tables(group: RunGroup, *, is_complete: bool) -> tuple[Table, ...]:
     """Return the tables that ``perfctl show`` prints, without those that its ledger repeats."""
     omitted = NOT_ON_TERMINAL | (set() if is_complete else WITH_ALL)
     if group.analysis.ledger.rows:
@@ -319,4 +319,4 @@ def list_terminal_tables(group: RunGroup, *, is_complete: bool) -> list[Table]:
         if chapter.key not in omitted
         for table in chapter.list_tables(group)
     )
-    return [table for table in tables if table is not None]
+    return tuple(table for table in tables if table is not None)

@@ -14,7 +14,7 @@ from perfctl.orchestrator.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
 from perfctl.orchestrator.ledger.timing import Key
 from perfctl.orchestrator.report.ledger.keys import row_key
-from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.report.page.columns import run_label
 from perfctl.records.report import Kernel
 
 MOST = 8

@@ -27,6 +27,12 @@ from perfctl.orchestrator.ledger.sweep import (
     describe,
 )
 from perfctl.orchestrator.report.numbers import percent, ratio
+from perfctl.orchestrator.report.page.columns import (
+    name_column,
+    run_label,
+    text_column,
+    time_column,
+)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -75,47 +81,43 @@ NAMES = 4
 """Kernel names in a cell; the rest is counted."""
 
 _LAUNCH = (
-    ("run", "", "text"),
-    ("launch", "", "int"),
-    ("kernel", "", "code"),
-    ("family", "", "text"),
-    ("layer", "", "code"),
-    ("direction", "", "text"),
-    ("step", "", "int"),
-    ("time", "ns", "time"),
-    ("start", "ns", "start"),
-    ("grid", "", "text"),
-    ("block", "", "text"),
-    ("registers", "", "int"),
-    ("shared", "B", "int"),
-    ("stream", "", "int"),
-    ("device", "", "int"),
+    ("run", "", "text", None),
+    ("launch", "", "int", "launch"),
+    ("kernel", "", "code", "name"),
+    ("family", "", "text", None),
+    ("layer", "", "code", "layer"),
+    ("direction", "", "text", "direction"),
+    ("step", "", "int", "step"),
+    ("time", "ns", "time", "duration_ns"),
+    ("start", "ns", "start", "start_ns"),
+    ("grid", "", "text", None),
+    ("block", "", "text", None),
+    ("registers", "", "int", "registers"),
+    ("shared", "B", "int", None),
+    ("stream", "", "int", "stream"),
+    ("device", "", "int", "device_index"),
 )
+"""(label, unit, kind, attribute of a kernel) of the columns of the table of launches."""
 
 
 def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
     """One row a kernel and rule, the one that saves the most time first; results that differ in
     figures only are one. ``names``: short kernel names of the report."""
     names_of_all = {kernel.name for run in runs for kernel in run.report.kernels}
-    kernel_column = [Column("kernel", style="code")] if len(names_of_all) > 1 else []
+    kernel_column = [name_column("kernel")] if len(names_of_all) > 1 else []
     columns = [
         RUN,
-        Column("rule", style="text"),
-        Column("kind", is_optional=True, style="text"),
+        text_column("rule"),
+        text_column("kind", is_optional=True),
         *kernel_column,
         Column("launches", is_optional=True, note="of this kernel with this result of the rule"),
-        Column("saves up to", base="ns", note="estimate x time, summed over these launches"),
+        time_column("saves up to", "estimate x time, summed over these launches"),
         Column(
             "est. speed-up",
             note="estimate of ncu, largest over the launches: share of the time saved",
         ),
-        Column(
-            "of",
-            is_optional=True,
-            style="text",
-            note="global: of the launch; local: of one unit of the GPU",
-        ),
-        Column("advice", style="text", note="of the launch with the largest estimate"),
+        text_column("of", "global: of the launch; local: of one unit of the GPU", is_optional=True),
+        text_column("advice", "of the launch with the largest estimate"),
     ]
     none = nothing("ncu has no estimate for this")
     rows: list[tuple[float, float, list[Any]]] = []
@@ -166,10 +168,10 @@ def mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
     instructions first."""
     columns = [
         RUN,
-        Column("kernel", style="code"),
+        name_column("kernel"),
         Column("launches"),
         Column("instructions", "inst", note="executed by warps, all launches"),
-        Column("mix", style="text"),
+        text_column("mix"),
     ]
     rows: list[list[Any]] = []
     for run in runs:
@@ -202,15 +204,15 @@ def source_table(lines: Sequence[SourceLine]) -> Table | None:
     """One row a source line of a kernel, or an instruction where the report has no line, as
     ``read.source_lines`` has them."""
     columns = [
-        Column("kernel", style="code"),
-        Column("line", style="text", note="or bytes from the kernel's first instruction"),
+        name_column("kernel"),
+        text_column("line", "or bytes from the kernel's first instruction"),
         Column("instructions", is_optional=True, note="machine instructions of the line"),
-        Column("opcode", is_optional=True, style="text", note="of the hottest instruction"),
+        text_column("opcode", "of the hottest instruction", is_optional=True),
         Column("by warps", "inst", note="executed, all launches"),
         Column("by threads", "inst", is_optional=True, note="executed, all launches"),
         Column("samples", note="of warps at this line"),
         Column("share", note="of the samples of the run"),
-        Column("stall", style="text", note="the most frequent reason at the hottest instruction"),
+        text_column("stall", "the most frequent reason at the hottest instruction"),
     ]
     total = sum(line.samples or 0 for line in lines)
     names = shorten(line.kernel for line in lines)
@@ -240,24 +242,15 @@ def _place(line: SourceLine) -> Cell:
     )
 
 
-def run_label(run: Run) -> str:
-    """ "ncu b64" or, without a batch size, "nsys run 3"."""
-    return (
-        f"{run.profiler} b{run.batch_size}"
-        if run.batch_size is not None
-        else f"{run.profiler} run {run.id}"
-    )
-
-
 def summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | None:
     """One row a run and kernel name, by its share of the run's kernel time. ``names``: short names
     of the whole page."""
     columns = [
         RUN,
-        Column("kernel", style="code"),
-        Column("family", style="text", note="algorithm family, from the kernel name"),
+        name_column("kernel"),
+        text_column("family", "algorithm family, from the kernel name"),
         Column("launches"),
-        Column("time", base="ns", note="sum over all launches"),
+        time_column("time", "sum over all launches"),
         Column("share", note="of the kernel time of its run", order="descending"),
         Column(
             "executed",
@@ -320,36 +313,31 @@ def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | No
 
 
 def _kernel_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColumn]:
-    def size(x: int | None, y: int | None, z: int | None) -> str | None:
-        kept = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
-        return None if x is None else "×".join(map(str, kept))
-
-    def values(run: PreparedRun, k: Kernel) -> tuple[Any, ...]:
-        shared = [
-            part for part in (k.static_shared_bytes, k.dynamic_shared_bytes) if part is not None
-        ]
-        return (
-            labels[run],
-            k.launch,
-            k.name,
-            family(k.name),
-            k.layer,
-            k.direction,
-            k.step,
-            k.duration_ns,
-            k.start_ns,
-            size(k.grid_x, k.grid_y, k.grid_z),
-            size(k.block_x, k.block_y, k.block_z),
-            k.registers,
-            sum(shared) if shared else None,
-            k.stream,
-            k.device_index,
+    kernels = [kernel for _, kernel in rows]
+    computed: dict[str, list[Any]] = {
+        "run": [run_label(run.run) for run, _ in rows],
+        "family": [family(kernel.name) for kernel in kernels],
+        "grid": [_sides(k.grid_x, k.grid_y, k.grid_z) for k in kernels],
+        "block": [_sides(k.block_x, k.block_y, k.block_z) for k in kernels],
+        "shared": [_shared_bytes(kernel) for kernel in kernels],
+    }
+    return [
+        (
+            (label, unit, kind),
+            [getattr(kernel, attribute) for kernel in kernels] if attribute else computed[label],
         )
+        for label, unit, kind, attribute in _LAUNCH
+    ]
 
-    labels = {run: run_label(run.run) for run, _ in rows}
-    return list(
-        zip(_LAUNCH, zip(*(values(run, kernel) for run, kernel in rows), strict=True), strict=True)
-    )
+
+def _sides(x: int | None, y: int | None, z: int | None) -> str | None:
+    sides = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
+    return None if x is None else "×".join(map(str, sides))
+
+
+def _shared_bytes(kernel: Kernel) -> int | None:
+    parts = (kernel.static_shared_bytes, kernel.dynamic_shared_bytes)
+    return None if parts == (None, None) else sum(part or 0 for part in parts)
 
 
 def _counter_columns(
@@ -391,13 +379,13 @@ def switch_table(found: Analysis) -> Table | None:
     if found.study.foreign or len(found.study.batches) < 2:
         return None
     columns = [
-        Column("layer, pass", style="code"),
-        Column("batch", style="text"),
-        Column("algorithm", style="text", note="from the name of the main kernel"),
-        Column("kernels", style="code"),
+        name_column("layer, pass"),
+        text_column("batch"),
+        text_column("algorithm", "from the name of the main kernel"),
+        name_column("kernels"),
         Column("FLOPs per sample", "FLOP", note="measured at the first of these batch sizes"),
         Column("bytes per sample", "B", note="DRAM, measured at the first of these batch sizes"),
-        Column("changes", style="text", note="compared with the previous batch size"),
+        text_column("changes", "compared with the previous batch size"),
     ]
     served = sorted(
         algorithm_changes(found.study, found.ledger), key=lambda item: not item.switches

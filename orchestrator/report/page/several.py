@@ -19,6 +19,7 @@ from perfctl.orchestrator.report.charts.charts import Chart, Series, against_bat
 from perfctl.orchestrator.report.charts.study import label
 from perfctl.orchestrator.report.numbers import full, per_second, ratio, rounded, short
 from perfctl.orchestrator.report.page import about
+from perfctl.orchestrator.report.page.columns import time_column
 from perfctl.orchestrator.report.page.records import Overview
 from perfctl.orchestrator.report.page.usage import usage_cell
 from perfctl.orchestrator.report.tables import (
@@ -88,7 +89,7 @@ def overview(analyses: Sequence[tuple[str, Analysis]]) -> Overview | None:
             note="with the most samples per second; the columns to the right refer to this batch "
             "size",
         ),
-        Column("time per step", base="ns", note="median over the measured steps"),
+        time_column("time per step", "median over the measured steps"),
         Column(
             "samples/s",
             note="batch / median step; for inference images/s: batch / mean step, with loading",

@@ -13,10 +13,15 @@ from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, R
 from perfctl.orchestrator.ledger.usage.served import inferred, is_guessed, phases, placed
 from perfctl.orchestrator.ledger.usage.training import Queries, attends, passes
 from perfctl.orchestrator.report.numbers import percent
-from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.report.page.columns import (
+    name_column,
+    run_label,
+    size_column,
+    text_column,
+    time_column,
+)
 from perfctl.orchestrator.report.tables import (
     RUN,
-    SHOWN_RUN,
     Cell,
     Column,
     Table,
@@ -78,18 +83,16 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
     busy = [item for run in runs for item in run.busy]
     windows = "; ".join(dict.fromkeys(item.window for item in busy))
     columns = [
-        SHOWN_RUN,
+        RUN,
         Column("device"),
-        Column("stream", style="text"),
+        text_column("stream"),
         Column("launches"),
-        Column(
-            "a kernel runs",
-            base="ns",
-            note="time in which at least one kernel ran; overlapping kernels count once",
+        time_column(
+            "a kernel runs", "time in which at least one kernel ran; overlapping kernels count once"
         ),
-        Column("of", base="ns", note=windows),
+        time_column("of", windows),
         Column("share", note=windows),
-        Column("longest idle gap", base="ns", note="longest time without a kernel"),
+        time_column("longest idle gap", "longest time without a kernel"),
     ]
     rows = [
         [
@@ -112,16 +115,14 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
     work, an estimate."""
     columns = [
         RUN,
-        Column("phase", style="text"),
+        text_column("phase"),
         Column("steps"),
         Column("sequences", note="of all its steps"),
         Column("tokens", note="that the steps computed"),
         Column("launches"),
-        Column(
-            "a kernel runs", base="ns", note="time in which at least one kernel of these steps ran"
-        ),
-        Column("kernel time", is_optional=True, base="ns", note="sum over its kernels"),
-        Column("time per token", base="ns", note="time in which a kernel ran, over the tokens"),
+        time_column("a kernel runs", "time in which at least one kernel of these steps ran"),
+        time_column("kernel time", "sum over its kernels", is_optional=True),
+        time_column("time per token", "time in which a kernel ran, over the tokens"),
         Column("tokens/s", note="while a kernel ran, without the time in between"),
     ]
     rows = []
@@ -152,20 +153,16 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
     and the tokens of a call."""
     columns = [
         RUN,
-        Column("pass", style="text"),
+        text_column("pass"),
         Column("layers", is_optional=True),
         Column("launches", is_optional=True),
-        Column(
-            "a kernel runs",
-            base="ns",
-            note="time in which at least one of its kernels ran; passes may overlap",
+        time_column(
+            "a kernel runs", "time in which at least one of its kernels ran; passes may overlap"
         ),
-        Column("kernel time", base="ns", note="sum over its kernels, all recorded steps"),
+        time_column("kernel time", "sum over its kernels, all recorded steps"),
         Column("share", note="of the kernel time"),
-        Column(
-            "communication",
-            base="ns",
-            note="kernel time of collectives, and of dispatch and combine of experts",
+        time_column(
+            "communication", "kernel time of collectives, and of dispatch and combine of experts"
         ),
         Column(
             "tokens per call", note="from the tile and grid of the attention kernel (approximate)"
@@ -249,15 +246,15 @@ def explain_no_share(runs: Sequence[Run]) -> str | None:
 def readings_table(runs: Sequence[RunUsage]) -> Table | None:
     """Samples of nvidia-smi, DCGM or NVML during a run."""
     columns = [
-        SHOWN_RUN,
+        RUN,
         Column("device"),
         Column("samples"),
         Column(
             "utilization",
             note="mean over time of the device's own value: share of time with any kernel, sampled",
         ),
-        Column("memory used", base="B", note="largest"),
-        Column("memory", base="B"),
+        size_column("memory used", "largest"),
+        size_column("memory"),
         Column("power", "W", note="mean over time, like utilization"),
         Column("temperature", "°C", note="highest"),
         Column("SM clock", "Hz", note="lowest"),
@@ -284,8 +281,8 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
 def causes_table(runs: Sequence[Run]) -> Table | None:
     """What the timeline of each run shows could be faster, the largest share of a run first."""
     columns = [
-        SHOWN_RUN,
-        Column("cause", style="text"),
+        RUN,
+        text_column("cause"),
         Column("share"),
         *text_columns("of", "evidence", "fix", "confidence"),
     ]
@@ -305,21 +302,21 @@ def causes_table(runs: Sequence[Run]) -> Table | None:
 def energy_table(runs: Sequence[RunUsage]) -> Table | None:
     """Joules of the GPUs whose power was sampled; a figure that is not known has its reason."""
     columns = [
-        SHOWN_RUN,
+        RUN,
         Column("device"),
         Column(
             "energy",
             "J",
             note="of the GPU over the measured steps, or over all samples if there are no steps",
         ),
-        Column("over", base="ns"),
+        time_column("over"),
         Column("mean power", "W"),
         Column("error", note="sampling error of the energy; excludes the sensor accuracy (5%)"),
         Column("per step", "J", note="mean of all steps, including the time between them"),
         Column("per sample", "J"),
         Column("per token", "J"),
         Column("energy-delay", "J·s", note="joules per step x mean step time"),
-        Column("from", style="text"),
+        text_column("from"),
     ]
     rows = []
     for item in (item for run in runs for item in run.energy):
@@ -355,8 +352,8 @@ def memory_table(runs: Sequence[Run]) -> Table | None:
     ]
     names = dict.fromkeys(name for _, of_run in figures for name in of_run)
     columns = [
-        Column("figure", style="text"),
-        *(Column(run_label(run), base="B") for run, _ in figures),
+        text_column("figure"),
+        *(size_column(run_label(run)) for run, _ in figures),
     ]
     rows = [
         [
@@ -374,7 +371,7 @@ def memory_table(runs: Sequence[Run]) -> Table | None:
 def ways_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: busy shares of three tools, use of the GPU's parts, then the host."""
     columns = [
-        SHOWN_RUN,
+        RUN,
         Column(
             "kernels",
             note="share of time with at least one kernel running, from the start and duration of "
@@ -429,11 +426,11 @@ def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Ta
     idle = [item for run in runs for item in run.idle if item.count]
     device = [Column("device")] if len({item.device for item in idle}) > 1 else []
     columns = [
-        SHOWN_RUN,
+        RUN,
         *device,
         Column("waits"),
-        *(Column(cause, base="ns", note=_MEANING[cause]) for cause in CAUSES),
-        Column("of", base="ns"),
+        *(time_column(cause, _MEANING[cause]) for cause in CAUSES),
+        time_column("of"),
     ]
     rows = [
         [
@@ -447,16 +444,12 @@ def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Ta
     ]
     wait_columns = [
         RUN,
-        Column("wait", base="ns", order="descending"),
-        Column("begins at", base="ns", note="from the start of the first kernel"),
-        Column("cause", style="text"),
-        Column("after", style="code"),
-        Column("before", style="code"),
-        Column(
-            "range around the gap",
-            style="code",
-            note="innermost host range at the middle of the gap",
-        ),
+        time_column("wait", order="descending"),
+        time_column("begins at", "from the start of the first kernel"),
+        text_column("cause"),
+        name_column("after"),
+        name_column("before"),
+        name_column("range around the gap", "innermost host range at the middle of the gap"),
     ]
     waits = [
         [
@@ -487,31 +480,20 @@ def _kernel_cell(kernel: Kernel | None, reason: str, names: Mapping[str, str]) -
 def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
     columns = [
-        SHOWN_RUN,
-        Column("weights, estimated", base="B", note="elements of all parameters, 4 bytes each"),
-        Column(
+        RUN,
+        size_column("weights, estimated", "elements of all parameters, 4 bytes each"),
+        size_column(
             "layer outputs, estimated",
-            base="B",
-            note="outputs of one forward pass: an upper bound of what is stored at the same time",
+            "outputs of one forward pass: an upper bound of what is stored at the same time",
         ),
-        Column("peak allocated", base="B", note="torch's allocator, in the measured steps"),
-        Column(
-            "peak reserved",
-            base="B",
-            note="the memory that the allocator reserved on the device for it",
-        ),
-        Column("process, NVML", base="B", note="with CUDA's context and the memory of libraries"),
-        Column("device in use", base="B", note="used by all processes, highest sample"),
-        Column("device", base="B"),
-        Column(
-            "host resident",
-            base="B",
-            note="of the computing process, as it recorded it; highest",
-        ),
-        Column(
-            "host, all processes",
-            base="B",
-            note="resident memory of all the run's processes, sampled; highest",
+        size_column("peak allocated", "torch's allocator, in the measured steps"),
+        size_column("peak reserved", "the memory that the allocator reserved on the device for it"),
+        size_column("process, NVML", "with CUDA's context and the memory of libraries"),
+        size_column("device in use", "used by all processes, highest sample"),
+        size_column("device"),
+        size_column("host resident", "of the computing process, as it recorded it; highest"),
+        size_column(
+            "host, all processes", "resident memory of all the run's processes, sampled; highest"
         ),
     ]
     rows = []
