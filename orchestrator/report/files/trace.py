@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.ledger.grouping import group_by
-from perfctl.orchestrator.ledger.usage.intervals import Timed, end_of, start_of
+from perfctl.orchestrator.ledger.usage.intervals import end_of, start_of
 from perfctl.records.report import Copy, Kernel, OpCall, Range, Sample
 from perfctl.records.run import Run
 
@@ -42,6 +42,8 @@ _COUNTERS = (
     ("host_memory_bytes", "memory of the processes", "bytes", 1),
 )
 """Field of Sample, what its counter is called, unit, units in one of the field."""
+Timed = Kernel | Range | Copy | OpCall
+"""What stands on a line of a trace."""
 _RANGE_FACTS = ("layer", "direction", "step", "phase", "domain", "depth")
 _OPERATOR_FACTS = ("layer", "direction", "step", "shapes", "dtypes")
 _KERNEL_FACTS = ("direction", "layer_source", "step", "launch", "correlation")
@@ -70,8 +72,9 @@ class TraceCounts(NamedTuple):
 
 def steps(run: Run) -> list[int]:
     """Return the measured steps of which this run has kernels or ranges with start times."""
-    timed = (*(kernel for kernel in run.report.kernels if _has_start(kernel)), *run.report.ranges)
-    return sorted({item.step for item in timed if item.step is not None})
+    of_kernels = {kernel.step for kernel in run.report.kernels if _has_start(kernel)}
+    numbers = of_kernels | {span.step for span in run.report.ranges}
+    return sorted(number for number in numbers if number is not None)
 
 
 def trace(
@@ -100,7 +103,7 @@ def trace(
         )
     zero, last = min(map(start_of, timed)), max(map(end_of, timed))
     samples = [sample for sample in run.report.samples if zero <= sample.at_ns <= last]
-    range_names = {span.number: span.name for span in run.report.ranges}
+    range_names: dict[int | None, str] = {span.number: span.name for span in run.report.ranges}
     bars = [_bar(item, zero, range_names) for item in timed]
     _nest(bars)
     arrows = list(_arrows(list(zip(timed, bars, strict=True))))
@@ -221,11 +224,14 @@ def _nest(bars: Iterable[dict[str, Any]]) -> None:
 def _arrows(bars: Sequence[tuple[Timed, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
     """Yield arrows from the innermost range around a kernel's launch call to the kernel. The call's
     own time is not in the database: the arrow leaves where the range begins."""
-    ranges = {item.number: bar for item, bar in bars if isinstance(item, Range) and "dur" in bar}
-    for item, bar in bars:
-        source = ranges.get(item.range_number) if isinstance(item, Kernel) else None
-        if source is not None and "dur" in bar and source["ts"] <= bar["ts"]:
-            same = {"name": "launch", "cat": "ac2g", "id": item.launch + 1}
+    ranges: dict[int | None, dict[str, Any]] = {
+        item.number: bar for item, bar in bars if isinstance(item, Range) and "dur" in bar
+    }
+    kernels = ((item, bar) for item, bar in bars if isinstance(item, Kernel) and "dur" in bar)
+    for kernel, bar in kernels:
+        source = ranges.get(kernel.range_number)
+        if source is not None and source["ts"] <= bar["ts"]:
+            same = {"name": "launch", "cat": "ac2g", "id": kernel.launch + 1}
             yield same | {"ph": "s"} | {key: source[key] for key in ("pid", "tid", "ts")}
             yield same | {"ph": "f", "bp": "e"} | {key: bar[key] for key in ("pid", "tid", "ts")}
 

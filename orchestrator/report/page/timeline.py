@@ -176,9 +176,10 @@ def _opened(run: Run) -> tuple[tuple[int, int] | None, str]:
     if steps:
         middle = median(item.duration_ns or 0 for item in steps)
         step = min(steps, key=lambda item: (abs((item.duration_ns or 0) - middle), item.start_ns))
-        inside = [step, *(kernel for kernel in timed if kernel.step == step.step)]
+        kernels = [kernel for kernel in timed if kernel.step == step.step]
         among = f", of median length among {len(steps)}" if len(steps) > 1 else ""
-        return (step.start_ns, max(map(end_of, inside))), f"step {step.step}{among}"
+        end = max(end_of(step), *map(end_of, kernels), 0)
+        return (step.start_ns, end), f"step {step.step}{among}"
     words = "the time from the first kernel to the end of the last"
     if numbers := sorted({kernel.step for kernel in timed if kernel.step is not None}):
         wanted = numbers[len(numbers) // 2]
@@ -228,7 +229,7 @@ def _projected_tracks(run: Run) -> Iterator[_Track]:
 
 def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
     streams: dict[tuple[str, int, int], list[Bar]] = defaultdict(list)
-    for kernel in filter(is_timed, run.report.kernels):
+    for kernel in (kernel for kernel in run.report.kernels if is_timed(kernel)):
         bar = Bar(
             start_of(kernel),
             round(kernel.duration_ns or 0),
