@@ -84,7 +84,7 @@ def view(rows: list[StoredRun]) -> View:
 def _view_of(rows: Sequence[StoredRun]) -> View:
     names, notes = list(_COLUMNS), ["1 run" if len(rows) == 1 else f"{len(rows):,} runs"]
     for name in ("mode", "kernels", "started_at", "duration_ns", "serving"):
-        values = {row[name] for row in rows}
+        values = {row.get(name) for row in rows}
         if values == {None}:
             names.remove(name)
             notes += ["no GPU kernels"] if name == "kernels" else []
@@ -94,7 +94,7 @@ def _view_of(rows: Sequence[StoredRun]) -> View:
             notes.append({"train": "training", "infer": "inference"}.get(mode, mode))
     if "serving" in names:  # needs the room of columns that are empty
         for name in ("workload", "batch_size"):
-            if all(row[name] is None for row in rows):
+            if all(row.get(name) is None for row in rows):
                 names.remove(name)
     cells = [[_cell(name, row) for name in names] for row in rows]
     columns = [_COLUMNS[name] for name in names]
@@ -108,7 +108,7 @@ def _view_of(rows: Sequence[StoredRun]) -> View:
 
 
 def _cell(name: str, row: Mapping[str, Any]) -> Cell:
-    value = row[name]
+    value = row.get(name)
     if name == "status":
         if value == "failed":
             return Cell("failed", style="bad", value="failed")

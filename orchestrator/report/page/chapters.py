@@ -195,6 +195,7 @@ CHAPTERS = (
         "Roofline",
         lambda group: roofline_tables(group.analysis.roofline, group.names),
         _draw_roofline,
+        is_folded=lambda group: bool(group.analysis.ledger.rows),
     ),
     ReportChapter(
         "advice",
