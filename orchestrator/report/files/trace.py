@@ -85,12 +85,12 @@ def trace(
 
     Raises UsageError when the run has no such step, PerfctlError when it has no start times.
     """
-    known = steps(run)
-    if step is not None and step not in known:
+    numbers = steps(run)
+    if step is not None and step not in numbers:
         none = "It has none: leave --step out for the complete capture"
         raise UsageError(
             f"run {run.id} has no step {step}",
-            f"It has {', '.join(map(str, known))}" if known else none,
+            f"It has {', '.join(map(str, numbers))}" if numbers else none,
         )
     every: list[Timed] = [*run.report.kernels, *run.report.ranges, *run.report.copies, *operators]
     timed = [item for item in every if _has_start(item)]

@@ -248,7 +248,8 @@ def _missing_in_ledger(study: Study, ledger: Ledger) -> Iterator[Missing]:
 
 def _missing_counts(study: Study) -> Iterator[Missing]:
     """Yield the FLOPs that kernels lack, and launches that two profilers do not share."""
-    for prepared in study.prepared_runs if study.foreign else ():
+    has_derived = any(batch.derived for batch in study.prepared_batches)
+    for prepared in study.prepared_runs if study.foreign and not has_derived else ():
         if (lacking := lacking_flops(prepared)) is not None:
             part = " (lower bound)" if lacking[0] == "lower bound" else ""
             yield f"executed FLOPs{part}", lacking[1], "", run_label(prepared.run)
@@ -259,9 +260,14 @@ def _missing_counts(study: Study) -> Iterator[Missing]:
         )
         if batch.counting is not None and timing is not None:
             counting = batch.counting.run
-            at = "the complete capture" if batch.batch is None else f"batch {batch.batch}"
+            concerns = "the complete capture" if batch.batch is None else f"batch {batch.batch}"
             for line in unmatched_lines(match(counting, timing)):
-                yield "partner of a launch", line, at, f"{counting.profiler} and {timing.profiler}"
+                yield (
+                    "partner of a launch",
+                    line,
+                    concerns,
+                    f"{counting.profiler} and {timing.profiler}",
+                )
 
 
 def _estimated_by_phase(runs: Iterable[Run]) -> set[str]:
@@ -319,8 +325,8 @@ def tools(runs: Sequence[Run]) -> str:
         versions.setdefault(run.profiler, {})[run.profiler_version or ""] = None
     named = (
         "no profiler" if profiler == "none" else f"{profiler} {version}".strip()
-        for profiler, known in versions.items()
-        for version in known
-        if version or len(known) == 1
+        for profiler, of_profiler in versions.items()
+        for version in of_profiler
+        if version or len(of_profiler) == 1
     )
     return " + ".join(dict.fromkeys(named))

@@ -75,7 +75,7 @@ def points_table(
     return table("Points", columns, rows, limit=limit)
 
 
-def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None:
+def correlation_table(family: str, related: Sequence[Correlation]) -> Table | None:
     """The figures of one family, the closest by rank first."""
     columns = [
         text_column("time against"),
@@ -87,20 +87,24 @@ def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None
     ]
     none = nothing("fewer than three points, or a constant value")
     rows = []
-    for one in found:
-        values = (one.spearman, one.pearson, one.pearson_log, one.slope_log)
+    for row in related:
+        values = (row.spearman, row.pearson, row.pearson_log, row.slope_log)
         rows.append(
             (
-                one.feature,
-                one.points,
+                row.feature,
+                row.points,
                 *(none if v is None else text_cell(f"{v:.3f}") for v in values),
             )
         )
-    made = table(f"{family}: correlation with the time of a step", columns, rows)
-    if made is None or max(one.points for one in found) >= ENOUGH:
-        return made
+    correlation = table(f"{family}: correlation with the time of a step", columns, rows)
+    if correlation is None or max(row.points for row in related) >= ENOUGH:
+        return correlation
     return replace(
-        made, notes=(*made.notes, f"Fewer than {ENOUGH} points: these correlations may be chance.")
+        correlation,
+        notes=(
+            *correlation.notes,
+            f"Fewer than {ENOUGH} points: these correlations may be chance.",
+        ),
     )
 
 

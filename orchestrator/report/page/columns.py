@@ -13,9 +13,9 @@ def time_column(label: str, note: str | None = None, **options: Any) -> Column:
     return Column(label, base="ns", note=note, **options)
 
 
-def size_column(label: str, note: str | None = None) -> Column:
+def size_column(label: str, note: str | None = None, **options: Any) -> Column:
     """Return a column of sizes in bytes."""
-    return Column(label, base="B", note=note)
+    return Column(label, base="B", note=note, **options)
 
 
 def text_column(label: str, note: str | None = None, **options: Any) -> Column:

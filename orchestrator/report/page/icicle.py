@@ -49,7 +49,7 @@ class Node:
         return self.own + sum(child.total for child in self.children.values())
 
 
-def icicles(found: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
+def icicles(analysis: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, Any], ...]:
     """Return one view for each batch size whose layers were timed; for reports without layers, one
     a run by kernel family.
 
@@ -58,16 +58,18 @@ def icicles(found: Analysis, colours: Mapping[str, int]) -> tuple[dict[str, Any]
     ``trail`` (key of the ledger row, "" where there is none), ``layer`` and ``direction`` ("" where
     they are its parent's, or it has none).
     """
-    batches = [batch for batch in found.study.prepared_batches if batch.times and batch.times.rows]
+    batches = [
+        batch for batch in analysis.study.prepared_batches if batch.times and batch.times.rows
+    ]
     if batches:
-        return tuple(_layers_view(batch, colours, found.names) for batch in batches)
+        return tuple(_layers_view(batch, colours, analysis.names) for batch in batches)
     timed = [
         run
-        for run in found.study.prepared_runs
+        for run in analysis.study.prepared_runs
         if run.run.profiler != "ncu"
         and any(kernel.duration_ns is not None for kernel in run.run.report.kernels)
     ]
-    return tuple(_families_view(run, found.names) for run in timed)
+    return tuple(_families_view(run, analysis.names) for run in timed)
 
 
 def _layers_view(
@@ -126,9 +128,9 @@ def _colour(root: Node, colours: Mapping[str, int]) -> None:
     """The parts of a step in the colours of the other charts; where they have none, the longest
     seven in one each."""
     ordered = sorted(root.children.values(), key=lambda node: -node.total)
-    known = any(node.name in colours for node in ordered)
+    has_colours = any(node.name in colours for node in ordered)
     for number, node in enumerate(ordered):
-        colour = colours.get(node.name, OTHER) if known else min(number, OTHER)
+        colour = colours.get(node.name, OTHER) if has_colours else min(number, OTHER)
         _paint(node, NO_LAYER if node.name == UNKNOWN else colour)
 
 

@@ -373,10 +373,10 @@ def _counter_columns(
     return columns, [f"{omitted:,} more counters are in the next table"] if omitted else []
 
 
-def switch_table(found: Analysis) -> Table | None:
+def switch_table(analysis: Analysis) -> Table | None:
     """One row a layer, direction and stretch of batch sizes with the same kernels; None for a
     single batch size."""
-    if found.study.foreign or len(found.study.batches) < 2:
+    if analysis.study.foreign or len(analysis.study.batches) < 2:
         return None
     columns = [
         name_column("layer, pass"),
@@ -388,9 +388,9 @@ def switch_table(found: Analysis) -> Table | None:
         text_column("changes", "compared with the previous batch size"),
     ]
     served = sorted(
-        algorithm_changes(found.study, found.ledger), key=lambda item: not item.switches
+        algorithm_changes(analysis.study, analysis.ledger), key=lambda item: not item.switches
     )
-    rows = [row for item in served for row in _rows(item, found.names)]
+    rows = [row for item in served for row in _rows(item, analysis.names)]
     return table("Kernels over batch sizes, layers with changes first", columns, rows)
 
 

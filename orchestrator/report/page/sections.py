@@ -42,7 +42,7 @@ def page_view(
     bench = [study for study in every if _is_bench_network(study)]
     if len(bench) <= WHOLE:
         bench = []
-    own = sorted((one for one in every if one not in bench), key=lambda study: study.foreign)
+    own = sorted((study for study in every if study not in bench), key=lambda study: study.foreign)
     inference = [study for study in own if answered(study)]
     jobs = list(talks(run for study in own for run in study.runs))
     analyses = list(analyse_all(own, peaks))

@@ -162,9 +162,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             self.send_error(HTTPStatus.FORBIDDEN, "Only pages of this server are answered")
             return
-        status, said = answers(self.path.partition("?")[2].partition("#")[0])
+        status, answer = answers(self.path.partition("?")[2].partition("#")[0])
         self._send_text(
-            status, "application/json", json.dumps(said, separators=(",", ":")).encode()
+            status, "application/json", json.dumps(answer, separators=(",", ":")).encode()
         )
 
     def _send_file(self, file: Path) -> None:

@@ -151,14 +151,14 @@ def _executed_cell(analysis: Analysis, batch: int | None) -> Cell:
     complete report without one."""
     has_sizes = bool(analysis.study.batches)
     rows = [row for row in analysis.ledger.rows if row.batch == batch or not has_sizes]
-    known = [row for row in rows if row.ratio is not None]
-    if not known:
+    compared = [row for row in rows if row.ratio is not None]
+    if not compared:
         reasons = (row.counted.reason for row in rows if row.counted.reason)
         return nothing(next(reasons, "no layer has executed FLOPs and a formula"))
-    executed = total_of(row.counted for row in known)
-    estimate = sum(row.paper.value or 0 for row in known)
+    executed = total_of(row.counted for row in compared)
+    estimate = sum(row.paper.value or 0 for row in compared)
     share = (executed.value or 0) / estimate
-    title = f"{full(executed.value or 0)} / {full(estimate)} FLOP in {len(known)} ledger rows"
+    title = f"{full(executed.value or 0)} / {full(estimate)} FLOP in {len(compared)} ledger rows"
     return Cell(mark(executed) + ratio(share), title, style_of(executed), rounded(share))
 
 

@@ -157,9 +157,9 @@ def _cut(tracks: Sequence[_Track], room: int, begin: int) -> str | None:
     end = starts[min(room, len(starts) - 1)]
     for track in tracks:
         track.bars = [bar for bar in track.bars if bar.end >= begin and bar.start <= end]
-    kept = sum(len(track.bars) for track in tracks)
+    drawn = sum(len(track.bars) for track in tracks)
     return (
-        f"the drawing has {kept:,} of {total:,} bars, those in {time(end - begin)}, to limit the "
+        f"the drawing has {drawn:,} of {total:,} bars, those in {time(end - begin)}, to limit the "
         "file size; 'perfctl trace RUN --whole' has all"
     )
 
@@ -214,11 +214,11 @@ def _range_tracks(run: Run) -> Iterator[_Track]:
 
 def _projected_tracks(run: Run) -> Iterator[_Track]:
     devices: dict[int, list[Bar]] = defaultdict(list)
-    for found in projections(run):
-        item, length = found.range, found.end_ns - found.start_ns
+    for projection in projections(run):
+        item, length = projection.range, projection.end_ns - projection.start_ns
         text = "" if item.gpu_ns is None else f"its kernels and copies took {time(item.gpu_ns)}"
-        devices[found.device].append(
-            Bar(found.start_ns, length, _name(item), _place(item), text, item.number)
+        devices[projection.device].append(
+            Bar(projection.start_ns, length, _name(item), _place(item), text, item.number)
         )
     for device, bars in sorted(devices.items()):
         on = f"GPU {device}" if len(devices) > 1 else "the GPU"
@@ -294,15 +294,15 @@ def _lay_out(track: _Track) -> str | None:
     last row."""
     track.bars.sort(key=lambda bar: (bar.start, -bar.length))
     ends: list[int] = []
-    kept: list[Bar] = []
+    drawn: list[Bar] = []
     for bar in track.bars:
         lane = next((place for place, end in enumerate(ends) if end <= bar.start), len(ends))
         if lane < LANES:
             ends[lane : lane + 1] = [bar.end]
             track.lanes.append(lane)
-            kept.append(bar)
-    left, track.bars = len(track.bars) - len(kept), kept
-    return f"{track.title}: {left:,} bars below row {LANES} are omitted" if left else None
+            drawn.append(bar)
+    omitted, track.bars = len(track.bars) - len(drawn), drawn
+    return f"{track.title}: {omitted:,} bars below row {LANES} are omitted" if omitted else None
 
 
 def _packed(

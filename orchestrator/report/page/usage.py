@@ -74,6 +74,8 @@ BY_WORK = (
 PARTIAL = "the trace does not show where the step begins, so some of its layers may be missing"
 _UNSAID = "the step names do not contain it"
 _NO_QUERIES = "no attention kernel has a name and grid that contain them, or its calls differ"
+_PEAKS = {("peak", "allocated"), ("peak", "reserved")}
+"""Memory figures that :func:`memory_use_table` has."""
 _NO_DEVICE = "the samples do not state it"
 
 
@@ -344,13 +346,14 @@ def energy_table(runs: Sequence[RunUsage]) -> Table | None:
 
 
 def memory_table(runs: Sequence[Run]) -> Table | None:
-    """Every memory figure that runs recorded: a row a timestamp and quantity, a column a run."""
+    """Every further memory figure that runs recorded: a row a timestamp and quantity, a column a
+    run."""
     figures = [
         (run, {(item.moment, item.quantity): item.bytes for item in run.report.memory})
         for run in runs
         if run.report.memory
     ]
-    names = dict.fromkeys(name for _, of_run in figures for name in of_run)
+    names = dict.fromkeys(name for _, of_run in figures for name in of_run if name not in _PEAKS)
     columns = [
         text_column("figure"),
         *(size_column(run_label(run)) for run, _ in figures),
@@ -481,19 +484,28 @@ def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
     columns = [
         RUN,
-        size_column("weights, estimated", "elements of all parameters, 4 bytes each"),
+        size_column("weights, estimated", "4 bytes for each parameter", is_optional=True),
         size_column(
             "layer outputs, estimated",
             "outputs of one forward pass: an upper bound of what is stored at the same time",
+            is_optional=True,
         ),
         size_column("peak allocated", "torch's allocator, in the measured steps"),
         size_column("peak reserved", "the memory that the allocator reserved on the device for it"),
-        size_column("process, NVML", "with CUDA's context and the memory of libraries"),
-        size_column("device in use", "used by all processes, highest sample"),
-        size_column("device"),
-        size_column("host resident", "of the computing process, as it recorded it; highest"),
         size_column(
-            "host, all processes", "resident memory of all the run's processes, sampled; highest"
+            "process, NVML", "with CUDA's context and the memory of libraries", is_optional=True
+        ),
+        size_column("device in use", "used by all processes, highest sample", is_optional=True),
+        size_column("device"),
+        size_column(
+            "host resident",
+            "of the computing process, as it recorded it; highest",
+            is_optional=True,
+        ),
+        size_column(
+            "host, all processes",
+            "resident memory of all the run's processes, sampled; highest",
+            is_optional=True,
         ),
     ]
     rows = []
