@@ -92,6 +92,8 @@ def unproved(finding: Finding, study: StudyView) -> list[str]:
         return [f"there is no section {finding.evidence}"]
     facts = [*_facts(section), *_trail(study, finding), *_sums(finding.text)]
     facts += [Fact("", float(word)) for word in dict(study.facts).get("batch", "").split()]
+    # "nvprof run 1" is the name of a run
+    facts += [Fact("", number) for number in cells(study, "runs", "Runs", "run")]
     for pattern, rule in RULES:
         if re.search(pattern, finding.text):
             facts += rule(study)
