@@ -55,7 +55,7 @@ OUTPUTS = {
     "estimate-generation": "orchestrator.report.generation:GenerationOutput",
     "predict": "orchestrator.report.predict:PredictOutput",
     "predict-generation": "orchestrator.report.predict_generation:PredictGenerationOutput",
-    "report": "orchestrator.commands.report:Page",
+    "report": "orchestrator.commands.report:WrittenReport",
     "plot": "orchestrator.commands.plot:Plotted",
     "plot-list": "orchestrator.commands.plot:ChartName[]",
     "trace": "orchestrator.commands.trace:Trace",

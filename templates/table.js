@@ -2,7 +2,7 @@
 // Each value in the unit that suits it, as numbers.py writes it.
 const scaled = (v, { kind, unit }) => {
   const [number, prefix = ""] = (kind === "si" ? si(v) : time(v)).split(" ");
-  return [number, kind === "si" ? `${prefix}${prefix && !/^[FB]/.test(unit) ? " " : ""}${unit}` : prefix];
+  return [number, kind === "si" ? `${prefix}${prefix && !/^[FBHJW]/.test(unit) ? " " : ""}${unit}` : prefix];
 };
 const FORMAT = { time: scaled, start: (ns, column) => scaled(ns - column.from, column), si: scaled, int: (v) => [String(v)], text: (v) => [String(v)], code: (v) => [String(v)] };
 const WIDTH = { code: 170, text: 124, int: 84, time: 104, start: 104, si: 124 }, HEIGHT = 24, SCREEN = 480;

@@ -1,4 +1,4 @@
-"""Write the HTML page of a store."""
+"""Write the HTML report of a results database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, NoReturn
 
 from perfctl.orchestrator import evidence
 from perfctl.orchestrator.commands.declare import (
@@ -27,26 +27,27 @@ from perfctl.orchestrator.ledger.prepared import studies as group_studies
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import analysed, loaded, outlines
+from perfctl.records.bench import WORKLOAD
 
 if TYPE_CHECKING:
     from perfctl.records.run import Run
 
 STUDIES = 12
-"""Studies on a page by default: more than a reader goes through, and several MB already."""
+"""Run groups in a report by default: more than a reader goes through, and several MB already."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """A page that was written."""
+class WrittenReport:
+    """An HTML report that was written."""
 
     JSON_NAMES: ClassVar = {"size": "bytes"}
 
     path: Path
     size: int
     runs: tuple[int, ...]
-    """Numbers of the runs on it."""
-    left_out: str | None
-    """Which older studies are not on it, in one sentence; None when all are."""
+    """Numbers of the runs in it."""
+    omitted: str | None
+    """Which older run groups are not in it, in one sentence; None when all are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class ReportOptions:
     """Write one self-contained HTML report: executed and estimated FLOPs, time, memory, kernels and
     missing values. The same database gives the same report.
 
-    Raises StoreError if there is no store, PerfctlError if it has no such run or the page cannot be
-    written, UsageError for other values of ``studies`` and ``peaks``.
+    Raises StoreError if there is no store, PerfctlError if it has no such run or the report cannot
+    be written, UsageError for other values of ``studies`` and ``peaks``.
     """
 
     store: Store = DEFAULT_STORE
@@ -76,89 +77,84 @@ class ReportOptions:
     open_page: Annotated[bool, Option("Open the report in the browser.", names=("--open",))] = False
 
 
-def run(asked: ReportOptions, events: Events) -> Page:
-    """Write the page."""
+def run(asked: ReportOptions, events: Events) -> WrittenReport:
+    """Write the HTML report."""
     from perfctl.orchestrator.report.page import page
 
     if asked.studies < 1:
         raise UsageError(f"`studies` must be at least 1, got {asked.studies}")
-    store, out, others = Path(asked.store), Path(asked.out), 0
+    store, out, omitted = Path(asked.store), Path(asked.out), None
     with database.reading(store) as connection:
-        kept = ids = list(asked.runs) or read.run_ids(
-            connection, sweep=asked.sweep, latest_of_each=True
-        )
-        if not asked.runs:
+        ids = list(asked.runs)
+        if not ids:
+            ids = read.run_ids(connection, sweep=asked.sweep, latest_of_each=True)
             if asked.sweep is None:
                 fastest, slower = read.fastest_bench_runs(connection)
                 ids = sorted({*ids, *fastest} - {*slower})
-            kept, others = keep_newest(connection, ids, asked.studies)
-        events.progress("reading the store", 0, 0)
-        chosen = loaded(connection, kept)
+            ids, omitted = keep_newest(connection, ids, asked.studies)
+        events.progress("reading the database", 0, 0)
+        runs = loaded(connection, ids)
         last_change = read.last_change(connection)
-    if not kept and asked.sweep is not None:
-        remedy = "Run 'perfctl runs --json' to list the sweep_id of each run"
-        raise PerfctlError(f"{store}: no run belongs to sweep {asked.sweep}", remedy)
-    if not chosen and kept:
-        raise PerfctlError(
-            f"{store}: nothing to report, because none of its runs can be read",
-            "See the reasons above",
+    if not runs:
+        _refuse_nothing(store, asked.sweep, has_runs=bool(ids))
+    peaks = evidence.roofs(asked.peaks, store, runs, events.note)
+
+    def draw(sound: Sequence[Run]) -> tuple[str, tuple[int, ...]]:
+        html = page.render(
+            sound,
+            generated_at=last_change,
+            title=asked.title,
+            peaks=peaks,
+            left_out=omitted,
+            # reading was the first part
+            begun=lambda name, done, total: events.progress(f"drawing {name}", done + 1, total + 1),
         )
-    if not chosen:
-        raise PerfctlError(
-            f"{store}: nothing to report, because it has no runs",
-            "Run a sweep or 'perfctl ingest FILE' first",
-        )
-    left_out = _left_out(others, len(ids) - len(kept), asked.studies) if others else None
-    roofs = evidence.roofs(asked.peaks, store, chosen, events.note)
+        return html, tuple(run.id for run in sound)
 
-    def drawing(what: str, done: int, total: int) -> None:
-        events.progress(f"drawing {what}", done + 1, total + 1)  # reading was the first part
-
-    def drawn(some: Sequence[Run]) -> tuple[str, Sequence[Run]]:
-        said: dict[str, Any] = {
-            "title": asked.title,
-            "peaks": roofs,
-            "left_out": left_out,
-            "begun": drawing,
-        }
-        return page.render(some, generated_at=last_change, **said), some
-
-    text, on_page = analysed(chosen, drawn)
-    write_text(out, text)
-    if left_out:
-        events.note(left_out)
+    html, drawn = analysed(runs, draw)
+    write_text(out, html)
+    if omitted:
+        events.note(omitted)
     if asked.open_page:
         webbrowser.open(out.resolve().as_uri())
-    return Page(out, out.stat().st_size, tuple(run.id for run in on_page), left_out)
+    return WrittenReport(out, out.stat().st_size, drawn, omitted)
 
 
-def view(page: Page) -> View:
-    """What was written."""
-    return View(f"Wrote {page.path} ({page.size / 1e6:.1f} MB, {len(page.runs)} runs)")
+def _refuse_nothing(store: Path, sweep: int | None, *, has_runs: bool) -> NoReturn:
+    if has_runs:
+        reason, fix = "none of its runs can be read", "See the reasons above"
+    elif sweep is not None:
+        fix = "Run 'perfctl runs --json' to list the sweep_id of each run"
+        raise PerfctlError(f"{store}: no run belongs to sweep {sweep}", fix)
+    else:
+        reason, fix = "it has no runs", "Run a sweep or 'perfctl ingest FILE' first"
+    raise PerfctlError(f"{store}: nothing to report, because {reason}", fix)
+
+
+def view(report: WrittenReport) -> View:
+    """Return what was written."""
+    return View(f"Wrote {report.path} ({report.size / 1e6:.1f} MB, {len(report.runs)} runs)")
 
 
 def keep_newest(
     connection: sqlite3.Connection, ids: Sequence[int], most: int
-) -> tuple[list[int], int]:
-    """Return the runs of the ``most`` studies with the newest runs, and how many studies are left
-    out. Points of a bench share a part of the page, and are never left out."""
-    bench: list[Run] = []
-    others: list[Run] = []
-    for run in outlines(connection, ids):
-        is_point = run.workload == "families" and run.profiler == "none"
-        (bench if is_point and run.batch_size is not None else others).append(run)
-    groups = [[run.id for run in study.runs] for study in group_studies(others)]
-    kept = sorted(groups, key=max)[-most:]
-    return sorted(chain([run.id for run in bench], *kept)), len(groups) - len(kept)
-
-
-def _left_out(studies: int, runs: int, most: int) -> str:
-    what = "1 older run group" if studies == 1 else f"{studies:,} older run groups"
-    said = (
-        f"{what} ({runs:,} runs) of the store {'is' if studies == 1 else 'are'} not in this report"
-    )
-    return (
-        f"{said}: 'perfctl runs' lists them, 'perfctl report --studies {most + studies}' shows all"
+) -> tuple[list[int], str | None]:
+    """Return the runs of the ``most`` groups with the newest runs, and a sentence about the other
+    groups. Points of a bench share a part of the report, and are never omitted."""
+    runs = outlines(connection, ids)
+    bench = [run for run in runs if run.workload == WORKLOAD and run.profiler == "none"]
+    points = [run.id for run in bench if run.batch_size is not None]
+    others = [run for run in runs if run.id not in set(points)]
+    groups = sorted(([run.id for run in study.runs] for study in group_studies(others)), key=max)
+    older, newest = groups[:-most], groups[-most:]
+    ids = sorted(chain(points, *newest))
+    if not older:
+        return ids, None
+    name, verb = ("group", "is") if len(older) == 1 else ("groups", "are")
+    return ids, (
+        f"{len(older):,} older run {name} ({sum(map(len, older)):,} runs) of the database {verb} "
+        f"not in this report: 'perfctl runs' lists them, 'perfctl report --studies {len(groups)}' "
+        "shows all"
     )
 
 

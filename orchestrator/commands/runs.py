@@ -1,4 +1,4 @@
-"""List the runs of a store."""
+"""List the runs of a results database."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _COLUMNS = {
     "mode": Column("mode", style="text"),
     "device_name": Column("device", style="code"),
     "kernels": Column("kernels"),
-    "started": Column("started"),
-    "duration": Column("duration", is_optional=True),
-    "state": Column("status", style="text"),
+    "started_at": Column("started"),
+    "duration_ns": Column("duration", is_optional=True),
+    "status": Column("status", style="text"),
 }
-"""Fact of a run -> its column."""
+"""JSON key of a run -> its column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class StoredRun(dict[str, Any]):
             {
                 **properties,
                 "sweep_name": column_schema("string", "name of the sweep"),
-                "device_name": column_schema("string", "name of the device", null="not known"),
+                "device_name": column_schema("string", "name of the device", null="unknown"),
                 "counters": column_schema("integer", "values of counters"),
                 "serving": column_schema(
                     "string",
                     "phases of text generation and their tokens",
-                    null="no step is known",
+                    null="no known step",
                 ),
             }
         )
@@ -82,59 +82,47 @@ def view(rows: list[StoredRun]) -> View:
 
 
 def _view_of(rows: Sequence[StoredRun]) -> View:
-    hidden, shared = _shared_facts(rows)
-    columns = {name: column for name, column in _COLUMNS.items() if name not in hidden}
-    facts = [_facts_of(row) for row in rows]
-    cells = [[_cell(row[name]) for name in columns] for row in facts]
-    drawn = table("", tuple(columns.values()), cells, limit=len(rows), whole=True)
-    count = "1 run" if len(rows) == 1 else f"{len(rows):,} runs"
-    note = f"{', '.join([count, *shared])}."
+    names, notes = list(_COLUMNS), ["1 run" if len(rows) == 1 else f"{len(rows):,} runs"]
+    for name in ("mode", "kernels", "started_at", "duration_ns", "serving"):
+        values = {row.get(name) for row in rows}
+        if values == {None}:
+            names.remove(name)
+            notes += ["no GPU kernels"] if name == "kernels" else []
+        elif name == "mode" and len(values) == 1:
+            names.remove(name)
+            mode = str(*values)
+            notes.append({"train": "training", "infer": "inference"}.get(mode, mode))
+    if "serving" in names:  # needs the room of columns that are empty
+        for name in ("workload", "batch_size"):
+            if all(row.get(name) is None for row in rows):
+                names.remove(name)
+    cells = [[_cell(name, row) for name in names] for row in rows]
+    columns = [_COLUMNS[name] for name in names]
+    drawn = table("", columns, cells, limit=len(rows), whole=True)
+    times = " Times in UTC." if "started_at" in names else ""
     return View(
         "",
         tables=(drawn,) if isinstance(drawn, Table) else (),
-        notes=(note if "started" in hidden else f"{note} Times in UTC.",),
+        notes=(f"{', '.join(notes)}.{times}",),
     )
 
 
-def _shared_facts(rows: Sequence[Mapping[str, Any]]) -> tuple[set[str], list[str]]:
-    """Return the facts that need no column, and what is said of them instead."""
-    hidden: set[str] = set()
-    shared: list[str] = []
-    columns = {"started": "started_at", "duration": "duration_ns"}
-    for fact in ("mode", "kernels", "started", "duration", "serving"):
-        values = {row.get(columns.get(fact, fact)) for row in rows}
-        if values == {None}:
-            hidden.add(fact)
-            shared += ["no GPU kernels"] if fact == "kernels" else []
-        elif len(values) == 1 and fact == "mode":
-            hidden.add(fact)
-            mode = str(*values)
-            shared.append({"train": "training", "infer": "inference"}.get(mode, mode))
-    if "serving" not in hidden:  # needs the room of columns that are empty
-        hidden |= {
-            fact for fact in ("workload", "batch_size") if all(row[fact] is None for row in rows)
-        }
-    return hidden, shared
-
-
-def _facts_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a run as they are shown."""
-    started, duration_ns, kernels = row["started_at"], row["duration_ns"], row["kernels"]
-    status, origin = row["status"], row["origin"]
-    is_measured_here = origin in (None, "measured")
-    return {
-        **row,
-        "kernels": None if kernels is None else f"{kernels:,}",
-        "started": started and started[:16].replace("T", " "),
-        "duration": None if duration_ns is None else time(duration_ns),
-        "state": origin if status == "ok" and not is_measured_here else status,
-    }
-
-
-def _cell(value: Any) -> Cell:
+def _cell(name: str, row: Mapping[str, Any]) -> Cell:
+    value = row.get(name)
+    if name == "status":
+        if value == "failed":
+            return Cell("failed", style="bad", value="failed")
+        if value == "ok" and row["origin"] not in (None, "measured"):
+            value = row["origin"]
     if value is None:
-        return nothing("not known")
-    return Cell("failed", style="bad", value="failed") if value == "failed" else text_cell(value)
+        return nothing("unknown")
+    if name == "kernels":
+        value = f"{value:,}"
+    elif name == "started_at":
+        value = value[:16].replace("T", " ")
+    elif name == "duration_ns":
+        value = time(value)
+    return text_cell(value)
 
 
 COMMAND = Command(RunsOptions, run, view)

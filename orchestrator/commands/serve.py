@@ -3,11 +3,9 @@ the calculator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from http import HTTPStatus
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,36 +74,37 @@ def run(asked: ServeOptions, events: Events) -> None:
 
 
 def _answers(store: Path) -> Answers:
-    """Answers the calculator's page; what it rests on is read when it first asks."""
-    found: list[FamilyAnswers] = []
+    """Return the answers of the calculator; what they rest on is read when it first asks."""
 
-    def answer(query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
+    @cache
+    def families() -> FamilyAnswers:
         from perfctl.orchestrator.evidence import store_and_devices
         from perfctl.orchestrator.report.calculator import FamilyAnswers
 
-        if not found:
-            found.append(FamilyAnswers(partial(store_and_devices, store)))
-        return found[0].answer(query)
+        return FamilyAnswers(partial(store_and_devices, store))
 
-    return answer
+    return lambda query: families().answer(query)
 
 
 def listing(folder: Path) -> str:
-    """Return HTML of the pages in the folder and of the state of its sweeps."""
+    """Return HTML of the reports in the folder and of the state of its sweeps."""
     from perfctl.orchestrator.launch.sweep import parallel
     from perfctl.orchestrator.report.page import page
 
-    found, left = pages(folder)
+    reports, omitted = pages(folder)
     sweeps = whole(
         list(parallel.sweeps(folder)),
         lambda states: list(map(_sweep, states)),
-        lambda one: f"sweep {one.name}",
+        lambda state: f"sweep {state.name}",
     )
     return page.listing(
         {
             "folder": folder.resolve().name or "/",
-            "pages": [(address, name, _moment(when)) for address, name, when in found],
-            "left": left,
+            "reports": [
+                (address, name, f"{datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M} UTC")
+                for address, name, when in reports
+            ],
+            "omitted": omitted,
             "sweeps": sweeps,
             "running": sum(sweep["running"] for sweep in sweeps),
         }
@@ -119,19 +118,15 @@ def _sweep(state: Any) -> dict[str, Any]:
         "host": state.host,
         "running": state.running,
         "runs": [
-            {
-                "batch": f"{run.batch_size}" + (f" (attempt {run.attempt})" if run.attempt else ""),
-                "status": run.status + (f": {mask(run.reason)}" if run.reason else ""),
-                "started": (run.started_at or "")[:19].replace("T", " "),
-                "took": "" if run.duration_ns is None else time(run.duration_ns),
-            }
+            (
+                f"{run.batch_size}" + (f" (attempt {run.attempt})" if run.attempt else ""),
+                run.status + (f": {mask(run.reason)}" if run.reason else ""),
+                (run.started_at or "")[:19].replace("T", " "),
+                "" if run.duration_ns is None else time(run.duration_ns),
+            )
             for run in state.runs
         ],
     }
-
-
-def _moment(when: float) -> str:
-    return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 COMMAND = Command(ServeOptions, run, lambda _: View(""), has_document=False, has_json=False)

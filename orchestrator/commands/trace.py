@@ -19,9 +19,7 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.files import check_free, replacing
-from perfctl.orchestrator.report.files.trace import Counted
-from perfctl.orchestrator.report.files.trace import steps as steps_of
-from perfctl.orchestrator.report.files.trace import trace as trace_of
+from perfctl.orchestrator.report.files import trace as trace_file
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import only_run, shown
@@ -31,15 +29,15 @@ from perfctl.orchestrator.stored_runs import only_run, shown
 class Trace:
     """A trace that was written."""
 
-    JSON_INLINED = ("counted",)
+    JSON_INLINED = ("counts",)
 
     path: Path
     run: int
     step: int | None
     """None: everything that was captured."""
     events: int
-    counted: Counted
-    """Events by what they are of: kernels, copies, ranges, operators, readings, arrows."""
+    counts: trace_file.TraceCounts
+    """Events by what they are of: kernels, copies, ranges, operators, samples, arrows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,37 +70,35 @@ def run(asked: TraceOptions, events: Events) -> Trace:
     step = asked.step
     if asked.whole and step is not None:
         raise UsageError("`whole` and `step` exclude each other", "Choose one")
-    target = asked.out or Path(f"trace-run{asked.run}.json.gz")
-    if not target.name.endswith((".json", ".json.gz")):
+    out = asked.out or Path(f"trace-run{asked.run}.json.gz")
+    if not out.name.endswith((".json", ".json.gz")):
         raise UsageError(
-            f"invalid file name '{target}' for `out`", "Use a name that ends with .json or .json.gz"
+            f"invalid file name '{out}' for `out`", "Use a name that ends with .json or .json.gz"
         )
-    check_free(target, force=asked.force)
+    check_free(out, force=asked.force)
     with database.reading(asked.store) as connection:
-        found = only_run(connection, asked.run)
-        known = shown(found, lambda: steps_of(found))
+        stored = only_run(connection, asked.run)
         if step is None and not asked.whole:
-            step = known[-1] if known else None
+            step = next(iter(shown(stored, lambda: trace_file.steps(stored))[::-1]), None)
             if step is None:
                 events.note(
                     f"run {asked.run} has no measured steps, so perfctl writes the complete capture"
                 )
-        content, counted = shown(
-            found, lambda: trace_of(found, step, read.op_calls(connection, asked.run))
-        )
+        calls = read.op_calls(connection, asked.run)
+        content, counts = shown(stored, lambda: trace_file.trace(stored, step, calls))
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
-    with replacing(target, force=asked.force) as partial:
-        partial.write_bytes(gzip.compress(text, mtime=0) if target.suffix == ".gz" else text)
+    with replacing(out, force=asked.force) as partial:
+        partial.write_bytes(gzip.compress(text, mtime=0) if out.suffix == ".gz" else text)
     written = sum(event["ph"] != "M" for event in content["traceEvents"])
-    return Trace(target, asked.run, step, written, counted)
+    return Trace(out, asked.run, step, written, counts)
 
 
 def view(written: Trace) -> View:
-    """What was written, and how to open it."""
+    """Return what was written, and how to open it."""
     singular = {"copies": "copy"}
     parts = [
-        f"{count:,} {singular.get(what, what[:-1]) if count == 1 else what}"
-        for what, count in written.counted._asdict().items()
+        f"{count:,} {singular.get(kind, kind[:-1]) if count == 1 else kind}"
+        for kind, count in written.counts._asdict().items()
         if count
     ]
     return View(

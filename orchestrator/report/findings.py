@@ -33,8 +33,9 @@ from perfctl.orchestrator.report.ledger.phases import (
     phases_of,
 )
 from perfctl.orchestrator.report.numbers import percent, si, size, time
+from perfctl.orchestrator.report.page.columns import run_label
 from perfctl.orchestrator.report.page.inference import inference_findings
-from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, run_label
+from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import count
 from perfctl.records.report import Kernel
@@ -94,7 +95,7 @@ def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
         )
         who, verb = gpu_of([run.run for run in runs])
         at_this = f": {percent(share.value or 0)} there{over}"
-        yield Finding(f"{who} {verb} busy {where}{at_this}.", "utilisation")
+        yield Finding(f"{who} {verb} busy {where}{at_this}.", "utilization")
     idle = [
         (sum(item.by_cause.values()) / item.window_ns, item)
         for run in runs
@@ -108,7 +109,7 @@ def busy_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
             f"No kernel runs in {percent(idle_share)} of the {time(worst.window_ns)} {worst.window}"
             f"{at_batch(worst.run.batch_size)}. {time(length)} of these "
             f"{time(sum(worst.by_cause.values()))} is {_CAUSES[cause]}.",
-            "utilisation",
+            "utilization",
         )
     if held := fits([run.memory for run in runs]):
         yield Finding(
@@ -573,7 +574,7 @@ def _busy(prepared: PreparedRun, names: Mapping[str, str]) -> Iterator[Finding]:
             f"{len(found)} GPUs ran kernels for {percent(low.share or 0)} (GPU {low.device}) to "
             f"{percent(high.share or 0)} (GPU {high.device}) of the {length} {span}."
         )
-    yield Finding(text, "utilisation")
+    yield Finding(text, "utilization")
 
 
 def _one_wait(prepared: PreparedRun, busy: Busy, names: Mapping[str, str]) -> str:
@@ -619,7 +620,7 @@ def timeline_findings(runs: Sequence[PreparedRun]) -> Iterator[Finding]:
     """What could be faster by the timeline of the run where it costs most, and what to do."""
     for said, run in worst([prepared.run for prepared in runs]):
         at = f" ({run_label(run)})" if len(runs) > 1 else ""
-        yield Finding(f"{said.sentence.removesuffix('.')}{at}. {said.todo}", "utilisation")
+        yield Finding(f"{said.sentence.removesuffix('.')}{at}. {said.todo}", "utilization")
 
 
 def _ranges(run: Run) -> Iterator[Finding]:

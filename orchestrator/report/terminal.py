@@ -1,121 +1,78 @@
-"""One run, and the runs of a sweep, as answers: the same findings and tables as on the page."""
+"""One run, and the runs of a sweep, as answers: the same findings and tables as in the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.prepared import heading, studies
-from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.parts import accuracy
-from perfctl.orchestrator.report.ledger.phases import has_repeats, phase_tables, phases_of
+from perfctl.orchestrator.report.ledger.phases import has_repeats
 from perfctl.orchestrator.report.ledger.view import DOCUMENT, LedgerShape, entries_views
 from perfctl.orchestrator.report.numbers import time
-from perfctl.orchestrator.report.page import about, kernels, usage
-from perfctl.orchestrator.report.page import study as page_study
+from perfctl.orchestrator.report.page import about
+from perfctl.orchestrator.report.page.chapters import RunGroup, list_terminal_tables
 from perfctl.orchestrator.report.page.inference import inference_tables
-from perfctl.orchestrator.report.tables import Column, Table, table
+from perfctl.orchestrator.report.page.kernels import source_table
+from perfctl.orchestrator.report.page.study import sweep_table
+from perfctl.orchestrator.report.tables import Table, table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import SourceLine
 from perfctl.records.run import Run
 
 ROWS, SOURCE_ROWS = 12, 20
 """Of a table on a terminal, before "and N more"."""
-OF_PAGE = ("run", "concerns")
-"""Columns of the page that a terminal has no room for."""
 OF_RUN = LedgerShape(hint="More in perfctl ledger")
 
 
 def run_views(run: Run, *, is_whole: bool = False, is_document: bool = False) -> Iterator[View]:
-    """Yield what is known of one run: findings, the ledger, tables, and what the run is.
-    ``is_whole``: ranges, summaries and the SHA-256 too."""
-    analysis = analyse(studies([run])[0])
-    study, prepared = analysis.study, analysis.study.prepared_runs
-    phases, used = phases_of(analysis), [item.usage for item in prepared]
-    served = (usage.phases_table([run]), usage.passes_table([run]), *phase_tables(phases))
-    yield _findings(analysis, served)
-    if is_document or not has_repeats(phases):
-        yield from entries_views(analysis, DOCUMENT if is_document else OF_RUN)
-    tables = (
-        *inference_tables([run]),
-        kernels.summary(prepared, analysis.names),
-        kernels.advice_table([run], analysis.names),
-        kernels.mix_table([run], analysis.names),
-        page_study.operators([run]),
-        page_study.ranges([run]) if is_whole else None,
-        page_study.api_calls([run]),
-        usage.ways_table(used),
-        usage.busy_table(used),
-        usage.readings_table(used),
-        usage.energy_table(used),
-        usage.memory_list(run),
-        page_study.summaries([run]) if is_whole else None,
-    )
-    basis = (
-        about.missing_values(study, analysis.ledger),
-        _about(run, analysis, is_whole=is_whole),
-    )
-    narrow = (lambda table: table) if is_document else _without_columns_of_page
-    yield View("", tables=tuple(map(narrow, filter(None, tables))), rows_on_terminal=ROWS)
-    yield View("", tables=tuple(map(narrow, filter(None, basis))))
+    """Yield what is known of one run: findings, the ledger, chapters of the HTML report, and what
+    the run is. ``is_whole``: ranges, values of the report and the SHA-256 too."""
+    group = RunGroup(analyse(studies([run])[0]))
+    yield _findings(group.analysis)
+    if is_document or not has_repeats(group.phases):
+        yield from entries_views(group.analysis, DOCUMENT if is_document else OF_RUN)
+    tables = list_terminal_tables(group, is_complete=is_whole)
+    yield View("", tables=tables, rows_on_terminal=ROWS)
+    yield View("", tables=(_about(group, is_whole=is_whole),))
 
 
-def _without_columns_of_page(table: Table) -> Table:
-    kept = [place for place, column in enumerate(table.columns) if column.label not in OF_PAGE]
-    return replace(
-        table,
-        columns=tuple(table.columns[place] for place in kept),
-        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
-    )
-
-
-def _findings(analysis: Analysis, tables: Iterable[Table | None] = ()) -> View:
+def _findings(analysis: Analysis, tables: Sequence[Table] = ()) -> View:
     stated, study = findings(analysis), analysis.study
     return View(
         f"{heading(study)}   {about.device_text(study) or ''}   {about.tools(study.runs)}",
         () if stated else ("No findings.",),
-        tuple(filter(None, tables)),
+        tuple(tables),
         findings=tuple(stated),
         rows_on_terminal=ROWS,
     )
 
 
-def _about(run: Run, analysis: Analysis, *, is_whole: bool) -> Table | None:
-    study, sequences = analysis.study, same_sequences(run)
+def _about(group: RunGroup, *, is_whole: bool) -> Table:
+    (run,) = group.runs
     share = accuracy([run])
-    facts = (
-        ("what", heading(study)),
-        ("report", run.report.form),
-        ("profiler", about.tools([run])),
-        (
-            "batch",
-            f"{sequences} (sequences in each step)"
-            if run.batch_size is None and sequences is not None
-            else run.batch_size,
-        ),
-        ("device", about.device_text(study)),
-        ("modules", usage.placed_text(run)),
-        ("phases", usage.phase_text(run)),
-        ("accuracy", None if share is None else f"{share * 100:.2f}% in the last test"),
-        ("status", f"{run.status}: {run.reason}" if run.reason else run.status),
-        ("origin", about.ORIGINS.get(run.origin, run.origin)),
-        ("started", run.started_at),
-        ("length", None if run.duration_ns is None else time(run.duration_ns)),
-        ("artifact", run.artifact),
-        ("sha256", run.artifact_sha256 if is_whole else None),
-    )
-    rows = [fact for fact in facts if fact[1] is not None]
-    columns = (Column("", style="text"), Column("", style="text"))
-    return table(f"About run {run.id}", columns, rows, limit=len(rows))
+    facts = {
+        "heading": heading(group.study),
+        **about.list_facts(group.study),
+        "report": run.report.form,
+        "accuracy": None if share is None else f"{share * 100:.2f}% in the last test",
+        "status": f"{run.status}: {run.reason}" if run.reason else run.status,
+        "origin": about.ORIGINS.get(run.origin, run.origin),
+        "started": run.started_at,
+        "duration": None if run.duration_ns is None else time(run.duration_ns),
+        "artifact": run.artifact,
+        "sha256": run.artifact_sha256 if is_whole else None,
+    }
+    rows = [fact for fact in facts.items() if fact[1]]
+    about_run = table(f"About run {run.id}", text_columns("", ""), rows, limit=len(rows))
+    assert about_run is not None  # its status is known
+    return about_run
 
 
 def source_view(lines: Sequence[SourceLine]) -> View:
     """Return the source lines of a run, those with the most samples first."""
-    return View(
-        "", tables=tuple(filter(None, [kernels.source_table(lines)])), rows_on_terminal=SOURCE_ROWS
-    )
+    return View("", tables=tuple(filter(None, [source_table(lines)])), rows_on_terminal=SOURCE_ROWS)
 
 
 def sweep_views(runs: Sequence[Run]) -> Iterator[View]:
@@ -126,6 +83,6 @@ def sweep_views(runs: Sequence[Run]) -> Iterator[View]:
 
 def _sweep_view(analysis: Analysis) -> View:
     rates = not inference_tables(analysis.study.runs)
-    swept = None if analysis.study.foreign else page_study.sweep_table(analysis.points, rates=rates)
-    is_told = swept is None or {column.label for column in swept.columns} <= {"batch", "problems"}
-    return _findings(analysis, [] if is_told else [swept])
+    swept = None if analysis.study.foreign else sweep_table(analysis.points, rates=rates)
+    labels = {column.label for column in swept.columns} if swept else set()
+    return _findings(analysis, [swept] if swept and labels - {"batch", "problems"} else [])

@@ -68,14 +68,6 @@ def test_the_missing_multiply_adds_are_derived_with_their_arithmetic(page: str) 
     assert f"and {1000 * OUTPUTS:,} FADD, which is the measured count" in page
 
 
-def test_the_table_of_derived_counts_has_them_at_every_batch_size(page: str) -> None:
-    table = page.partition("Derived counts, by the rule of each kernel")[2].partition(
-        "Kernels by name"
-    )[0]
-    assert table.count(f"= {1000 * OUTPUTS * 32 * 9:,} FFMA") == len(BATCHES)
-    assert "launches on an A100" in table
-
-
 def test_the_store_has_them_as_derived_counts_of_their_launch(
     perfctl: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -255,7 +247,7 @@ def test_memory_and_accuracy_are_in_the_store_and_rounded_figures_are_no_bytes(s
 
 
 def test_the_page_says_that_nothing_of_it_was_measured_here(page: str) -> None:
-    assert " transcribed " in page
+    assert "The numbers below are transcribed" in page
     assert "published figures of a study on a V100, typed off; not measured by perfctl" in page
 
 

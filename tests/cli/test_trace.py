@@ -176,12 +176,12 @@ def test_readings_of_the_steps_time_are_counters_with_their_unit() -> None:
         (event["pid"], event["name"]): (event["ts"], *event["args"].values())
         for event in of_kind(content, "C")
     }
-    assert found[1, "GPU utilisation (%)"] == (0.4, 50)
+    assert found[1, "GPU utilization (%)"] == (0.4, 50)
     assert found[1, "power (W)"] == (0.4, 120.5)
     assert found[1, "SM clock (Hz)"] == (0.4, 1_400_000_000)
     assert found[1, "memory used (bytes)"] == (0.4, 1_000_000)
     assert found[0, "CPU of the processes (cores)"] == (0.45, 1.5)
-    assert counted.readings == 2, "the third is of the next step"
+    assert counted.samples == 2, "the third is of the next step"
 
 
 def test_readings_on_another_clock_are_left_out_and_the_file_says_so() -> None:
@@ -190,8 +190,8 @@ def test_readings_on_another_clock_are_left_out_and_the_file_says_so() -> None:
         run, report=replace(run.report, samples=[run.report.samples[0]._replace(at_ns=10**18)])
     )  # type: ignore[index]
     content, counted = trace(run, None)
-    assert counted.readings == 0
-    assert "none of 1 readings lies in this time" in content["otherData"]["missing"]
+    assert counted.samples == 0
+    assert "none of 1 samples lies in this time" in content["otherData"]["missing"]
 
 
 def test_an_arrow_leads_from_the_range_around_a_launch_to_its_kernel() -> None:

@@ -92,6 +92,8 @@ def unproved(finding: Finding, study: StudyView) -> list[str]:
         return [f"there is no section {finding.evidence}"]
     facts = [*_facts(section), *_trail(study, finding), *_sums(finding.text)]
     facts += [Fact("", float(word)) for word in dict(study.facts).get("batch", "").split()]
+    # "nvprof run 1" is the name of a run
+    facts += [Fact("", number) for number in cells(study, "runs", "Runs", "run")]
     for pattern, rule in RULES:
         if re.search(pattern, finding.text):
             facts += rule(study)
@@ -236,7 +238,7 @@ def _copied(study: StudyView) -> Iterator[Fact]:
 def _idle(study: StudyView) -> Iterator[Fact]:
     """Waits of a row of "Time without a kernel", added up, and over its span."""
     named = ("loading data", "copy", "synchronising", "launches one by one", "host", "of")
-    columns = [cells(study, "utilisation", "Time without", label) for label in named]
+    columns = [cells(study, "utilization", "Time without", label) for label in named]
     for *waits, span in zip(*(column for column in columns if column), strict=True):
         yield from (Fact("s", sum(waits) / 1e9), Fact("%", 100 * sum(waits) / span))
 

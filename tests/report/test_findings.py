@@ -128,7 +128,7 @@ def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span
         f"{share:.1f}% of the time from the first kernel to the end of the last: 2.00 µs of 6.00 "
         "µs. One idle gap takes 4.00 µs from b to c"
     ) in item.text
-    assert item.evidence == "utilisation"
+    assert item.evidence == "utilization"
     (used,) = analyse(studies([run])[0]).study.prepared_runs
     assert used.usage.ways.kernels.value == pytest.approx(share / 100)
     assert not any("ran kernels" in text for text in texts(replace(run, profiler="ncu")))

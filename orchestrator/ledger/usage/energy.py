@@ -60,9 +60,9 @@ class Energy:
     )
     JSON_NAMES: ClassVar = {
         "device": "device_index",
+        "readings": "samples",
         "watts": "mean_watts",
         "error": "sampling_error",
-        "readings": "samples",
         "per_step": "joules_per_step",
         "per_sample": "joules_per_sample",
         "per_token": "joules_per_token",  # nosec B105  the name of a figure

@@ -7,18 +7,24 @@ import re
 import shlex
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.counts.hardware.peaks import seen_gpu
 from perfctl.orchestrator.counts.kernels.pairing import match, unmatched_lines
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study, device_label
 from perfctl.orchestrator.ledger.usage.phase_layers import phase_parts
-from perfctl.orchestrator.report.findings import lacking_flops
-from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.ledger.usage.served import same_sequences
+from perfctl.orchestrator.report.findings import DERIVED_PARTS, lacking_flops
+from perfctl.orchestrator.report.page import usage
+from perfctl.orchestrator.report.page.columns import (
+    name_column,
+    run_label,
+    text_column,
+    time_column,
+)
 from perfctl.orchestrator.report.tables import (
     RUN,
-    SHOWN_RUN,
     Cell,
     Column,
     Table,
@@ -26,6 +32,7 @@ from perfctl.orchestrator.report.tables import (
     listing,
     nothing,
     text_cell,
+    text_columns,
 )
 from perfctl.records.run import Run
 
@@ -38,22 +45,27 @@ ORIGINS = {
 }
 
 _NUMBER = re.compile(r"_\d+(?= |$)")
+QUANTITIES = 3
+"""Missing values of the same reason that are named; the others are counted."""
+Missing = tuple[str, str, str, str]
+"""(quantity, reason, what it concerns, the runs that lack it)."""
 
 
 def origins(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
-    """(origin, its meaning) of the runs, each once."""
+    """Return (origin, its meaning) of the runs, each once."""
     return tuple(
         (name, ORIGINS.get(name, name)) for name in dict.fromkeys(run.origin for run in runs)
     )
 
 
 def began(runs: Sequence[Run]) -> str:
-    """The day of the first run, "" where none is known."""
+    """Return the day of the first run; "" if none is known."""
     return min((run.started_at for run in runs if run.started_at), default="")[:10]
 
 
 def device_text(study: Study) -> str | None:
-    """Name of the study's device; of a GPU without a name its memory, where a record says it."""
+    """Return the name of the study's device; of a GPU without a name its memory, if a record has
+    it."""
     if any(device.name for run in study.runs for device in run.devices):
         return study.device
     seen = next((gpu for run in study.runs if (gpu := seen_gpu(run)) is not None), None)
@@ -62,20 +74,40 @@ def device_text(study: Study) -> str | None:
     return f"{seen} without a name".removeprefix("a ")
 
 
+def list_facts(study: Study) -> dict[str, str | None]:
+    """Return what a run group is; None or "" for what its runs do not state."""
+    runs = study.runs
+    capability = next((device.compute_capability for device in runs[0].devices[:1]), None)
+    chip = f" ({'' if capability.startswith('gfx') else 'CC '}{capability})" if capability else ""
+    sequences = {same_sequences(run) for run in runs}
+    in_each_step = sequences.pop() if len(sequences) == 1 else None
+    batches = " ".join(map(str, study.batches))
+    if not batches and in_each_step is not None:
+        batches = f"{in_each_step:,} (sequences in each step)"
+    return {
+        "report": runs[0].report.form if study.foreign else None,
+        "modules": next(filter(None, map(usage.placed_text, runs)), None),
+        "phases": next(filter(None, map(usage.phase_text, runs)), None),
+        "device": f"{device_text(study) or 'not recorded'}{chip}",
+        "batch": batches,
+        "tools": tools(runs),
+    }
+
+
 def runs_table(study: Study) -> Table | None:
     """Every run of the study, failed ones too."""
     columns = [
         Column("run", order="ascending"),
-        Column("profiler", style="text"),
+        text_column("profiler"),
         Column("batch"),
-        Column("status", style="text"),
-        Column("device", style="text"),
-        Column("started", style="text"),
-        Column("length", base="ns"),
-        Column("origin", style="text"),
-        Column("host", style="text"),
-        Column("report", style="code"),
-        Column("sha256", style="code"),
+        text_column("status"),
+        text_column("device"),
+        text_column("started"),
+        time_column("length"),
+        text_column("origin"),
+        text_column("host"),
+        name_column("report"),
+        name_column("sha256"),
     ]
     rows = [
         [
@@ -105,70 +137,68 @@ def runs_table(study: Study) -> Table | None:
 
 
 def environment(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
-    """(fact, value) that every run which recorded it agrees on."""
-    # in the list of runs
-    shown = ("host", "nsys version", "ncu version", "torch version", "dlprof version")
-    facts = sorted(_facts(runs).items())
-    return tuple(
-        (key, next(iter(found))[:500])
-        for key, found in facts
-        if len(found) == 1 and key not in shown
-    )
+    """Return (fact, value) on which every run that recorded it agrees."""
+    facts = _facts(runs, ("host", "nsys version", "ncu version", "torch version", "dlprof version"))
+    return tuple((fact, next(iter(values))[:500]) for fact, values in facts if len(values) == 1)
 
 
 def differences(runs: Sequence[Run]) -> Table | None:
     """Facts that differ between the runs, a row a value; None when none does."""
-    columns = [
-        Column("fact", style="text"),
-        Column("value", style="text"),
-        Column("runs", style="text"),
-    ]
     rows = [
-        [text_cell(key), text_cell(value[:500]), _list(dict.fromkeys(who), 8)]
-        for key, found in sorted(_facts(runs).items())
-        if len(found) > 1
-        for value, who in found.items()
+        [text_cell(fact), text_cell(value[:500]), _list(labels, 8)]
+        for fact, values in _facts(runs)
+        if len(values) > 1
+        for value, labels in values.items()
     ]
-    return listing("Differences between the runs", columns, rows)
+    return listing("Differences between the runs", text_columns("fact", "value", "runs"), rows)
 
 
-def _facts(runs: Sequence[Run]) -> dict[str, dict[str, list[str]]]:
-    """fact -> value -> the runs that recorded it."""
-    values: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+def _facts(
+    runs: Sequence[Run], omitted: Collection[str] = ()
+) -> list[tuple[str, dict[str, dict[str, None]]]]:
+    """Return (fact, value -> the runs that recorded it), without those that the list of runs has
+    if they are ``omitted``."""
+    values: dict[str, dict[str, dict[str, None]]] = defaultdict(lambda: defaultdict(dict))
     for run in runs:
         tool = {f"{run.profiler} version": run.profiler_version, "host": run.host}
-        for key, value in (tool | run.report.environment).items():
-            if value is not None:
-                values[key][value].append(run_label(run))
-    return values
+        for fact, value in (tool | run.report.environment).items():
+            if value is not None and fact not in omitted:
+                values[fact][value][run_label(run)] = None
+    return sorted(values.items())
 
 
 def missing_values(study: Study, ledger: Ledger) -> Table | None:
     """Return what the runs of a study do not have, a row for each reason; None if nothing is
     missing."""
     by_reason: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
-    for what, reason, concerns, runs in (
+    for quantity, reason, concerns, label in (
         *_gaps(study.runs),
+        *_missing_times(study),
         *_missing_in_ledger(study, ledger),
         *_missing_counts(study),
     ):
-        by_reason[reason, concerns, runs][what] = None
+        by_reason[reason, concerns, label][quantity] = None
+    run_column = [text_column("run")] if len(study.runs) > 1 else []
     columns = [
-        Column("what", style="text"),
-        Column("reason", style="text"),
-        Column("concerns", is_optional=True, style="text"),
-        SHOWN_RUN,
+        *text_columns("missing", "reason"),
+        text_column("concerns", is_optional=True),
+        *run_column,
     ]
     rows = [
-        [_list(names, 8), text_cell(reason), concerns or nothing("the complete run"), runs]
+        [
+            _list(names, QUANTITIES),
+            text_cell(reason),
+            concerns or nothing("the complete run"),
+            *(runs for _ in run_column),
+        ]
         for (reason, concerns, runs), names in by_reason.items()
     ]
     caption = f"Not in {'this run' if len(study.runs) == 1 else 'these runs'}"
     return listing(caption, columns, rows)
 
 
-def _gaps(runs: Sequence[Run]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (what, reason, what it concerns, the runs that lack it), as the reports state it."""
+def _gaps(runs: Sequence[Run]) -> Iterator[Missing]:
+    """Yield what the reports themselves state."""
     labels: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
     for run in runs:
         for gap in run.report.gaps:
@@ -181,32 +211,45 @@ def _gaps(runs: Sequence[Run]) -> Iterator[tuple[str, str, str, str]]:
         yield words, reason, scope, _list(names, 6)
 
 
-def _missing_in_ledger(study: Study, ledger: Ledger) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the figures that rows of the ledger lack, in the form of :func:`_gaps`."""
-    layers: dict[tuple[str, bool, str], dict[str, None]] = defaultdict(dict)
-    by_phase = _on_paper_by_phase(study.runs)
+def _missing_times(study: Study) -> Iterator[Missing]:
+    """Yield why no share of time is known although kernels ran."""
+    is_timed = any(prepared.usage.busy for prepared in study.prepared_runs)
+    if not is_timed and (reason := usage.explain_no_share(study.runs)):
+        yield "share of time with a kernel", reason, "", tools(study.runs)
+
+
+def _missing_in_ledger(study: Study, ledger: Ledger) -> Iterator[Missing]:
+    """Yield the figures that rows of the ledger lack, or have in part."""
+    layers: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    by_phase = _estimated_by_phase(study.runs)
     for row in ledger.rows:
-        for what, figure in (("executed FLOPs", row.counted), ("estimated FLOPs", row.paper)):
-            if what == "estimated FLOPs" and figure.value is None and row.layer in by_phase:
-                continue  # the table of its phase shows them
-            if figure.value is None or figure.missing:
-                is_bound = figure.value is not None
-                layers[what, is_bound, figure.reason or "not collected"][row.name] = None
+        figures = [("executed FLOPs", row.counted)]
+        if row.paper.value is not None or row.layer not in by_phase:
+            figures.append(("estimated FLOPs", row.paper))
+        for quantity, figure in figures:
+            if figure.value is None:
+                layers[quantity, figure.reason or "not collected"][row.name] = None
+            elif figure.missing:
+                part = DERIVED_PARTS if figure.state == "derived" else figure.reason
+                reason = "; ".join(figure.lacking) or part or "not collected"
+                layers[f"{quantity} (lower bound)", reason][row.name] = None
         if row.time is None:
-            layers["time", False, row.time_reason or "not timed"][row.name] = None
+            layers["time", row.time_reason or "not timed"][row.name] = None
     everything = len({(row.layer, row.direction) for row in ledger.rows})
-    for (what, is_bound, reason), names in layers.items():
-        if what == "estimated FLOPs" and len(names) != everything:  # the others have them
-            kinds = dict.fromkeys(_NUMBER.sub("", name.rpartition(".")[2]) for name in names)
-            reason = f"{len(names):,} of {everything:,} rows ({_list(kinds, 3)}): {reason}"
-        concerns = "all rows of the ledger" if len(names) == everything else _list(names, 6)
-        yield f"{what} (lower bound)" if is_bound else what, reason, concerns, ""
+    for (quantity, reason), names in layers.items():
+        concerns = "all rows of the ledger"
+        if len(names) < everything:
+            concerns = _list(names, 3)
+            if len(names) > 3:
+                kinds = dict.fromkeys(_NUMBER.sub("", name.rpartition(".")[2]) for name in names)
+                concerns = f"{len(names):,} of {everything:,} rows: {_list(kinds, 3)}"
+        yield quantity, reason, concerns, ""
 
 
-def _missing_counts(study: Study) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the FLOPs that kernels lack, and launches that two profilers do not share, in the form
-    of :func:`_gaps`."""
-    for prepared in study.prepared_runs if study.foreign else ():
+def _missing_counts(study: Study) -> Iterator[Missing]:
+    """Yield the FLOPs that kernels lack, and launches that two profilers do not share."""
+    has_derived = any(batch.derived for batch in study.prepared_batches)
+    for prepared in study.prepared_runs if study.foreign and not has_derived else ():
         if (lacking := lacking_flops(prepared)) is not None:
             part = " (lower bound)" if lacking[0] == "lower bound" else ""
             yield f"executed FLOPs{part}", lacking[1], "", run_label(prepared.run)
@@ -217,13 +260,17 @@ def _missing_counts(study: Study) -> Iterator[tuple[str, str, str, str]]:
         )
         if batch.counting is not None and timing is not None:
             counting = batch.counting.run
-            at = "the complete capture" if batch.batch is None else f"batch {batch.batch}"
+            concerns = "the complete capture" if batch.batch is None else f"batch {batch.batch}"
             for line in unmatched_lines(match(counting, timing)):
-                pair = f"{counting.profiler} and {timing.profiler}"
-                yield "partner of a launch", line, at, pair
+                yield (
+                    "partner of a launch",
+                    line,
+                    concerns,
+                    f"{counting.profiler} and {timing.profiler}",
+                )
 
 
-def _on_paper_by_phase(runs: Iterable[Run]) -> set[str]:
+def _estimated_by_phase(runs: Iterable[Run]) -> set[str]:
     """Return the layers whose estimated FLOPs the steps of a server give: attention, whose operator
     has no shapes of its keys."""
     return {
@@ -237,28 +284,32 @@ def _on_paper_by_phase(runs: Iterable[Run]) -> set[str]:
 
 
 def diagnostics(runs: Sequence[Run]) -> Table | None:
-    """Messages of the tools about the captures."""
-    said = Tally(
+    """Messages of the tools about the captures, without those that are reasons of missing
+    values."""
+    reasons = {gap.reason for run in runs for gap in run.report.gaps}
+    often = Tally(
         (run_label(run), item.severity, item.source, item.text[:2000])
         for run in runs
         for item in run.report.diagnostics
+        if item.text not in reasons
     )
-    columns = [
-        RUN,
-        *(Column(name, style="text") for name in ("severity", "source", "message")),
-        Column("times"),
-    ]
-    return listing(
-        "Messages of the tools", columns, [[*map(text_cell, key), n] for key, n in said.items()]
-    )
+    rows = [[*map(text_cell, message), times] for message, times in often.items()]
+    columns = [RUN, *text_columns("severity", "source", "message"), Column("times")]
+    return listing("Messages of the tools", columns, rows)
 
 
 def commands(study: Study) -> tuple[tuple[str, str], ...]:
-    """(what, command line) to repeat the study: the sweeps first, then the profiled processes."""
+    """Return (name, command line) to repeat the study: the sweeps, then the first profiled process
+    of each profiler."""
     sweeps = dict.fromkeys(run.sweep_command for run in study.runs if run.sweep_command)
-    found = [("sweep", command) for command in sweeps if command]
-    found += [(run_label(run), shlex.join(run.command)) for run in study.runs if run.command]
-    return tuple(found)
+    processes = {
+        run.profiler: shlex.join(run.command).replace(
+            f"--batch {run.batch_size} ", "--batch {batch} "
+        )
+        for run in reversed(study.runs)
+        if run.command
+    }
+    return (*(("sweep", command) for command in sweeps), *processes.items())
 
 
 def _list(names: Iterable[str], most: int) -> str:
@@ -274,8 +325,8 @@ def tools(runs: Sequence[Run]) -> str:
         versions.setdefault(run.profiler, {})[run.profiler_version or ""] = None
     named = (
         "no profiler" if profiler == "none" else f"{profiler} {version}".strip()
-        for profiler, known in versions.items()
-        for version in known
-        if version or len(known) == 1
+        for profiler, of_profiler in versions.items()
+        for version in of_profiler
+        if version or len(of_profiler) == 1
     )
     return " + ".join(dict.fromkeys(named))

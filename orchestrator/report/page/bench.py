@@ -21,6 +21,7 @@ from perfctl.orchestrator.predict.bench import (
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import ENOUGH, bench_label, chart_name, scatter
 from perfctl.orchestrator.report.page import about
+from perfctl.orchestrator.report.page.columns import name_column, text_column
 from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
 from perfctl.orchestrator.report.tables import (
     ROWS_SHOWN,
@@ -33,6 +34,7 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
     time_cell,
 )
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run
 
@@ -53,7 +55,7 @@ def points_table(
     each, for a page."""
     columns = [
         *([Column("run")] if runs else []),
-        Column("network", style="code"),
+        name_column("network"),
         Column("batch"),
         Column("FLOP", note="of a step; 1 multiply-add = 2 FLOPs"),
         Column("step", note="median"),
@@ -73,10 +75,10 @@ def points_table(
     return table("Points", columns, rows, limit=limit)
 
 
-def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None:
+def correlation_table(family: str, related: Sequence[Correlation]) -> Table | None:
     """The figures of one family, the closest by rank first."""
     columns = [
-        Column("time against", style="text"),
+        text_column("time against"),
         Column("points"),
         Column("Spearman"),
         Column("Pearson"),
@@ -85,103 +87,103 @@ def correlation_table(family: str, found: Sequence[Correlation]) -> Table | None
     ]
     none = nothing("fewer than three points, or a constant value")
     rows = []
-    for one in found:
-        values = (one.spearman, one.pearson, one.pearson_log, one.slope_log)
+    for row in related:
+        values = (row.spearman, row.pearson, row.pearson_log, row.slope_log)
         rows.append(
             (
-                one.feature,
-                one.points,
+                row.feature,
+                row.points,
                 *(none if v is None else text_cell(f"{v:.3f}") for v in values),
             )
         )
-    made = table(f"{family}: correlation with the time of a step", columns, rows)
-    if made is None or max(one.points for one in found) >= ENOUGH:
-        return made
+    correlation = table(f"{family}: correlation with the time of a step", columns, rows)
+    if correlation is None or max(row.points for row in related) >= ENOUGH:
+        return correlation
     return replace(
-        made, notes=(*made.notes, f"Fewer than {ENOUGH} points: these correlations may be chance.")
+        correlation,
+        notes=(
+            *correlation.notes,
+            f"Fewer than {ENOUGH} points: these correlations may be chance.",
+        ),
     )
 
 
 def bench_views(networks: Sequence[Study], first: int) -> Iterator[StudyView]:
-    """One part for each device, mode and precision; ``first``: number of the first."""
-    groups: dict[tuple[object, ...], list[Run]] = {}
-    for study in networks:
-        groups.setdefault((study.device, study.mode, study.precision), []).extend(study.runs)
-    for number, runs in enumerate(groups.values(), first):
-        yield _view(runs, f"s{number}")
+    """Yield one part for each device, mode and precision; ``first``: number of the first."""
+    groups = group_by(networks, lambda study: (study.device, study.mode, study.precision))
+    for number, group in enumerate(groups.values(), first):
+        yield _view([run for study in group for run in study.runs], f"s{number}")
 
 
 def _view(runs: Sequence[Run], key: str) -> StudyView:
-    made = [(point, run) for run in runs if (point := point_of(run)) is not None]
-    run_of = {id(point): run.id for point, run in made}
-    points = fastest(point for point, _ in made)
-    found = correlations(points)
-    families = [
-        [row for row in found if row.family == name]
-        for name in dict.fromkeys(row.family for row in found)
-    ]
+    timed = [(point, run) for run in runs if (point := point_of(run)) is not None]
+    run_of = {id(point): run.id for point, run in timed}
+    points = fastest(point for point, _ in timed)
+    families = list(group_by(correlations(points), lambda row: row.family).values())
     note = "median of a step; the legend has Spearman's coefficient of each family"
-    drawn = tuple(
+    charts = tuple(
         Chart(f"Step time over {bench_label(feature)}", svg, note)
         for feature in FIRST
         if (svg := scatter(f"{key}-{chart_name(feature)}", feature, points)) is not None
     )
     listed = points_table(points, [run_of[id(point)] for point in points], POINTS)
-    related = tuple(one for rows in families if (one := correlation_table(rows[0].family, rows)))
-    sections = (
-        *([Section("charts", "Charts", charts=drawn)] if drawn else []),
+    related = (correlation_table(rows[0].family, rows) for rows in families)
+    sections = [
+        Section("charts", "Charts", charts=charts),
         Section("points", "Points", tables=(listed,) if listed else (), note=LEFT_OUT),
-        *([Section("goes-with", "Correlations with time", tables=related)] if related else []),
+        Section("goes-with", "Correlations with time", tables=tuple(filter(None, related))),
         Section("runs", "Environment", environment=about.environment(runs)),
-    )
-    closest = []
-    for best in (rows[0] for rows in families):
-        who = "over all families" if best.family == measured.ALL else f"of {best.family}"
-        rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
-        text = f"The step time {who} correlates best with {bench_label(best.feature)}: {rank}."
-        closest.append(Finding(text, "goes-with"))
+    ]
     mode = MODES.get(runs[0].mode or "", runs[0].mode)
     return StudyView(
         key,
         ", ".join(part for part in ("bench", mode, runs[0].precision) if part),
-        _facts(points, runs),
+        tuple((name, value) for name, value in _facts(points, runs).items() if value),
         about.origins(runs),
-        tuple(closest),
+        tuple(_closest(rows[0]) for rows in families),
         (),
-        tuple(_warnings(points, runs, len(made))),
-        sections,
-    )
-
-
-def _facts(points: Sequence[BenchPoint], runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
-    machines = dict.fromkeys(point.machine for point in points)
-    threads = sorted({machine.threads for machine in machines if machine.threads is not None})
-    facts = (
-        (
-            "device",
-            ", ".join(dict.fromkeys(machine.device for machine in machines)) or "not recorded",
+        tuple(_warnings(points, runs, len(timed))),
+        tuple(
+            part for part in sections if part.charts or part.tables or part.environment or part.note
         ),
-        ("threads", " ".join(map(str, threads))),
-        ("points", f"{len(points)} of {len({point.model for point in points})} networks"),
-        ("families", " ".join(dict.fromkeys(point.family for point in points))),
-        ("torch", " ".join(dict.fromkeys(machine.torch for machine in machines if machine.torch))),
-        ("from", about.began(runs)),
     )
-    return tuple((name, value) for name, value in facts if value)
+
+
+def _closest(best: Correlation) -> Finding:
+    family = "over all families" if best.family == measured.ALL else f"of {best.family}"
+    rank = f"Spearman {best.spearman or 0.0:.2f}, {best.points} points"
+    feature = bench_label(best.feature)
+    return Finding(f"The step time {family} correlates best with {feature}: {rank}.", "goes-with")
+
+
+def _facts(points: Sequence[BenchPoint], runs: Sequence[Run]) -> dict[str, str]:
+    machines = [point.machine for point in points]
+    threads = sorted({machine.threads for machine in machines if machine.threads is not None})
+    versions = dict.fromkeys(machine.torch for machine in machines if machine.torch)
+    return {
+        "device": ", ".join(dict.fromkeys(machine.device for machine in machines))
+        or "not recorded",
+        "threads": " ".join(map(str, threads)),
+        "points": f"{len(points)} of {len({point.model for point in points})} networks",
+        "families": " ".join(dict.fromkeys(point.family for point in points)),
+        "torch": " ".join(versions),
+        "from": about.began(runs),
+    }
 
 
 def _warnings(points: Sequence[BenchPoint], runs: Sequence[Run], timed: int) -> Iterator[Finding]:
+    texts = []
     if failed := [run for run in runs if run.status != "ok"]:
-        text = f"{len(failed)} runs are incomplete, run {failed[0].id} first: {failed[0].reason}."
-        yield Finding(text, "points", True)
+        texts.append(
+            f"{len(failed)} runs are incomplete, run {failed[0].id} first: {failed[0].reason}."
+        )
     if missing := len(runs) - len(failed) - timed:
-        yield Finding(
-            f"{missing} complete runs are not in the chart: they have no timed step, or no device.",
-            "points",
-            True,
+        texts.append(
+            f"{missing} complete runs are not in the chart: they have no timed step, or no device."
         )
     if unsteady := sum(point.spread > 0.1 for point in points):
-        text = f"{unsteady} of {len(points)} points varied by more than 10% between quartiles"
-        yield Finding(
-            f"{text}. Run perfctl bench FILE --steady 10 to measure them again.", "points", True
+        texts.append(
+            f"{unsteady} of {len(points)} points varied by more than 10% between quartiles. Run "
+            "perfctl bench FILE --steady 10 to measure them again."
         )
+    return (Finding(text, "points", True) for text in texts)

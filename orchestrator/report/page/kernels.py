@@ -25,8 +25,13 @@ from perfctl.orchestrator.ledger.sweep import (
     algorithm_changes,
     describe,
 )
-from perfctl.orchestrator.report import tables
 from perfctl.orchestrator.report.numbers import percent, ratio
+from perfctl.orchestrator.report.page.columns import (
+    name_column,
+    run_label,
+    text_column,
+    time_column,
+)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -38,15 +43,19 @@ from perfctl.orchestrator.report.tables import (
     figure_cell,
     listing,
     long_table,
+    mark,
     name_cell,
     nothing,
     packed,
     share_cell,
+    style_of,
     table,
     text_cell,
     time_cell,
+    why,
     word,
 )
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import WORKED_OUT, Advice, Kernel, SourceLine
 from perfctl.records.run import Run
 
@@ -58,12 +67,13 @@ MIX = "sass__inst_executed_per_opcode["
 OPCODES = 6
 """Opcodes that a mix names; the rest is one share."""
 _DIGITS = re.compile(r"[0-9][0-9.,]*")
-LAUNCHES_SHOWN, COUNTER_COLUMNS, COUNTER_CELLS = 150_000, 60, 1_200_000
-"""Limits of one study on the page: launches, counters in the table of launches (a full section set
-has hundreds), and launches x counters; beyond the last one the page has only the FLOPs made
-from them."""
-
-
+LAUNCHES_SHOWN = 150_000
+"""Launches of one run group in the HTML report."""
+COUNTER_COLUMNS = 60
+"""Counters in the table of launches; of more (a complete section set has hundreds), only those
+that FLOPs are made from."""
+COUNTER_CELLS = 1_200_000
+"""Launches x counters; beyond it the report has only the FLOPs made from them."""
 PATHS = ("fp32", "fp64", "fp16", "tensor")
 _NONE = missing("not_collected", "no counters for this launch")
 NO_FLOPS = KernelFlops(_NONE, _NONE, _NONE, _NONE, _NONE)
@@ -71,76 +81,83 @@ NAMES = 4
 """Kernel names in a cell; the rest is counted."""
 
 _LAUNCH = (
-    ("run", "", "text"),
-    ("launch", "", "int"),
-    ("kernel", "", "code"),
-    ("family", "", "text"),
-    ("layer", "", "code"),
-    ("direction", "", "text"),
-    ("step", "", "int"),
-    ("time", "ns", "time"),
-    ("start", "ns", "start"),
-    ("grid", "", "text"),
-    ("block", "", "text"),
-    ("registers", "", "int"),
-    ("shared", "B", "int"),
-    ("stream", "", "int"),
-    ("device", "", "int"),
+    ("run", "", "text", None),
+    ("launch", "", "int", "launch"),
+    ("kernel", "", "code", "name"),
+    ("family", "", "text", None),
+    ("layer", "", "code", "layer"),
+    ("direction", "", "text", "direction"),
+    ("step", "", "int", "step"),
+    ("time", "ns", "time", "duration_ns"),
+    ("start", "ns", "start", "start_ns"),
+    ("grid", "", "text", None),
+    ("block", "", "text", None),
+    ("registers", "", "int", "registers"),
+    ("shared", "B", "int", None),
+    ("stream", "", "int", "stream"),
+    ("device", "", "int", "device_index"),
 )
+"""(label, unit, kind, attribute of a kernel) of the columns of the table of launches."""
 
 
 def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
-    """One row a kernel and rule, the largest estimated speed-up first; results that differ in
-    figures alone are one. ``names``: short kernel names of the page."""
+    """One row a kernel and rule, the one that saves the most time first; results that differ in
+    figures only are one. ``names``: short kernel names of the report."""
+    names_of_all = {kernel.name for run in runs for kernel in run.report.kernels}
+    kernel_column = [name_column("kernel")] if len(names_of_all) > 1 else []
     columns = [
         RUN,
-        Column("rule", style="text"),
-        Column("kind", is_optional=True, style="text"),
-        Column("kernel", style="code"),
+        text_column("rule"),
+        text_column("kind", is_optional=True),
+        *kernel_column,
         Column("launches", is_optional=True, note="of this kernel with this result of the rule"),
+        time_column("saves up to", "estimate x time, summed over these launches"),
         Column(
             "est. speed-up",
-            note=("estimate of ncu, largest over the launches: share of the time saved"),
+            note="estimate of ncu, largest over the launches: share of the time saved",
         ),
-        Column(
-            "of",
-            is_optional=True,
-            style="text",
-            note="global: of the launch; local: of one unit of the GPU",
-        ),
-        Column("advice", style="text", note="of the launch with the largest estimate"),
+        text_column("of", "global: of the launch; local: of one unit of the GPU", is_optional=True),
+        text_column("advice", "of the launch with the largest estimate"),
     ]
-    found: list[tuple[Advice, Cell, str, int]] = []
-    for run in runs:
-        of_launch = {kernel.launch: kernel.name for kernel in run.report.kernels}
-        same: dict[tuple[str, str | None, str | None, str], list[Advice]] = defaultdict(list)
-        for one in run.report.advice:
-            kernel = of_launch.get(one.launch) if one.launch is not None else None
-            same[one.rule, one.kind, kernel, _DIGITS.sub("#", one.text or "")].append(one)
-        for (_, _, kernel, _), results in same.items():
-            best = max(results, key=lambda one: one.estimated_speedup or 0)
-            named = (
-                name_cell(kernel, names.get(kernel))
-                if kernel is not None
-                else nothing("the complete report")
-            )
-            found.append((best, named, run_label(run), len({one.launch for one in results})))
-    found.sort(key=lambda item: -(item[0].estimated_speedup or 0))
-    rows = [
-        [label, one.rule, one.kind, kernel, launches, *_estimate(one), _short(one.text)]
-        for one, kernel, label, launches in found
-    ]
-    return listing("Advice of ncu", columns, rows)
-
-
-def _estimate(one: Advice) -> tuple[Cell, Cell]:
     none = nothing("ncu has no estimate for this")
-    return share_cell(
-        one.estimated_speedup, none.title or ""
-    ), none if one.estimated_speedup is None else word(one.speedup_scope)
+    rows: list[tuple[float, float, list[Any]]] = []
+    for run in runs:
+        kernels: dict[int | None, Kernel] = {kernel.launch: kernel for kernel in run.report.kernels}
+        groups: dict[tuple[str | None, ...], list[Advice]] = defaultdict(list)
+        for advice in run.report.advice:
+            kernel = kernels.get(advice.launch)
+            name = kernel.name if kernel is not None else None
+            groups[name, advice.rule, advice.kind, _DIGITS.sub("#", advice.text or "")].append(
+                advice
+            )
+        for (name, *_), results in groups.items():
+            best = max(results, key=lambda advice: advice.estimated_speedup or 0)
+            estimate = best.estimated_speedup
+            kernel_cell = (
+                name_cell(name, names.get(name)) if name else nothing("the complete report")
+            )
+            saved_ns = sum(
+                (advice.estimated_speedup or 0) * (kernels[advice.launch].duration_ns or 0)
+                for advice in results
+                if advice.launch in kernels
+            )
+            row = [
+                run_label(run),
+                best.rule,
+                best.kind,
+                *(kernel_cell for _ in kernel_column),
+                len({advice.launch for advice in results}),
+                time_cell(saved_ns or None, "no estimate, or no time of the launches"),
+                none if estimate is None else share_cell(estimate),
+                none if estimate is None else word(best.speedup_scope),
+                _cut_advice(best.text),
+            ]
+            rows.append((saved_ns, estimate or 0, row))
+    rows.sort(key=lambda item: item[:2], reverse=True)
+    return listing("Advice of ncu", columns, [row for *_, row in rows])
 
 
-def _short(text: str | None) -> Cell:
+def _cut_advice(text: str | None) -> Cell:
     if text is None or len(text) <= LONGEST:
         return word(text)
     return text_cell(f"{text[: LONGEST - 3].rsplit(' ', 1)[0]} ...", text[:_TITLE])
@@ -151,10 +168,10 @@ def mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
     instructions first."""
     columns = [
         RUN,
-        Column("kernel", style="code"),
+        name_column("kernel"),
         Column("launches"),
         Column("instructions", "inst", note="executed by warps, all launches"),
-        Column("mix", style="text"),
+        text_column("mix"),
     ]
     rows: list[list[Any]] = []
     for run in runs:
@@ -162,50 +179,40 @@ def mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
         for item in run.report.counters:
             if item.value is not None and item.name.startswith(MIX):
                 mixes[item.launch][item.name[len(MIX) : -1]] += int(item.value)
-        by_name: dict[str, list[Tally[str]]] = defaultdict(list)
-        for kernel in run.report.kernels if mixes else ():
-            if kernel.launch in mixes:
-                by_name[kernel.name].append(mixes[kernel.launch])
-        for name, parts in by_name.items():
-            whole = sum(parts, Tally[str]())
-            rows.append(
-                [
-                    run_label(run),
-                    name_cell(name, names.get(name)),
-                    len(parts),
-                    amount(whole.total(), "inst"),
-                    _mix(whole),
-                ]
-            )
+        counted = (kernel for kernel in run.report.kernels if kernel.launch in mixes)
+        for name, kernels in group_by(counted, lambda kernel: kernel.name).items():
+            mix = sum((mixes[kernel.launch] for kernel in kernels), Tally[str]())
+            short = name_cell(name, names.get(name))
+            total = amount(mix.total(), "inst")
+            rows.append([run_label(run), short, len(kernels), total, _mix_cell(mix)])
     rows.sort(key=lambda row: -row[3].value)
     return listing("Instruction mix, by opcode", columns, rows)
 
 
-def _mix(whole: Tally[str]) -> Cell:
-    total = whole.total()
+def _mix_cell(mix: Tally[str]) -> Cell:
+    total, often = mix.total(), mix.most_common()
     if not total:
         return nothing("no instruction was executed")
-    first = [f"{opcode} {percent(value / total)}" for opcode, value in whole.most_common(OPCODES)]
-    rest = total - sum(value for _, value in whole.most_common(OPCODES))
-    every = ", ".join(f"{opcode} {value:,.0f}" for opcode, value in whole.most_common())
-    return text_cell(
-        ", ".join([*first, f"others {percent(rest / total)}"] if rest else first), every[:_TITLE]
-    )
+    shares = [f"{opcode} {percent(value / total)}" for opcode, value in often[:OPCODES]]
+    if rest := sum(value for _, value in often[OPCODES:]):
+        shares.append(f"others {percent(rest / total)}")
+    counts = ", ".join(f"{opcode} {value:,.0f}" for opcode, value in often)
+    return text_cell(", ".join(shares), counts[:_TITLE])
 
 
 def source_table(lines: Sequence[SourceLine]) -> Table | None:
     """One row a source line of a kernel, or an instruction where the report has no line, as
     ``read.source_lines`` has them."""
     columns = [
-        Column("kernel", style="code"),
-        Column("line", style="text", note="or bytes from the kernel's first instruction"),
+        name_column("kernel"),
+        text_column("line", "or bytes from the kernel's first instruction"),
         Column("instructions", is_optional=True, note="machine instructions of the line"),
-        Column("opcode", is_optional=True, style="text", note="of the hottest instruction"),
+        text_column("opcode", "of the hottest instruction", is_optional=True),
         Column("by warps", "inst", note="executed, all launches"),
         Column("by threads", "inst", is_optional=True, note="executed, all launches"),
         Column("samples", note="of warps at this line"),
         Column("share", note="of the samples of the run"),
-        Column("stall", style="text", note="the most frequent reason at the hottest instruction"),
+        text_column("stall", "the most frequent reason at the hottest instruction"),
     ]
     total = sum(line.samples or 0 for line in lines)
     names = shorten(line.kernel for line in lines)
@@ -235,24 +242,15 @@ def _place(line: SourceLine) -> Cell:
     )
 
 
-def run_label(run: Run) -> str:
-    """ "ncu b64" or, without a batch size, "nsys run 3"."""
-    return (
-        f"{run.profiler} b{run.batch_size}"
-        if run.batch_size is not None
-        else f"{run.profiler} run {run.id}"
-    )
-
-
 def summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | None:
     """One row a run and kernel name, by its share of the run's kernel time. ``names``: short names
     of the whole page."""
     columns = [
         RUN,
-        Column("kernel", style="code"),
-        Column("family", style="text", note="algorithm family, from the kernel name"),
+        name_column("kernel"),
+        text_column("family", "algorithm family, from the kernel name"),
         Column("launches"),
-        Column("time", base="ns", note="sum over all launches"),
+        time_column("time", "sum over all launches"),
         Column("share", note="of the kernel time of its run", order="descending"),
         Column(
             "executed",
@@ -267,47 +265,39 @@ def summary(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Table | No
     rows: list[tuple[float, list[Any]]] = []
     for prepared in runs:
         run = prepared.run
-        uses: dict[str, list[Kernel]] = defaultdict(list)
-        for kernel in run.report.kernels:
-            uses[kernel.name].append(kernel)
-        took = {
-            name: sum(kernel.duration_ns or 0 for kernel in kernels)
-            for name, kernels in uses.items()
-        }
-        total = sum(took.values())
+        by_name = group_by(run.report.kernels, lambda kernel: kernel.name)
+        times = {name: sum(k.duration_ns or 0 for k in same) for name, same in by_name.items()}
+        total = sum(times.values())
         clock = (
             "under ncu at locked clocks: not a realistic time" if run.profiler == "ncu" else None
         )
         reasons = (gap.reason for gap in run.report.gaps if gap.quantity == "kernel.duration_ns")
-        worked = next(
+        derived = next(
             (reason.partition("; ")[2] for reason in reasons if WORKED_OUT in reason), None
         )
-        for name, kernels in uses.items():
-            timed = any(kernel.duration_ns is not None for kernel in kernels)
-            time = time_cell(took[name] if timed else None, "this report has no durations", clock)
+        for name, kernels in by_name.items():
+            is_timed = any(kernel.duration_ns is not None for kernel in kernels)
+            time = time_cell(times[name] if is_timed else None, "no durations", clock)
+            if derived is not None and is_timed:  # in the look of derived figures
+                time = replace(
+                    time, text=f"ƒ {time.text}", title=f"{time.title}; {derived}", style="der"
+                )
             flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in kernels]
             row = [
                 run_label(run),
                 name_cell(name, names.get(name)),
                 family(name) or nothing("no pattern matches this name"),
                 len(kernels),
-                _marked(time, worked),
-                share_cell(took[name] / total if timed and total else None),
+                time,
+                share_cell(times[name] / total if is_timed and total else None),
                 *(
-                    figure_cell(total_of(getattr(found, path) for found in flops), "FLOP")
+                    figure_cell(total_of(getattr(figures, path) for figures in flops), "FLOP")
                     for path in ("total", *PATHS)
                 ),
             ]
-            rows.append((took[name] / (total or 1), row))
+            rows.append((times[name] / (total or 1), row))
     rows.sort(key=lambda item: -item[0])
     return listing("Kernels by name", columns, [row for _, row in rows])
-
-
-def _marked(cell: tables.Cell, worked: str | None) -> tables.Cell:
-    """A time that the tool does not state, in the look of derived figures."""
-    if worked is None or cell.value is None:
-        return cell
-    return replace(cell, text=f"ƒ {cell.text}", title=f"{cell.title}; {worked}", style="der")
 
 
 def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | None:
@@ -323,36 +313,31 @@ def launches(runs: Sequence[PreparedRun], names: Mapping[str, str]) -> Grid | No
 
 
 def _kernel_columns(rows: Sequence[tuple[PreparedRun, Kernel]]) -> list[LongColumn]:
-    def size(x: int | None, y: int | None, z: int | None) -> str | None:
-        kept = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
-        return None if x is None else "×".join(map(str, kept))
-
-    def values(run: PreparedRun, k: Kernel) -> tuple[Any, ...]:
-        shared = [
-            part for part in (k.static_shared_bytes, k.dynamic_shared_bytes) if part is not None
-        ]
-        return (
-            labels[run],
-            k.launch,
-            k.name,
-            family(k.name),
-            k.layer,
-            k.direction,
-            k.step,
-            k.duration_ns,
-            k.start_ns,
-            size(k.grid_x, k.grid_y, k.grid_z),
-            size(k.block_x, k.block_y, k.block_z),
-            k.registers,
-            sum(shared) if shared else None,
-            k.stream,
-            k.device_index,
+    kernels = [kernel for _, kernel in rows]
+    computed: dict[str, list[Any]] = {
+        "run": [run_label(run.run) for run, _ in rows],
+        "family": [family(kernel.name) for kernel in kernels],
+        "grid": [_sides(k.grid_x, k.grid_y, k.grid_z) for k in kernels],
+        "block": [_sides(k.block_x, k.block_y, k.block_z) for k in kernels],
+        "shared": [_shared_bytes(kernel) for kernel in kernels],
+    }
+    return [
+        (
+            (label, unit, kind),
+            [getattr(kernel, attribute) for kernel in kernels] if attribute else computed[label],
         )
+        for label, unit, kind, attribute in _LAUNCH
+    ]
 
-    labels = {run: run_label(run.run) for run, _ in rows}
-    return list(
-        zip(_LAUNCH, zip(*(values(run, kernel) for run, kernel in rows), strict=True), strict=True)
-    )
+
+def _sides(x: int | None, y: int | None, z: int | None) -> str | None:
+    sides = (x, y, z) if z not in (None, 1) else (x, y) if y not in (None, 1) else (x,)
+    return None if x is None else "×".join(map(str, sides))
+
+
+def _shared_bytes(kernel: Kernel) -> int | None:
+    parts = (kernel.static_shared_bytes, kernel.dynamic_shared_bytes)
+    return None if parts == (None, None) else sum(part or 0 for part in parts)
 
 
 def _counter_columns(
@@ -362,66 +347,50 @@ def _counter_columns(
     units = {
         counter.name: counter.unit or "" for run in runs for counter in run.run.report.counters
     }
-    if not units:
-        return [], []
     columns = []
-    for path in ("total", *PATHS):
+    for path in ("total", *PATHS) if units else ():
         figures: list[Figure] = [
             getattr(run.flops.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows
         ]
-        if path == "total" or any(
-            figure.value is not None or figure.state == "refused" for figure in figures
+        states = [(style_of(figure), mark(figure), why(figure)) for figure in figures]
+        if path != "total" and all(
+            figure.value is None and figure.state != "refused" for figure in figures
         ):
-            label = "executed" if path == "total" else path
-            states = [
-                (tables.style_of(figure), tables.mark(figure), tables.why(figure))
-                for figure in figures
-            ]
-            state = (
-                {"state": packed("", "", "", states)} if any(map(any, states)) else {}
-            )  # none where all are counted in full
-            columns.append(
-                packed(label, "FLOP", "si", [figure.value for figure in figures]) | state
-            )
-    if len(units) * len(rows) > COUNTER_CELLS:
-        return columns, [
-            (
-                f"the database has {len(units)} counters per launch; this report omits them "
-                "because of their size"
-            )
-        ]
-    notes = []
-    if len(units) > COUNTER_COLUMNS:
-        notes = [f"the table of counters has {len(units) - COUNTER_COLUMNS} more counters"]
-        units = dict(
-            sorted(units.items(), key=lambda item: not makes_flops(item[0]))[:COUNTER_COLUMNS]
+            continue
+        column = packed(
+            "executed" if path == "total" else path, "FLOP", "si", [f.value for f in figures]
         )
-    empty: dict[str, float | None] = {}
-    for name, unit in units.items():
-        columns.append(
-            packed(name, unit, "si", [run.values.get(k.launch, empty).get(name) for run, k in rows])
-        )
-    return columns, notes
+        if any(map(any, states)):  # not all are measured in full
+            column["state"] = packed("", "", "", states)
+        columns.append(column)
+    shown = [name for name in units if len(units) <= COUNTER_COLUMNS or makes_flops(name)]
+    if len(shown) * len(rows) > COUNTER_CELLS:
+        shown = []
+    for name in shown:
+        values = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
+        columns.append(packed(name, units[name], "si", values))
+    omitted = len(units) - len(shown)
+    return columns, [f"{omitted:,} more counters are in the next table"] if omitted else []
 
 
-def switch_table(found: Analysis) -> Table | None:
+def switch_table(analysis: Analysis) -> Table | None:
     """One row a layer, direction and stretch of batch sizes with the same kernels; None for a
     single batch size."""
-    if found.study.foreign or len(found.study.batches) < 2:
+    if analysis.study.foreign or len(analysis.study.batches) < 2:
         return None
     columns = [
-        Column("layer, pass", style="code"),
-        Column("batch", style="text"),
-        Column("algorithm", style="text", note="from the name of the main kernel"),
-        Column("kernels", style="code"),
+        name_column("layer, pass"),
+        text_column("batch"),
+        text_column("algorithm", "from the name of the main kernel"),
+        name_column("kernels"),
         Column("FLOPs per sample", "FLOP", note="measured at the first of these batch sizes"),
         Column("bytes per sample", "B", note="DRAM, measured at the first of these batch sizes"),
-        Column("changes", style="text", note="compared with the previous batch size"),
+        text_column("changes", "compared with the previous batch size"),
     ]
     served = sorted(
-        algorithm_changes(found.study, found.ledger), key=lambda item: not item.switches
+        algorithm_changes(analysis.study, analysis.ledger), key=lambda item: not item.switches
     )
-    rows = [row for item in served for row in _rows(item, found.names)]
+    rows = [row for item in served for row in _rows(item, analysis.names)]
     return table("Kernels over batch sizes, layers with changes first", columns, rows)
 
 
@@ -429,31 +398,30 @@ def _rows(item: LayerKernels, names: Mapping[str, str]) -> Iterator[list[Any]]:
     starts = {switch.after.batch: switch for switch in item.switches}
     stretches: list[list[KernelSet]] = []
     for kernels in item.sets:
-        if stretches and kernels.batch not in starts:
-            stretches[-1].append(kernels)
-        else:
-            stretches.append([kernels])
+        if not stretches or kernels.batch in starts:
+            stretches.append([])
+        stretches[-1].append(kernels)
     for stretch in stretches:
         first, switch = stretch[0], starts.get(stretch[0].batch)
         more = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
-        shown = ", ".join(names.get(name, name) for name in first.kernels[:NAMES])
+        short = ", ".join(names.get(name, name) for name in first.kernels[:NAMES])
         yield [
             name_cell(item.name),
             ", ".join(str(kernels.batch) for kernels in stretch),
             text_cell(describe(first.algorithm)),
-            name_cell(", ".join(first.kernels), shown + more),
+            name_cell(", ".join(first.kernels), short + more),
             figure_cell(first.flops_per_sample, "FLOP"),
             figure_cell(first.bytes_per_sample, "B"),
-            _change(switch) if switch else nothing("the first batch size with these kernels"),
+            _describe_change(switch)
+            if switch
+            else nothing("the first batch size with these kernels"),
         ]
 
 
-def _change(switch: Switch) -> str:
-    what = (
-        "another algorithm"
-        if switch.algorithm_changed
-        else "different kernels of the same algorithm"
-    )
+def _describe_change(switch: Switch) -> str:
+    text = "another algorithm"
+    if not switch.algorithm_changed:
+        text = "different kernels of the same algorithm"
     factors = [(switch.flops_factor, "FLOPs"), (switch.bytes_factor, "bytes")]
-    said = ", ".join(f"{ratio(factor)} × the {of}" for factor, of in factors if factor is not None)
-    return f"{what}: {said} per sample" if said else what
+    changes = [f"{ratio(factor)} × the {unit}" for factor, unit in factors if factor is not None]
+    return f"{text}: {', '.join(changes)} per sample" if changes else text

@@ -162,9 +162,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             self.send_error(HTTPStatus.FORBIDDEN, "Only pages of this server are answered")
             return
-        status, said = answers(self.path.partition("?")[2].partition("#")[0])
+        status, answer = answers(self.path.partition("?")[2].partition("#")[0])
         self._send_text(
-            status, "application/json", json.dumps(said, separators=(",", ":")).encode()
+            status, "application/json", json.dumps(answer, separators=(",", ":")).encode()
         )
 
     def _send_file(self, file: Path) -> None:
@@ -210,23 +210,18 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def pages(folder: Path) -> tuple[list[tuple[str, str, float]], int]:
-    """(address, name, time of its last change) of the pages in ``folder`` and one below, newest
-    first; how many more."""
+    """Return (address, name, time of its last change) of the reports in ``folder`` and one below,
+    newest first, at most SHOWN; and how many more there are."""
     root = folder.resolve()
-    found = []
+    reports = []
     for file in (*root.glob("*.html"), *root.glob("*/*.html")):
         inside = file.relative_to(root)
-        if (
-            not _is_own(file)
-            or file.parent.is_symlink()
-            or any(part.startswith(".") for part in inside.parts)
-        ):
-            continue
-        found.append(
-            (quote(str(inside), errors="surrogateescape"), str(inside), file.stat().st_mtime)
-        )
-    found.sort(key=lambda item: (-item[2], item[1]))
-    return found[:SHOWN], max(0, len(found) - SHOWN)
+        is_hidden = any(part.startswith(".") for part in inside.parts)
+        if _is_own(file) and not file.parent.is_symlink() and not is_hidden:
+            address = quote(str(inside), errors="surrogateescape")
+            reports.append((address, str(inside), file.stat().st_mtime))
+    reports.sort(key=lambda item: (-item[2], item[1]))
+    return reports[:SHOWN], max(0, len(reports) - SHOWN)
 
 
 def _is_own(file: Path) -> bool:

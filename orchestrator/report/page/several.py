@@ -1,9 +1,9 @@
-"""What stands on one page together, side by side: the overview of all studies."""
+"""The overview of several run groups: a row for each, and the curves of all of them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perfctl.orchestrator.counts.figure import total_of
@@ -11,15 +11,15 @@ from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.prepared import MODES, heading
 from perfctl.orchestrator.ledger.usage.inference import (
     LIGHTEST_FIRST,
-    Latency,
     latencies,
     least_watched,
 )
 from perfctl.orchestrator.ledger.usage.readings import UsageShare
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch
 from perfctl.orchestrator.report.charts.study import label
-from perfctl.orchestrator.report.numbers import full, per_second, ratio, rounded, short, time
+from perfctl.orchestrator.report.numbers import full, per_second, ratio, rounded, short
 from perfctl.orchestrator.report.page import about
+from perfctl.orchestrator.report.page.columns import time_column
 from perfctl.orchestrator.report.page.records import Overview
 from perfctl.orchestrator.report.page.usage import usage_cell
 from perfctl.orchestrator.report.tables import (
@@ -33,6 +33,7 @@ from perfctl.orchestrator.report.tables import (
     style_of,
     table,
     text_cell,
+    text_columns,
     time_cell,
 )
 
@@ -43,37 +44,52 @@ WIDE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Speed:
-    """A study at the batch size with the most samples a second."""
+class _Entry:
+    """A run group of the overview, at the batch size with the most samples per second."""
 
-    batch: int | None
-    step_ns: float | None = None
-    per_second: float | None = None
-    note: str | None = None
-    why: str = "no run timed complete steps"
+    key: str
+    analysis: Analysis
+    rates: Mapping[int, float]
+    """Batch size -> samples per second, ascending."""
+
+    @property
+    def batch(self) -> int | None:
+        """The fastest batch size; without times the only one."""
+        if self.rates:
+            return max(self.rates, key=lambda size: self.rates[size])
+        sizes = self.analysis.study.batches
+        return sizes[0] if len(sizes) == 1 else None
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """Model, mode, precision, device and profiler."""
+        study = self.analysis.study
+        return (
+            heading(study) if study.workload is None else label(study),
+            MODES.get(study.mode or "", study.mode),
+            study.precision,
+            about.device_text(study),
+            about.tools(study.runs),
+        )
 
 
-def overview(found: Sequence[tuple[str, Analysis]]) -> Overview | None:
-    """One row a study, and the curves of all of them in one drawing each; None for fewer than two.
+def overview(analyses: Sequence[tuple[str, Analysis]]) -> Overview | None:
+    """Return one row for each run group, and one chart with the curves of all; None for fewer than
+    two.
 
-    found: (key of the study on the page, its analysis), in the page's order.
+    analyses: (key of the run group in the report, its analysis), in the report's order.
     """
-    if len(found) < 2:
+    if len(analyses) < 2:
         return None
-    each = [(key, one, _answers(one)) for key, one in found]
+    entries = [_Entry(key, analysis, _rates(analysis)) for key, analysis in analyses]
     columns = [
-        Column("model or report", style="text"),
-        Column("mode", style="text"),
-        Column("precision", style="text"),
-        Column("device", style="text"),
-        Column("profiler", style="text"),
-        Column("batch", style="text"),
+        *text_columns("model or report", "mode", "precision", "device", "profiler", "batch"),
         Column(
             "fastest batch",
             note="with the most samples per second; the columns to the right refer to this batch "
             "size",
         ),
-        Column("time per step", base="ns", note="median over the measured steps"),
+        time_column("time per step", "median over the measured steps"),
         Column(
             "samples/s",
             note="batch / median step; for inference images/s: batch / mean step, with loading",
@@ -83,173 +99,110 @@ def overview(found: Sequence[tuple[str, Analysis]]) -> Overview | None:
             "GPU busy", note="share of the time with a kernel running; otherwise the driver's value"
         ),
     ]
-    made = table(
-        "Overview", columns, [_overview_row(one, answers) for _, one, answers in each], tools=False
+    rows = table("Overview", columns, map(_overview_row, entries), tools=False)
+    assert rows is not None
+    keys = tuple(entry.key for entry in entries)[:ROWS_SHOWN]
+    drawn = [entry for entry in entries if entry.rates][: len(COLOURS)]
+    if len(drawn) < 2 or len({batch for entry in drawn for batch in entry.rates}) < 2:
+        return Overview(rows, keys)
+    names = _name_apart(drawn)
+    omitted = sum(bool(entry.rates) for entry in entries) - len(drawn)
+    note = f"the first {len(COLOURS)}; the table has {omitted} more" if omitted else ""
+    legend = zip(names, COLOURS, (entry.key for entry in drawn), strict=False)
+    return Overview(rows, keys, (_chart(drawn, names, note),), tuple(legend))
+
+
+def _rates(analysis: Analysis) -> dict[int, float]:
+    """Return samples per second by batch size, ascending: images/s of inference over images, or
+    from the median step."""
+    answers = sorted(
+        least_watched(latencies(analysis.study.runs)), key=lambda latency: latency.batch
     )
-    assert made is not None
-    curves = _curves(each)
-    return Overview(made, tuple(key for key, _ in found)[:ROWS_SHOWN], *curves)
+    if answers:
+        return {latency.batch: latency.images_per_second for latency in answers}
+    return {point.batch: 1e9 / each for point in analysis.points if (each := point.per_sample)}
 
 
-def _answers(one: Analysis) -> tuple[Latency, ...]:
-    return least_watched(latencies(one.study.runs))
-
-
-def _overview_row(one: Analysis, answers: Sequence[Latency]) -> list[Cell | str | None]:
-    study, speed = one.study, _speed(one, answers)
-    batches = " ".join(map(str, study.batches))
+def _overview_row(entry: _Entry) -> list[Cell | str | None]:
+    analysis, batch, study = entry.analysis, entry.batch, entry.analysis.study
+    point = next((point for point in analysis.points if point.batch == batch), None)
+    problems = (text for point in analysis.points for text in point.problems)
+    reason = next(problems, "no run timed complete steps")
+    step = time_cell(None, reason)
+    if point is not None and point.step is not None:
+        note = f"median of {point.step.count} steps; {point.basis}"
+        step = time_cell(point.step.median, reason, note)
+    fastest = entry.rates.get(batch) if batch is not None else None
+    model, *names = entry.names
     return [
-        text_cell(_model(one)),
-        MODES.get(study.mode or "", study.mode),
-        study.precision,
-        about.device_text(study),
-        about.tools(study.runs),
-        batches or nothing("the report does not state it"),
-        count(None if speed.per_second is None else speed.batch, speed.why),
-        time_cell(speed.step_ns, speed.why, speed.note),
-        rate(speed.per_second, "samples/s", speed.why),
-        _executed_cell(one, speed.batch),
-        usage_cell(_busy(one, speed.batch)),
+        text_cell(model),
+        *names,
+        " ".join(map(str, study.batches)) or nothing("the report does not state it"),
+        count(None if fastest is None else batch, reason),
+        step,
+        rate(fastest, "samples/s", reason),
+        _executed_cell(analysis, batch),
+        usage_cell(_busy(analysis, batch)),
     ]
 
 
-def _model(one: Analysis) -> str:
-    return heading(one.study) if one.study.workload is None else label(one.study)
-
-
-def _speed(one: Analysis, answers: Sequence[Latency]) -> _Speed:
-    """Of the fastest batch size; of a study without times, of its only batch size."""
-    at = {point.batch: point for point in one.points}
-    rates = _rates(one, answers)
-    if not rates:
-        problems = next((text for point in one.points for text in point.problems), None)
-        only = one.study.batches[0] if len(one.study.batches) == 1 else None
-        point = at.get(only) if only is not None else None
-        step = point.step.median if point is not None and point.step is not None else None
-        return _Speed(only, step, why=problems or _Speed(None).why)
-    batch = max(rates, key=lambda size: rates[size])
-    point = at.get(batch)
-    if point is None or point.step is None:
-        return _Speed(batch, None, rates[batch])
-    return _Speed(
-        batch, point.step.median, rates[batch], f"median of {point.step.count} steps; {point.basis}"
-    )
-
-
-def _rates(one: Analysis, answers: Sequence[Latency]) -> dict[int, float]:
-    """Batch size -> samples a second, ascending: images/s of inference over images, else from the
-    median step."""
-    if answers:
-        return {
-            item.batch: item.images_per_second
-            for item in sorted(answers, key=lambda item: item.batch)
-        }
-    return {point.batch: 1e9 / each for point in one.points if (each := point.per_sample)}
-
-
-def _executed_cell(one: Analysis, batch: int | None) -> Cell:
-    """Counted over paper of all layers with both, at one batch size; of a report without one, of
-    all of it."""
-    rows = [row for row in one.ledger.rows if row.batch == batch or not one.study.batches]
-    known = [row for row in rows if row.ratio is not None]
-    if not known:
-        reasons = dict.fromkeys(row.counted.reason for row in rows if row.counted.reason)
-        return nothing(next(iter(reasons), None) or "no layer has executed FLOPs and a formula")
-    executed, paper = (
-        total_of(row.counted for row in known),
-        sum(row.paper.value or 0 for row in known),
-    )
-    share = (executed.value or 0) / paper
-    title = f"{full(executed.value or 0)} / {full(paper)} FLOP in {len(known)} rows of the ledger"
+def _executed_cell(analysis: Analysis, batch: int | None) -> Cell:
+    """Return executed over estimated FLOPs of all layers with both: at one batch size, or of a
+    complete report without one."""
+    has_sizes = bool(analysis.study.batches)
+    rows = [row for row in analysis.ledger.rows if row.batch == batch or not has_sizes]
+    compared = [row for row in rows if row.ratio is not None]
+    if not compared:
+        reasons = (row.counted.reason for row in rows if row.counted.reason)
+        return nothing(next(reasons, "no layer has executed FLOPs and a formula"))
+    executed = total_of(row.counted for row in compared)
+    estimate = sum(row.paper.value or 0 for row in compared)
+    share = (executed.value or 0) / estimate
+    title = f"{full(executed.value or 0)} / {full(estimate)} FLOP in {len(compared)} ledger rows"
     return Cell(mark(executed) + ratio(share), title, style_of(executed), rounded(share))
 
 
-def _busy(one: Analysis, batch: int | None) -> UsageShare:
-    runs = [
-        item
-        for item in one.study.prepared_runs
-        if item.run.batch_size == batch or not one.study.batches
-    ]
+def _busy(analysis: Analysis, batch: int | None) -> UsageShare:
+    study = analysis.study
+    runs = study.recorded(batch) if study.batches else list(study.prepared_runs)
     runs.sort(key=lambda item: LIGHTEST_FIRST.get(item.run.profiler, len(LIGHTEST_FIRST)))
     ways = [item.usage.ways for item in runs]
     shares = [*(way.kernels for way in ways), *(way.nvml for way in ways)]
-    unknown = shares[0] if shares else UsageShare(None, "no run at this batch size")
-    return next((share for share in shares if share.value is not None), unknown)
+    shares.append(UsageShare(None, "no run at this batch size"))
+    return next((share for share in shares if share.value is not None), shares[0])
 
 
-def _curves(
-    each: Sequence[tuple[str, Analysis, tuple[Latency, ...]]],
-) -> tuple[tuple[Chart, ...], tuple[tuple[str, int, str], ...]]:
-    """(drawings, (name, colour, key) of their lines); nothing where fewer than two studies were
-    timed at a batch size."""
-    timed = [(key, one, rates) for key, one, answers in each if (rates := _rates(one, answers))]
-    drawn, left = timed[: len(COLOURS)], len(timed) - len(COLOURS)
-    if len(drawn) < 2 or len({batch for _, _, rates in drawn for batch in rates}) < 2:
-        return (), ()
-    names = _told_apart([one for _, one, _ in drawn])
-    note = f"the first {len(COLOURS)}; the table has {left} more" if left > 0 else ""
-    charts = []
-    kinds: tuple[tuple[str, str, str, Callable[[float], float], Callable[[float], str]], ...] = (
-        (
-            "sample",
-            "Time per sample",
-            "time per sample",
-            lambda rate: 1 / rate,
-            lambda s: short(time(s * 1e9)),
-        ),
-        (
-            "rate",
-            "Samples per second",
-            "samples/s",
-            lambda rate: rate,
-            lambda rate: short(per_second(rate)),
-        ),
+def _chart(entries: Sequence[_Entry], names: Sequence[str], note: str) -> Chart:
+    lines = [
+        Series(name, tuple(entry.rates), tuple(entry.rates.values()), colour=colour)
+        for name, entry, colour in zip(names, entries, COLOURS, strict=False)
+    ]
+    values = [value for line in lines for value in line.values]
+    ends = "; ".join(
+        f"{line.label} {short(per_second(line.values[-1]))} at batch {line.batches[-1]}"
+        for line in lines
     )
-    for key, title, up, value, show in kinds:
-        lines = [
-            Series(name, tuple(rates), tuple(map(value, rates.values())), colour=COLOURS[place])
-            for place, (name, (_, _, rates)) in enumerate(zip(names, drawn, strict=True))
-        ]
-        values = [value for line in lines for value in line.values]
-        said = "; ".join(
-            f"{line.label} {show(line.values[-1])} at batch {line.batches[-1]}" for line in lines
-        )
-        svg = against_batch(
-            f"overview-{key}",
-            f"{title} over batch size. {said}",
-            lines,
-            show,
-            decades=max(values) > WIDE * min(values),
-            up=up,
-        )
-        charts.append(Chart(f"{title}, by batch size", svg, note))
-    legend = [
-        (name, COLOURS[place], key)
-        for place, (name, (key, _, _)) in enumerate(zip(names, drawn, strict=True))
-    ]
-    return tuple(charts), tuple(legend)
+    svg = against_batch(
+        "overview-rate",
+        f"Samples per second over batch size. {ends}",
+        lines,
+        lambda rate: short(per_second(rate)),
+        decades=max(values) > WIDE * min(values),
+        up="samples/s",
+    )
+    return Chart("Samples per second, by batch size", svg, note)
 
 
-def _told_apart(found: Sequence[Analysis]) -> list[str]:
-    """Short names of studies: of model, mode, precision, device and tools what differs
-    between them."""
-    facts = [
-        (
-            _model(one),
-            MODES.get(one.study.mode or "", one.study.mode),
-            one.study.precision,
-            about.device_text(one.study),
-            about.tools(one.study.runs),
-        )
-        for one in found
-    ]
-    telling = [len(set(values)) > 1 for values in zip(*facts, strict=True)]
-    names = [
-        ", ".join(fact for fact, tells in zip(values, telling, strict=True) if tells and fact)
-        for values in facts
-    ]
+def _name_apart(entries: Sequence[_Entry]) -> list[str]:
+    """Return short names: of model, mode, precision, device and tools what differs between the
+    run groups."""
+    columns = zip(*(entry.names for entry in entries), strict=True)
+    differing = [column for column in columns if len(set(column)) > 1]
+    names = [", ".join(filter(None, values)) for values in zip(*differing, strict=True)] or [
+        ""
+    ] * len(entries)
     often = Counter(names)
     return [
-        f"{name} {place}".strip() if often[name] > 1 or not name else name
-        for place, name in enumerate(names, 1)
+        f"{name} {number}".strip() if often[name] > 1 or not name else name
+        for number, name in enumerate(names, 1)
     ]

@@ -1,16 +1,22 @@
-"""Tables of a study: sweep, operators, ranges, copies, summaries, steps, counters."""
+"""Tables of a run group: sweep, operators, ranges, API calls, copies, values, steps, counters."""
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.run_usage import range_totals
-from perfctl.orchestrator.report import tables
 from perfctl.orchestrator.report.numbers import full, rounded, time
-from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.report.page.columns import (
+    name_column,
+    run_label,
+    size_column,
+    text_column,
+    time_column,
+)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -18,16 +24,18 @@ from perfctl.orchestrator.report.tables import (
     Grid,
     Table,
     amount,
+    decimal_cell,
     listing,
     long_table,
     nothing,
+    rate,
     share_cell,
     size_cell,
     text_cell,
     time_cell,
     word,
 )
-from perfctl.orchestrator.statistics import interval_too_wide
+from perfctl.orchestrator.statistics import group_by, interval_too_wide
 from perfctl.records.report import Copy, Summary
 from perfctl.records.run import Run
 
@@ -48,42 +56,38 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
     columns = [
         Column("batch", order="ascending"),
         Column("samples per step", note="of all batches of a step"),
-        Column("time per step", base="ns"),
-        Column(
-            "over repeats",
-            style="text",
-            note="95% interval of the step over the repeats of the sweep",
-        ),
-        *((Column("time per sample", base="ns"), Column("samples per second")) if rates else ()),
-        *(Column(name, base="B") for name in quantities),
-        Column("problems", is_optional=True, style="text"),
+        time_column("time per step"),
+        text_column("over repeats", "95% interval of the step over the repeats of the sweep"),
+        *((time_column("time per sample"), Column("samples per second")) if rates else ()),
+        *(size_column(name) for name in quantities),
+        text_column("problems", is_optional=True),
     ]
     rows = []
     for point in points:
         problems = "; ".join(point.problems)
-        why, each, note = problems or "no run timed complete steps", point.per_sample, None
-        if point.step is not None:
+        reason, each, note = problems or "no run timed complete steps", point.per_sample, None
+        step = point.step
+        if step is not None:
             newest = f" of the newest of {len(point.repeats)} runs" if point.repeats else ""
-            note = f"median of {point.step.count} steps{newest}; {point.basis}"
-        if point.step is not None and point.samples is None:
-            why = (
-                f"a step has {point.batches:g} batches, and their number of samples does not fit "
-                "the batch size"
-            )
+            note = f"median of {step.count} steps{newest}; {point.basis}"
+        samples = nothing("a step has one batch")
+        if step is not None and point.samples is None:
+            samples = nothing("unknown")
+            reason = f"a step has {point.batches:g} batches, which do not fit the batch size"
+        elif step is not None and point.samples is not None and point.batches > 1:
+            batch = point.samples / point.batches
+            samples = text_cell(f"{point.batches:g} x {batch:g} = {point.samples:g}")
+        per_sample = (
+            time_cell(each, reason),
+            rate(1e9 / each if each else None, "samples/s", reason),
+        )
         rows.append(
             [
                 text_cell(point.batch),
-                _samples(point),
-                time_cell(point.step.median if point.step else None, why, note),
+                samples,
+                time_cell(step.median if step else None, reason, note),
                 _over_repeats(point),
-                *(
-                    (
-                        time_cell(each, why),
-                        tables.rate(1e9 / each if each else None, "samples/s", why),
-                    )
-                    if rates
-                    else ()
-                ),
+                *(per_sample if rates else ()),
                 *(
                     size_cell(point.memory.get(name), "this run did not record it")
                     for name in quantities
@@ -91,38 +95,28 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
                 problems or nothing("none"),
             ]
         )
-    found = listing("Batch sweep", columns, rows, tools=False)
-    return found if found and len(found.columns) > 1 else None
-
-
-def _samples(point: BatchPoint) -> Cell:
-    if point.step is None or point.batches <= 1:
-        return nothing("a step has one batch")
-    if point.samples is None:
-        return nothing("unknown")
-    return text_cell(f"{point.batches:g} x {point.samples / point.batches:g} = {point.samples:g}")
+    swept = listing("Batch sweep", columns, rows, tools=False)
+    return swept if swept and len(swept.columns) > 1 else None
 
 
 def _over_repeats(point: BatchPoint) -> Cell:
     if not point.repeats:
         return nothing("the sweep was not repeated (--repeat)")
+    low, high = min(point.repeats), max(point.repeats)
+    runs = f"{len(point.repeats)} runs, from {time(low)} to {time(high)}"
     wide = interval_too_wide(point.repeats) if point.interval else None
-    ends = point.interval or (min(point.repeats), max(point.repeats))
-    seen = (
-        f"{len(point.repeats)} runs, from {time(min(point.repeats))} to {time(max(point.repeats))}"
-    )
     if wide is not None:
-        return Cell(
-            f"unknown: needs {wide.further}", f"{wide.reason}; {seen}", "no", value="unknown"
-        )
-    return text_cell(f"{time(ends[0])} to {time(ends[1])}", seen)
+        text = f"unknown: needs {wide.further}"
+        return Cell(text, f"{wide.reason}; {runs}", "no", value="unknown")
+    low, high = point.interval or (low, high)
+    return text_cell(f"{time(low)} to {time(high)}", runs)
 
 
 def operators(runs: Sequence[Run]) -> Table | None:
     """Framework operations, the largest self time (or device time) first, every run on its
     own rows."""
-    found = [(run, item) for run in runs for item in run.report.operations]
-    found.sort(
+    operations = [(run, item) for run in runs for item in run.report.operations]
+    operations.sort(
         key=lambda pair: (
             -(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0),
             pair[1].name,
@@ -130,19 +124,18 @@ def operators(runs: Sequence[Run]) -> Table | None:
     )
     columns = [
         RUN,
-        Column("operation", style="code"),
-        Column("category", is_optional=True, style="text"),
-        Column("layer", style="code"),
-        Column("direction", is_optional=True, style="text"),
+        name_column("operation"),
+        text_column("category", is_optional=True),
+        name_column("layer"),
+        text_column("direction", is_optional=True),
         Column("calls"),
-        Column("self time", base="ns", note="on the host, excluding children", order="descending"),
-        Column(
+        time_column("self time", "on the host, excluding children", order="descending"),
+        time_column(
             "host time",
+            "on the host, including children: rows overlap, so do not add them up",
             is_optional=True,
-            base="ns",
-            note="on the host, including children: rows overlap, so do not add them up",
         ),
-        Column("device time", base="ns", note="of the launched kernels", order="descending"),
+        time_column("device time", "of the launched kernels", order="descending"),
         Column(
             "allocated, all calls",
             is_optional=True,
@@ -169,7 +162,7 @@ def operators(runs: Sequence[Run]) -> Table | None:
             item.memory_bytes,
             amount(item.flops, "FLOP", "the report does not state it"),
         ]
-        for run, item in found
+        for run, item in operations
     ]
     return listing("Framework operations, summed over each run", columns, rows)
 
@@ -179,28 +172,24 @@ def ranges(runs: Sequence[Run]) -> Table | None:
     host, each labelled. Nested ranges overlap, so there is no share."""
     columns = [
         RUN,
-        Column("range", style="code"),
-        Column("domain", is_optional=True, style="text"),
+        name_column("range"),
+        text_column("domain", is_optional=True),
         Column("times"),
-        Column(
+        time_column(
             "GPU time",
-            base="ns",
+            "sum of the kernels, copies and memsets that the range launched on its thread",
             order="descending",
-            note="sum of the kernels, copies and memsets that the range launched on its thread",
         ),
-        Column(
-            "GPU span",
-            base="ns",
-            note="sum over ranges, from the first start to the last end of their GPU work",
+        time_column(
+            "GPU span", "sum over ranges, from the first start to the last end of their GPU work"
         ),
-        Column(
+        time_column(
             "host time",
-            base="ns",
-            note="sum on the CPU timer, including nested ranges: rows overlap",
+            "sum on the CPU timer, including nested ranges: rows overlap",
             order="descending",
         ),
-        Column("host mean", is_optional=True, base="ns"),
-        Column("host longest", is_optional=True, base="ns"),
+        time_column("host mean", is_optional=True),
+        time_column("host longest", is_optional=True),
     ]
     totals = [item for run in runs for item in range_totals(run)]
     totals.sort(key=lambda item: (-(item.gpu_ns or 0), -item.host_ns, item.name))
@@ -228,33 +217,35 @@ def api_calls(runs: Sequence[Run]) -> Table | None:
     A thread that waits (``poll``) is no answer to a question about the GPU. NVTX ranges have a
     table of their own.
     """
-    found = [(run, item) for run in runs for item in run.report.api_calls if item.domain != "nvtx"]
-    totals: dict[tuple[str, str], int] = defaultdict(int)
-    for run, item in found:
-        totals[run_label(run), item.domain] += item.total_ns or 0
-    columns = [
-        RUN,
-        Column("domain", style="text"),
-        Column("name", style="code"),
-        Column("calls"),
-        Column("total", base="ns", note="time on the host, sum over all threads"),
-        Column("share", note="of its domain's total"),
-        Column("mean", base="ns"),
-        Column("shortest", is_optional=True, base="ns"),
-        Column("longest", base="ns"),
-    ]
-    rows = []
-    for run, item in sorted(
-        found,
+    calls = [(run, item) for run in runs for item in run.report.api_calls if item.domain != "nvtx"]
+    calls.sort(
         key=lambda pair: (
             pair[1].domain not in ("cuda", "hip"),
             pair[1].domain,
             -(pair[1].total_ns or 0),
-        ),
-    ):
-        whole = totals[run_label(run), item.domain]
-        share = item.total_ns / whole if item.total_ns is not None and whole else None
-        mean = item.total_ns / item.calls if item.total_ns is not None and item.calls else None
+        )
+    )
+    totals: Tally[tuple[int, str]] = Tally()
+    for run, item in calls:
+        totals[run.id, item.domain] += item.total_ns or 0
+    columns = [
+        RUN,
+        text_column("domain"),
+        name_column("name"),
+        Column("calls"),
+        time_column("total", "time on the host, sum over all threads"),
+        Column("share", note="of its domain's total"),
+        time_column("mean"),
+        time_column("shortest", is_optional=True),
+        time_column("longest"),
+    ]
+    rows = []
+    for run, item in calls:
+        share = mean = None
+        if item.total_ns is not None:
+            domain_ns = totals[run.id, item.domain]
+            share = item.total_ns / domain_ns if domain_ns else None
+            mean = item.total_ns / item.calls if item.calls else None
         rows.append(
             [
                 run_label(run),
@@ -273,23 +264,21 @@ def api_calls(runs: Sequence[Run]) -> Table | None:
 
 def copies(runs: Sequence[Run]) -> Table | None:
     """Memory copies by kind, kinds of memory and pair of GPUs, as far as the report states them."""
-    kinds: dict[tuple[str, str], list[Copy]] = defaultdict(list)
-    for run in runs:
-        for item in run.report.copies:
-            kinds[run_label(run), copy_route(item)].append(item)
+    every = ((run_label(run), item) for run in runs for item in run.report.copies)
+    kinds = group_by(every, lambda pair: (pair[0], copy_route(pair[1])))
     columns = [
         RUN,
-        Column("copy", style="text"),
+        text_column("copy"),
         Column("times"),
-        Column("bytes", base="B"),
-        Column("time", base="ns", order="descending"),
+        size_column("bytes"),
+        time_column("time", order="descending"),
     ]
     rows: list[list[Any]] = []
-    for key, items in kinds.items():
-        sizes = [item.bytes for item in items if item.bytes is not None]
-        times = [item.duration_ns for item in items if item.duration_ns is not None]
+    for key, pairs in kinds.items():
+        sizes = [item.bytes for _, item in pairs if item.bytes is not None]
+        times = [item.duration_ns for _, item in pairs if item.duration_ns is not None]
         rows.append(
-            [*key, len(items), sum(sizes) if sizes else None, sum(times) if times else None]
+            [*key, len(pairs), sum(sizes) if sizes else None, sum(times) if times else None]
         )
     rows.sort(key=lambda row: -(row[-1] or 0))
     return listing("Copies and memsets", columns, rows)
@@ -307,7 +296,7 @@ def copy_route(item: Copy) -> str:
 
 def summaries(runs: Sequence[Run]) -> Table | None:
     """Ready-made figures of a report, unchanged."""
-    columns = [RUN, Column("figure", style="text"), Column("value"), Column("unit", style="text")]
+    columns = [RUN, text_column("figure"), Column("value"), text_column("unit")]
     rows = [
         [run_label(run), text_cell(item.name), _ready_made(item, run), item.unit]
         for run in runs
@@ -330,9 +319,9 @@ def steps(runs: Sequence[Run]) -> Table | None:
     """Every step and phase that was recorded."""
     columns = [
         RUN,
-        Column("phase", style="text"),
+        text_column("phase"),
         Column("number"),
-        Column("time", base="ns", note="on the CPU timer"),
+        time_column("time", "on the CPU timer"),
         Column("loss"),
         Column("accuracy"),
     ]
@@ -342,7 +331,7 @@ def steps(runs: Sequence[Run]) -> Table | None:
             item.phase,
             item.number,
             item.duration_ns,
-            tables.decimal_cell(item.loss, "not recorded"),
+            decimal_cell(item.loss, "not recorded"),
             share_cell(item.accuracy, "not recorded"),
         ]
         for run in runs
@@ -354,30 +343,23 @@ def steps(runs: Sequence[Run]) -> Table | None:
 def counters(runs: Sequence[Run], short: Mapping[str, str]) -> Grid | None:
     """Counters by kernel name and metric: smallest and largest over the launches. ``short``:
     kernel names."""
-    sums: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
+    values: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for run in runs:
         names = {kernel.launch: kernel.name for kernel in run.report.kernels}
         for item in run.report.counters:
             if item.value is not None:
                 name = names.get(item.launch, f"launch {item.launch}")
-                sums[run_label(run), name, item.name, item.unit or ""].append(item.value)
-    if not sums:
+                values[run_label(run), name, item.name, item.unit or ""].append(item.value)
+    if not values:
         return None
     rows = [
-        (*key, len(values), min(values), max(values))
-        for key, values in list(sums.items())[:COUNTER_ROWS]
+        (*key, len(of_key), min(of_key), max(of_key))
+        for key, of_key in list(values.items())[:COUNTER_ROWS]
     ]
-    heads = (
-        ("run", "text"),
-        ("kernel", "code"),
-        ("counter", "code"),
-        ("unit", "text"),
-        ("values", "int"),
-        ("smallest", "si"),
-        ("largest", "si"),
-    )
+    labels = ("run", "kernel", "counter", "unit", "values", "smallest", "largest")
+    heads = zip(labels, ("text", "code", "code", "text", "int", "si", "si"), strict=True)
     columns = [
-        ((label, "", kind), values)
-        for (label, kind), values in zip(heads, zip(*rows, strict=True), strict=True)
+        ((label, "", kind), column)
+        for (label, kind), column in zip(heads, zip(*rows, strict=True), strict=True)
     ]
-    return long_table("counters", columns, len(rows), len(sums) - len(rows), names=short)
+    return long_table("counters", columns, len(rows), len(values) - len(rows), names=short)

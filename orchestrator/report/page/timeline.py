@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import median
 from typing import Any, NamedTuple
 
+from perfctl.orchestrator.ledger.usage.intervals import end_of, is_timed, start_of
 from perfctl.orchestrator.ledger.usage.run_usage import projections
 from perfctl.orchestrator.report.numbers import size, time
-from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.report.page.columns import run_label
 from perfctl.orchestrator.report.tables import differences
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
@@ -71,32 +72,24 @@ class _Numbers(dict[Any, int]):
 
 def timelines(
     runs: Sequence[Run], colours: Mapping[str, int], short: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """A view for each run with start times, in order; ncu has none (it runs kernels one by one,
-    many times each).
+) -> tuple[dict[str, Any], ...]:
+    """Return a view for each run with start times, in order; ncu has none (it runs kernels one by
+    one, many times each).
 
-    ``short``: kernel names of the page. A view has the whole names of those that are shortened, for
-    the hover.
+    ``short``: kernel names of the report. A view has the complete names of those that are
+    shortened, for the hover.
     """
     timed = [run for run in runs if run.profiler != "ncu"]
-    found = [(run, tracks) for run in timed if (tracks := list(_tracks(run, short)))]
-    took: dict[str, float] = defaultdict(float)
+    tracks_of = [(run, tracks) for run in timed if (tracks := list(_tracks(run, short)))]
+    times: dict[str, float] = defaultdict(float)
     for kernel in (kernel for run in runs for kernel in run.report.kernels if not colours):
-        took[short.get(kernel.name, kernel.name)] += kernel.duration_ns or 0
-    # where no layer has a colour, the names that take most time have one
-    hues = {
-        name: number
-        for number, name in enumerate(sorted(took, key=lambda name: -took[name])[:OTHER])
-    }
-    whole = {brief: name[:1000] for name, brief in short.items() if brief != name}
-    return [_view(run, tracks, MOST // len(found), colours, hues, whole) for run, tracks in found]
-
-
-def absent(runs: Sequence[Run]) -> str | None:
-    """Why there is no timeline; None when there is one, or no kernel was timed."""
-    if any(kernel.duration_ns is not None for run in runs for kernel in run.report.kernels):
-        return "no run has start times: ncu runs kernels one by one without them; use nsys or torch"
-    return None
+        times[short.get(kernel.name, kernel.name)] += kernel.duration_ns or 0
+    # if no layer has a colour, the names that take most time have one
+    names = sorted(times, key=lambda name: -times[name])[:OTHER]
+    hues = {name: number for number, name in enumerate(names)}
+    complete = {brief: name[:1000] for name, brief in short.items() if brief != name}
+    room = MOST // max(len(tracks_of), 1)
+    return tuple(_view(run, tracks, room, colours, hues, complete) for run, tracks in tracks_of)
 
 
 def _view(
@@ -105,31 +98,21 @@ def _view(
     room: int,
     colours: Mapping[str, int],
     hues: Mapping[str, int],
-    whole: Mapping[str, str],
+    complete: Mapping[str, str],
 ) -> dict[str, Any]:
     opened, words = _opened(run)
     notes = [_cut(tracks, room, opened[0] if opened else 0), *map(_lay_out, tracks)]
+    if untimed := sum(not is_timed(kernel) for kernel in run.report.kernels):
+        notes.append(f"{untimed:,} kernels without start or duration are not drawn")
     bars = [bar for track in tracks for bar in track.bars]
     begin, end = min(bar.start for bar in bars), max(bar.end for bar in bars)
-    untimed = sum(not _timed(kernel) for kernel in run.report.kernels)
-    if untimed:
-        notes.append(f"{untimed:,} kernels without start or duration are not drawn")
+    if opened is None or opened[1] - opened[0] > NEARLY_ALL * (end - begin):
+        opened, words = (begin, end), "all of it"
     names, texts, places = _Numbers({"": 0}), _Numbers({"": 0}), _Numbers({None: 0})
     ranges = [bar.range for track in tracks if track.kind == "range" for bar in track.bars]
     of_range = {number: place for place, number in enumerate(ranges, 1)}
     packed = [_packed(track, begin, names, texts, places, of_range) for track in tracks]
-    if opened is None or opened[1] - opened[0] > NEARLY_ALL * (end - begin):
-        opened, words = (begin, end), "all of it"
     of_place = [NO_LAYER if place is None else _colour(place, colours) for place in places]
-    legend: list[tuple[int, str, str | None]]
-    if hues:
-        legend = [(number, name, None) for name, number in hues.items() if name in names]
-        others = len({kernel.name for kernel in run.report.kernels}) > len(legend)
-    else:
-        layers = {place[0] or "optimizer" for place in places if place}
-        legend = [(number, layer, layer) for layer, number in colours.items() if layer in layers]
-        others = OTHER in of_place
-    legend += [(OTHER, "other kernels" if hues else "other layers", None)] * others
     return {
         "label": run_label(run),
         "length": end - begin,
@@ -142,9 +125,26 @@ def _view(
         "places": [list(place or ("", None)) for place in places],
         "colours": of_place,
         "hues": {names[name]: number for name, number in hues.items() if name in names},
-        "legend": legend,
-        "whole": {brief: name for brief, name in whole.items() if brief in names},
+        "legend": _legend(run, colours, hues, names, places, OTHER in of_place),
+        "whole": {brief: name for brief, name in complete.items() if brief in names},
     }
+
+
+def _legend(
+    run: Run,
+    colours: Mapping[str, int],
+    hues: Mapping[str, int],
+    names: Mapping[str, int],
+    places: Iterable[_Place | None],
+    has_others: bool,
+) -> list[tuple[int, str, str | None]]:
+    if hues:
+        legend = [(number, name, None) for name, number in hues.items() if name in names]
+        has_others = len({kernel.name for kernel in run.report.kernels}) > len(legend)
+        return [*legend, *[(OTHER, "other kernels", None)] * has_others]
+    layers = {place[0] or "optimizer" for place in places if place}
+    of_layers = [(number, layer, layer) for layer, number in colours.items() if layer in layers]
+    return [*of_layers, *[(OTHER, "other layers", None)] * has_others]
 
 
 def _cut(tracks: Sequence[_Track], room: int, begin: int) -> str | None:
@@ -157,49 +157,36 @@ def _cut(tracks: Sequence[_Track], room: int, begin: int) -> str | None:
     end = starts[min(room, len(starts) - 1)]
     for track in tracks:
         track.bars = [bar for bar in track.bars if bar.end >= begin and bar.start <= end]
-    kept = sum(len(track.bars) for track in tracks)
+    drawn = sum(len(track.bars) for track in tracks)
     return (
-        f"the drawing has {kept:,} of {total:,} bars, those in {time(end - begin)}, to limit the "
+        f"the drawing has {drawn:,} of {total:,} bars, those in {time(end - begin)}, to limit the "
         "file size; 'perfctl trace RUN --whole' has all"
     )
 
 
 def _opened(run: Run) -> tuple[tuple[int, int] | None, str]:
-    """(the part that a view shows first, its name): a step of median length, else from the first
-    kernel to the last."""
+    """Return (the part that a view shows first, its name): a step of median length, or from the
+    first kernel to the last."""
     steps = [
         item
         for item in run.report.ranges
-        if item.step is not None
-        and item.duration_ns is not None
-        and item.name.startswith("perfctl:step:")
+        if item.step is not None and item.name.startswith("perfctl:step:") and is_timed(item)
     ]
+    timed = [kernel for kernel in run.report.kernels if is_timed(kernel)]
     if steps:
         middle = median(item.duration_ns or 0 for item in steps)
         step = min(steps, key=lambda item: (abs((item.duration_ns or 0) - middle), item.start_ns))
-        ends = (
-            _end(kernel)
-            for kernel in run.report.kernels
-            if kernel.step == step.step and _timed(kernel)
-        )
-        last = max(ends, default=0)
-        words = f"step {step.step}" + (
-            f", of median length among {len(steps)}" if len(steps) > 1 else ""
-        )
-        return (step.start_ns, max(last, step.start_ns + (step.duration_ns or 0))), words
-    timed = [kernel for kernel in run.report.kernels if _timed(kernel)]
-    numbered = sorted({kernel.step for kernel in timed if kernel.step is not None})
-    if numbered:
-        wanted = numbered[len(numbered) // 2]
-        timed, words = (
-            [kernel for kernel in timed if kernel.step == wanted],
-            f"the kernels of step {wanted}",
-        )
-    else:
-        words = "the time from the first kernel to the end of the last"
-    return (
-        (min(kernel.start_ns or 0 for kernel in timed), max(map(_end, timed))) if timed else None
-    ), words
+        kernels = [kernel for kernel in timed if kernel.step == step.step]
+        among = f", of median length among {len(steps)}" if len(steps) > 1 else ""
+        end = max(end_of(step), *map(end_of, kernels), 0)
+        return (step.start_ns, end), f"step {step.step}{among}"
+    words = "the time from the first kernel to the end of the last"
+    if numbers := sorted({kernel.step for kernel in timed if kernel.step is not None}):
+        wanted = numbers[len(numbers) // 2]
+        timed = [kernel for kernel in timed if kernel.step == wanted]
+        words = f"the kernels of step {wanted}"
+    span = (min(map(start_of, timed)), max(map(end_of, timed))) if timed else None
+    return span, words
 
 
 def _tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
@@ -227,11 +214,11 @@ def _range_tracks(run: Run) -> Iterator[_Track]:
 
 def _projected_tracks(run: Run) -> Iterator[_Track]:
     devices: dict[int, list[Bar]] = defaultdict(list)
-    for found in projections(run):
-        item, length = found.range, found.end_ns - found.start_ns
+    for projection in projections(run):
+        item, length = projection.range, projection.end_ns - projection.start_ns
         text = "" if item.gpu_ns is None else f"its kernels and copies took {time(item.gpu_ns)}"
-        devices[found.device].append(
-            Bar(found.start_ns, length, _name(item), _place(item), text, item.number)
+        devices[projection.device].append(
+            Bar(projection.start_ns, length, _name(item), _place(item), text, item.number)
         )
     for device, bars in sorted(devices.items()):
         on = f"GPU {device}" if len(devices) > 1 else "the GPU"
@@ -242,48 +229,43 @@ def _projected_tracks(run: Run) -> Iterator[_Track]:
 
 def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
     streams: dict[tuple[str, int, int], list[Bar]] = defaultdict(list)
-    for kernel in run.report.kernels:
-        if not _timed(kernel):
-            continue
-        grid = (kernel.grid_x, kernel.grid_y, kernel.grid_z)
-        block = (kernel.block_x, kernel.block_y, kernel.block_z)
-        name = short.get(kernel.name, kernel.name)[:1000]
+    for kernel in (kernel for kernel in run.report.kernels if is_timed(kernel)):
         bar = Bar(
-            kernel.start_ns or 0,
+            start_of(kernel),
             round(kernel.duration_ns or 0),
-            name,
+            short.get(kernel.name, kernel.name)[:1000],
             _place(kernel),
-            _shape(grid, block),
+            _shape(
+                (kernel.grid_x, kernel.grid_y, kernel.grid_z),
+                (kernel.block_x, kernel.block_y, kernel.block_z),
+            ),
             kernel.range_number,
         )
-        streams["kernel", kernel.device_index or 0, _stream(kernel.stream)].append(bar)
+        stream = -1 if kernel.stream is None else kernel.stream
+        streams["kernel", kernel.device_index or 0, stream].append(bar)
     for copy in run.report.copies:
         if copy.start_ns is not None and copy.duration_ns is not None:
             moved = size(copy.bytes) if copy.bytes is not None else "size not recorded"
             bar = Bar(copy.start_ns, copy.duration_ns, f"copy {copy.kind}", None, moved, None)
-            streams["copy", copy.device_index or 0, _stream(copy.stream)].append(bar)
-    several = len({device for _, device, _ in streams}) > 1
-    for (kind, device, stream), bars in sorted(
-        streams.items(), key=lambda item: (item[0][0] == "copy", *item[0][1:])
-    ):
-        what, gpu = "kernels" if kind == "kernel" else "copies", f"GPU {device} " if several else ""
-        yield _Track(
-            f"{what}, {gpu}stream {stream if stream >= 0 else 'not recorded'}", kind, device, bars
-        )
+            stream = -1 if copy.stream is None else copy.stream
+            streams["copy", copy.device_index or 0, stream].append(bar)
+    has_several = len({device for _, device, _ in streams}) > 1
+    ordered = sorted(streams.items(), key=lambda item: (item[0][0] == "copy", *item[0][1:]))
+    for (kind, device, stream), bars in ordered:
+        name = "kernels" if kind == "kernel" else "copies"
+        gpu = f"GPU {device} " if has_several else ""
+        number = stream if stream >= 0 else "not recorded"
+        yield _Track(f"{name}, {gpu}stream {number}", kind, device, bars)
 
 
 @lru_cache(maxsize=4096)
 def _shape(*sides: tuple[int | None, ...]) -> str:
     """Grid and block, as far as they are known."""
     return "; ".join(
-        f"{what} {'×'.join(str(size) for size in sizes if size is not None)}"
-        for what, sizes in zip(("grid", "block"), sides, strict=True)
+        f"{name} {'×'.join(str(size) for size in sizes if size is not None)}"
+        for name, sizes in zip(("grid", "block"), sides, strict=True)
         if sizes[0] is not None
     )
-
-
-def _stream(number: int | None) -> int:
-    return -1 if number is None else number
 
 
 def _name(item: Range) -> str:
@@ -312,15 +294,15 @@ def _lay_out(track: _Track) -> str | None:
     last row."""
     track.bars.sort(key=lambda bar: (bar.start, -bar.length))
     ends: list[int] = []
-    kept: list[Bar] = []
+    drawn: list[Bar] = []
     for bar in track.bars:
         lane = next((place for place, end in enumerate(ends) if end <= bar.start), len(ends))
         if lane < LANES:
             ends[lane : lane + 1] = [bar.end]
             track.lanes.append(lane)
-            kept.append(bar)
-    left, track.bars = len(track.bars) - len(kept), kept
-    return f"{track.title}: {left:,} bars below row {LANES} are omitted" if left else None
+            drawn.append(bar)
+    omitted, track.bars = len(track.bars) - len(drawn), drawn
+    return f"{track.title}: {omitted:,} bars below row {LANES} are omitted" if omitted else None
 
 
 def _packed(
@@ -359,27 +341,13 @@ def integers(values: Sequence[int], *, signed: bool = False) -> str:
     """
     import numpy as np
 
-    whole = np.asarray(values, np.int64)
-    if not whole.any():
+    numbers = np.asarray(values, np.int64)
+    if not numbers.any():
         return ""
-    left = ((whole << 1) ^ (whole >> 63) if signed else whole).astype(np.uint64)
-    width = np.ones(len(left), np.int64)
-    for bits in range(7, 64, 7):
-        width += left >= np.uint64(1 << bits)
-    first = np.cumsum(width) - width
-    found = np.empty(int(width.sum()), np.uint8)
-    for place in range(int(width.max())):
-        rows = np.flatnonzero(width > place)
-        part = (left[rows] >> np.uint64(7 * place)) & np.uint64(127)
-        found[first[rows] + place] = part | np.where(
-            width[rows] > place + 1, np.uint64(128), np.uint64(0)
-        )
-    return b64encode(found.tobytes()).decode("ascii")
-
-
-def _timed(kernel: Kernel) -> bool:
-    return kernel.start_ns is not None and kernel.duration_ns is not None
-
-
-def _end(kernel: Kernel) -> int:
-    return round((kernel.start_ns or 0) + (kernel.duration_ns or 0))
+    bits = ((numbers << 1) ^ (numbers >> 63) if signed else numbers).astype(np.uint64)
+    groups = bits[:, None] >> np.arange(0, 64, 7, dtype=np.uint64)
+    is_used = groups > 0
+    is_used[:, 0] = True
+    groups &= np.uint64(127)
+    groups[:, :-1] |= is_used[:, 1:].astype(np.uint64) << np.uint64(7)
+    return b64encode(groups[is_used].astype(np.uint8).tobytes()).decode("ascii")

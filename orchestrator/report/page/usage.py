@@ -1,9 +1,9 @@
-"""Utilisation and memory for the page: running kernels, readings of devices, recorded
-memory figures."""
+"""Utilization and memory of runs as tables: running kernels, samples of devices, recorded memory
+figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor
 
@@ -11,12 +11,17 @@ from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts
 from perfctl.orchestrator.ledger.usage.readings import UsageShare, seconds
 from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, RunUsage
 from perfctl.orchestrator.ledger.usage.served import inferred, is_guessed, phases, placed
-from perfctl.orchestrator.ledger.usage.training import PassUse, Queries, attends, passes
-from perfctl.orchestrator.report.numbers import percent, significant
-from perfctl.orchestrator.report.page.kernels import run_label
+from perfctl.orchestrator.ledger.usage.training import Queries, attends, passes
+from perfctl.orchestrator.report.numbers import percent
+from perfctl.orchestrator.report.page.columns import (
+    name_column,
+    run_label,
+    size_column,
+    text_column,
+    time_column,
+)
 from perfctl.orchestrator.report.tables import (
     RUN,
-    SHOWN_RUN,
     Cell,
     Column,
     Table,
@@ -29,6 +34,7 @@ from perfctl.orchestrator.report.tables import (
     share_cell,
     size_cell,
     text_cell,
+    text_columns,
     time_cell,
 )
 from perfctl.records.report import Kernel
@@ -56,8 +62,6 @@ _PASSES = {
     None: "of no layer",
 }
 
-PASSES = "Forward and backward"
-
 _BOTH = "the same kernels compute both parts of a mixed step, so perfctl does not divide launches"
 _SPLIT = (
     "perfctl divides most kernels of a mixed step by tokens, so a token of both parts takes "
@@ -69,26 +73,28 @@ BY_WORK = (
 )
 PARTIAL = "the trace does not show where the step begins, so some of its layers may be missing"
 _UNSAID = "the step names do not contain it"
+_NO_QUERIES = "no attention kernel has a name and grid that contain them, or its calls differ"
+_PEAKS = {("peak", "allocated"), ("peak", "reserved")}
+"""Memory figures that :func:`memory_use_table` has."""
+_NO_DEVICE = "the samples do not state it"
 
 
 def busy_table(runs: Sequence[RunUsage]) -> Table | None:
-    """Share of time with a kernel running, a row a device, and a row a stream where there
-    are several."""
-    found = [item for run in runs for item in run.busy]
-    windows = "; ".join(dict.fromkeys(item.window for item in found))
+    """Share of time with a kernel running: a row a device, and a row a stream if there are
+    several."""
+    busy = [item for run in runs for item in run.busy]
+    windows = "; ".join(dict.fromkeys(item.window for item in busy))
     columns = [
-        SHOWN_RUN,
+        RUN,
         Column("device"),
-        Column("stream", style="text"),
+        text_column("stream"),
         Column("launches"),
-        Column(
-            "a kernel runs",
-            base="ns",
-            note="time in which at least one kernel ran; overlapping kernels count once",
+        time_column(
+            "a kernel runs", "time in which at least one kernel ran; overlapping kernels count once"
         ),
-        Column("of", base="ns", note=windows),
+        time_column("of", windows),
         Column("share", note=windows),
-        Column("longest idle gap", base="ns", note="longest time without a kernel"),
+        time_column("longest idle gap", "longest time without a kernel"),
     ]
     rows = [
         [
@@ -101,7 +107,7 @@ def busy_table(runs: Sequence[RunUsage]) -> Table | None:
             share_cell(item.share),
             item.longest_wait_ns,
         ]
-        for item in found
+        for item in busy
     ]
     return listing("Share of time with a kernel running", columns, rows)
 
@@ -111,56 +117,37 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
     work, an estimate."""
     columns = [
         RUN,
-        Column("phase", style="text"),
+        text_column("phase"),
         Column("steps"),
         Column("sequences", note="of all its steps"),
         Column("tokens", note="that the steps computed"),
         Column("launches"),
-        Column(
-            "a kernel runs", base="ns", note="time in which at least one kernel of these steps ran"
-        ),
-        Column("kernel time", is_optional=True, base="ns", note="sum over its kernels"),
-        Column("time per token", base="ns", note="time in which a kernel ran, over the tokens"),
+        time_column("a kernel runs", "time in which at least one kernel of these steps ran"),
+        time_column("kernel time", "sum over its kernels", is_optional=True),
+        time_column("time per token", "time in which a kernel ran, over the tokens"),
         Column("tokens/s", note="while a kernel ran, without the time in between"),
     ]
     rows = []
-    for item in (one for run in runs for one in phases(run)):
-        tokens = _UNSAID if item.tokens is None else "no kernel has a time"
-        a_token = PARTIAL if item.partial else tokens
-        cells = [
-            text_cell(item.phase if item.part is None else f"its {item.part}"),
-            count(item.steps),
-            count(item.sequences, _UNSAID),
-            count(item.tokens, _UNSAID),
+    for item in (phase for run in runs for phase in phases(run)):
+        no_time = _UNSAID if item.tokens is None else "no kernel has a time"
+        per_token = PARTIAL if item.partial else no_time
+        exact = [count(item.steps), count(item.sequences, _UNSAID), count(item.tokens, _UNSAID)]
+        times = [
             count(item.launches, _BOTH),
-            time_cell(item.running_ns, tokens),
-            time_cell(item.kernel_ns, tokens),
-            *(
-                (
-                    time_cell(item.token_ns, a_token),
-                    rate(item.tokens_per_second, "tokens/s", a_token),
-                )
-                if item.part is None
-                else (nothing(_SPLIT), nothing(_SPLIT))
-            ),
+            time_cell(item.running_ns, no_time),
+            time_cell(item.kernel_ns, no_time),
+            time_cell(item.token_ns, per_token),
+            rate(item.tokens_per_second, "tokens/s", per_token),
         ]
-        known = {0, 1, 2, 3} if item.part else set(range(len(cells)))
-        rows.append(
-            [
-                run_label(item.run),
-                *(
-                    cell if at in known else estimated(cell, BY_WORK)
-                    for at, cell in enumerate(cells)
-                ),
-            ]
-        )
-    made = listing("Prefill and decode", columns, rows)
-    partial = any(step.partial for run in runs for step in run.report.served_steps)
-    return (
-        replace(made, notes=(*made.notes, f"Time per token and tokens/s: unknown; {PARTIAL}."))
-        if made and partial
-        else made
-    )
+        if item.part is not None:
+            times = [*(estimated(cell, BY_WORK) for cell in times[:3]), *[nothing(_SPLIT)] * 2]
+        name = item.phase if item.part is None else f"its {item.part}"
+        rows.append([run_label(item.run), text_cell(name), *exact, *times])
+    table = listing("Prefill and decode", columns, rows)
+    if table is None or not any(step.partial for run in runs for step in run.report.served_steps):
+        return table
+    note = f"Time per token and tokens/s: unknown; {PARTIAL}."
+    return replace(table, notes=(*table.notes, note))
 
 
 def passes_table(runs: Sequence[Run]) -> Table | None:
@@ -168,323 +155,241 @@ def passes_table(runs: Sequence[Run]) -> Table | None:
     and the tokens of a call."""
     columns = [
         RUN,
-        Column("pass", style="text"),
+        text_column("pass"),
         Column("layers", is_optional=True),
         Column("launches", is_optional=True),
-        Column(
-            "a kernel runs",
-            base="ns",
-            note="time in which at least one of its kernels ran; passes may overlap",
+        time_column(
+            "a kernel runs", "time in which at least one of its kernels ran; passes may overlap"
         ),
-        Column("kernel time", base="ns", note="sum over its kernels, all recorded steps"),
+        time_column("kernel time", "sum over its kernels, all recorded steps"),
         Column("share", note="of the kernel time"),
-        Column(
-            "exchanges",
-            base="ns",
-            note=(
-                "kernel time of communication between GPUs: collectives, dispatch and combine of "
-                "experts"
-            ),
+        time_column(
+            "communication", "kernel time of collectives, and of dispatch and combine of experts"
         ),
         Column(
             "tokens per call", note="from the tile and grid of the attention kernel (approximate)"
         ),
     ]
-    found = [one for run in runs for one in passes(run)]
+    uses = [use for run in runs for use in passes(run)]
     rows = [
         [
-            run_label(one.run),
-            text_cell(_PASSES[one.direction]),
-            one.layers or nothing("no layer is known"),
-            one.launches,
-            time_cell(one.running_ns, "not timed"),
-            time_cell(one.kernel_ns, "not timed"),
-            share_cell(one.share),
-            time_cell(one.collective_ns, "none") if one.collective_ns else nothing("none"),
-            _tokens(one.queries),
+            run_label(use.run),
+            text_cell(_PASSES[use.direction]),
+            use.layers or nothing("no layer is known"),
+            use.launches,
+            time_cell(use.running_ns, "not timed"),
+            time_cell(use.kernel_ns, "not timed"),
+            share_cell(use.share),
+            time_cell(use.collective_ns or None, "none"),
+            _tokens_cell(use.queries),
         ]
-        for one in found
+        for use in uses
     ]
-    made = listing(PASSES, columns, rows)
-    return None if made is None else replace(made, notes=(*made.notes, *_said(found)))
+    table = listing("Forward and backward", columns, rows)
+    communicating = {id(use.run): use.run for use in uses if use.collective_ns}
+    breakdowns = [RunUsage(run).breakdown for run in communicating.values()]
+    notes = [
+        f"Exposed communication: {percent(breakdown.shares[COMMUNICATION])} of the time."
+        for breakdown in breakdowns
+        if breakdown is not None
+    ]
+    if not any(use.queries for use in uses) and any(attends(use.run) for use in uses):
+        notes.append(f"Tokens per call: unknown; {_NO_QUERIES}.")
+    return table and replace(table, notes=(*table.notes, *notes))
 
 
-def _tokens(told: Queries | None) -> Cell:
-    if told is None:
-        return nothing(
-            "no attention kernel has a name and grid that contain it, or its calls differ"
-        )
-    cell = count(told.most if told.rows is None else told.rows)
+def _tokens_cell(queries: Queries | None) -> Cell:
+    if queries is None:
+        return nothing(_NO_QUERIES)
+    rows, how = queries.rows, "upper bound: complete tiles"
+    if rows is not None:
+        how = f"{queries.kernels:,} other kernels have one block for each row"
     return estimated(
-        cell,
-        "upper bound: complete tiles"
-        if told.rows is None
-        else "rows of other kernels, within attention's tiles",
+        count(queries.most if rows is None else rows),
+        f"{queries.calls:,} calls, each with {queries.blocks:,} blocks of {queries.tile} queries "
+        f"for {queries.sequences:,} sequences and {queries.heads:,} heads: {queries.least:,} to "
+        f"{queries.most:,} tokens; {how}",
     )
 
 
-def _said(found: Sequence[PassUse]) -> Iterator[str]:
-    """What of the exchanges is exposed; how the tokens were found, or why they are not known."""
-    of_runs = {id(one.run): one.run for one in found if one.collective_ns}
-    for spent in (RunUsage(run).breakdown for run in of_runs.values()):
-        if spent is None:
-            continue
-        yield (f"Exposed communication: {percent(spent.shares[COMMUNICATION])} of the time.")
-    told = [(one, one.queries) for one in found if one.queries is not None]
-    for one, how in told:
-        of = (
-            f"{how.sequences:,} {'sequence' if how.sequences == 1 else 'sequences'} and "
-            f"{how.heads:,} heads"
-        )
-        rows = (
-            f"; {how.kernels:,} other kernels have one block for each of {how.rows:,} rows"
-            if how.rows
-            else ""
-        )
-        yield (
-            f"Tokens ({_PASSES[one.direction]}): {how.calls:,} calls of attention, each with "
-            f"{how.blocks:,} blocks of {how.tile} queries for {of}, so {how.least:,} to "
-            f"{how.most:,} tokens according to name and grid{rows} (~)."
-        )
-    if not told and any(attends(run) for run in {id(one.run): one.run for one in found}.values()):
-        yield (
-            "Tokens: unknown; no attention kernel has a name and grid that contain its queries, "
-            "and no annotation of the trace states them."
-        )
-
-
 def phase_text(run: Run) -> str | None:
-    """Why prefill and decode of a model of language are not told apart; None where they are, or
-    where that is no question."""
+    """Return why prefill and decode of a language model are not told apart; None if they are, or
+    if the run has no such model."""
     why = next((gap.reason for gap in run.report.gaps if gap.quantity == "served_step"), None)
     return None if why is None or run.report.served_steps else f"prefill or decode: unknown; {why}"
 
 
 def placed_text(run: Run) -> str | None:
-    """How much of the kernel time has a module, and how graphs' kernels got theirs; None where that
-    is no question."""
-    share, found = placed(run.report), inferred(run.report)
+    """Return how much of the kernel time has a module, and how kernels of graphs got theirs; None
+    if no module is expected."""
+    share, of_graphs = placed(run.report), inferred(run.report)
     if share is None:
         return None
-    said = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module"
-    if found is None:
-        return said
-    matched, kernels, least = found
-    how = "a run without graphs (guessed" if is_guessed(run.report) else "the capture (inferred"
-    return f"{said}; {matched:,} of {kernels:,} kernels of graphs by {how}, confidence {least:.2f})"
+    text = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module"
+    if of_graphs is None:
+        return text
+    matched, kernels, least = of_graphs
+    how = "a run without graphs" if is_guessed(run.report) else "the capture"
+    part = f"{matched:,} of {kernels:,} kernels of graphs by {how}"
+    return f"{text}; {part} (inferred, confidence {least:.2f})"
 
 
-def absent(runs: Sequence[Run]) -> str | None:
-    """Why no share of time is known although kernels ran; None where none ran."""
+def explain_no_share(runs: Sequence[Run]) -> str | None:
+    """Return why no share of time is known although kernels ran; None if none ran."""
     counted = [run for run in runs if run.report.kernels]
     kernels = [kernel for run in counted if run.profiler != "ncu" for kernel in run.report.kernels]
     if not kernels:
-        said = (
-            "ncu runs kernels one by one, so its reports do not show how busy the device was; "
-            "nsys and torch record this"
-        )
-        return said if counted else None
+        text = "ncu runs kernels one by one, without start times; nsys and torch record them"
+        return text if counted else None
     without = sum(kernel.start_ns is None or kernel.duration_ns is None for kernel in kernels)
-    return (
-        f"{without:,} of {len(kernels):,} kernels have no start or no duration, so the share "
-        "would be wrong"
-    )
+    return f"{without:,} of {len(kernels):,} kernels have no start or no duration"
 
 
 def readings_table(runs: Sequence[RunUsage]) -> Table | None:
-    """Readings of nvidia-smi, DCGM or NVML during a run."""
+    """Samples of nvidia-smi, DCGM or NVML during a run."""
     columns = [
-        SHOWN_RUN,
+        RUN,
         Column("device"),
         Column("samples"),
         Column(
-            "utilisation",
-            note=(
-                "mean over time of the device's own value: share of time with any kernel, sampled"
-            ),
+            "utilization",
+            note="mean over time of the device's own value: share of time with any kernel, sampled",
         ),
-        Column("memory used", base="B", note="largest"),
-        Column("memory", base="B"),
+        size_column("memory used", "largest"),
+        size_column("memory"),
         Column("power", "W", note="mean over time, like utilization"),
         Column("temperature", "°C", note="highest"),
         Column("SM clock", "Hz", note="lowest"),
     ]
     none = "not sampled"
-    rows = []
-    for item in (item for run in runs for item in run.readings):
-        power, heat = (
-            nothing(none)
-            if value is None
-            else Cell(significant(float(value)), value=round(value, 3))
-            for value in (item.power, item.temperature)
-        )
-        rows.append(
-            [
-                run_label(item.run),
-                count(item.device, "the samples do not state it"),
-                item.count,
-                usage_cell(UsageShare(item.utilisation, item.span)),
-                size_cell(item.memory_used, none),
-                size_cell(item.memory_total, none),
-                power,
-                heat,
-                amount(item.clock, "Hz", none),
-            ]
-        )
+    rows = [
+        [
+            run_label(item.run),
+            count(item.device, _NO_DEVICE),
+            item.count,
+            usage_cell(UsageShare(item.utilisation, item.span)),
+            size_cell(item.memory_used, none),
+            size_cell(item.memory_total, none),
+            amount(item.power, "W", none),
+            amount(item.temperature, "°C", none),
+            amount(item.clock, "Hz", none),
+        ]
+        for run in runs
+        for item in run.readings
+    ]
     return listing("Device samples", columns, rows)
 
 
-def verdicts_table(runs: Sequence[Run]) -> Table | None:
-    """What the timeline of each run says could be faster, the largest share of a run first."""
+def causes_table(runs: Sequence[Run]) -> Table | None:
+    """What the timeline of each run shows could be faster, the largest share of a run first."""
     columns = [
-        SHOWN_RUN,
-        Column("verdict", style="text"),
+        RUN,
+        text_column("cause"),
         Column("share"),
-        Column("of", style="text"),
-        Column("evidence", style="text"),
-        Column("what to do", style="text"),
-        Column("confidence", style="text"),
+        *text_columns("of", "evidence", "fix", "confidence"),
     ]
     rows = [
         [
             run_label(run),
-            text_cell(said.rule),
-            share_cell(said.share),
-            *map(text_cell, (said.of, said.sentence, said.todo, said.confidence)),
+            text_cell(cause.rule),
+            share_cell(cause.share),
+            *map(text_cell, (cause.of, cause.sentence, cause.todo, cause.confidence)),
         ]
         for run in runs
-        for said in run_verdicts(run)
+        for cause in run_verdicts(run)
     ]
     return listing("Possible improvements, from the timeline", columns, rows)
 
 
 def energy_table(runs: Sequence[RunUsage]) -> Table | None:
-    """Joules of the GPUs whose power was read; a figure that is not known says why."""
+    """Joules of the GPUs whose power was sampled; a figure that is not known has its reason."""
     columns = [
-        SHOWN_RUN,
+        RUN,
         Column("device"),
         Column(
             "energy",
             "J",
             note="of the GPU over the measured steps, or over all samples if there are no steps",
         ),
-        Column("over", base="ns"),
+        time_column("over"),
         Column("mean power", "W"),
-        Column(
-            "error",
-            note=("sampling error of the energy; excludes the sensor accuracy (5%)"),
-        ),
-        Column("J a step", note="mean of all steps, including the time between them"),
-        Column("J a sample"),
-        Column("J a token"),
-        Column("J·s a step", note="energy-delay product: joules per step x mean step time"),
-        Column("from", style="text"),
+        Column("error", note="sampling error of the energy; excludes the sensor accuracy (5%)"),
+        Column("per step", "J", note="mean of all steps, including the time between them"),
+        Column("per sample", "J"),
+        Column("per token", "J"),
+        Column("energy-delay", "J·s", note="joules per step x mean step time"),
+        text_column("from"),
     ]
     rows = []
-    sources: set[str] = set()
     for item in (item for run in runs for item in run.energy):
-        step = item.step_reason or item.reason or "not known"
-        sample = step if item.per_step is None else "the samples per step are unknown"
-        token = step if item.per_step is None else item.token_reason or "not known"
-        figures = (
-            (item.joules, item.reason or "not known"),
-            (item.watts, item.reason or "not known"),
-            (item.per_step, step),
-            (item.per_sample, sample),
-            (item.per_token, token),
-            (item.delay_product, step),
-        )
-        joules, watts, *each = (
-            nothing(why) if value is None else Cell(f"{value:.3g}", value=value)
-            for value, why in figures
-        )
-        error = (
-            nothing(item.reason or "the energy is 0")
-            if item.error is None
-            else share_cell(item.error)
-        )
-        source = (
-            f"{item.source}, every {seconds(item.period_ns or 0)}"
-            if item.reason is None
-            else item.reason
-        )
-        sources.add("" if item.reason else source)
+        none = item.reason or "unknown"
+        no_step = item.step_reason or none
+        has_steps = item.per_step is not None
+        no_sample = "the samples per step are unknown" if has_steps else no_step
+        source = f"{item.source}, every {seconds(item.period_ns or 0)}"
         rows.append(
             [
                 run_label(item.run),
-                count(item.device, "the samples do not state it"),
-                joules,
-                time_cell(item.span_ns, item.reason or "not known"),
-                watts,
-                error,
-                *each,
-                text_cell(source),
+                count(item.device, _NO_DEVICE),
+                amount(item.joules, "J", none),
+                time_cell(item.span_ns, none),
+                amount(item.watts, "W", none),
+                share_cell(item.error, item.reason or "the energy is 0"),
+                amount(item.per_step, "J", no_step),
+                amount(item.per_sample, "J", no_sample),
+                amount(item.per_token, "J", (item.token_reason or none) if has_steps else no_step),
+                amount(item.delay_product, "J·s", no_step),
+                text_cell(source if item.reason is None else item.reason),
             ]
         )
-    if len(sources) != 1 or "" in sources:
-        return listing("Energy", columns, rows)
-    # below the table, which is wide
-    made = listing("Energy", columns[:-1], [row[:-1] for row in rows])
-    said = f"From {sources.pop()}. Error: sampling error, excluding the sensor accuracy (5%)."
-    return None if made is None else replace(made, notes=(*made.notes, said))
+    return listing("Energy", columns, rows)
 
 
 def memory_table(runs: Sequence[Run]) -> Table | None:
-    """Every memory figure that runs recorded: a row a run, a column a moment and quantity."""
-    recorded = [
+    """Every further memory figure that runs recorded: a row a timestamp and quantity, a column a
+    run."""
+    figures = [
         (run, {(item.moment, item.quantity): item.bytes for item in run.report.memory})
         for run in runs
+        if run.report.memory
     ]
-    named = dict.fromkeys(name for _, known in recorded for name in known)
+    names = dict.fromkeys(name for _, of_run in figures for name in of_run if name not in _PEAKS)
     columns = [
-        SHOWN_RUN,
-        *(Column(f"{moment} {quantity.replace('_', ' ')}", base="B") for moment, quantity in named),
+        text_column("figure"),
+        *(size_column(run_label(run)) for run, _ in figures),
     ]
     rows = [
         [
-            run_label(run),
-            *(size_cell(known.get(name), "this run did not record it") for name in named),
+            text_cell(f"{moment} {quantity.replace('_', ' ')}"),
+            *(
+                size_cell(of_run.get((moment, quantity)), "this run did not record it")
+                for _, of_run in figures
+            ),
         ]
-        for run, known in recorded
-        if known
+        for moment, quantity in names
     ]
     return listing("Memory that the runs recorded about themselves", columns, rows)
-
-
-def memory_list(run: Run) -> Table | None:
-    """The same figures of one run for a terminal, a row a moment and quantity."""
-    columns = [Column("figure", style="text"), Column("bytes", base="B")]
-    rows = [
-        (f"{item.moment} {item.quantity.replace('_', ' ')}", item.bytes)
-        for item in run.report.memory
-    ]
-    return listing("Memory that the run recorded about itself", columns, rows)
 
 
 def ways_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: busy shares of three tools, use of the GPU's parts, then the host."""
     columns = [
-        SHOWN_RUN,
+        RUN,
         Column(
             "kernels",
-            note=(
-                "share of time with at least one kernel running, from the start and duration of "
-                "every kernel"
-            ),
+            note="share of time with at least one kernel running, from the start and duration of "
+            "every kernel",
         ),
         Column(
             "NVML",
-            note=(
-                "driver value: share of its sampling period (1/6 s to 1 s) with a kernel running"
-            ),
+            note="driver value: share of its sampling period (1/6 s to 1 s) with a kernel running",
         ),
         Column("DLProf", note="its line GPU Utilization"),
         Column(
             "tensor cores, DLProf", note="share of kernel time in kernels that use tensor cores"
         ),
         Column(
-            "occupancy",
-            note="warps per SM / maximum warps, time-weighted mean over kernels (ncu)",
+            "occupancy", note="warps per SM / maximum warps, time-weighted mean over kernels (ncu)"
         ),
         Column(
             "tensor pipe",
@@ -502,11 +407,7 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
             item.occupancy,
             item.tensor_pipe,
         )
-        cores = nothing(item.host_reason)
-        if item.host_cores is not None:
-            cores = Cell(
-                significant(item.host_cores), item.host_reason, value=round(item.host_cores, 4)
-            )
+        cores = amount(item.host_cores, "", item.host_reason)
         rows.append([run_label(item.run), *map(usage_cell, shares), cores])
     return listing("GPU and CPU utilization", columns, rows)
 
@@ -523,63 +424,58 @@ def usage_cell(share: UsageShare) -> Cell:
     )
 
 
-def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Table, ...]:
+def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Table | None, ...]:
     """Causes of the time without a kernel, and the longest waits with the kernels around them."""
-    found = [item for run in runs for item in run.idle if item.count]
-    several = len({item.device for item in found}) > 1
+    idle = [item for run in runs for item in run.idle if item.count]
+    device = [Column("device")] if len({item.device for item in idle}) > 1 else []
     columns = [
-        SHOWN_RUN,
-        *([Column("device")] if several else []),
+        RUN,
+        *device,
         Column("waits"),
-        *(Column(cause, base="ns", note=_MEANING[cause]) for cause in CAUSES),
-        Column("of", base="ns"),
+        *(time_column(cause, _MEANING[cause]) for cause in CAUSES),
+        time_column("of"),
     ]
     rows = [
         [
             run_label(item.run),
-            *([text_cell(item.device)] if several else []),
+            *(text_cell(item.device) for _ in device),
             item.count,
             *(item.by_cause.get(cause, 0) for cause in CAUSES),
             item.window_ns,
         ]
-        for item in found
+        for item in idle
     ]
-    longest = [
+    wait_columns = [
         RUN,
-        Column("wait", base="ns", order="descending"),
-        Column("starts at", base="ns", note="on the clock of the report"),
-        Column("cause", style="text"),
-        Column("after", style="code"),
-        Column("before", style="code"),
-        Column(
-            "range around the gap",
-            style="code",
-            note="innermost host range at the middle of the gap",
-        ),
+        time_column("wait", order="descending"),
+        time_column("begins at", "from the start of the first kernel"),
+        text_column("cause"),
+        name_column("after"),
+        name_column("before"),
+        name_column("range around the gap", "innermost host range at the middle of the gap"),
     ]
     waits = [
         [
             run_label(item.run),
             wait.length_ns,
-            wait.start_ns,
+            wait.start_ns - min(kernel.start_ns or 0 for kernel in item.run.report.kernels),
             wait.cause,
-            _kernel(wait.after, "the capture range begins here", names),
-            _kernel(wait.before, "the capture range ends here", names),
+            _kernel_cell(wait.after, "the capture range begins here", names),
+            _kernel_cell(wait.before, "the capture range ends here", names),
             text_cell(wait.around) if wait.around else nothing("no open range"),
         ]
-        for item in found
+        for item in idle
         for wait in item.largest
     ]
-    tables = (
+    return (
         listing("Time without a kernel, by cause", columns, rows),
-        listing("The longest idle gaps of each run, ten at most", longest, waits),
+        listing("The longest idle gaps of each run, ten at most", wait_columns, waits),
     )
-    return tuple(table for table in tables if table is not None)
 
 
-def _kernel(kernel: Kernel | None, why: str, names: Mapping[str, str]) -> Cell:
+def _kernel_cell(kernel: Kernel | None, reason: str, names: Mapping[str, str]) -> Cell:
     if kernel is None:
-        return nothing(why)
+        return nothing(reason)
     layer = f" ({kernel.layer} {kernel.direction or ''}".rstrip() + ")" if kernel.layer else ""
     return text_cell(names.get(kernel.name, kernel.name) + layer, kernel.name)
 
@@ -587,46 +483,36 @@ def _kernel(kernel: Kernel | None, why: str, names: Mapping[str, str]) -> Cell:
 def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
     """A row a run: paper, torch's allocator, NVML, host."""
     columns = [
-        SHOWN_RUN,
-        Column("weights, estimated", base="B", note="elements of all parameters, 4 bytes each"),
-        Column(
+        RUN,
+        size_column("weights, estimated", "4 bytes for each parameter", is_optional=True),
+        size_column(
             "layer outputs, estimated",
-            base="B",
-            note="outputs of one forward pass: an upper bound of what is stored at the same time",
+            "outputs of one forward pass: an upper bound of what is stored at the same time",
+            is_optional=True,
         ),
-        Column("peak allocated", base="B", note="torch's allocator, in the measured steps"),
-        Column(
-            "peak reserved",
-            base="B",
-            note="the memory that the allocator reserved on the device for it",
+        size_column("peak allocated", "torch's allocator, in the measured steps"),
+        size_column("peak reserved", "the memory that the allocator reserved on the device for it"),
+        size_column(
+            "process, NVML", "with CUDA's context and the memory of libraries", is_optional=True
         ),
-        Column("process, NVML", base="B", note="with CUDA's context and the memory of libraries"),
-        Column("device in use", base="B", note="used by all processes, highest sample"),
-        Column("device", base="B"),
-        Column(
+        size_column("device in use", "used by all processes, highest sample", is_optional=True),
+        size_column("device"),
+        size_column(
             "host resident",
-            base="B",
-            note="of the computing process, as it recorded it; highest",
+            "of the computing process, as it recorded it; highest",
+            is_optional=True,
         ),
-        Column(
+        size_column(
             "host, all processes",
-            base="B",
-            note="resident memory of all the run's processes, sampled; highest",
+            "resident memory of all the run's processes, sampled; highest",
+            is_optional=True,
         ),
     ]
     rows = []
     for item in (run.memory for run in runs):
-        measured = (item.allocated, item.reserved, item.process, item.device)
-        host = (item.host, item.host_all)
-        if any(value is not None for value in (*measured, *host)):
-            rows.append(
-                (
-                    run_label(item.run),
-                    item.weights,
-                    item.outputs,
-                    *measured,
-                    item.device_total,
-                    *host,
-                )
-            )
+        of_device = (item.allocated, item.reserved, item.process, item.device)
+        of_host = (item.host, item.host_all)
+        if any(value is not None for value in (*of_device, *of_host)):
+            estimates = (item.weights, item.outputs)
+            rows.append([run_label(item.run), *estimates, *of_device, item.device_total, *of_host])
     return listing("Memory: estimate, allocator and device", columns, rows)

@@ -8,7 +8,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.study import across
 from perfctl.orchestrator.report.findings import busy_findings, without_layers
 from perfctl.orchestrator.report.page.usage import (
-    absent,
+    explain_no_share,
     memory_use_table,
     waits_tables,
     ways_table,
@@ -99,12 +99,12 @@ def test_both_drawings_hold_a_line_for_each_model() -> None:
 
 def test_where_no_share_can_be_said_the_reason_stands_there() -> None:
     kernels = [Kernel(0, "k", start_ns=0, duration_ns=9), Kernel(1, "k", duration_ns=9)]
-    said = absent([synthetic.make_run(profiler="nsys", kernels=kernels)])
+    said = explain_no_share([synthetic.make_run(profiler="nsys", kernels=kernels)])
     assert said is not None and said.startswith("1 of 2 kernels have no start or no duration")
     assert "ncu runs kernels one by one" in (
-        absent([synthetic.make_run(profiler="ncu", kernels=kernels)]) or ""
+        explain_no_share([synthetic.make_run(profiler="ncu", kernels=kernels)]) or ""
     )
-    assert absent([synthetic.make_run()]) is None
+    assert explain_no_share([synthetic.make_run()]) is None
 
 
 def _ran(*spans: tuple[int, int]) -> str:

@@ -146,7 +146,7 @@ def test_tables_say_the_order_in_which_they_open(browser: Any, demo: Path) -> No
             assert values == sorted(values, reverse=order == "descending"), label
 
 
-def test_a_page_of_160_layers_prints_the_largest_rows_on_few_sheets_and_names_the_rest(
+def test_a_page_of_160_layers_prints_every_row_of_the_matrix_and_the_totals(
     browser: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "deep.html"
@@ -155,17 +155,14 @@ def test_a_page_of_160_layers_prints_the_largest_rows_on_few_sheets_and_names_th
         assert (
             1
             < len(re.findall(rb"/Type\s*/Page[^s]", visit.page.pdf(prefer_css_page_size=True)))
-            <= 8
+            <= 12
         )
         visit.page.emulate_media(media="print")
         rows = visit.page.locator(".matrix tbody tr th").evaluate_all(
             "all => all.filter(one => one.checkVisibility()).map(one => one.textContent)"
         )
-        assert f"block{LAYERS - 1}.conv forward" in rows and "block0.conv forward" not in rows
-        assert (
-            f"the {LAYERS - len(rows)} rows with the least time"
-            in visit.page.locator(".matrix .printed").inner_text()
-        )
+        assert len(rows) == LAYERS
+        assert visit.page.locator(".matrix tfoot").is_visible()
         assert not visit.page.locator("table.ledger").is_visible()
 
 

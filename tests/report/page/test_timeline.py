@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.ledger.ledger import ledger
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.page import timeline
+from perfctl.orchestrator.report.page.about import missing_values
 from perfctl.records.report import Copy, Kernel, Range
 from tests.make import synthetic
 
@@ -148,10 +151,14 @@ def test_kernels_name_the_range_around_their_launch_and_ranges_are_projected_to_
     )
 
 
-def test_ncu_has_no_timeline_and_says_why() -> None:
+def test_ncu_has_no_timeline_and_the_missing_values_say_why() -> None:
     ncu = synthetic.gpu_pair(1, 64)[1]
-    assert timeline.timelines([ncu], {}, {}) == []
-    assert "ncu runs kernels one by one" in (timeline.absent([ncu]) or "")
+    assert timeline.timelines([ncu], {}, {}) == ()
+    (study,) = studies([ncu])
+    table = missing_values(study, ledger(study))
+    assert table is not None
+    reasons = {row[0].text: row[1].text for row in table.rows}
+    assert reasons["share of time with a kernel"].startswith("ncu runs kernels one")
 
 
 def test_beyond_the_bound_a_view_has_the_first_bars_from_where_it_opens_and_says_how_many(
