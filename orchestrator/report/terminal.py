@@ -17,7 +17,8 @@ from perfctl.orchestrator.report.ledger.view import DOCUMENT, LedgerShape, entri
 from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page import about, kernels, usage
 from perfctl.orchestrator.report.page import study as page_study
-from perfctl.orchestrator.report.page.inference import inference_tables
+from perfctl.orchestrator.report.studies.inference import inference_tables
+from perfctl.orchestrator.report.studies.inference_findings import answered
 from perfctl.orchestrator.report.tables import Column, Table, table
 from perfctl.orchestrator.report.text_tables import WIDTH, draw_table
 from perfctl.orchestrator.report.view import View, draw_views
@@ -134,7 +135,7 @@ def sweep_summary(runs: Sequence[Run]) -> Iterator[RenderableType]:
 
 
 def _sweep_view(analysis: Analysis) -> View:
-    rates = not inference_tables(analysis.study.runs)
+    rates = not answered(analysis.study)
     swept = None if analysis.study.foreign else page_study.sweep_table(analysis.points, rates=rates)
     is_told = swept is None or {column.label for column in swept.columns} <= {"batch", "problems"}
     return _findings(analysis, [] if is_told else [swept])

@@ -1,5 +1,5 @@
-"""Drawings of charts.py made part of the page (colours as CSS variables, labels under the pointer),
-or files for a paper: PDF, PNG, SVG in the page's light colours, of a width in millimetres. The same
+"""Drawings of charts.py made part of the page (colors as CSS variables, labels under the pointer),
+or files for a paper: PDF, PNG, SVG in the page's light colors, of a width in millimeters. The same
 input gives the same bytes.
 """
 
@@ -14,26 +14,29 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INK, MUTED, RULE, PAPER, ON_DEEP = "#010101", "#020202", "#030303", "#050505", "#040404"
-SERIES = tuple(f"#0a0a0{number}" for number in range(10))
-"""Stand-ins; 7 is "other", without a colour of its own, 8 the rest, 9 one colour more."""
+INK, MUTED, RULE, PAPER, ON_DEEP = "#1a1e23", "#59636e", "#e2e4e6", "#fdfdfb", "#ffffff"
+SERIES = (
+    *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442"),
+    *("#b3bac1", "#e4e7e9", "#8c6d52"),
+)
+"""The light colors of style.css: 7 is "other", without a color of its own, 8 the rest, 9 one color
+more."""
 VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper", ON_DEEP: "--on0"} | {
-    colour: f"--s{number}" for number, colour in enumerate(SERIES)
+    color: f"--s{number}" for number, color in enumerate(SERIES)
 }
+"""Color in a drawing -> the variable of the page, which has a dark form too."""
 FORMATS = ("pdf", "png", "svg")
 MM = 25.4
 SMALLEST_TEXT = 0.75
 """Of the page's 10 points: 7.5 pt, at whatever width."""
 LEGEND_ROW = 0.17
 NOTEBOOK_MM, NOTEBOOK_DPI = 150, 110
-_COLOURS = ("color", "markerfacecolor", "markeredgecolor", "facecolor", "edgecolor")
 _KEPT: ContextVar[tuple[list[Drawn], bool] | None] = ContextVar("kept", default=None)
 
 
@@ -161,7 +164,6 @@ def save(
     scale = min(max(width_mm / MM / float(wide), SMALLEST_TEXT), 1.0)
     figure.set_size_inches(width_mm / MM, height_mm / MM if height_mm else float(high) * scale)
     figure.patch.set_alpha(1)
-    _colour(figure)
     _legend(figure, grow=height_mm is None)
     ticks = {
         id(label)
@@ -214,44 +216,6 @@ def _legend(figure: Figure, *, grow: bool) -> None:
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-
-
-def _colour(figure: Figure) -> None:
-    # the page's colours on white, from its style sheet
-    sheet = resources.files("perfctl.templates").joinpath("style.css").read_text(encoding="utf-8")
-    light = dict(re.findall(r"(--[a-z]+\d*):\s*(#[0-9a-f]{3,6})", sheet[: sheet.index("@media")]))
-    real = {_key(stand_in): light[name] for stand_in, name in VARIABLES.items()} | {
-        _key(PAPER): "#ffffff"
-    }
-    for artist in figure.findobj():
-        for name in _COLOURS:
-            get, put = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
-            if get is not None and put is not None:
-                put(_translated(get(), real))
-    muted, rule = real[_key(MUTED)], real[_key(RULE)]
-    for axes in figure.axes:
-        # also of ticks that the new size adds
-        axes.tick_params(colors=muted, labelcolor=muted, grid_color=rule)
-
-
-def _translated(value: Any, real: dict[tuple[float, ...], str]) -> Any:
-    from matplotlib.colors import to_rgba, to_rgba_array
-
-    if isinstance(value, str) and value in ("none", "auto"):
-        return value
-    colours = [tuple(float(part) for part in colour) for colour in to_rgba_array(value)]
-    new = [
-        to_rgba(real[_key(colour)], colour[3]) if _key(colour) in real else colour
-        for colour in colours
-    ]
-    many = not isinstance(value, str) and len(value) > 0 and not isinstance(value[0], float | int)
-    return new if many or not new else new[0]
-
-
-def _key(colour: Any) -> tuple[float, ...]:
-    from matplotlib.colors import to_rgb
-
-    return tuple(round(part, 4) for part in to_rgb(colour))
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +290,8 @@ def tidy(text: str, description: str, shapes: str = "") -> str:
     role = "group" if "<a " in shapes else "img"  # what an image holds is not read aloud
     head = f'<svg class="chart" {box.group()} role="{role}" aria-label="{escape(description)}">'
     text = head + text[text.index(">") + 1 :]
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, f"var({variable})")
+    for color, variable in VARIABLES.items():
+        text = text.replace(f": {color}", f": var({variable})")
     text = re.sub(r"(font(?:-family)?: ?)([^;\"]*?)'DejaVu Sans'[^;\"]*", _font, text)
     text = re.sub(r'<g id="[^"]*"', "<g", text).replace("; ; ", "; ")
     text = re.sub(r"\s*\n\s*", "\n", text).strip()

@@ -37,10 +37,10 @@ from perfctl.orchestrator.report.ledger.trail import packed, trails
 from perfctl.orchestrator.report.page import about, kernels, timeline, usage
 from perfctl.orchestrator.report.page import study as page_study
 from perfctl.orchestrator.report.page.icicle import icicles
-from perfctl.orchestrator.report.page.inference import answered
 from perfctl.orchestrator.report.page.kernels import advice_table, mix_table, switch_table
 from perfctl.orchestrator.report.page.records import Finding, PageView, Section, StudyView
 from perfctl.orchestrator.report.page.several import overview
+from perfctl.orchestrator.report.studies.inference_findings import answered
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
 from perfctl.orchestrator.report.tables import (
     Cell,
@@ -394,7 +394,7 @@ def _time_chapters(part: StudyPart) -> Iterator[Section | None]:
         *usage.waits_tables(used, names),
     )
     if tables:
-        chart = charts_study.utilisation_chart(f"{part.key}-utilisation", [("", used)])
+        chart = charts_study.utilization_chart(f"{part.key}-utilisation", [("", used)])
         charts = (chart,) if chart else ()
         yield Section("utilisation", "Utilisation", tables=tables, charts=charts)
     else:
