@@ -394,7 +394,7 @@ def _time_chapters(part: StudyPart) -> Iterator[Section | None]:
         *usage.waits_tables(used, names),
     )
     if tables:
-        chart = charts_study.utilization_chart(f"{part.key}-utilisation", [("", used)])
+        chart = charts_study.utilization_chart(f"{part.key}-utilization", [("", used)])
         charts = (chart,) if chart else ()
         yield Section("utilisation", "Utilisation", tables=tables, charts=charts)
     else:

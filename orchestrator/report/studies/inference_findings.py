@@ -130,7 +130,7 @@ def judge_latency(timed: Timed) -> Iterator[str]:
     for model, items in timed.items():
         ends = (items[0], *items[1:][-1:])
         texts = [f"{time(item.percentiles[50] or 0)} at batch {item.batch}" for item in ends]
-        medians.append(f"{model} {' to '.join(texts)}")
+        medians.append(f"{model} {', '.join(texts)}")
         for item in items:
             middle, high = item.percentiles[50], item.percentiles[95]
             if middle and high and high / middle >= UNEVEN_MIN:
@@ -140,7 +140,7 @@ def judge_latency(timed: Timed) -> Iterator[str]:
     yield from list_models("The median latency is:", medians)
     if uneven:
         factor, where = max(uneven)
-        more = f"; {len(uneven) - 1} more are uneven" if uneven[1:] else ""
+        more = "; others vary too" if uneven[1:] else ""
         yield f"The latency varies most for {where}, {factor:.1f} times the median{more}."
 
 
