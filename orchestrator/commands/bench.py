@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.commands.declare import (
@@ -495,24 +495,19 @@ class BenchRow:
 class MeasuredPoints:
     """Every point and every coefficient."""
 
-    JSON_KEYS = ("rows", "correlations")
-    JSON_NAMES: ClassVar = {"rows": "points"}
+    JSON_KEYS = ("points", "correlations")
 
-    points: list[BenchPoint]
+    points: list[BenchRow]
     correlations: list[Correlation]
     is_stored: bool
-    """Whether they are those of a store, of which charts can be drawn."""
-
-    @property
-    def rows(self) -> list[BenchRow]:
-        """The points."""
-        return [BenchRow(point, figures(point)) for point in self.points]
+    """Whether they are those of a results database, of which charts can be drawn."""
 
 
 def show_points(asked: BenchShowOptions, events: Events) -> MeasuredPoints:
     """Return the points and the correlations of each family."""
     points = bench_points(asked.store, file=asked.file, family=asked.family)
-    return MeasuredPoints(points, correlations(points), asked.file is None)
+    rows = [BenchRow(point, figures(point)) for point in points]
+    return MeasuredPoints(rows, correlations(points), asked.file is None)
 
 
 def points_view(measured: MeasuredPoints) -> View:
@@ -520,7 +515,7 @@ def points_view(measured: MeasuredPoints) -> View:
     from perfctl.orchestrator.report.page import bench as page_bench
 
     by_family = group_by(measured.correlations, lambda row: row.family)
-    tables = [page_bench.points_table(measured.points)]
+    tables = [page_bench.points_table([row.point for row in measured.points])]
     tables += [page_bench.correlation_table(*family) for family in by_family.items()]
     chart = "Charts: perfctl plot bench-flops-forward; perfctl plot --list lists all"
     return View(

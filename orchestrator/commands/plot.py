@@ -44,8 +44,8 @@ PIE_PARTS = {"work", "operations"}
 class PlotOptions:
     """Write one chart of the report for a publication. The same database gives the same bytes.
 
-    Raises UsageError for a chart that the database does not give, PerfctlError if there is nothing to
-    draw, StoreError.
+    Raises UsageError for a chart that the database does not give, PerfctlError if there is nothing
+    to draw, StoreError.
     """
 
     name: Annotated[str | None, Option("Name of the chart; see --list.", is_argument=True)] = None

@@ -1,6 +1,6 @@
 """Charts as SVG text, drawn with matplotlib.
 
-Colours are drawn as fixed stand-ins and then replaced by CSS variables, so that one drawing serves
+Drawings have the light colors, which the page replaces by CSS variables, so that one drawing serves
 the light and the dark page. Text stays text. The same input gives the same bytes.
 """
 

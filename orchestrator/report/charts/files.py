@@ -37,7 +37,7 @@ SMALLEST_TEXT = 0.75
 """Of the page's 10 points: 7.5 pt, at whatever width."""
 LEGEND_ROW = 0.17
 NOTEBOOK_MM, NOTEBOOK_DPI = 150, 110
-_KEPT: ContextVar[tuple[list[Drawn], bool] | None] = ContextVar("kept", default=None)
+_COLLECTED: ContextVar[tuple[list[Drawn], bool] | None] = ContextVar("collected", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,35 +55,41 @@ class Drawn:
 
 
 def svg(name: str, description: str, figure: Figure) -> str:
-    """The drawing, as matplotlib writes it; empty where it is drawn when it is saved."""
-    kept = _KEPT.get()
-    if kept is not None:
-        found, later = kept
-        found.append(Drawn(name, description, figure, later))
+    """Return the drawing, as matplotlib writes it; empty if it is drawn when it is saved."""
+    collected = _COLLECTED.get()
+    if collected is not None:
+        charts, later = collected
+        charts.append(Drawn(name, description, figure, later))
         if later:
             return ""
     return _svg(name, figure)
 
 
 def _svg(name: str, figure: Figure) -> str:
+    out = io.StringIO()
+    with _settings(name), _laid_out(figure):
+        no_dates = {"Date": None, "Creator": None}
+        figure.savefig(out, format="svg", metadata=no_dates, transparent=True)
+    return out.getvalue()
+
+
+@contextmanager
+def _settings(name: str) -> Iterator[None]:
+    """Write text as text, and the same bytes for the same drawing."""
     import matplotlib
 
-    out = io.StringIO()
     settings: Any = {
         "svg.hashsalt": name,
         "svg.fonttype": "none",
+        "pdf.fonttype": 42,
         "font.family": "DejaVu Sans",
         "figure.autolayout": False,
         "figure.constrained_layout.use": False,
     }
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        # a glyph that the measuring font lacks; the browser has its own
+        # a glyph that the font lacks is drawn as a box; the browser has its own
         warnings.simplefilter("ignore", UserWarning)
-        with _laid_out(figure):
-            figure.savefig(
-                out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True
-            )
-    return out.getvalue()
+        yield
 
 
 @contextmanager
@@ -102,13 +108,14 @@ def _laid_out(figure: Figure) -> Iterator[None]:
 
 @contextmanager
 def drawn(*, later: bool = False) -> Iterator[list[Drawn]]:
-    """The charts that are drawn inside the block; ``later``: none is drawn before it is saved."""
-    found: list[Drawn] = []
-    token = _KEPT.set((found, later))
+    """Collect the charts that are drawn inside the block; ``later``: none is drawn before it is
+    saved."""
+    charts: list[Drawn] = []
+    token = _COLLECTED.set((charts, later))
     try:
-        yield found
+        yield charts
     finally:
-        _KEPT.reset(token)
+        _COLLECTED.reset(token)
 
 
 class Picture:
@@ -139,8 +146,8 @@ class Picture:
         return self.png
 
     def __repr__(self) -> str:
-        said = self.description.partition(". ")[0]
-        return f"{said} (warning: {self.warning})" if self.warning else said
+        title = self.description.partition(". ")[0]
+        return f"{title} (warning: {self.warning})" if self.warning else title
 
 
 def save(
@@ -153,13 +160,12 @@ def save(
 ) -> None:
     """Write one chart; ``height_mm`` None keeps the height that the text needs. Dates and versions
     are not written."""
-    import matplotlib
     from matplotlib.patheffects import withStroke
     from matplotlib.text import Text
 
     figure = chart.figure
     if chart.later:
-        _svg(chart.name, figure)  # its places stand in the file, too
+        _svg(chart.name, figure)  # it lays out the drawing, as in the page
     wide, high = figure.get_size_inches()
     scale = min(max(width_mm / MM / float(wide), SMALLEST_TEXT), 1.0)
     figure.set_size_inches(width_mm / MM, height_mm / MM if height_mm else float(high) * scale)
@@ -182,22 +188,14 @@ def save(
         "png": ("Software",),
         "svg": ("Date", "Creator"),
     }[form]
-    settings: Any = {
-        "svg.hashsalt": chart.name,
-        "svg.fonttype": "none",
-        "pdf.fonttype": 42,
-        "font.family": "DejaVu Sans",
-    }
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
-        # a glyph that the font lacks is drawn as a box
-        warnings.simplefilter("ignore", UserWarning)
+    with _settings(chart.name):
         figure.savefig(out, format=form, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white")
 
 
 def _legend(figure: Figure, *, grow: bool) -> None:
-    bars = [one for axes in figure.axes for one in axes.containers]
+    bars = (bar for axes in figure.axes for bar in axes.containers)
     parts: dict[str, Any] = {
-        str(one.get_label()): one for one in bars if not str(one.get_label()).startswith("_")
+        label: bar for bar in bars if not (label := str(bar.get_label())).startswith("_")
     }
     if not parts:
         return
@@ -246,28 +244,27 @@ def shapes(
     ``transform``: from the data's units to the drawing's, counted from below; ``high``: how high
     the drawing is.
     """
-    found = []
+    drawings = []
     for hit in hits:
         x, y = transform((hit.x, hit.y))
         if hit.right is None or hit.top is None:
-            shape, tag = f'cx="{x:.1f}" cy="{high - y:.1f}" r="7"', "circle"
+            shape = f'<circle class="hit" cx="{x:.1f}" cy="{high - y:.1f}" r="7"'
         else:
             right, top = transform((hit.right, hit.top))
             shape = (
-                f'x="{min(x, right):.1f}" y="{high - max(y, top):.1f}" '
+                f'<rect class="hit" x="{min(x, right):.1f}" y="{high - max(y, top):.1f}" '
                 f'width="{abs(right - x):.1f}" height="{abs(top - y):.1f}"'
             )
-            tag = "rect"
-        said = escape(drawable(hit.text, 300))
-        drawn = f'<{tag} class="hit" {shape}><title>{said}</title></{tag}>'
-        found.append(_linked(hit, drawn, said) if hit.href else drawn)
-    return "\n".join(found)
+        tag, label = shape[1:].split()[0], escape(drawable(hit.text, 300))
+        drawing = f"{shape}><title>{label}</title></{tag}>"
+        drawings.append(_linked(hit, drawing, label) if hit.href else drawing)
+    return "\n".join(drawings)
 
 
-def _linked(hit: Hit, drawn: str, said: str) -> str:
+def _linked(hit: Hit, drawing: str, label: str) -> str:
     marks = {"data-trail": hit.trail, "data-layer": hit.layer, "data-direction": hit.direction}
     attributes = "".join(f' {name}="{escape(value)}"' for name, value in marks.items() if value)
-    return f'<a href="{escape(hit.href)}"{attributes} aria-label="{said}">{drawn}</a>'
+    return f'<a href="{escape(hit.href)}"{attributes} aria-label="{label}">{drawing}</a>'
 
 
 def drawable(label: str, most: int = 28) -> str:
@@ -298,7 +295,5 @@ def tidy(text: str, description: str, shapes: str = "") -> str:
     return text.removesuffix("</svg>") + shapes + "</svg>"
 
 
-def _font(found: re.Match[str]) -> str:
-    return (
-        "" if found.group(1).startswith("font-family") else f"font-size: {found.group(2).strip()}"
-    )
+def _font(match: re.Match[str]) -> str:
+    return "" if match[1].startswith("font-family") else f"font-size: {match[2].strip()}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.ledger.hand_values import HandValue
@@ -135,17 +135,17 @@ def memory_chapter(compared: Compared) -> Chapter:
     chosen: list[tuple[str, Run]] = []
     for network in compared.networks:
         trained = find_trained(network, compared.batch)
-        with_memory = [run for run in network.runs if run.report.memory]
-        if with_memory:
-            ranks = {
-                id(run): (
-                    run is not trained,
-                    run.batch_size != compared.batch,
-                    run.profiler != "none",
-                )
-                for run in with_memory
-            }
-            chosen.append((network.label, min(with_memory, key=lambda run: ranks[id(run)])))
+        run = min(
+            (run for run in network.runs if run.report.memory),
+            key=lambda run: (
+                run is not trained,
+                run.batch_size != compared.batch,
+                run.profiler != "none",
+            ),
+            default=None,
+        )
+        if run is not None:
+            chosen.append((network.label, run))
     missing = tuple(_missing_memory(compared.runs))
     if not chosen:
         return Chapter(missing=missing)
@@ -335,34 +335,30 @@ def machine_chapter(compared: Compared) -> Chapter:
                 if value:
                     facts[fact.removeprefix("option:").replace("_", " ")][value[:200]] = None
     rows = [[what, ", ".join(values)] for what, values in facts.items()]
-    usages = [(network, [RunUsage(run) for run in network.runs]) for network in compared.networks]
-    ways = [usage.ways for _, used in usages for usage in used]
+    usages = {network.label: list(map(RunUsage, network.runs)) for network in compared.networks}
+    ways = [usage.ways for used in usages.values() for usage in used]
     missing: tuple[tuple[str, str], ...] = ()
     if all(way.kernels.value is way.nvml.value is way.dlprof.value is None for way in ways):
         reason = "no run on the GPU was sampled, and none has kernels with start and duration"
         reason = _gap(runs, "sample.gpu_utilisation") or reason
-        reason = "the run used no GPU" if _is_on_cpu(runs) else reason
-        missing = (("GPU utilization", reason),)
-    ways_tables, samples_tables = (
-        [_name_table(compared, network, tabulate(used)) for network, used in usages]
-        for tabulate in (ways_table, readings_table)
-    )
+        missing = (("GPU utilization", "the run used no GPU" if _is_on_cpu(runs) else reason),)
+
+    def tabulate_usage(tabulate: Callable[[Sequence[RunUsage]], Table | None]) -> list[Table]:
+        return [
+            replace(made, caption=f"{made.caption}, {label}") if len(usages) > 1 else made
+            for label, used in usages.items()
+            if (made := tabulate(used)) is not None
+        ]
+
     return Chapter(
         tables=(
             table("Host and GPU", text_columns("fact", "value"), rows),
-            *ways_tables,
+            *tabulate_usage(ways_table),
             summaries([run for run in runs if _is_foreign(run)]),
         ),
-        folded=tuple(samples_tables),
+        folded=tuple(tabulate_usage(readings_table)),
         missing=missing,
     )
-
-
-def _name_table(compared: Compared, network: Network, made: Table | None) -> Table | None:
-    """Return the table with the network's name in its caption, if there are several."""
-    if made is None or len(compared.networks) == 1:
-        return made
-    return replace(made, caption=f"{made.caption}, {network.label}")
 
 
 def causes_chapter(compared: Compared) -> Chapter:
