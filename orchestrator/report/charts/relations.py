@@ -19,9 +19,9 @@ from perfctl.orchestrator.predict.bench import (
     figures,
 )
 from perfctl.orchestrator.report.charts import charts as style
-from perfctl.orchestrator.report.charts.charts import Chart, show_seconds
+from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.files import INK, SERIES, Drawn, Hit, drawn
-from perfctl.orchestrator.report.numbers import short, si, size
+from perfctl.orchestrator.report.numbers import short, si, size, time
 from perfctl.records.bench import BenchPoint
 
 ENOUGH = FEW
@@ -47,8 +47,13 @@ class Dot(NamedTuple):
     y: float
 
 
+def show_step(seconds: float) -> str:
+    """Return the time of a step."""
+    return time(seconds * 1e9)
+
+
 QUANTITIES: Mapping[str, Axis] = {
-    bench.TIME: Axis("step time", show_seconds),
+    bench.TIME: Axis("step time", show_step),
     bench.MEMORY: Axis("memory per step", size),
     bench.FLOPS: Axis("FLOPs per step", si),
 }

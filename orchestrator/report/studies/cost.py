@@ -19,7 +19,7 @@ from perfctl.orchestrator.predict.bench import (
     correlations,
 )
 from perfctl.orchestrator.predict.fit import LeftOut
-from perfctl.orchestrator.report.charts.charts import Chart, show_seconds
+from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import (
     QUANTITIES,
     SIZES,
@@ -28,6 +28,7 @@ from perfctl.orchestrator.report.charts.relations import (
     draw_families,
     relation_chart,
     relation_charts,
+    show_step,
 )
 from perfctl.orchestrator.report.numbers import percent
 from perfctl.orchestrator.report.page.bench import correlation_table, points_table
@@ -58,7 +59,7 @@ BASES = {
 """Kind of a device -> what its memory is."""
 SPREAD_MAX = 0.1
 """Interquartile range / median of a steady point."""
-FIT_AXES = Axis("measured", show_seconds), Axis("predicted without this network", show_seconds)
+FIT_AXES = Axis("measured", show_step), Axis("predicted without this network", show_step)
 
 
 @dataclass(frozen=True, slots=True)
